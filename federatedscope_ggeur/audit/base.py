@@ -214,7 +214,7 @@ class Finding:
         What `value` would be, on average, for who has not seen the run.
     limit : float or None
         At `level` it fails above.
-    level : {"rows", "membership", ""}
+    level : {"rows", "membership", "dp", ""}
         "": told, and no verdict hangs on it.
     passed : bool or None
         None where nothing was attacked, where chance alone could exceed the limit, or

@@ -21,7 +21,7 @@ from federatedscope_ggeur.audit.subtractions import a9, s1, s2, s3, s4
 from federatedscope_ggeur.audit.told_numbers import a6, a7, a12
 
 #: What an audit can be asked for, the least first.
-LEVELS = ("rows", "membership")
+LEVELS = ("rows", "membership", "dp")
 #: By name, in the order of docs/privacy.md.
 ATTACKS: dict[str, Attack] = {
     **{"A1": a1, "A1b": a1b, "A2": a2, "A3": a3, "A4": a4, "A5": a5, "A6": a6},
@@ -69,7 +69,7 @@ class Verdict:
     Attributes
     ----------
     adversary : {"curious", "lying"}
-    level : {"rows", "membership"}
+    level : {"rows", "membership", "dp"}
     failed, passed, open, untried : tuple of str
         Attacks, by name. Open: tried, with too little to tell from chance. All others
         had nothing to attack.

@@ -42,6 +42,7 @@ def demands_of(cfg, wrong: Collection[str] = ()) -> Demands:
         personal=chosen["personal.head"] != "none",
         calibrates=chosen["calibrate"] != "none",
         sums=chosen["secure_sums"] != "none",
+        noisy=chosen["dp.epsilon"] > 0,
         distributed=_is_distributed(cfg),
         reads_images=_reads_images(cfg),
         plugins=tuple(chosen["plugins"]),

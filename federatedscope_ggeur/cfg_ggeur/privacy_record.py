@@ -7,11 +7,17 @@ from federatedscope_ggeur.cfg_ggeur.method_settings import base_method, parts_in
 from federatedscope_ggeur.cfg_ggeur.run_settings import server_evaluates
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import plugin_exchanges
+from federatedscope_ggeur.federation.exchanges.noisy_release.keys import (
+    noise_settings,
+)
 from federatedscope_ggeur.federation.exchanges.secure_sums.keys import (
     BY_SERVER,
     word_for_keys,
 )
-from federatedscope_ggeur.reporting import Privacy
+from federatedscope_ggeur.federation.noise import CLIENT, SERVER
+from federatedscope_ggeur.geometry.gaussian_privacy import epsilon_of
+from federatedscope_ggeur.geometry.noisy_release import replaced_mu
+from federatedscope_ggeur.reporting import DifferentialPrivacy, Privacy
 
 _TRAINING = "training rounds escape the masks: each client's update is seen"
 _COUNTS_FOR = "each client's aggregation weight escapes them, too"
@@ -20,6 +26,22 @@ _TOTALS = "rows of each class over all clients are seen by everyone"
 _CURIOUS = ["a curious server", "curious clients"]
 _MADE_UP = "a server that makes up keys can read what each client adds"
 _LIAR = "a client that lies about its rows can learn those of others"
+
+
+_UNIT = "a person with g rows has g times the mu of one row"
+_TRUSTED = "the server sees everything without noise"
+_MADE_UP_SHARES = (
+    "a server that makes up keys or clients can take the noise of others away"
+)
+_NOT_PRIVATE = "not private: the noise is drawn by a test seed"
+_SCORES = "clients' scores are exact and not covered"
+_NO_LEDGER = "there is no ledger: releases of the same rows are not added up"
+_NOT_COVERED = (
+    "which clients take part, and their domains",
+    "class names and the encoder",
+    "how long clients compute",
+    "rows for tests and validation",
+)
 
 
 def privacy_of(cfg) -> Privacy:
@@ -36,6 +58,8 @@ def privacy_of(cfg) -> Privacy:
             clients_see=["the head"],
             warnings=[_POOLED],
         )
+    if demands.noisy:
+        return _with_noise(cfg, demands)
     sums, trains, steps = demands.sums, demands.trains, demands.steps
     keys = word_for_keys(demands)
     unsafe = [_MADE_UP] if keys == BY_SERVER else []
@@ -66,6 +90,57 @@ def privacy_of(cfg) -> Privacy:
         warnings=[*warnings, *unsafe, _LIAR, _TOTALS] if sums else [],
         keys=keys if sums else "",
     )
+
+
+def _with_noise(cfg, run: Demands) -> Privacy:
+    """Of a release under differential privacy; its rows' exact numbers go nowhere."""
+    by = run["dp.noise"]
+    plan = noise_settings(run, 2, 2, (), "").plan
+    seen = ["statistics of each client without noise"] if by == SERVER else []
+    seen += ["each client's statistics with noise"] if by == CLIENT else []
+    seen += ["the sum of all clients' statistics with noise"] if run.sums else []
+    warnings = [_UNIT]
+    if by == SERVER:
+        warnings.insert(0, _TRUSTED)
+    keys = word_for_keys(run) if run.sums else ""
+    if keys == BY_SERVER:
+        warnings.append(_MADE_UP_SHARES)
+    if run["dp.test_seed"] is not None:
+        warnings.insert(0, _NOT_PRIVATE)
+    if run["dp.report_scores"] and not server_evaluates(cfg):
+        seen.append("each client's scores: rows, hits and the sum of their losses")
+        warnings.append(_SCORES)
+    if not run["dp.ledger"]:
+        warnings.append(_NO_LEDGER)
+    return Privacy(
+        guarantee="statistics" if run["dp.test_seed"] is None else "none",
+        covers=["the statistics of round 0, and all that is made of them"],
+        against=_against(by),
+        threshold=0,
+        threshold_on="client",
+        server_sees=seen,
+        clients_see=["the mean of all rows with noise", "the head"],
+        warnings=warnings,
+        keys=keys,
+        dp=DifferentialPrivacy(
+            mechanism="discrete Gaussian noise on counts, mean and clipped sums"
+            + (", and on the clipped second moment" if plan.square else ""),
+            adjacency="one row of one client more or less",
+            epsilon=plan.epsilon,
+            delta=plan.delta,
+            epsilon_replaced=epsilon_of(replaced_mu(plan), plan.delta),
+            noise_by=by,
+            not_covered=list(_NOT_COVERED),
+        ),
+    )
+
+
+def _against(by: str) -> list[str]:
+    if by == SERVER:
+        return ["curious clients", "users of the head"]
+    if by == CLIENT:
+        return ["the server and all other clients together"]
+    return ["the server together with the tolerated number of clients"]
 
 
 def _server_sees(cfg, demands: Demands) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from federatedscope_ggeur.cfg_ggeur.check import local_optimizer
 from federatedscope_ggeur.cfg_ggeur.demands import (
@@ -25,6 +26,7 @@ from federatedscope_ggeur.cfg_ggeur.text_settings import (
     text_pull,
 )
 from federatedscope_ggeur.cfg_ggeur.tracking import tracking_settings
+from federatedscope_ggeur.cfg_ggeur.transform import row_preparation, row_transform
 from federatedscope_ggeur.federation import (
     EarlyStopSettings,
     EvaluationSettings,
@@ -41,6 +43,10 @@ from federatedscope_ggeur.federation.exchanges.calibration.keys import (
 from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
     ClosedFormSettings,
 )
+from federatedscope_ggeur.federation.exchanges.noisy_release.keys import (
+    noise_settings,
+)
+from federatedscope_ggeur.federation.exchanges.noisy_release.public import public_rows
 from federatedscope_ggeur.federation.exchanges.secure_sums.keys import sum_settings
 from federatedscope_ggeur.federation.exchanges.statistics.keys import statistics_form
 from federatedscope_ggeur.federation.exchanges.statistics.threshold import (
@@ -117,8 +123,20 @@ def run_settings(
         own.append(ClosedFormSettings(form))
     if demands.calibrates:
         own.append(calibration_settings(demands, training))
+    noise = None
+    if demands.noisy:
+        how = row_transform(cfg)
+        noise = noise_settings(demands, num_classes, dim, class_names, how)
+        prior = ggeur.privacy.dp.prior
+        if prior:
+            prepare = row_preparation(cfg)
+            noise = replace(
+                noise, public=partial(public_rows, prior, num_classes, dim, prepare)
+            )
+        own.append(noise)
     if demands.sums:
-        own.append(sum_settings(demands, num_classes, dim, agreed, class_names))
+        summed = sum_settings(demands, num_classes, dim, agreed, class_names, noise)
+        own.append(summed)
     role = RoleSettings(
         task,
         demands,

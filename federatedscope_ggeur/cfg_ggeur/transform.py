@@ -16,13 +16,20 @@ from federatedscope_ggeur.data import (
     named_transform,
     transform_rows,
 )
-from federatedscope_ggeur.data.transforms import names_listed
+from federatedscope_ggeur.data.transforms import names_listed, projected
 from federatedscope_ggeur.errors import ConfigError, shown
 
 
 def row_transform(cfg) -> str:
-    """The name in `TRANSFORMS` that ``data.transform`` has; "none" without one."""
-    return named_transform(_listed(cfg))
+    """The name in `TRANSFORMS` that ``data.transform`` has; "none" without one.
+
+    Differential privacy may add the name of its projection.
+    """
+    named = named_transform(_listed(cfg))
+    if named == NO_TRANSFORM and cfg.ggeur.use and cfg.ggeur.privacy.dp.epsilon > 0:
+        own = cfg.ggeur.privacy.dp
+        return projected(int(own.project), int(own.project_seed))
+    return named
 
 
 def row_preparation(cfg) -> Callable[[Tensor], Tensor] | None:
@@ -56,9 +63,14 @@ def check_transform(cfg) -> None:
         )
     if len(ours) > 1:
         raise ConfigError(f"data.transform: must name one of {known}, got {ours}")
-    chosen = row_transform(cfg)
+    chosen = named_transform(_listed(cfg))
     if chosen == NO_TRANSFORM:
         return
+    if cfg.ggeur.use and cfg.ggeur.privacy.dp.epsilon > 0:
+        raise ConfigError(
+            "data.transform: must be [] with ggeur.privacy.dp.epsilon, which scales "
+            "embeddings to length 1 and projects them (ggeur.privacy.dp.project)"
+        )
     if is_of_images:
         raise ConfigError(
             f"data.transform: {chosen} is for embeddings, and data.type "

@@ -76,8 +76,14 @@ COMMANDS = {
     ),
     "audit": Command(
         "audit",
-        "--cfg FILE [--level rows|membership]",
+        "--cfg FILE [--level rows|membership|dp]",
         "attack what a run sends, and say what it gives away",
+        ATTACK,
+    ),
+    "privacy-ledger": Command(
+        "privacy_ledger",
+        "FOLDER",
+        "print what clients have spent of their rows' privacy",
         ATTACK,
     ),
     "predict": Command(
@@ -115,7 +121,7 @@ COMMANDS = {
 def find_command(name: str) -> Callable[[Sequence[str]], int]:
     """The function of the command `name`, from its file."""
     module = import_module(f"{__name__}.{COMMANDS[name].module}")
-    return getattr(module, name)
+    return getattr(module, name.replace("-", "_"))
 
 
 def overview() -> str:

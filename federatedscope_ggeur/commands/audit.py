@@ -15,6 +15,7 @@ from federatedscope_ggeur.audit import (
     audit_run,
     self_audit,
 )
+from federatedscope_ggeur.audit.canaries import canaries
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
@@ -22,6 +23,7 @@ from federatedscope_ggeur.commands import config_parser
 from federatedscope_ggeur.engines.run import Run, load_federated_data
 from federatedscope_ggeur.engines.transcript import recorded, truth_of
 from federatedscope_ggeur.errors import ConfigError, GGEURError
+from federatedscope_ggeur.federation.noise import NoiseSettings
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import say
 from federatedscope_ggeur.reporting import new_run_folder
@@ -73,7 +75,9 @@ def audit(arguments: Sequence[str]) -> int:
     options = parser.parse_intermixed_args(arguments)
     try:
         cfg = _quiet(load_config(options.cfg, options.settings))
-        if options.own is None:
+        if options.level == "dp":
+            found = _canaries(cfg)
+        elif options.own is None:
             run = Run(cfg)
             run.engine.workers = 1
             found = audit_run(recorded(run), truth_of(run), options.seconds)
@@ -149,6 +153,18 @@ def _cells(one: Finding) -> tuple[str, ...]:
     )
 
 
+def _canaries(cfg) -> list[Finding]:
+    """What the best attack makes of the mechanism that the run would use."""
+    if not demands_of(cfg).noisy:
+        raise ConfigError(
+            "audit --level dp: there is no ggeur.privacy.dp.epsilon, so nothing is "
+            "claimed"
+        )
+    run = Run(cfg)
+    settings = run.settings.role.of(NoiseSettings)
+    return list(canaries(settings, len(run.held.numbers)))
+
+
 def _own(cfg, number: int, seconds: float) -> list[Finding]:
     """Attack what client `number` sends, in a run of this client alone."""
     data = load_federated_data(cfg)
@@ -170,5 +186,6 @@ def _quiet(cfg):
     cfg = cfg.clone()
     cfg.defrost()
     cfg.federate.save_to = cfg.federate.restore_from = ""
+    cfg.ggeur.privacy.dp.ledger = ""  # nothing leaves this machine
     cfg.freeze()
     return cfg

@@ -10,11 +10,13 @@ from torch import Tensor
 
 from federatedscope_ggeur.data.embeddings import DataSet, Domain, Embeddings
 from federatedscope_ggeur.errors import DataError
+from federatedscope_ggeur.rng import torch_generator
 
 NO_TRANSFORM = "none"
 TRANSFORMS = (NO_TRANSFORM, "l2", "sqrt_l2")
 
 _ALONE = [[name] for name in TRANSFORMS]
+_PROJECTED = "l2_projected"
 _CHUNK_ROWS = 4096
 
 
@@ -41,12 +43,39 @@ def transform_rows(rows: Tensor, transform: str) -> Tensor:
     """Rows of shape (n, D) after one of `TRANSFORMS`, in their own type.
 
     l2 scales each row to Euclidean length 1. A row of zeros stays. sqrt_l2 first takes
-    the signed square root ``sign(x) |x|^(1/2)`` of each entry.
+    the signed square root ``sign(x) |x|^(1/2)`` of each entry. `projected` names l2, a
+    projection to fewer dimensions, and l2 again; then rows are (n, kept).
     """
+    name, *numbers = transform.split(":")
+    if name == _PROJECTED:
+        return _projected(rows, *map(int, numbers))
     if transform == NO_TRANSFORM or not len(rows):
         return rows
     parts = (_transformed(part, transform) for part in rows.split(_CHUNK_ROWS))
     return torch.cat(list(parts))
+
+
+def projected(kept: int, seed: int) -> str:
+    """The transform to `kept` dimensions by `seed`; 0, or no more than rows have, is
+    l2 alone."""
+    return f"{_PROJECTED}:{kept}:{seed}"
+
+
+def random_projection(dim: int, kept: int, seed: int) -> Tensor:
+    """Orthonormal rows [kept, dim], float64, drawn by seed: they depend on no data."""
+    generator = torch_generator(seed, "public projection", dim, kept)
+    drawn = torch.randn(dim, kept, dtype=torch.float64, generator=generator)
+    basis, signs = torch.linalg.qr(drawn)
+    return (basis * signs.diagonal().sign()).T.contiguous()
+
+
+def _projected(rows: Tensor, kept: int, seed: int) -> Tensor:
+    rows, dim = transform_rows(rows, "l2"), rows.shape[1]
+    if not 0 < kept < dim:
+        return rows
+    matrix = random_projection(dim, kept, seed).T
+    parts = [part.double() @ matrix for part in rows.split(_CHUNK_ROWS)]
+    return transform_rows(torch.cat(parts), "l2").to(rows.dtype)
 
 
 def _transformed(rows: Tensor, transform: str) -> Tensor:

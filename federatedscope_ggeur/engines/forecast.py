@@ -103,6 +103,7 @@ def set_up(cfg) -> Run:
     cfg = cfg.clone()
     cfg.defrost()
     cfg.federate.save_to = cfg.federate.restore_from = ""
+    cfg.ggeur.privacy.dp.ledger = ""  # what is rehearsed is not released
     cfg.freeze()
     return Run(cfg)
 

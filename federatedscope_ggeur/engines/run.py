@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from federatedscope_ggeur.cfg_ggeur.check import check_agreed, check_embedding_dim
+from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.devices import (
     device_notes,
     encoder_device,
@@ -138,7 +139,8 @@ class Run:
         domains = dict(zip(self.held.numbers, self.held.domains))
         self.notes = start_notes(cfg, self.settings, domains, self.held)
         begun = _begun(cfg, self.data, [*self.data.faults(), *self.notes])
-        capture.data = DataFingerprint(*fingerprint(self.data))
+        if not self.settings.demands.noisy:  # else it would tell of exact rows
+            capture.data = DataFingerprint(*fingerprint(self.data))
         capture.gpu = gpu_name(self.settings.role.training.device)
         workers = self.settings.workers or 1
         if workers > 1 and (problem := self._workers_problem):
@@ -357,12 +359,14 @@ def _begun(cfg, data: FederatedData, notes: list[str]) -> Results:
         class_names=list(data.class_names),
         encoder=data.encoder,
         prepare=row_preparation(cfg),
-        clients=_client_infos(data),
+        clients=_client_infos(cfg, data),
     )
 
 
-def _client_infos(data: FederatedData) -> list[ClientInfo]:
+def _client_infos(cfg, data: FederatedData) -> list[ClientInfo]:
     held = held_lazily(data.clients)
+    if demands_of(cfg).noisy:  # exact numbers of rows stay out of results
+        return [ClientInfo(client.number, client.domain, None, None) for client in held]
     rows = [
         sizes_of(data.clients, split).tolist() for split in ("train", "test", "val")
     ]

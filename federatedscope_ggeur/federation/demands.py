@@ -45,6 +45,8 @@ class Demands:
         Whether the head is calibrated after the last round.
     sums : bool
         Whether the server learns only sums of statistics over all clients.
+    noisy : bool
+        Whether statistics are released under differential privacy.
     distributed : bool
         Whether each client is a process of its own.
     reads_images : bool
@@ -69,6 +71,7 @@ class Demands:
     personal: bool = False
     calibrates: bool = False
     sums: bool = False
+    noisy: bool = False
     distributed: bool = False
     reads_images: bool = False
     plugins: tuple[str, ...] = ()
@@ -104,9 +107,19 @@ class Demands:
         return bool(self.steps) or self.uses_statistics or whitens
 
     @property
+    def by_client(self) -> bool:
+        """Whether exact answers of single clients are seen."""
+        return not (self.sums or self.noisy)
+
+    @property
+    def reports_scores(self) -> bool:
+        """Whether clients tell scores of their rows, where the server has none."""
+        return not self.noisy or self["dp.report_scores"]
+
+    @property
     def own_statistics(self) -> bool:
         """Whether each client sends its own class statistics."""
-        return self.statistics and not self.sums
+        return self.statistics and self.by_client
 
     @property
     def summed_statistics(self) -> bool:
@@ -125,24 +138,24 @@ class Demands:
     @property
     def totals(self) -> bool:
         """Whether each client sends totals of its rows for the space."""
-        return self.shares_space and not self.sums
+        return self.shares_space and self.by_client
 
     @property
     def leaves_one_out(self) -> bool:
         """Whether clients count the hits of candidate heads on left-out rows."""
         compares = self.is_open or (self.keeps_best and self.leaves_out)
-        return compares and not self.sums
+        return compares and self.by_client
 
     @property
     def seeks_temperature(self) -> bool:
         """Whether clients tell the log-loss of the one-shot head on left-out rows."""
-        return self.is_cooled and self.leaves_out and not self.sums
+        return self.is_cooled and self.leaves_out and self.by_client
 
     @property
     def scales_trained(self) -> bool:
         """Whether validation rows, if they are enough, choose the trained head's
         temperature."""
-        is_tried = self.is_cooled and self.trains and not self.sums
+        is_tried = self.is_cooled and self.trains and self.by_client
         if not is_tried or self.calibrates or not self.federated:
             return False
         return self.method is None or not self.method.personal
@@ -151,5 +164,5 @@ class Demands:
     def keeps_components(self) -> bool:
         """Whether the server keeps each client's class means, to compare heads or to
         leave rows out."""
-        compares = (self.is_open or self.keeps_best) and not self.sums
+        compares = (self.is_open or self.keeps_best) and self.by_client
         return compares or self.seeks_temperature

@@ -12,6 +12,7 @@ from federatedscope_ggeur.federation.sampling import draw_clients
 from federatedscope_ggeur.federation.settings import RoleSettings
 from federatedscope_ggeur.federation.wire.schema import Statistics
 from federatedscope_ggeur.geometry import Space
+from federatedscope_ggeur.geometry.noisy_release import NoisyStatistics
 from federatedscope_ggeur.methods import ServerContext, initial_weights
 from federatedscope_ggeur.models import (
     fold,
@@ -69,6 +70,8 @@ class Server:
         The merged statistics of all clients so far.
     release : Release
         The part of them that may go down.
+    noisy : NoisyStatistics or None
+        What takes the place of both under differential privacy.
     uploaded_rows : dict from client number to int
         The clients whose statistics are in it, each with their rows.
     aggregation_weights : dict from client number to float
@@ -99,6 +102,7 @@ class Server:
         self.schema = self.task.schema(self.model)
         self.statistics: Statistics = self.schema.no_statistics
         self.release = Release.whole(self.statistics)
+        self.noisy: NoisyStatistics | None = None
         self.uploaded_rows: dict[int, int] = {}
         self.solved_params: Tensor | None = None
         self.trains = settings.demands.trains
@@ -122,6 +126,10 @@ class Server:
         """Take the statistics of the clients in `roster` at once."""
         self.release, self.statistics = release, release.statistics
         self.uploaded_rows = dict.fromkeys(roster, 0)
+
+    def take_noisy(self, release: NoisyStatistics, roster: Iterable[int]) -> None:
+        """Take what the clients in `roster` released under differential privacy."""
+        self.noisy, self.uploaded_rows = release, dict.fromkeys(roster, 0)
 
     # the model
 

@@ -8,6 +8,7 @@ from federatedscope_ggeur.reporting.records import (
     Final,
     Finding,
     Kept,
+    NoiseRecord,
     PersonalRecord,
     PooledRows,
     Privacy,
@@ -50,6 +51,8 @@ def _round0_line(record: Round0) -> str:
     if not record.statistics_bytes_up:
         return f"round 0: no statistics asked for; {record.seconds:.2f} s"
     up = sum(record.statistics_bytes_up.values())
+    if record.noise is not None:
+        return _noise_line(record, record.noise, up)
     if record.sums is not None:
         return _sums_line(record, record.sums, up)
     pairs = f"{record.uploaded_pairs}"
@@ -75,8 +78,32 @@ def _sums_line(record: Round0, sums: SumsRecord, up: int) -> str:
     )
 
 
+def _noise_line(record: Round0, noise: NoiseRecord, up: int) -> str:
+    """What was released, in one line for a person."""
+    against = ", ".join(
+        f"{who} {'none' if epsilon is None else format(epsilon, '.3g')}"
+        for who, epsilon in noise.epsilon_against.items()
+    )
+    deviations = ", ".join(f"{b} {s:.3g}" for b, s in noise.deviations.items())
+    mark = "" if noise.private else "NOT PRIVATE (test seed); "
+    return (
+        f"round 0: {mark}statistics of {noise.clients} clients with noise, "
+        f"{up / 1e6:.2f} MB ({up / noise.clients / 1e6:.2f} MB a client); epsilon "
+        f"against {against}; noise: {deviations}; {record.seconds:.2f} s"
+    )
+
+
 def privacy_line(privacy: Privacy) -> str:
     """The run's privacy guarantee as one line."""
+    if privacy.dp is not None:
+        dp = privacy.dp
+        claimed = f"epsilon {dp.epsilon:g}, delta {dp.delta:g}, {dp.adjacency}"
+        if privacy.guarantee == "none":
+            claimed = "no guarantee"
+        return (
+            f"privacy: {claimed}, against {' and '.join(privacy.against)}; "
+            + "; ".join(privacy.warnings)
+        )
     if privacy.guarantee == "none":
         threshold = f"a min-count threshold of {privacy.threshold} on each "
         said = privacy.warnings or [threshold + privacy.threshold_on]

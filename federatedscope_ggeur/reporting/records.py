@@ -259,14 +259,74 @@ class SumsRecord:
 
 
 @dataclass(frozen=True)
+class NoiseRecord:
+    """The release of the statistics under differential privacy, as it was made.
+
+    Attributes
+    ----------
+    clients : int
+        K, those that took part.
+    tolerated : int
+        t: so many of them may tell the server what they sent.
+    dim : int
+        Dimensions of the rows that were released.
+    square : bool
+        Whether the second moment was released.
+    mu : float
+        The whole release is mu-GDP.
+    shares, deviations : dict of str to float
+        For each block its share of mu^2, and the standard deviation of all noise.
+    epsilon_against : dict of str to (float or None)
+        By observer; None: none.
+    private : bool
+        False if a test seed drew the noise: nothing is protected then.
+    """
+
+    clients: int
+    tolerated: int
+    dim: int
+    square: bool
+    mu: float
+    shares: dict[str, Share]
+    deviations: dict[str, float]
+    epsilon_against: dict[str, Optional[float]]
+    private: bool
+
+
+@dataclass(frozen=True)
+class DifferentialPrivacy:
+    """What a run claims of differential privacy, by its settings alone.
+
+    Attributes
+    ----------
+    mechanism, adjacency : str
+    epsilon, delta : float
+        For one row more or less.
+    epsilon_replaced : float
+        A bound for one row replaced by another.
+    noise_by : "distributed", "server" or "client"
+    not_covered : list of str
+    """
+
+    mechanism: str
+    adjacency: str
+    epsilon: float
+    delta: float
+    epsilon_replaced: float
+    noise_by: str
+    not_covered: list[str]
+
+
+@dataclass(frozen=True)
 class Privacy:
     """Which guarantee a run gives, and who sees what.
 
     Attributes
     ----------
-    guarantee : "none" or "sums"
+    guarantee : "none", "sums" or "statistics"
         sums: the server learns only totals over clients from the statistics of round
-        0, as long as no client tells it its own.
+        0, as long as no client tells it its own. statistics: they are released under
+        differential privacy, see `dp`.
     covers : list of str
         What the guarantee covers; all else is as without one.
     against : list of str
@@ -280,6 +340,7 @@ class Privacy:
         What a reader might think is hidden, and is not.
     keys : str
         With sums, whom clients trust for the keys of others; "" without sums.
+    dp : DifferentialPrivacy or None
     """
 
     guarantee: str
@@ -291,6 +352,7 @@ class Privacy:
     clients_see: list[str]
     warnings: list[str]
     keys: str = ""
+    dp: Optional[DifferentialPrivacy] = None
 
 
 #: What screening compares.
@@ -432,6 +494,8 @@ class Round0:
         What compression of the statistics cost; None without compression.
     sums : SumsRecord or None
         What was summed under masks; None if each client sent its own statistics.
+    noise : NoiseRecord or None
+        The noisy release; None without differential privacy.
     exchanges : dict of str to dict
         By name, what the exchanges of plugins record.
     exchanges_bytes_up, exchanges_bytes_down : int
@@ -454,6 +518,7 @@ class Round0:
     personal: Optional[PersonalRecord] = None
     compression: Optional[CompressionRecord] = None
     sums: Optional[SumsRecord] = None
+    noise: Optional[NoiseRecord] = None
     exchanges: dict[str, dict[str, Any]] = field(default_factory=dict)
     exchanges_bytes_up: int = 0
     exchanges_bytes_down: int = 0

@@ -255,15 +255,17 @@ class Results:
                 rows = rows.to(torch.float32)
         except (TypeError, ValueError) as error:
             raise DataError(f"features: must be an array of numbers: {error}") from None
+        if not torch.isfinite(rows).all():
+            raise DataError("features: some are not finite in float32")
+        if self.prepare is not None and rows.ndim == 2:
+            rows = self.prepare(rows)
         wanted = model.in_features
         if rows.ndim != 2 or rows.shape[1] != wanted:
             raise DataError(
                 f"features: must have shape [n, {wanted}], like the run's embeddings; "
                 f"got {list(rows.shape)}"
             )
-        if not torch.isfinite(rows).all():
-            raise DataError("features: some are not finite in float32")
-        return rows if self.prepare is None else self.prepare(rows)
+        return rows
 
     def __repr__(self) -> str:
         score = "" if self.final.avg is None else f", AVG {100 * self.final.avg:.2f}%"

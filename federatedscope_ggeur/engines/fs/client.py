@@ -115,8 +115,12 @@ class GGEURClient(FSClient):
             agreed_settings(self._cfg),
             text_key(data.text),
         )
-        held = data.held
-        declared = Declared.of(held.train.features, len(held.val), len(held.test))
+        held, demands = data.held, self.trainer.settings.demands
+        scored = len(held.val), len(held.test)
+        if not demands.noisy:
+            declared = Declared.of(held.train.features, *scored)
+        else:  # nothing exact of the rows that are released
+            declared = Declared(0, *scored if demands.reports_scores else (0, 0))
         join = Join(self.number, held.domain, handshake, declared)
         self._send(JOIN, 0, (join.to_bytes(),))
 

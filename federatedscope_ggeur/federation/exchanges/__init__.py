@@ -17,6 +17,7 @@ from federatedscope_ggeur.federation.exchanges.base import (
 #: The order of the package's exchanges. Those of plugins follow.
 ORDER = (
     "statistics",
+    "noisy_release",
     "secure_sums",
     "closed_form",
     "space",

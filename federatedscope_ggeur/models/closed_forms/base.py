@@ -20,10 +20,12 @@ from federatedscope_ggeur.errors import (
     StatisticsError,
     setting,
 )
+from federatedscope_ggeur.geometry.noisy_release import NoisyStatistics
 from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.closed_forms.choices import BELOW, LEAST_COMPRESSED
 from federatedscope_ggeur.models.closed_forms.components import Components
 from federatedscope_ggeur.models.closed_forms.left_out import LeftOut
+from federatedscope_ggeur.models.closed_forms.noise_aware import believed
 from federatedscope_ggeur.models.closed_forms.seen import Seen, Statistics
 from federatedscope_ggeur.models.linear import LinearHead
 from federatedscope_ggeur.models.mixture import MixtureHead
@@ -145,9 +147,9 @@ class ClosedForm:
         The statistics that it needs. Clients send no more.
     trainable : bool
         Whether training can go on from its model.
-    partition_free, from_sums : bool
+    partition_free, from_sums, from_noise : bool
         Whether it is a function of the merged statistics alone; whether secure sums
-        suffice.
+        suffice; whether it can use the noisy release of differential privacy.
     asks : bool
         Whether clients are asked for statistics.
     needs_text : bool
@@ -191,6 +193,7 @@ class ClosedForm:
     text: ClassTexts | None = None
     grain: str = "class"
     from_sums: ClassVar[bool] = False
+    from_noise: ClassVar[bool] = False
     TUNED: ClassVar[str] = ""
     GRID: ClassVar[tuple[float, ...]] = ()
     UNTUNED: ClassVar[float] = 0.0
@@ -414,6 +417,26 @@ class ClosedForm:
             "left_out": seen.num_classes - len(seen.classes),
         }
         return Solved(model.eval().requires_grad_(False), {**report, **details})
+
+    def solve_release(self, release: NoisyStatistics) -> Solved:
+        """The head of a release under differential privacy; all classes are in it."""
+        assert self.from_noise, f"{self.name} knows nothing of noise"
+        weight, bias = believed(release).head()
+        model = LinearHead(release.dim, release.num_classes)
+        with torch.no_grad():
+            model.classifier.weight.copy_(weight - weight.mean(dim=0))
+            model.classifier.bias.copy_(bias - bias.mean())
+        report: dict[str, float | int | str] = {
+            "rows": int(release.counts.sum().clamp(min=0)),
+            "classes": release.num_classes,
+            "left_out": 0,
+            "noise_aware": "counts and sums"
+            if release.square is None
+            else "counts, sums and second moment",
+        }
+        if release.public is not None:
+            report["prior"] = "public rows"
+        return Solved(model.eval().requires_grad_(False), report)
 
     def _checked(self, found: Any) -> tuple[Model, dict]:
         """The result of `work_out` of a user's own form, or an error if it is

@@ -77,7 +77,7 @@ class LinearDiscriminant(ClosedForm):
         standardize_key("LDA: "),
     )
 
-    from_sums = True
+    from_sums = from_noise = True
     takes_prior = takes_ensemble = True
     TUNED, GRID, UNTUNED = "shrinkage", SHRINKAGES, UNTUNED_SHRINKAGE
 

@@ -24,7 +24,7 @@ class NearestMean(ClosedForm):
     meaning = "nearest class mean"
     source = "FedNCM 2023"
     NEEDS = "means"
-    from_sums = True
+    from_sums = from_noise = True
 
     def work_out(self, seen: Seen) -> tuple[Model, dict]:
         scores = discriminant(seen, seen.offsets, seen.log_priors("none"))

@@ -176,6 +176,30 @@ def test_secure_sums_give_the_same_numbers(fs, config, settings):
     assert there.results.round0.sums.roster[:3] == [1, 2, 3]
 
 
+NOISE = [
+    "ggeur.closed_form", "lda",
+    "ggeur.privacy.dp.epsilon", 4,
+    "ggeur.privacy.dp.rows_per_class", 100,
+    "ggeur.privacy.dp.test_seed", 1,
+    "federate.make_global_eval", True,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        [*NOISE, "ggeur.privacy.secure_sums", "statistics"],
+        [*NOISE, "ggeur.privacy.dp.noise", "client"],
+        [*NOISE, "ggeur.privacy.dp.noise", "server", "ggeur.privacy.dp.project", 8],
+    ],
+    ids=str,
+)
+def test_noise_by_a_test_seed_gives_the_same_numbers(fs, config, settings):
+    there = fs.run(*settings)
+    assert_same(there, Run(config(*settings)))
+    assert there.results.round0.noise.clients == 3
+
+
 @pytest.mark.slow
 def test_a_hundred_clients_make_a_secure_sum(fs, config):
     many = [*SUMS, "federate.client_num", 100, "ggeur.closed_form", "lda"]

@@ -387,6 +387,9 @@ class ClosedFormExchange(Exchange):
         components = self.solver.components()
         choice = yield from self._choose(components)
         form, start = choice.form, choice.start
+        if server.noisy is not None:
+            self._take_noisy(form.solve_release(server.noisy))
+            return
         held = server.release.for_head(form)
         solved = self.solver.solve(form, held)
         begun = None
@@ -403,10 +406,17 @@ class ClosedFormExchange(Exchange):
             server.trains = False
             logger.info("%s", ENDS.format(share=choice.details["withheld_share"]))
         may_stay = not server.trains or self._demands.keeps_best
-        if may_stay and not self._demands.sums:
+        if may_stay and self._demands.by_client:
             server.strangeness = form.strangeness(held)
         self._details = {**choice.recorded(solved.report), **found.details}
         self.apart = self.course.spent() - before
+
+    def _take_noisy(self, solved: Solved) -> None:
+        """Take the head of a release; no client answers for its own rows."""
+        self.server.solved_params = to_vector(solved.model)
+        self.server.start_from(self.server.solved_params)
+        why = "under differential privacy no client answers for its own rows"
+        self._details = {**solved.report, "not_calibrated": why}
 
     @property
     def is_calibrated(self) -> bool:

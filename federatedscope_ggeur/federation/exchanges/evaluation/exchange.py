@@ -235,11 +235,14 @@ class EvaluationExchange(Exchange):
 
     def __init__(self, course):
         super().__init__(course)
+        self._asks_clients = self.server.settings.demands.reports_scores
         self.scores: dict[str, dict[str, Score]] = {}
         self.reports: dict[int, ScoreReport] = {}
 
     @classmethod
     def answered(cls, demands: Demands) -> tuple[RequestKind, ...]:
+        if not demands.reports_scores:
+            return ()
         return cls.KINDS if demands.scales_trained else (EVALUATE,)
 
     def round(self, number: int) -> Requests[dict[str, Any]]:
@@ -258,7 +261,7 @@ class EvaluationExchange(Exchange):
         splits = plan.evaluation.splits
         self.scores = {split: {} for split in splits}
         unseen = None
-        if not plan.server_evaluates:
+        if not plan.server_evaluates and self._asks_clients:
             reports = yield from course.ask(EVALUATE, number, self._to_score(number))
             self.reports = {report.client: report for report in reports}
             for split in splits:

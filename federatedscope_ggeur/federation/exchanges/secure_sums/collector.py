@@ -28,13 +28,20 @@ from federatedscope_ggeur.federation.exchanges.secure_sums.settings import (
 from federatedscope_ggeur.federation.exchanges.secure_sums.vectors import (
     MeanTotals,
     Named,
+    broken,
     class_means,
     count_totals,
     mean_totals,
     pooled_statistics,
     shared_origin,
 )
+from federatedscope_ggeur.federation.noise import NoiseSettings
 from federatedscope_ggeur.geometry import MeanStatistics, SummedStatistics
+from federatedscope_ggeur.geometry.noisy_release import (
+    MOMENTS,
+    SPREAD,
+    NoisyStatistics,
+)
 from federatedscope_ggeur.models import ClosedForm
 
 Statistics = Union[SummedStatistics, MeanStatistics]
@@ -125,6 +132,11 @@ class Collector:
         The rows that all clients declared together, if all did.
     make_session : callable () -> bytes
 
+    Attributes
+    ----------
+    release : NoisyStatistics or None
+        With noise, once the last stage is over.
+
     Raises
     ------
     GGEURError
@@ -154,6 +166,8 @@ class Collector:
         self._means: MeanTotals | None = None
         self._held: MeanStatistics | None = None
         self._summed: SummedStatistics | None = None
+        self._moments: tuple[torch.Tensor, torch.Tensor] | None = None
+        self.release: NoisyStatistics | None = None
 
     def keys_request(self) -> SumKeysRequest:
         own = {name: getattr(self.settings, name) for name in ASKED_SETTINGS}
@@ -187,6 +201,9 @@ class Collector:
         if stage == POOLED:
             assert self._means is not None, "the stage of means comes first"
             more["origin"] = shared_origin(self._means, self._named, self.settings)
+        if stage == SPREAD:
+            assert self._moments is not None, "the stage of moments comes first"
+            more["origin"] = self._moments[1].float()
         keys = [self._keys[k] for k in self.roster]
         return MaskedRequest(
             session=self.session,
@@ -227,7 +244,9 @@ class Collector:
             )
         total, clients = self._total, len(self.roster)
         self._total, self._added = None, []
-        if stage == COUNTS:
+        if self.settings.noise is not None:
+            self._end_release(stage, total.view(np.int64), self.settings.noise)
+        elif stage == COUNTS:
             self._counts = count_totals(total, self.settings, self._declared)
             self._named = Named.of_totals(self._counts, self.settings.min_samples)
             if not self._named.classes:
@@ -246,6 +265,17 @@ class Collector:
             self._summed = pooled_statistics(
                 total, self._held, origin, self.settings, clients
             )
+
+    def _end_release(self, stage: str, total: np.ndarray, noise: NoiseSettings) -> None:
+        plan = noise.plan_of(len(self.roster))
+        problem = plan.problem(stage, total, self.settings.max_rows)
+        if problem:
+            raise broken(stage, problem)
+        if stage == MOMENTS:
+            self._moments = plan.centre(total)
+        else:
+            assert self._moments is not None, "the stage of moments comes first"
+            self.release = plan.released(*self._moments, total)
 
     @property
     def nearly_all(self) -> bool:

@@ -19,6 +19,9 @@ from federatedscope_ggeur.federation.exchanges.base import (
     refusal,
     register_exchange,
 )
+from federatedscope_ggeur.federation.exchanges.noisy_release.exchange import (
+    NoisyReleaseExchange,
+)
 from federatedscope_ggeur.federation.exchanges.secure_sums import keys
 from federatedscope_ggeur.federation.exchanges.secure_sums.collector import (
     Collector,
@@ -34,12 +37,14 @@ from federatedscope_ggeur.federation.exchanges.secure_sums.participant import (
     Participant,
 )
 from federatedscope_ggeur.federation.exchanges.secure_sums.settings import (
+    ALL_STAGES,
     STAGES,
     SumSettings,
 )
 from federatedscope_ggeur.federation.release import Release
 from federatedscope_ggeur.federation.sampling import windows
 from federatedscope_ggeur.federation.wire import limits
+from federatedscope_ggeur.geometry.noisy_release import RELEASE_STAGES
 from federatedscope_ggeur.reporting import SumsRecord
 
 
@@ -107,7 +112,7 @@ def _stage_kind(stage: str) -> RequestKind:
 
 
 #: The stages of a secure sum, and the kind that asks for each.
-SUM_KINDS = {stage: _stage_kind(stage) for stage in STAGES}
+SUM_KINDS = {stage: _stage_kind(stage) for stage in ALL_STAGES}
 
 
 def stage_of(kind: RequestKind) -> str:
@@ -150,6 +155,13 @@ class SumsExchange(Exchange):
     @classmethod
     def is_due(cls, demands: Demands) -> bool:
         return demands.summed_statistics
+
+    @classmethod
+    def answered(cls, demands: Demands) -> tuple[RequestKind, ...]:
+        if not demands.summed_statistics:
+            return ()
+        stages = RELEASE_STAGES if demands.noisy else STAGES
+        return (SUM_KEYS, *(SUM_KINDS[stage] for stage in stages))
 
     @classmethod
     def withheld_note(
@@ -201,7 +213,10 @@ class SumsExchange(Exchange):
                     "and would learn the others' of all that is made of the sums; "
                     "nothing is sent"
                 )
-        self.take(collector.summed(), roster)
+        if collector.release is not None:
+            course.find(NoisyReleaseExchange).take(collector.release, roster)
+        else:
+            self.take(collector.summed(), roster)
 
     def take(self, summed: Summed, roster: Iterable[int]) -> None:
         """Use the summed statistics of the clients in `roster`."""

@@ -24,50 +24,12 @@ from federatedscope_ggeur.federation.exchanges.secure_sums.messages import (
     as_bytes,
     of_bytes,
 )
+from federatedscope_ggeur.federation.row_digests import ROW_BYTES, SALT_BYTES
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.lock import locked
 
-_ROW, _SALT = 16, 32
 #: The version of the file. Version 1 had digests of rows with class numbers.
 _FORM = 2
-
-
-@dataclass(frozen=True)
-class RowDigests:
-    """Digests of a client's rows, under its salt.
-
-    Attributes
-    ----------
-    rows : frozenset of bytes
-        One digest of each row alone. It shows whether two sets of rows overlap.
-    whole : bytes
-        One digest of all rows with the names of their classes. It shows whether two
-        sets are the same. The order of rows and classes does not matter; a row that
-        comes twice counts twice.
-    """
-
-    rows: frozenset[bytes]
-    whole: bytes
-
-
-def row_digests(
-    features: Tensor, labels: Tensor, class_names: Sequence[str], salt: bytes
-) -> RowDigests:
-    """The digests of rows [n, D], float32, with labels [n]."""
-    data = features.detach().cpu().numpy().astype("<f4") + 0.0  # so that -0.0 is 0.0
-    plain = hashlib.blake2b(digest_size=_ROW, key=salt, person=b"row")
-    named = hashlib.blake2b(digest_size=_ROW, key=salt, person=b"row of a class")
-    names = [name.encode("utf-8", "surrogatepass") for name in class_names]
-    rows, with_class = [], []
-    for row, label in zip(data, labels.tolist()):
-        alone, labelled = plain.copy(), named.copy()
-        alone.update(row)
-        rows.append(alone.digest())
-        labelled.update(rows[-1] + names[label])
-        with_class.append(labelled.digest())
-    whole = hashlib.blake2b(digest_size=_SALT, key=salt, person=b"rows")
-    whole.update(b"".join(sorted(with_class)))
-    return RowDigests(frozenset(rows), whole.digest())
 
 
 @dataclass(frozen=True)
@@ -168,7 +130,7 @@ class Journal:
         self.current: Current | None = None
         self._path: Path | None = None
         if not folder:
-            self.salt = secrets.token_bytes(_SALT)
+            self.salt = secrets.token_bytes(SALT_BYTES)
             return
         self._path = Path(folder) / f"client_{number:04d}.sums"
         with self._locked(self._path), _readable(self._path):
@@ -210,9 +172,9 @@ class Journal:
         path = journal.with_suffix(".salt")
         salt = _held(path)
         if salt is None and is_new:
-            salt = secrets.token_bytes(_SALT)
+            salt = secrets.token_bytes(SALT_BYTES)
             write_atomically(path, salt, mode=0o600)
-        if salt is None or len(salt) != _SALT:
+        if salt is None or len(salt) != SALT_BYTES:
             raise ValueError(
                 f"'{path.name}', which belongs to it, is missing or damaged"
             )
@@ -227,7 +189,7 @@ class Journal:
         if self._path is None:
             return
         tensors = {
-            f"rows.{i}": as_bytes(b"".join(sorted(one.rows))).reshape(-1, _ROW)
+            f"rows.{i}": as_bytes(b"".join(sorted(one.rows))).reshape(-1, ROW_BYTES)
             for i, one in enumerate(self.past)
         }
         tensors.update(wire.under("vector", now.vectors))
@@ -283,8 +245,8 @@ class Journal:
         for i, (session, commitments, settings, named) in enumerate(
             json.loads(message.text("past"))
         ):
-            rows = of_bytes(message.tensor(f"rows.{i}", torch.uint8, (None, _ROW)))
-            digests = {rows[j : j + _ROW] for j in range(0, len(rows), _ROW)}
+            rows = of_bytes(message.tensor(f"rows.{i}", torch.uint8, (None, ROW_BYTES)))
+            digests = {rows[j : j + ROW_BYTES] for j in range(0, len(rows), ROW_BYTES)}
             said = {int(k): bytes.fromhex(one) for k, one in commitments.items()}
             past.append(PastSum(session, said, settings, frozenset(digests), named))
         self.past = tuple(past)

@@ -20,6 +20,8 @@ from federatedscope_ggeur.federation.exchanges.secure_sums.settings import (
     SumSettings,
 )
 from federatedscope_ggeur.federation.exchanges.secure_sums.trust import SERVER
+from federatedscope_ggeur.federation.noise import NoiseSettings
+from federatedscope_ggeur.geometry.noisy_release import RELEASE_STAGES
 from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.settings import (
@@ -144,6 +146,7 @@ def sum_settings(
     dim: int,
     agreed: Mapping[str, str],
     class_names: Sequence[str],
+    noise: NoiseSettings | None = None,
 ) -> SumSettings:
     """How statistics are summed in a run of these facts.
 
@@ -154,11 +157,14 @@ def sum_settings(
     """
     solves = run.form is not None and run.form.NEEDS != "means"
     needs_scatter = bool(run.steps) or run.space != "raw" or solves
+    stages = STAGES if needs_scatter else STAGES[:2]
+    if noise is not None:
+        stages = RELEASE_STAGES
     settings = SumSettings(
         num_classes,
         dim,
         run["min_samples"],
-        STAGES if needs_scatter else STAGES[:2],
+        stages,
         min_clients=run["secure_sums_min_clients"],
         radius=run["secure_sums_radius"],
         max_rows=run["secure_sums_max_rows"],
@@ -171,6 +177,7 @@ def sum_settings(
         new_roster=run["secure_sums_new_roster"],
         class_names=tuple(class_names),
         confirm=run["secure_sums_confirm"],
+        noise=noise,
     )
     size, most = 8 * settings.longest / 1e6, run["secure_sums_max_upload_mb"]
     if size > most:

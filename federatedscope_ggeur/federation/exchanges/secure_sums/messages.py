@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.federation import wire
+from federatedscope_ggeur.federation.exchanges.secure_sums.settings import ALL_STAGES
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
 
 U8, I64, F32 = torch.uint8, torch.int64, torch.float32
@@ -147,7 +148,7 @@ class MaskedRequest:
     vectors : Tensor of shape (K, C), int64
         Stage "means": what every client has sent in stage "counts".
     origin : Tensor of shape (D,), float32
-        Stage "pooled": what rows are centred by.
+        Stages "pooled" and "spread": what rows are centred by.
     """
 
     session: bytes
@@ -187,7 +188,7 @@ class MaskedRequest:
         message = wire.unpack(data, "masked_request", sender)
         message.only(_TENSORS)
         stage, roster = message.text("stage"), _roster_of(message)
-        if stage not in ("counts", "means", "pooled"):
+        if stage not in ALL_STAGES:
             raise message.refuse("stage", f"{stage!r:.80} is no stage")
         keys = message.tensor("keys", U8, (len(roster), _KEY))
         commitments = message.tensor("commitments", U8, (len(roster), _COMMITMENT))
@@ -200,7 +201,7 @@ class MaskedRequest:
         if ((counts < 1) | (counts > wire.LARGEST)).any():
             raise message.refuse("counts", f"must lie in 1..{wire.LARGEST}")
         shape = (len(roster), schema.num_classes) if names else (0, 0)
-        dim = schema.dim if stage == "pooled" else 0
+        dim = schema.dim if stage in ("pooled", "spread") else 0
         return cls(
             _session_of(message),
             stage,

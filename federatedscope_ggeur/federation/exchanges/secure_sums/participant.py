@@ -25,8 +25,6 @@ from federatedscope_ggeur.federation.exchanges.secure_sums.journal import (
     Current,
     Journal,
     PastSum,
-    RowDigests,
-    row_digests,
 )
 from federatedscope_ggeur.federation.exchanges.secure_sums.messages import (
     ASKED_SETTINGS,
@@ -58,9 +56,13 @@ from federatedscope_ggeur.federation.exchanges.secure_sums.vectors import (
     ClientRows,
     Named,
 )
+from federatedscope_ggeur.federation.noise import Releaser
+from federatedscope_ggeur.federation.row_digests import RowDigests, row_digests
 from federatedscope_ggeur.printable import get_logger
 
 logger = get_logger(__name__)
+
+_NO_COMMITMENT = bytes(32)
 
 
 class Participant:
@@ -101,6 +103,9 @@ class Participant:
             )
         self._number, self._settings = number, settings
         self._rows = ClientRows(features, labels, settings)
+        self._releaser: Releaser | None = None
+        if settings.noise is not None:
+            self._releaser = Releaser(number, features, labels, settings.noise)
         self._make_secret = make_secret
         self._journal = Journal(settings.store, number)
         self._named: Named | None = None
@@ -137,6 +142,32 @@ class Participant:
             require_terminal(self._number)
         self._check_settings(request)
         self._check_roster(request.roster)
+        if self._releaser is None:
+            self._check_rows()
+            self._check_past(request.roster)
+        secret = self._make_secret()
+        key = public_key(secret)
+        signature = b""
+        if self._signer is not None:
+            said = self._commitment
+            signature = self._signer.sign(request.session, key, said)
+        chain = self._begin(request)
+        self._shared, self._named = {}, None
+        self._journal.keep(
+            Current(
+                session=request.session,
+                roster=request.roster,
+                secret=secret,
+                key=key,
+                signature=signature,
+                chain=chain,
+                about=self._about,
+            )
+        )
+        return self._answer(self._journal.current)
+
+    def _check_rows(self) -> None:
+        """Refuse rows that are too many or too long for exact sums."""
         if len(self._rows.labels) > self._settings.max_rows:
             raise GGEURError(
                 f"client {self._number}: it has more rows than "
@@ -155,27 +186,6 @@ class Participant:
                 f"{setting('secure_sums_radius')} {self._settings.radius:g} says; "
                 "raise it on all sides, or scale the embeddings"
             )
-        self._check_past(request.roster)
-        secret = self._make_secret()
-        key = public_key(secret)
-        signature = b""
-        if self._signer is not None:
-            whole = self._digests.whole
-            signature = self._signer.sign(request.session, key, whole)
-        chain = self._begin(request)
-        self._shared, self._named = {}, None
-        self._journal.keep(
-            Current(
-                session=request.session,
-                roster=request.roster,
-                secret=secret,
-                key=key,
-                signature=signature,
-                chain=chain,
-                about=self._about,
-            )
-        )
-        return self._answer(self._journal.current)
 
     def masked(self, request: MaskedRequest) -> MaskedVector:
         """The client's vector of a stage, under its masks.
@@ -211,7 +221,7 @@ class Participant:
             raise _refusal("stage", f"'{stage}', where '{following}' comes next")
         self._check_peers(request, now)
         vector = self._vector(request, now)
-        if stage == COUNTS and self._settings.confirm:
+        if stage == stages[0] and self._settings.confirm:
             confirm(self._number, request.roster, request.keys)
         masks = mask(
             self._number,
@@ -234,6 +244,7 @@ class Participant:
         if stage == COUNTS:
             own = self._summed(now, _commitments(request))
             past = [*(one for one in past if not one.repeated_by(own)), own]
+        if stage == self._settings.stages[0]:
             who = fingerprint(request.roster, request.keys)
             logger.info(
                 "client %d: keys of the roster %s: %s",
@@ -262,8 +273,8 @@ class Participant:
 
     def _answer(self, now: Current | None) -> SumKey:
         assert now is not None, "no session has begun"
-        whole = self._digests.whole
-        return SumKey(self._number, now.session, now.key, whole, now.signature)
+        said = self._commitment
+        return SumKey(self._number, now.session, now.key, said, now.signature)
 
     def _with_peers(self, request: MaskedRequest, now: Current) -> dict[int, bytes]:
         """One secret with each other client, made once a session."""
@@ -279,6 +290,11 @@ class Participant:
     def _digests(self) -> RowDigests:
         held, names = self._rows, self._settings.class_names
         return row_digests(held.features, held.labels, names, self._journal.salt)
+
+    @property
+    def _commitment(self) -> bytes:
+        """What all clients are told of its rows; under noise nothing."""
+        return self._digests.whole if self._releaser is None else _NO_COMMITMENT
 
     @property
     def _totals_of(self) -> str:
@@ -319,6 +335,11 @@ class Participant:
     # what it adds
 
     def _vector(self, request: MaskedRequest, now: Current) -> np.ndarray:
+        if self._releaser is not None:
+            self._releaser.charge(now.session)
+            clients, origin = len(now.roster), request.origin
+            found = self._releaser.vector(request.stage, clients, origin)
+            return found.view(np.uint64)
         if request.stage == COUNTS:
             self._check_past(now.roster, _commitments(request))
             return self._rows.counts()
@@ -357,6 +378,10 @@ class Participant:
                 f"{len(roster)} clients, and {setting('secure_sums_min_clients')} asks "
                 f"for {least}: a sum of fewer says too much of each",
             )
+        noise = self._settings.noise
+        if noise is not None and len(roster) - noise.spared(len(roster)) < 2:
+            problem = f"{len(roster)} clients, with {setting('dp.tolerated')} too few"
+            raise _refusal("roster", problem)
 
     def _check_begun(self, now: Current) -> None:
         """Refuse if rows or settings have changed since the session began.
@@ -445,7 +470,7 @@ class Participant:
             raise _refusal("keys", f"the key of client {self._number} was changed")
         if len(set(request.keys)) < len(request.keys):
             raise _refusal("keys", "two clients have the same key")
-        if request.commitments[at] != self._digests.whole:
+        if request.commitments[at] != self._commitment:
             raise _refusal(
                 "commitments", f"what client {self._number} said was changed"
             )

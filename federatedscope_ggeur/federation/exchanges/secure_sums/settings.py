@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from federatedscope_ggeur.federation.noise import NoiseSettings
+from federatedscope_ggeur.geometry.noisy_release import RELEASE_STAGES
+
 #: The stages, in order; each is one sum.
 COUNTS, MEANS, POOLED = STAGES = ("counts", "means", "pooled")
+#: Of all sums, those under noise included.
+ALL_STAGES = (*STAGES, *RELEASE_STAGES)
 
 
 @dataclass(frozen=True)
@@ -21,6 +26,7 @@ class SumSettings:
         is not summed.
     stages : tuple of str
         The first of `STAGES`: all three, or counts and means if no scatter is needed.
+        With noise those of a release.
     min_clients : int
         The smallest roster, at least 3.
     radius : float
@@ -45,6 +51,9 @@ class SumSettings:
         The names of all classes, in the order of their numbers. The journal uses names.
     confirm : bool
         Whether a client waits until a person has typed the words of another client.
+    noise : NoiseSettings, optional
+        Clients add noise to what they sum, which holds no exact number then. No
+        threshold is needed, and nothing is kept back.
     """
 
     num_classes: int
@@ -63,9 +72,12 @@ class SumSettings:
     new_roster: bool = False
     class_names: tuple[str, ...] = ()
     confirm: bool = False
+    noise: NoiseSettings | None = None
 
     def length(self, stage: str, named: int = 0) -> int:
         """How many numbers a client's vector has in `stage`, with `named` classes."""
+        if self.noise is not None:
+            return self.noise.plan.length(stage)
         if stage == COUNTS:
             return self.num_classes
         if stage == MEANS:

@@ -155,7 +155,7 @@ def count_totals(
     counts = total.view(np.int64)
     # Each number is checked first: their sum may wrap around.
     if (counts < 0).any() or (counts > 2**40).any():
-        raise _broken("counts", "numbers of rows that cannot be")
+        raise broken("counts", "numbers of rows that cannot be")
     rows = int(counts.sum())
     if rows > settings.max_rows:
         raise GGEURError(
@@ -164,7 +164,7 @@ def count_totals(
             "on all sides"
         )
     if most is not None and rows > most:
-        raise _broken("counts", f"{rows} rows, but clients declared {most} in all")
+        raise broken("counts", f"{rows} rows, but clients declared {most} in all")
     return counts
 
 
@@ -177,11 +177,11 @@ def mean_totals(
     sums = sums.reshape(m, dim)
     flags = total[m * dim :].view(np.int64)
     if (flags < 0).any() or (flags > clients).any():
-        raise _broken("means", "more clients say yes than there are")
+        raise broken("means", "more clients say yes than there are")
     rounding = clients * 2.0**-settings.fraction_bits * dim
     limits = torch.tensor(named.counts, dtype=F64) * settings.radius * (1 + SLACK)
     if not (sums.norm(dim=1) <= limits + rounding).all():
-        raise _broken("means", "a sum longer than all of its rows can be")
+        raise broken("means", "a sum longer than all of its rows can be")
     near = zip(named.classes, flags[:-1].tolist())
     return MeanTotals(sums, tuple(c for c, yes in near if yes), bool(flags[-1]))
 
@@ -232,7 +232,7 @@ def pooled_statistics(
     noise = clients * dim * 2.0**-bits
     diagonal = about.diag()
     if not (diagonal >= -noise).all() or not float(diagonal.sum()) <= largest + noise:
-        raise _broken("pooled", "a scatter that no such rows have")
+        raise broken("pooled", "a scatter that no such rows have")
     offsets = held.means[held.classes] - origin.to(F64)
     weights = held.counts[held.classes].double()
     within = about - (offsets * weights[:, None]).T @ offsets
@@ -240,14 +240,14 @@ def pooled_statistics(
     values, vectors = torch.linalg.eigh(within)
     trace = max(float(within.trace()), 0.0)
     if len(values) and float(values[0]) < -max(1e-9 * trace / dim, noise):
-        raise _broken("pooled", "a scatter that is not positive semi-definite")
+        raise broken("pooled", "a scatter that is not positive semi-definite")
     if (values < 0).any():
         within = (vectors * values.clamp(min=0)) @ vectors.T
         within = (within + within.T) / 2
     return SummedStatistics.from_moments(held.counts, held.means, scatter=within)
 
 
-def _broken(stage: str, what: str) -> GGEURError:
+def broken(stage: str, what: str) -> GGEURError:
     return GGEURError(
         f"round 0, secure sums: the sum of stage '{stage}' makes no sense ({what}): "
         "masks cancel only where every client was sent the same; see that all run the "

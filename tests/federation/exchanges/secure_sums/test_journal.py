@@ -9,13 +9,11 @@ from sums_of import CLASSES, NAMES, SETTINGS, Sum, clients_of, fixed_secret
 
 from federatedscope_ggeur.errors import ConfigError, MessageError
 from federatedscope_ggeur.federation import wire
-from federatedscope_ggeur.federation.exchanges.secure_sums.journal import (
-    Journal,
-    row_digests,
-)
+from federatedscope_ggeur.federation.exchanges.secure_sums.journal import Journal
 from federatedscope_ggeur.federation.exchanges.secure_sums.participant import (
     Participant,
 )
+from federatedscope_ggeur.federation.row_digests import row_digests
 
 
 @pytest.fixture

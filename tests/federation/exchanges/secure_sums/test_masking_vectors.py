@@ -9,7 +9,6 @@ from sums_of import CLASSES, DIM, SETTINGS, Sum, clients_of, pooled, rows
 
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.exchanges.secure_sums import participant
-from federatedscope_ggeur.federation.exchanges.secure_sums.journal import RowDigests
 from federatedscope_ggeur.federation.exchanges.secure_sums.settings import (
     STAGES,
     SumSettings,
@@ -18,6 +17,7 @@ from federatedscope_ggeur.federation.exchanges.secure_sums.vectors import (
     ClientRows,
     Named,
 )
+from federatedscope_ggeur.federation.row_digests import RowDigests
 from federatedscope_ggeur.geometry import ClassStatistics, MeanStatistics
 from federatedscope_ggeur.models import build_closed_form
 

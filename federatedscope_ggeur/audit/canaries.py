@@ -1,0 +1,119 @@
+"""Canaries: is a row told from none as rarely as differential privacy claims?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from scipy import stats
+
+from federatedscope_ggeur.audit.base import Finding
+from federatedscope_ggeur.audit.scores import hit_rate
+from federatedscope_ggeur.federation.noise import SERVER, NoiseSettings
+from federatedscope_ggeur.geometry.noisy_release import (
+    MOMENTS,
+    RELEASE_STAGES,
+    ReleasePlan,
+)
+
+#: Shares of false alarms that an attacker puts up with.
+ALARMS = (0.01, 0.05, 0.1)
+#: Small, so that a thousand runs take seconds. What one row changes does not depend
+#: on either.
+_CLASSES, _DIM, _ROWS = 2, 16, 20
+#: Clients of the audited runs, where they share the noise: one of them colludes.
+_SHARING = 3
+
+
+def canaries(
+    settings: NoiseSettings,
+    clients: int,
+    runs: int = 1000,
+    made_by: ReleasePlan | None = None,
+) -> Iterable[Finding]:
+    """The best attack on so many runs of the mechanism, half of them with a row that
+    changes everything as far as one row can.
+
+    The attacker knows all other rows, what colluders sent, and the claimed noise. So
+    the likelihood ratio is the best statistic there is.
+
+    Parameters
+    ----------
+    settings : NoiseSettings
+        Of the run.
+    clients : int
+        That take part in it.
+    runs : int
+        With the row, and as many without it.
+    made_by : ReleasePlan, optional
+        Draws the noise in place of the claimed plan; tests weaken it.
+
+    References
+    ----------
+    Dong, Roth, Su 2022: the most true positives that a mu-GDP mechanism allows at each
+    share of false ones, ``1 - Phi(Phi^-1(1 - a) - mu)``.
+    """
+    small = replace(settings.plan, num_classes=_CLASSES, dim=_DIM)
+    sharing = min(clients, _SHARING)
+    claimed = replace(settings, plan=small, tolerated=None).plan_of(sharing)
+    plan = claimed if made_by is None else made_by
+    honest = 1 if settings.by == SERVER else claimed.clients - claimed.spared
+    scores = {
+        there: _scores(claimed, plan, honest, runs, there) for there in (False, True)
+    }
+    mu = claimed.sharers(honest)
+    who = "who sees the release" if honest == 1 else "the server and its colluders"
+    for alarms in ALARMS:
+        rate, low = hit_rate(scores[True], scores[False], alarms, len(ALARMS))
+        # So many false ones may be meant where the runs show `alarms`.
+        false = alarms * runs
+        most = float(stats.beta.ppf(0.95, false + 1, runs - false))
+        limit = float(stats.norm.sf(stats.norm.isf(most) - mu))
+        yield Finding(
+            "D1",
+            who,
+            f"canaries found at {100 * alarms:g}% false alarms, of {runs}",
+            rate,
+            low=low,
+            high=1.0,
+            chance=alarms,
+            limit=limit,
+            level="dp",
+            passed=low <= limit,
+            tried=runs,
+            note=f"mu {mu:.3f}",
+        )
+
+
+def _scores(
+    claimed: ReleasePlan, plan: ReleasePlan, honest: int, runs: int, there: bool
+) -> np.ndarray:
+    """The log-likelihood ratio of each run for the canary, up to a constant."""
+    features = torch.zeros(_ROWS + 1, _DIM)
+    features[:, 0] = -1.0
+    features[-1, 0] = 1.0  # the canary, as far from the others as can be
+    labels = torch.zeros(_ROWS + 1, dtype=torch.int64)
+    noise = {
+        stage: sum(plan.noises(stage, runs) for _ in range(honest))
+        for stage in RELEASE_STAGES
+    }
+    variance = {s: honest * claimed.deviations(s) ** 2 for s in RELEASE_STAGES}
+    found = np.zeros(runs)
+    for run in range(runs):
+        centre = torch.zeros(_DIM, dtype=torch.float64)
+        for stage in RELEASE_STAGES:
+            without, whole = (
+                claimed.moments(features[:rows], labels[:rows])
+                if stage == MOMENTS
+                else claimed.spread(features[:rows], labels[:rows], centre)
+                for rows in (_ROWS, _ROWS + 1)
+            )
+            total = (whole if there else without) + noise[stage][run]
+            seen = (total - without).astype(np.float64)
+            change = (whole - without).astype(np.float64)
+            found[run] += float((seen * change / variance[stage]).sum())
+            if stage == MOMENTS:
+                _, centre = claimed.centre(total)
+    return found

@@ -1,0 +1,53 @@
+"""``ggeur privacy-ledger``: what clients have spent of their rows' privacy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from federatedscope_ggeur.commands import command_parser
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.federation.ledger import Spendings, read_ledger
+from federatedscope_ggeur.geometry.gaussian_privacy import epsilon_of
+from federatedscope_ggeur.printable import say
+from federatedscope_ggeur.settings import is_number
+
+
+def privacy_ledger(arguments: Sequence[str]) -> int:
+    """Print each release of each ledger, and what it adds up to for the worst row."""
+    parser = command_parser(
+        "privacy-ledger",
+        "mu^2 adds up over releases of a row; epsilons do not.",
+    )
+    parser.add_argument(
+        "folder", help="ggeur.privacy.dp.ledger, or one client's file in it"
+    )
+    parser.add_argument(
+        "--delta",
+        type=float,
+        default=1e-5,
+        help="the delta that epsilon is said for (default: 1e-5)",
+    )
+    options = parser.parse_args(arguments)
+    if not (is_number(options.delta) and 0 < options.delta < 1):
+        parser.error(f"--delta: must lie between 0 and 1, got {options.delta}")
+    place = Path(options.folder)
+    files = sorted(place.glob("client_*.ledger")) if place.is_dir() else [place]
+    if not files or not all(file.is_file() for file in files):
+        raise ConfigError(f"there is no ledger in '{options.folder}'")
+    for file in files:
+        for line in _lines(file, read_ledger(file)[0], options.delta):
+            say(line)
+    return 0
+
+
+def _lines(file: Path, held: Spendings, delta: float) -> list[str]:
+    lines = [f"{file.name}: {len(held.entries)} releases"]
+    lines += [
+        f"  {entry.at}  mu {entry.mu:.4f} (epsilon {epsilon_of(entry.mu, delta):.3g}), "
+        f"{entry.rows} rows, {entry.preparation}, session {entry.session[:8]}"
+        for entry in held.entries
+    ]
+    worst = held.most
+    total = f"mu {worst:.4f}, epsilon {epsilon_of(worst, delta):.3g} at delta {delta:g}"
+    return [*lines, f"  no row has spent more than {total}"]

@@ -1,0 +1,248 @@
+"""Statistics under differential privacy: clients add noise, or the server does."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.errors import GGEURError, MessageError, setting
+from federatedscope_ggeur.federation.client import Client
+from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.exchanges.base import (
+    ClientSide,
+    Exchange,
+    Request,
+    RequestKind,
+    Requests,
+    refusal,
+    register_exchange,
+    require_known,
+)
+from federatedscope_ggeur.federation.exchanges.noisy_release import keys
+from federatedscope_ggeur.federation.exchanges.noisy_release.messages import (
+    SESSION_BYTES,
+    ReleaseRequest,
+    ReleaseVector,
+)
+from federatedscope_ggeur.federation.exchanges.noisy_release.uploads import Uploads
+from federatedscope_ggeur.federation.noise import SERVER, NoiseSettings, Releaser
+from federatedscope_ggeur.federation.sampling import windows
+from federatedscope_ggeur.federation.wire import limits
+from federatedscope_ggeur.geometry.noisy_release import (
+    MOMENTS,
+    RELEASE_STAGES,
+    NoisyStatistics,
+)
+from federatedscope_ggeur.reporting import NoiseRecord
+
+#: Checks of totals allow for so many rows: as many as secure sums do by default.
+_MOST_ROWS = 2**20
+
+
+class ReleaseClient(ClientSide):
+    """Answers one session with one vector a stage, each noted before it is sent."""
+
+    def __init__(self, client: Client, rows):
+        super().__init__(client, rows)
+        settings = client.settings.of(NoiseSettings)
+        self._releaser = Releaser(
+            client.number, client.features, client.labels, settings
+        )
+        self._uploads = Uploads(settings.ledger, client.number)
+
+    def vector(self, request: ReleaseRequest) -> ReleaseVector:
+        """The client's vector of a stage. The same request gets the same bytes.
+
+        Raises
+        ------
+        MessageError
+            A stage is asked for twice with other contents, or too early.
+        GGEURError
+            The rows are spent; see `Ledger.charge`.
+        """
+        contents = hashlib.sha256(request.to_bytes()).hexdigest()
+        session, stage = request.session, request.stage
+        if stage not in RELEASE_STAGES:
+            raise _refused("stage", f"there is no stage {stage!r:.80}")
+        sent = self._uploads.of(session)
+        if stage in sent:
+            asked, values = sent[stage]
+            if asked != contents:
+                raise _refused("stage", f"'{stage}' a second time, with other contents")
+            return ReleaseVector(self.client.number, session, stage, values)
+        if stage != RELEASE_STAGES[len(sent)]:
+            raise _refused("stage", f"'{stage}', where another one comes next")
+        self._releaser.charge(session)
+        vector = self._releaser.vector(stage, 1, request.centre)
+        values = torch.from_numpy(vector)
+        self._uploads.keep(session, {**sent, stage: (contents, values)})
+        return ReleaseVector(self.client.number, session, stage, values)
+
+
+def _refused(field: str, problem: str) -> MessageError:
+    return MessageError(problem, field=field, sender="the server")
+
+
+def _validate(
+    exchange: NoisyReleaseExchange, request: Request, vector: ReleaseVector
+) -> None:
+    """A vector of this session and stage, as long as all others."""
+    k, stage = vector.client, _stage_of(request.kind)
+    require_known(k, exchange.server.participants)
+    if vector.session != exchange.session:
+        raise refusal(k, "session", "another session than the one under way")
+    if vector.stage != stage:
+        raise refusal(k, "stage", f"{vector.stage!r:.80}, in stage '{stage}'")
+    length = exchange.settings.plan.length(stage)
+    if len(vector.values) != length:
+        problem = f"{len(vector.values)} numbers, and stage '{stage}' has {length}"
+        raise refusal(k, "values", problem)
+
+
+def _kind(stage: str) -> RequestKind:
+    return RequestKind(
+        name=f"release_{stage}",
+        message=f"release_{stage}_request",
+        deadline="round0",
+        parts=(ReleaseRequest,),
+        respond=lambda side, request: side.vector(request),
+        answer_message=f"released_{stage}",
+        answer=ReleaseVector,
+        validate=_validate,
+        largest=lambda e: limits.PLAIN + 8 * e.settings.plan.length(stage),
+        patient=True,
+        needs_all=True,
+        shared_parts=True,
+    )
+
+
+RELEASE_KINDS = {stage: _kind(stage) for stage in RELEASE_STAGES}
+
+
+def _stage_of(kind: RequestKind) -> str:
+    return next(stage for stage, own in RELEASE_KINDS.items() if own is kind)
+
+
+@register_exchange("noisy_release")
+class NoisyReleaseExchange(Exchange):
+    """Has every client release its statistics in two stages, and adds them up.
+
+    Where clients add shares of the noise under the masks of secure sums, that exchange
+    does the asking, and this one records.
+    """
+
+    KINDS = tuple(RELEASE_KINDS.values())
+    CLIENT = ReleaseClient
+    KEYS = keys.KEYS
+    agreed = staticmethod(keys.agreed)
+    objections = staticmethod(keys.objections)
+    REVEALS = "statistics with noise"
+    UNSCREENED = (
+        "differential privacy: what a client sends is noise for the most part, so "
+        "none can be screened: one client can spoil the release"
+    )
+
+    def __init__(self, course):
+        super().__init__(course)
+        self.settings = self.server.settings.of(NoiseSettings)
+        self.session = secrets.token_bytes(SESSION_BYTES)
+        self._sizes: dict[str, int] = {}
+        # Read before anything is spent.
+        read = self.settings.public
+        self._public = None if read is None else read()
+
+    @classmethod
+    def is_due(cls, demands: Demands) -> bool:
+        return demands.noisy
+
+    @classmethod
+    def answered(cls, demands: Demands) -> tuple[RequestKind, ...]:
+        return cls.KINDS if demands.noisy and not demands.sums else ()
+
+    def begin(self) -> Requests[None]:
+        """Have all connected clients release their statistics.
+
+        Raises
+        ------
+        GGEURError
+            A client is lost, or a total makes no sense.
+        """
+        course, server = self.course, self.server
+        if server.settings.demands.sums:
+            return
+        roster = course.membership.here(server.participants)
+        plan = self.settings.plan_of(len(roster))
+        centre = torch.zeros(plan.dim, dtype=torch.float64)
+        counts = centre
+        total = np.zeros(0, dtype=np.int64)
+        for stage in RELEASE_STAGES:
+            total = yield from self._total(stage, roster, centre)
+            if self.settings.by == SERVER:
+                total = total + plan.noise(stage, self.settings.words("server", stage))
+            problem = plan.problem(stage, total, _MOST_ROWS)
+            if problem:
+                raise GGEURError(f"round 0, release of '{stage}': {problem}")
+            if stage == MOMENTS:
+                counts, centre = plan.centre(total)
+        self.take(plan.released(counts, centre, total), roster)
+
+    def take(self, release: NoisyStatistics, roster: Iterable[int]) -> None:
+        """Use a release of the clients in `roster`. All of it may go down."""
+        self.server.take_noisy(replace(release, public=self._public), roster)
+
+    def _total(self, stage: str, roster: list[int], centre: Tensor) -> Requests[Any]:
+        """The sum of all clients' vectors of a stage: int64 [length]."""
+        total = np.zeros(self.settings.plan.length(stage), dtype=np.int64)
+        data = ReleaseRequest(self.session, stage, centre).to_bytes()
+        for numbers in windows(roster, self.course.plan.round0_window):
+            asked, own = dict.fromkeys(numbers, (data,)), dict[str, int]()
+            answers = yield from self.course.ask(RELEASE_KINDS[stage], 0, asked, own)
+            for k, size in own.items():
+                self._sizes[k] = self._sizes.get(k, 0) + size
+            missing = sorted(set(numbers) - {one.client for one in answers})
+            if missing:
+                absent = self.course.membership.absent
+                why = "; ".join(
+                    f"client {k}: {absent.get(k, 'no answer that can be used')}"
+                    for k in missing
+                )
+                raise GGEURError(
+                    f"round 0, release of '{stage}': clients {missing} are missing "
+                    f"({why}); who is lost is waited for as long as "
+                    f"{setting('deadline')} says. What others have sent is spent"
+                )
+            for one in answers:
+                total += one.values.numpy()
+        return total
+
+    def record(self) -> dict[str, Any]:
+        server, clients = self.server, len(self.server.uploaded_rows)
+        if server.noisy is None:
+            return {}  # a run that goes on has its record from the checkpoint
+        own, plan = self.settings, self.settings.plan_of(clients)
+        known: dict[str, Any] = {
+            "noise": NoiseRecord(
+                clients=clients,
+                tolerated=own.spared(clients) if own.by == "distributed" else 0,
+                dim=plan.dim,
+                square=plan.square,
+                mu=plan.mu,
+                shares=dict(plan.shares),
+                deviations={block: plan.total(block) for block in plan.shares},
+                epsilon_against={
+                    who: None if epsilon == float("inf") else epsilon
+                    for who, epsilon in own.observers(clients).items()
+                },
+                private=own.test_seed is None,
+            )
+        }
+        if not server.settings.demands.sums:
+            known["statistics_bytes_up"] = self._sizes
+        return known

@@ -1,0 +1,248 @@
+"""A client's ledger of noisy releases: how much of each row's privacy is spent.
+
+It is written before an upload leaves, and what is written stays, whether or not the
+session ends. Spendings of a row add up as mu^2, which is exact; epsilons do not add up.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import secrets
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from federatedscope_ggeur.errors import ConfigError, GGEURError, setting
+from federatedscope_ggeur.federation.row_digests import SALT_BYTES
+from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.lock import locked
+
+_FORM = 1
+#: A sum of squares may exceed the limit by this share, since floats round.
+_SLACK = 1e-9
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One release.
+
+    Attributes
+    ----------
+    session : str
+    at : str
+        When it was charged, UTC.
+    mu : float
+    rows : int
+        The rows that it was of.
+    preparation : str
+        What was made of rows before; see `Spent`.
+    """
+
+    session: str
+    at: str
+    mu: float
+    rows: int
+    preparation: str
+
+
+@dataclass(frozen=True)
+class Spendings:
+    """What a ledger holds.
+
+    Attributes
+    ----------
+    entries : tuple of Entry
+    spent : mapping from preparation to mapping from digest to float
+        The sum of mu^2 over the releases of a row. Digests of rows that were prepared
+        in another way cannot be compared: there each may be any row.
+    """
+
+    entries: tuple[Entry, ...] = ()
+    spent: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    def of_row(self, digest: str, preparation: str) -> float:
+        """The most that a row may have spent: a sum of mu^2."""
+        others = (
+            max(rows.values(), default=0.0)
+            for name, rows in self.spent.items()
+            if name != preparation
+        )
+        return self.spent.get(preparation, {}).get(digest, 0.0) + sum(others)
+
+    @property
+    def most(self) -> float:
+        """The mu that no row has spent more than."""
+        return math.sqrt(sum(max(r.values(), default=0.0) for r in self.spent.values()))
+
+    def charged(self, entry: Entry, rows: Collection[str]) -> Spendings:
+        """The same after a release of these rows, by digest."""
+        own = dict(self.spent.get(entry.preparation, {}))
+        for digest in rows:
+            own[digest] = own.get(digest, 0.0) + entry.mu**2
+        spent = {**self.spent, entry.preparation: own}
+        return Spendings((*self.entries, entry), spent)
+
+
+class Ledger:
+    """The ledger of one client: a file, or in memory if there is no folder.
+
+    Parameters
+    ----------
+    folder : str
+    number : int
+
+    Attributes
+    ----------
+    salt : bytes
+        The client's secret; digests of rows depend on it.
+
+    Raises
+    ------
+    ConfigError
+        A file cannot be read or written, or belongs to another client.
+    """
+
+    def __init__(self, folder: str, number: int):
+        self._number, self._path = number, None
+        self._held = Spendings()
+        self.salt = secrets.token_bytes(SALT_BYTES)
+        if not folder:
+            return
+        self._path = ledger_path(folder, number)
+        salt = self._path.with_suffix(".salt")
+        with self._locked():
+            if salt.exists():
+                self.salt = salt.read_bytes()
+            elif self._path.exists():
+                raise _unusable(
+                    self._path, f"'{salt.name}', which belongs to it, lacks"
+                )
+            else:
+                write_atomically(salt, self.salt, mode=0o600)
+            self._held = self._read()
+
+    @property
+    def spendings(self) -> Spendings:
+        return self._held
+
+    def charge(
+        self,
+        session: str,
+        rows: Collection[bytes],
+        preparation: str,
+        mu: float,
+        most: float,
+    ) -> None:
+        """Charge a release of these rows, by digest, unless its session is charged.
+
+        Raises
+        ------
+        GGEURError
+            A row would have spent more than `most`, a mu. Nothing is charged then.
+        ConfigError
+            The ledger cannot be written.
+        """
+        digests = {row.hex() for row in rows}
+        with self._locked():
+            held = self._read()
+            if any(entry.session == session for entry in held.entries):
+                return
+            now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+            entry = Entry(session, now, mu, len(rows), preparation)
+            worst = max((held.of_row(d, preparation) for d in digests), default=0.0)
+            if worst + mu**2 > most**2 * (1 + _SLACK):
+                raise GGEURError(
+                    f"client {self._number}: {setting('dp.epsilon_total')} does not "
+                    "allow another release of these rows; nothing is sent"
+                )
+            after = held.charged(entry, digests)
+            self._write(after)
+            self._held = after
+
+    def _read(self) -> Spendings:
+        if self._path is None or not self._path.exists():
+            return self._held
+        found, mark = read_ledger(self._path)
+        if mark != self._mark:
+            raise _unusable(
+                self._path, "another salt belongs to it than that beside it"
+            )
+        return found
+
+    def _write(self, held: Spendings) -> None:
+        if self._path is None:
+            return
+        content = {
+            "form": _FORM,
+            "client": self._number,
+            "salt": self._mark,
+            "releases": [asdict(entry) for entry in held.entries],
+            "spent": held.spent,
+        }
+        try:
+            write_atomically(self._path, json.dumps(content, indent=1), mode=0o600)
+        except ConfigError as error:
+            raise _unwritable(self._path, error) from error
+
+    @property
+    def _mark(self) -> str:
+        return hashlib.blake2b(key=self.salt, person=b"ledger").hexdigest()
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        if self._path is None:
+            yield
+            return
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unwritable(self._path, error) from error
+        lock, what = self._path.with_suffix(".lock"), f"the ledger of {self._number}"
+        with locked(lock, what, _unwritable):
+            yield
+
+
+def ledger_path(folder: str, number: int) -> Path:
+    """The file of a client's ledger in a folder."""
+    return Path(folder) / f"client_{number:04d}.ledger"
+
+
+def read_ledger(path: Path) -> tuple[Spendings, str]:
+    """A ledger on disk, and the mark of its salt.
+
+    Raises
+    ------
+    ConfigError
+        It cannot be read.
+    """
+    try:
+        content: dict[str, Any] = json.loads(path.read_bytes())
+        if content["form"] != _FORM:
+            raise ValueError("another version of this program wrote it")
+        entries = tuple(Entry(**one) for one in content["releases"])
+        spent = {
+            str(name): {str(d): float(v) for d, v in rows.items()}
+            for name, rows in content["spent"].items()
+        }
+        return Spendings(entries, spent), str(content["salt"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _unusable(path, error) from error
+
+
+def _unusable(path: Path, why: object) -> ConfigError:
+    return ConfigError(
+        f"{setting('dp.ledger')}: '{path}' cannot be used: {why}. It says what is "
+        "spent of these rows' privacy, so keep it; only for rows that were never "
+        "released, name another folder"
+    )
+
+
+def _unwritable(path: Path, error: Exception) -> ConfigError:
+    return ConfigError(
+        f"{setting('dp.ledger')}: {error}; nothing is sent that is not charged first"
+    )

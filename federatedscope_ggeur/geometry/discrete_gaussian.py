@@ -1,0 +1,149 @@
+"""Exact draws of the discrete Gaussian: noise whose privacy no rounding weakens.
+
+Integers alone decide every draw. Words of 63 random bits are compared with the first 63
+bits of a probability; where these are equal, which is so once in 2^63 draws, the rest
+of the probability decides as a fraction of whole numbers.
+
+References
+----------
+Canonne, Kamath, Steinke, "The discrete Gaussian for differential privacy", NeurIPS
+2020, Algorithms 1 to 3.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable
+
+import numpy as np
+
+#: A function of n that gives n random words, uint64.
+Words = Callable[[int], np.ndarray]
+_BITS = 63
+_ONE = 1 << _BITS
+#: The largest standard deviation, in steps: draws must fit 63 bits.
+LARGEST_DEVIATION = 2**50
+
+
+def system_words(count: int) -> np.ndarray:
+    """Random words of the operating system: uint64 [count]."""
+    return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
+
+
+def seeded_words(generator: np.random.Generator) -> Words:
+    """Words that repeat, for tests: noise that is made of them protects nothing."""
+    return lambda count: generator.integers(0, 2**64, size=count, dtype=np.uint64)
+
+
+def discrete_gaussian(
+    count: int, deviation: int, words: Words = system_words
+) -> np.ndarray:
+    """Whole numbers k, each drawn with probability prop. to ``exp(-k^2 / 2 s^2)``.
+
+    Parameters
+    ----------
+    count : int
+    deviation : int
+        s, from 1 to `LARGEST_DEVIATION`.
+    words : callable (int) -> uint64 array
+
+    Returns
+    -------
+    int64 array of shape (count,)
+    """
+    if not 1 <= deviation <= LARGEST_DEVIATION:
+        raise ValueError(f"a deviation from 1 to 2^50 is needed, got {deviation}")
+    draws = np.zeros(count, dtype=np.int64)
+    missing, scale = np.arange(count), deviation + 1
+    square, whole = deviation**2, 2 * (deviation * scale) ** 2
+    while len(missing):
+        drawn = _laplace(len(missing), scale, words)
+        # exp(-(|k| - s^2/t)^2 / 2 s^2), of Python's integers, which do not overflow
+        off = np.abs(drawn).astype(object) * scale - square
+        accepted = _exponentially(off * off, whole, words)
+        draws[missing[accepted]] = drawn[accepted]
+        missing = missing[~accepted]
+    return draws
+
+
+def _laplace(count: int, scale: int, words: Words) -> np.ndarray:
+    """Whole numbers with probability prop. to ``exp(-|k| / t)``: int64 [count]."""
+    draws, missing = np.zeros(count, dtype=np.int64), np.arange(count)
+    while len(missing):
+        low = _below(len(missing), scale, words)
+        kept = _exponentially(low.astype(object), scale, words)
+        times = _geometric(len(missing), words)
+        sizes = low + scale * times
+        negative = (words(len(missing)) & np.uint64(1)).astype(bool)
+        kept &= ~(negative & (sizes == 0))  # zero would come twice
+        signed = np.where(negative, -sizes, sizes)
+        draws[missing[kept]] = signed[kept]
+        missing = missing[~kept]
+    return draws
+
+
+def _below(count: int, limit: int, words: Words) -> np.ndarray:
+    """Uniform whole numbers below `limit`: int64 [count]."""
+    draws, missing = np.zeros(count, dtype=np.int64), np.arange(count)
+    shift = np.uint64(64 - limit.bit_length())
+    while len(missing):
+        drawn = (words(len(missing)) >> shift).astype(np.int64)
+        fits = drawn < limit
+        draws[missing[fits]] = drawn[fits]
+        missing = missing[~fits]
+    return draws
+
+
+def _geometric(count: int, words: Words) -> np.ndarray:
+    """How often in a row an event of probability 1/e happens: int64 [count]."""
+    times, going = np.zeros(count, dtype=np.int64), np.arange(count)
+    while len(going):
+        happens = _exponentially(np.ones(len(going), dtype=object), 1, words)
+        going = going[happens]
+        times[going] += 1
+    return times
+
+
+def _exponentially(above: np.ndarray, below: int, words: Words) -> np.ndarray:
+    """Events of probability ``exp(-g)``, g = above / below: bool [n].
+
+    Parameters
+    ----------
+    above : array of Python's int, of shape (n,), none negative
+    below : int
+    """
+    wholes, rests = above // below, above % below
+    happens = _with_fraction(rests, below, words)
+    left = np.flatnonzero(happens & (wholes > 0))
+    count = 0
+    while len(left):
+        # One factor 1/e for each whole number in g.
+        once = _with_fraction(np.full(len(left), 1, dtype=object), 1, words)
+        happens[left[~once]] = False
+        count += 1
+        left = left[once]
+        left = left[wholes[left] > count]
+    return happens
+
+
+def _with_fraction(above: np.ndarray, below: int, words: Words) -> np.ndarray:
+    """As `_exponentially`, for g from 0 to 1.
+
+    With A_k an event of probability g/k, the first k whose A_k fails is odd with
+    probability ``exp(-g)``.
+    """
+    first = np.array([min(x * _ONE // below, _ONE) for x in above], dtype=np.uint64)
+    odd = np.ones(len(above), dtype=bool)
+    going, k = np.arange(len(above)), 1
+    while len(going):
+        bits = first[going] // np.uint64(k)
+        drawn = words(len(going)) >> np.uint64(1)
+        happens = drawn < bits
+        for i in np.flatnonzero(drawn == bits):
+            rest = above[going[i]] * _ONE - int(bits[i]) * below * k
+            happens[i] = secrets.randbelow(below * k) < rest
+        going = going[happens]
+        odd[going] = ~odd[going]
+        k += 1
+    return odd

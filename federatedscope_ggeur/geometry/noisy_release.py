@@ -1,0 +1,322 @@
+"""What clients release of their rows under differential privacy, and with what noise.
+
+Rows are scaled to length 1 and rounded to a grid, so all sums are of whole numbers and
+one row changes them by exactly what the sensitivities below allow. Stage "moments" sums
+the counts of classes and the rows; stage "spread" sums, for every class, the rows about
+the noisy mean of all, cut to length r, and where `square` is set their second moment.
+
+========  ==================  ===========
+block     numbers             sensitivity
+========  ==================  ===========
+counts    C                   1
+mean      D                   1
+sums      C D                 r
+square    D (D + 1) / 2       r^2
+========  ==================  ===========
+
+Block b gets noise of standard deviation ``Delta_b / (mu sqrt(a_b))``; the shares a_b
+add up to 1, so that all blocks together are mu-GDP (`gaussian_privacy`). The square is
+a symmetric matrix; the noise off its diagonal is smaller by the root of 2, which is as
+good as equal noise on all D^2 entries.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.geometry.discrete_gaussian import (
+    Words,
+    discrete_gaussian,
+    system_words,
+)
+from federatedscope_ggeur.geometry.gaussian_privacy import mu_of
+
+MOMENTS, SPREAD = RELEASE_STAGES = ("moments", "spread")
+#: Bits behind the point of the numbers that are released, and of a row's entries.
+GRID_BITS, ROW_BITS = 32, 16
+#: The norm that rows about the mean are cut to: the 75% quantile of two encoders.
+CLIP = 0.75
+#: Rows a class from which the second moment is worth its share.
+ROWS_FOR_SQUARE = 100
+_SHARES = {
+    False: {"counts": 0.03, "mean": 0.02, "sums": 0.95},
+    True: {"counts": 0.03, "mean": 0.02, "sums": 0.5, "square": 0.45},
+}
+_SENSITIVITIES = {"counts": 1.0, "mean": 1.0, "sums": CLIP, "square": CLIP**2}
+#: Of the total, that checks of totals allow for noise.
+_DEVIATIONS = 12
+_CHUNK = 4096
+
+
+@dataclass(frozen=True)
+class ReleasePlan:
+    """The public numbers of a release.
+
+    Attributes
+    ----------
+    num_classes, dim : int
+        C, and D of the rows.
+    epsilon, delta : float
+    square : bool
+        Whether the second moment is released.
+    clients : int
+        K, those that add noise; 1 if the server alone does.
+    spared : int
+        t: as many of them may leave their noise out, or tell others of it, and the
+        rest is enough. K if each client's own noise is enough.
+    """
+
+    num_classes: int
+    dim: int
+    epsilon: float
+    delta: float
+    square: bool
+    clients: int = 1
+    spared: int = 0
+
+    @cached_property
+    def mu(self) -> float:
+        return mu_of(self.epsilon, self.delta)
+
+    @property
+    def shares(self) -> dict[str, float]:
+        return _SHARES[self.square]
+
+    def scale(self, block: str) -> float:
+        """The standard deviation that protects a block."""
+        return _SENSITIVITIES[block] / (self.mu * math.sqrt(self.shares[block]))
+
+    def steps(self, block: str) -> int:
+        """The standard deviation of one client's noise, in whole steps of the grid."""
+        sharing = max(self.clients - self.spared, 1)
+        return math.ceil(self.scale(block) * 2**GRID_BITS / math.sqrt(sharing))
+
+    def total(self, block: str) -> float:
+        """The standard deviation of the noise of all clients together."""
+        return self.steps(block) / 2**GRID_BITS * math.sqrt(self.clients)
+
+    def sharers(self, adding: int) -> float:
+        """The mu of those who know all noise but that of `adding` clients."""
+        if not adding:
+            return math.inf
+        squares = (
+            (_SENSITIVITIES[b] * 2**GRID_BITS / self.steps(b)) ** 2 / adding
+            for b in self.shares
+        )
+        return math.sqrt(sum(squares))
+
+    def length(self, stage: str) -> int:
+        """How many numbers a client sends in a stage."""
+        return sum(size for _, size, _ in self._parts(stage))
+
+    def _parts(self, stage: str) -> Iterator[tuple[str, int, int]]:
+        """The parts of a stage: block, length, and deviation in steps."""
+        dim = self.dim
+        if stage == MOMENTS:
+            yield "counts", self.num_classes, self.steps("counts")
+            yield "mean", dim, self.steps("mean")
+            return
+        yield "sums", self.num_classes * dim, self.steps("sums")
+        if self.square:
+            steps = self.steps("square")
+            yield "square", dim, steps
+            yield "square", dim * (dim - 1) // 2, math.ceil(steps / math.sqrt(2))
+
+    def deviations(self, stage: str) -> np.ndarray:
+        """The standard deviations of one client's noise, in steps: float64 [length]."""
+        return np.concatenate([np.full(n, float(s)) for _, n, s in self._parts(stage)])
+
+    def noise(self, stage: str, words: Words = system_words) -> np.ndarray:
+        """One client's noise: int64 [length], in steps of the grid."""
+        return self.noises(stage, 1, words)[0]
+
+    def noises(self, stage: str, count: int, words: Words = system_words) -> np.ndarray:
+        """The noise of so many clients: int64 [count, length]."""
+        drawn = [
+            discrete_gaussian(count * size, steps, words).reshape(count, size)
+            for _, size, steps in self._parts(stage)
+        ]
+        return np.concatenate(drawn, axis=1)
+
+    def moments(self, features: Tensor, labels: Tensor) -> np.ndarray:
+        """Stage "moments" of a client's rows [n, D], without noise: int64 [C + D]."""
+        counts = np.bincount(labels.numpy(), minlength=self.num_classes)
+        total = np.zeros(self.dim, dtype=np.int64)
+        for part in features.split(_CHUNK):
+            total += unit_rows(part).sum(axis=0)
+        grid = 2 ** (GRID_BITS - ROW_BITS)
+        return np.concatenate([counts.astype(np.int64) * 2**GRID_BITS, total * grid])
+
+    def spread(self, features: Tensor, labels: Tensor, centre: Tensor) -> np.ndarray:
+        """Stage "spread" about `centre` [D], without noise: int64 [length]."""
+        dim, grid = self.dim, 2 ** (GRID_BITS - ROW_BITS)
+        sums = np.zeros((self.num_classes, dim), dtype=np.int64)
+        square = np.zeros((dim, dim), dtype=np.int64)
+        for part, own in zip(features.split(_CHUNK), labels.split(_CHUNK)):
+            rows = cut_rows(unit_rows(part), centre.double().numpy())
+            np.add.at(sums, own.numpy(), rows)
+            if self.square:
+                exact = rows.astype(np.float64)  # sums of at most 2^53, so exact
+                square += (exact.T @ exact).astype(np.int64)
+        numbers = [sums.flatten() * grid]
+        if self.square:
+            numbers += [np.diagonal(square), square[np.triu_indices(dim, 1)]]
+        return np.concatenate(numbers)
+
+    def centre(self, total: np.ndarray) -> tuple[Tensor, Tensor]:
+        """The noisy counts [C] and the noisy mean of all rows [D], float64.
+
+        The mean is no longer than 1, as no mean of rows is.
+        """
+        values = torch.from_numpy(total.astype(np.float64) / 2**GRID_BITS)
+        counts, summed = values[: self.num_classes], values[self.num_classes :]
+        mean = summed / counts.sum().clamp(min=1.0)
+        mean = mean / mean.norm().clamp(min=1.0)
+        return counts, mean.float().double()  # as it travels
+
+    def released(
+        self, counts: Tensor, centre: Tensor, total: np.ndarray
+    ) -> NoisyStatistics:
+        """The release, of the totals of both stages."""
+        values = torch.from_numpy(total.astype(np.float64) / 2**GRID_BITS)
+        size, dim = self.num_classes * self.dim, self.dim
+        sums, square = values[:size].reshape(self.num_classes, dim), None
+        if self.square:
+            square = torch.diag(values[size : size + dim])
+            upper = torch.zeros(dim, dim, dtype=torch.float64)
+            above = torch.triu_indices(dim, dim, 1)
+            upper[above[0], above[1]] = values[size + dim :]
+            square = square + upper + upper.T
+        noise = {block: self.total(block) for block in self.shares}
+        return NoisyStatistics(counts, centre, sums, square, noise)
+
+    def problem(self, stage: str, total: np.ndarray, most_rows: int) -> str:
+        """What is wrong with the total of a stage; "" if such rows may have it.
+
+        The noise may exceed its standard deviation 12 times.
+        """
+        at = 0
+        for block, size, steps in self._parts(stage):
+            part = total[at : at + size].astype(np.float64) / 2**GRID_BITS
+            at += size
+            noise = _DEVIATIONS * steps / 2**GRID_BITS * math.sqrt(self.clients)
+            most = most_rows * _SENSITIVITIES[block] + noise
+            least = -noise if block == "counts" else -most
+            if size and not (least <= part.min() and part.max() <= most):
+                return f"numbers beyond what {most_rows} rows and noise can be"
+        return ""
+
+
+@dataclass(frozen=True)
+class PublicRows:
+    """What public rows say of the classes, in the space of the release.
+
+    Attributes
+    ----------
+    means : Tensor of shape (C, D), float64
+        Of each class.
+    covariance : Tensor of shape (D, D), float64
+        Of all rows about their mean.
+    """
+
+    means: Tensor
+    covariance: Tensor
+
+    @classmethod
+    def of(cls, features: Tensor, labels: Tensor, num_classes: int) -> PublicRows:
+        """Of rows [n, D] with labels [n]; every class must have one."""
+        rows = features.to(torch.float64)
+        counts = torch.bincount(labels, minlength=num_classes).to(torch.float64)
+        sums = torch.zeros(num_classes, rows.shape[1], dtype=torch.float64)
+        sums.index_add_(0, labels, rows)
+        centred = rows - rows.mean(dim=0)
+        return cls(sums / counts[:, None], centred.T @ centred / len(rows))
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyStatistics:
+    """A release: all that is known of all clients' rows under differential privacy.
+
+    Whatever is made of it is as private as it is. No number in it is exact: counts may
+    be negative, and the square need not be positive semi-definite.
+
+    Attributes
+    ----------
+    counts : Tensor of shape (C,), float64
+    centre : Tensor of shape (D,), float64
+        The noisy mean of all rows.
+    sums : Tensor of shape (C, D), float64
+        By class the sums of rows about `centre`, cut to length `CLIP`.
+    square : Tensor of shape (D, D), float64, or None
+        The sum of ``z z^T`` over these rows z.
+    noise : dict from block to float
+        Standard deviations; of the square on its diagonal.
+    public : PublicRows, optional
+        What is known beside the release.
+    """
+
+    counts: Tensor
+    centre: Tensor
+    sums: Tensor
+    square: Tensor | None
+    noise: dict[str, float]
+    public: PublicRows | None = None
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.counts)
+
+    @property
+    def dim(self) -> int:
+        return len(self.centre)
+
+    @property
+    def classes(self) -> list[int]:
+        """All declared classes: which of them have rows is not known."""
+        return list(range(self.num_classes))
+
+
+def unit_rows(features: Tensor) -> np.ndarray:
+    """Rows [n, D] at length 1, in steps of ``2^-16``: int64 [n, D].
+
+    Entries are rounded towards zero, so no row is longer than 1. A row without a
+    length, or with an entry that is no number, becomes zero.
+    """
+    exact = features.double().numpy()
+    exact = np.where(np.isfinite(exact).all(axis=1, keepdims=True), exact, 0.0)
+    largest = np.abs(exact).max(axis=1, keepdims=True, initial=0.0)
+    exact = exact / np.where(largest > 0, largest, 1.0)
+    norms = np.linalg.norm(exact, axis=1, keepdims=True)
+    return _cut(exact / np.where(norms > 0, norms, 1.0) * 2**ROW_BITS, 1.0)
+
+
+def cut_rows(rows: np.ndarray, centre: np.ndarray) -> np.ndarray:
+    """Rows [n, D] of `unit_rows` about `centre`, no longer than `CLIP`, likewise."""
+    return _cut(rows - centre * 2**ROW_BITS, CLIP)
+
+
+def _cut(rows: np.ndarray, most: float) -> np.ndarray:
+    limit = most * 2**ROW_BITS
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    # A hair less, so that rounding of the norm does not leave a row too long.
+    factor = np.where(norms > limit, limit * (1 - 1e-12) / np.maximum(norms, limit), 1)
+    return np.trunc(rows * factor).astype(np.int64)
+
+
+def replaced_mu(plan: ReleasePlan) -> float:
+    """A bound of mu for data sets that differ in one row's value, not in a row more.
+
+    ``mu sqrt(max(4 (a_m + a_s) + 2 a_q, 2 a_n + 4 a_m + 2 a_s + 2 a_q))``: the class
+    stays or changes.
+    """
+    a = {"square": 0.0, **plan.shares}
+    same = 4 * (a["mean"] + a["sums"]) + 2 * a["square"]
+    other = 2 * a["counts"] + 4 * a["mean"] + 2 * a["sums"] + 2 * a["square"]
+    return plan.mu * math.sqrt(max(same, other))

@@ -1,0 +1,120 @@
+"""Heads made of a noisy release: they know how large its noise is.
+
+A plain head of the same numbers scores next to nothing: a class whose noisy count comes
+out near 1 wins every row. So counts and class means are pulled towards what all classes
+have in common, as far as noise explains their spread. All of it is post-processing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.geometry.noisy_release import CLIP, NoisyStatistics
+
+F64 = torch.float64
+#: Of the clipped second moment, the part that lies within r of the mean.
+_FILLED = 0.9
+
+
+@dataclass(frozen=True)
+class Believed:
+    """What a release lets one believe of the classes, along the axes `basis`.
+
+    Attributes
+    ----------
+    centre : Tensor of shape (D,), float64
+        What rows are taken from.
+    basis : Tensor of shape (D, D), float64
+        Its columns are axes.
+    counts : Tensor of shape (C,), float64
+    means, unsure : Tensor of shape (C, D), float64
+        Expected class means less `centre`, and their variances.
+    within : Tensor of shape (D,), float64
+        The variance of rows about the mean of their class.
+    priors : bool
+        Whether frequent classes are preferred.
+    """
+
+    centre: Tensor
+    basis: Tensor
+    counts: Tensor
+    means: Tensor
+    unsure: Tensor
+    within: Tensor
+    priors: bool
+
+    def head(self) -> tuple[Tensor, Tensor]:
+        """Weights [C, D] and biases [C] of the scores of a row as it is."""
+        spread = self.within + self.unsure.mean(dim=0)
+        weight = self.means / spread
+        bias = -(self.means * weight).sum(dim=1) / 2
+        if self.priors:
+            bias = bias + (self.counts / self.counts.sum()).log()
+        weight = weight @ self.basis.T
+        return weight, bias - weight @ self.centre
+
+
+def likely_counts(release: NoisyStatistics) -> Tensor:
+    """The expected rows of each class, at least 1: shape (C,)."""
+    noisy, noise = release.counts.clamp(min=1.0), release.noise["counts"] ** 2
+    spread = max(float(noisy.var(unbiased=False)) - noise, 0.0)
+    mean = float(noisy.sum()) / len(noisy)
+    trusted = spread / (spread + noise)
+    return (mean + trusted * (noisy - mean)).clamp(min=1.0)
+
+
+def spherical(release: NoisyStatistics) -> Believed:
+    """Of counts and sums alone: rows spread alike in all directions, or as public rows
+    do, which also say where class means lie.
+    """
+    counts, dim, public = likely_counts(release), release.dim, release.public
+    total = release.counts.clamp(min=1.0).sum()
+    overall = release.sums.sum(dim=0) / total
+    size = _FILLED * CLIP**2 / dim
+    basis, sizes = torch.eye(dim, dtype=F64), torch.full((dim,), size, dtype=F64)
+    guess = torch.zeros_like(release.sums)
+    if public is not None:
+        found, basis = torch.linalg.eigh(public.covariance)
+        found = found.clamp(min=0)
+        sizes = 0.5 * found + 0.5 * found.mean()
+        guess = (public.means - release.centre - overall) @ basis
+    between = within = sizes / 2
+    measured = (release.sums / counts[:, None] - overall) @ basis
+    noise = (release.noise["sums"] / counts[:, None]) ** 2 + within / counts[:, None]
+    trusted = between / (between + noise)
+    means = guess + trusted * (measured - guess)
+    centre = release.centre + overall
+    unsure = trusted * noise
+    return Believed(centre, basis, counts, means, unsure, within, priors=False)
+
+
+def with_square(release: NoisyStatistics) -> Believed:
+    """Of counts, sums and the second moment, whose noise is taken off its spectrum."""
+    assert release.square is not None
+    counts, dim = likely_counts(release), release.dim
+    total = release.counts.clamp(min=1.0).sum()
+    overall = release.sums.sum(dim=0) / total
+    moment = release.square / total - torch.outer(overall, overall)
+    values, basis = torch.linalg.eigh(moment)
+    trace = moment.trace().clamp(min=1e-9)
+    # The edge of the spectrum of noise alone, by Wigner's law.
+    edge = release.noise["square"] * (2 * dim) ** 0.5 / total
+    sizes = (values - edge).clamp(min=0)
+    sizes = sizes * (trace / sizes.sum().clamp(min=1e-12)).clamp(max=1.0)
+    sizes = sizes + (trace - sizes.sum()) / dim
+    sizes = 0.9 * sizes + 0.1 * sizes.mean()
+    between = within = sizes / 2
+    measured = (release.sums / counts[:, None] - overall) @ basis
+    noise = (release.noise["sums"] / counts[:, None]) ** 2 + within / counts[:, None]
+    trusted = between / (between + noise)
+    means, unsure = trusted * measured, trusted * noise
+    centre = release.centre + overall
+    return Believed(centre, basis, counts, means, unsure, within, priors=True)
+
+
+def believed(release: NoisyStatistics) -> Believed:
+    """What to believe of a release, by what is in it."""
+    return spherical(release) if release.square is None else with_square(release)

@@ -1,0 +1,292 @@
+"""Whole runs under differential privacy, embedded."""
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from federatedscope_ggeur.engines.run import Run, run
+from federatedscope_ggeur.errors import ConfigError, DataError, GGEURError, MessageError
+from federatedscope_ggeur.federation.exchanges.base import all_kinds, answered_kinds
+from federatedscope_ggeur.federation.exchanges.noisy_release.exchange import (
+    RELEASE_KINDS,
+    ReleaseClient,
+)
+from federatedscope_ggeur.federation.exchanges.noisy_release.messages import (
+    ReleaseRequest,
+)
+from federatedscope_ggeur.federation.noise import NoiseSettings, Releaser
+from federatedscope_ggeur.reporting import numbers, privacy_line
+
+DP = ["ggeur.closed_form", "lda", "ggeur.privacy.dp.epsilon", 4]
+DP += ["ggeur.privacy.dp.rows_per_class", 20, "federate.make_global_eval", True]
+SUMS = ["ggeur.privacy.secure_sums", "statistics"]
+SERVER, CLIENT = (["ggeur.privacy.dp.noise", who] for who in ("server", "client"))
+MODES = {"distributed": SUMS, "server": SERVER, "client": CLIENT}
+SEED = ["ggeur.privacy.dp.test_seed", 3]
+SQUARE = ["ggeur.privacy.dp.rows_per_class", 100]
+
+#: Every value that a client sends, and what it is: of the release, or no data at all.
+RELEASED = {
+    "release_moments": {"values": "release"},
+    "release_spread": {"values": "release"},
+    "sum_moments": {"masked": "release"},
+    "sum_spread": {"masked": "release"},
+    "sum_keys": {
+        "mask_key": "random",
+        "commitment": "constant",
+        "signature": "of random and constant values",
+    },
+}
+PUBLIC = {"client", "stage", "session"}
+
+
+def recorded(going):
+    """Results of a run, and of all its messages kind, client and what goes up."""
+    found = []
+    for k, handler in going.engine._handlers.items():
+
+        def answer(kind, parts, k=k, original=handler.answer):
+            up = original(kind, parts)
+            found.append((kind.name, k, up))
+            return up
+
+        handler.answer = answer
+    return going.follow(lambda record: None), found
+
+
+def fields_of(data):
+    """The names of all values in a message."""
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    own = json.loads(header.pop("__metadata__")["ggeur"])
+    assert own.keys() == {"kind", "version", "numbers"}
+    return {*header, *own["numbers"]}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_run_of_each_kind_of_noise(config, mode):
+    going = Run(config(*DP, *MODES[mode], *SQUARE))
+    results, sent = recorded(going)
+    noise = results.round0.noise
+    assert noise.clients == 3
+    assert noise.square
+    assert noise.private
+    assert noise.mu == pytest.approx(0.92493, abs=1e-5)
+    assert results.privacy.dp.epsilon == 4
+    assert results.privacy.guarantee == "statistics"
+    assert 4 < results.privacy.dp.epsilon_replaced < 8.5
+    worst = {
+        "distributed": "the server and 1 clients",
+        "server": "everyone but the server",
+        "client": "everyone",
+    }[mode]
+    assert noise.epsilon_against[worst] == pytest.approx(4, abs=1e-6)
+    assert results.round0.closed_form.avg is not None
+    assert results.round0.closed_form.details["not_calibrated"]
+    assert "epsilon 4" in privacy_line(results.privacy)
+    for kind, _, up in sent:
+        known = PUBLIC | RELEASED[kind].keys()
+        assert fields_of(up[0]) <= known, kind
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_client_answers_with_nothing_exact(config, mode):
+    """Of all kinds of request there are, it answers those whose values are listed."""
+    going = Run(config(*DP, *MODES[mode]))
+    names = {kind.name for kind in answered_kinds(going.settings.demands)}
+    stages = ("moments", "spread")
+    wanted = {f"release_{stage}" for stage in stages}
+    if mode == "distributed":
+        wanted = {"sum_keys", *(f"sum_{stage}" for stage in stages)}
+    assert names == wanted
+    assert names <= RELEASED.keys()
+    handler = going.engine._handlers[1]
+    for kind in all_kinds():
+        if kind.name not in names:
+            with pytest.raises(MessageError, match="nothing that this client"):
+                handler.answer(kind, [b""] * len(kind.parts))
+    plain = {kind.name for kind in answered_kinds(Run(config()).settings.demands)}
+    assert not plain & RELEASED.keys()
+
+
+def test_scores_go_up_only_if_that_is_asked_for(config):
+    own = [*DP, *CLIENT, "federate.make_global_eval", False]
+    silent, sent = recorded(Run(config(*own)))
+    assert silent.round0.closed_form.avg is None
+    assert {kind for kind, *_ in sent} == {"release_moments", "release_spread"}
+    told, sent = recorded(Run(config(*own, "ggeur.privacy.dp.report_scores", True)))
+    assert told.round0.closed_form.avg is not None
+    assert "evaluate" in {kind for kind, *_ in sent}
+    assert "not covered" in privacy_line(told.privacy)
+
+
+def test_results_hold_no_exact_number_of_rows(config):
+    results = run(config(*DP, *CLIENT, *SEED))
+    assert all(client.train_rows is None for client in results.clients)
+    assert results.round0.uploaded_pairs == 0
+    assert results.provenance.data is None
+    other = run(config(*DP, *CLIENT))
+    assert not [n for n in other.notes if "rows" in n or "withh" in n]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_only_a_test_seed_repeats_the_noise(config, mode):
+    settings = [*DP, *MODES[mode]]
+    one, other = (run(config(*settings, *SEED)) for _ in range(2))
+    assert numbers(one) == numbers(other)
+    assert not one.round0.noise.private
+    assert one.privacy.guarantee == "none"
+    assert "not private" in privacy_line(one.privacy)
+    fresh, again = (run(config(*settings)).model for _ in range(2))
+    assert not torch.equal(*(m.classifier.weight for m in (fresh, again)))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_order_of_clients_changes_nothing(config, mode):
+    settings = [*DP, *MODES[mode], *SEED, "federate.client_num", 4]
+    one = run(config(*settings))
+    other = run(config(*settings), order=lambda given: sorted(given)[::-1])
+    windowed = run(config(*settings, "ggeur.round0_window", 1))
+    for results in (other, windowed):
+        for a, b in zip(one.model.parameters(), results.model.parameters()):
+            assert torch.equal(a, b)
+
+
+def test_masks_cancel_and_leave_the_sum_of_all_noise(config):
+    going = Run(config(*DP, *SUMS, *SEED))
+    going.follow(lambda record: None)
+    noise = going.settings.role.of(NoiseSettings)
+    plan, found = noise.plan_of(3), going.engine.server.noisy
+    releasers = [
+        Releaser(k, client.features, client.labels, noise)
+        for k, client in going.engine.clients.items()
+    ]
+    total = sum(one.vector("moments", 3, found.centre) for one in releasers)
+    counts, centre = plan.centre(total)
+    assert torch.equal(counts, found.counts)
+    assert torch.equal(centre, found.centre)
+    total = sum(one.vector("spread", 3, centre) for one in releasers)
+    assert torch.equal(plan.released(counts, centre, total).sums, found.sums)
+
+
+def test_a_projection_is_public_and_part_of_the_head(config):
+    wide = run(config(*DP, *SERVER, *SEED))
+    narrow = run(config(*DP, *SERVER, *SEED, "ggeur.privacy.dp.project", 5))
+    assert wide.round0.noise.dim == 16
+    assert narrow.round0.noise.dim == 5
+    assert narrow.model.in_features == 5
+    rows = torch.randn(7, 16)
+    assert narrow.prepare(rows).shape == (7, 5)
+    assert narrow.predict(rows.numpy()).shape == (7,)
+
+
+def request(stage, session=b"s" * 16, centre=0.0):
+    return ReleaseRequest(session, stage, torch.full((16,), centre).double())
+
+
+def side_of(config, *more):
+    going = Run(config(*DP, *CLIENT, *more))
+    return going.engine.side(1, ReleaseClient)
+
+
+def test_the_same_request_gets_the_same_bytes(config):
+    side = side_of(config)
+    first = side.vector(request("moments")).to_bytes()
+    assert side.vector(request("moments")).to_bytes() == first
+    second = side.vector(request("spread")).to_bytes()
+    assert side.vector(request("spread")).to_bytes() == second
+    with pytest.raises(MessageError, match="a second time"):
+        side.vector(request("spread", centre=0.5))
+    with pytest.raises(GGEURError, match="epsilon_total"):
+        side.vector(request("moments", session=b"t" * 16))
+
+
+def test_stages_come_in_order(config):
+    side = side_of(config)
+    with pytest.raises(MessageError, match="comes next"):
+        side.vector(request("spread"))
+    with pytest.raises(MessageError, match="no stage"):
+        side.vector(request("all"))
+
+
+def test_a_client_that_starts_again_repeats_its_bytes_and_is_charged_once(
+    config, tmp_path
+):
+    folder = ["ggeur.privacy.dp.ledger", tmp_path / "ledger"]
+    first = side_of(config, *folder).vector(request("moments")).to_bytes()
+    again = side_of(config, *folder)
+    assert again.vector(request("moments")).to_bytes() == first
+    again.vector(request("spread"))
+    with pytest.raises(GGEURError, match="nothing is sent"):
+        again.vector(request("moments", session=b"t" * 16))
+    more = side_of(config, *folder, "ggeur.privacy.dp.epsilon_total", 8)
+    fresh = more.vector(request("moments", session=b"t" * 16)).to_bytes()
+    assert hashlib.sha256(fresh).digest() != hashlib.sha256(first).digest()
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ([*DP[:4], *CLIENT], "rows_per_class"),
+        ([*DP], "dp.noise"),
+        ([*DP, *SUMS, *CLIENT], "secure_sums"),
+        ([*DP, *CLIENT, "ggeur.closed_form", "ridge"], "closed_form"),
+        ([*DP, *CLIENT, "ggeur.closed_form", "mixture"], "closed_form"),
+        ([*DP, *CLIENT, "ggeur.closed_form", "none"], "closed_form"),
+        ([*DP, *CLIENT, "ggeur.init", "closed_form"], "init"),
+        ([*DP, *CLIENT, "ggeur.lda.shrinkage", 0.3], "shrinkage"),
+        ([*DP, *CLIENT, "ggeur.lda.priors", "none"], "priors"),
+        ([*DP, *CLIENT, "ggeur.lda.standardize", True], "standardize"),
+        ([*DP, *CLIENT, "ggeur.personal.head", "lda"], "personal"),
+        ([*DP, *CLIENT, "ggeur.confidences", True], "confidences"),
+        ([*DP, *CLIENT, "ggeur.text.prior", 4], "text.prior"),
+        ([*DP, *CLIENT, "eval.split", "['test', 'train']"], "eval.split"),
+        ([*DP, *CLIENT, "federate.unseen_clients_rate", 0.4], "unseen"),
+        ([*DP, *CLIENT, "data.transform", "['l2']"], "data.transform"),
+        ([*DP, *CLIENT, "ggeur.privacy.dp.tolerated", 1], "tolerated"),
+        ([*DP, *SUMS, "ggeur.privacy.dp.tolerated", 2], "tolerated"),
+        ([*DP, *CLIENT, "ggeur.privacy.dp.epsilon_total", 1], "epsilon_total"),
+        (["ggeur.privacy.dp.report_scores", True], "report_scores"),
+        ([*DP, *CLIENT, "ggeur.privacy.dp.epsilon", -1], "epsilon"),
+        ([*DP, *CLIENT, "ggeur.privacy.dp.delta", 0], "delta"),
+        ([*DP, *CLIENT, "ggeur.base_method", "centralised"], "base_method"),
+    ],
+)
+def test_what_cannot_go_with_it_is_refused_by_name(config, settings, named):
+    with pytest.raises(ConfigError, match=named):
+        config(*settings)
+
+
+def public_file(tmp_path, embeddings_folder, rows=12):
+    held = np.load(embeddings_folder / "art.npz")
+    path = tmp_path / "public.npz"
+    np.savez(path, features=held["features"][:rows], labels=held["labels"][:rows])
+    return ["ggeur.privacy.dp.prior", path]
+
+
+def test_public_rows_help(config, tmp_path, embeddings_folder):
+    plain = run(config(*DP, *CLIENT, *SEED, "ggeur.privacy.dp.epsilon", 0.1))
+    prior = public_file(tmp_path, embeddings_folder)
+    helped = run(config(*DP, *CLIENT, *SEED, "ggeur.privacy.dp.epsilon", 0.1, *prior))
+    assert helped.round0.closed_form.avg > plain.round0.closed_form.avg + 0.2
+    assert helped.round0.closed_form.details["prior"] == "public rows"
+
+
+def test_public_rows_that_lack_a_class_are_refused_before_anything_is_spent(
+    config, tmp_path, embeddings_folder
+):
+    prior = public_file(tmp_path, embeddings_folder, rows=11)
+    with pytest.raises(DataError, match="no row of class 11"):
+        Run(config(*DP, *CLIENT, *prior))
+    with pytest.raises(DataError, match="there is no file"):
+        Run(config(*DP, *CLIENT, "ggeur.privacy.dp.prior", "nowhere.npz"))
+
+
+def test_the_kinds_of_both_rooms_have_their_own_names():
+    assert {kind.name for kind in RELEASE_KINDS.values()} == {
+        "release_moments",
+        "release_spread",
+    }

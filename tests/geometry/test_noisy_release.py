@@ -1,0 +1,152 @@
+"""What one row changes of a release, and that noise has the claimed size."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from federatedscope_ggeur.geometry.discrete_gaussian import seeded_words
+from federatedscope_ggeur.geometry.noisy_release import (
+    CLIP,
+    GRID_BITS,
+    MOMENTS,
+    SPREAD,
+    ReleasePlan,
+    replaced_mu,
+    unit_rows,
+)
+
+C, D = 5, 12
+PLAN = ReleasePlan(C, D, epsilon=1.0, delta=1e-5, square=True)
+BLOCKS = {"counts": 1.0, "mean": 1.0, "sums": CLIP, "square": CLIP**2}
+
+
+def rows_of(rng, n):
+    sizes = 10.0 ** rng.uniform(-3, 3, (n, 1))
+    features = torch.tensor(rng.normal(size=(n, D)) * sizes).float()
+    return features, torch.tensor(rng.integers(0, C, n))
+
+
+def blocks(features, labels, centre, plan=PLAN):
+    """The blocks of a release without noise, in units, the square's as a vector that
+    has its Frobenius norm."""
+    moments = plan.moments(features, labels) / 2**GRID_BITS
+    spread = plan.spread(features, labels, centre) / 2**GRID_BITS
+    found = {"counts": moments[:C], "mean": moments[C:], "sums": spread[: C * D]}
+    square = spread[C * D :].copy()
+    square[D:] *= math.sqrt(2)
+    return {**found, "square": square}
+
+
+def distances(one, other):
+    return {b: float(np.linalg.norm(one[b] - other[b])) for b in one}
+
+
+def mu_between(one, other, plan=PLAN):
+    found = distances(one, other)
+    return math.sqrt(sum((found[b] / plan.scale(b)) ** 2 for b in found))
+
+
+def test_neighbours_never_differ_by_more_than_the_sensitivity():
+    rng, replaced = np.random.default_rng(0), 0.0
+    for _ in range(200):
+        features, labels = rows_of(rng, int(rng.integers(1, 9)))
+        centre = torch.tensor(rng.normal(size=D))
+        centre = centre / centre.norm() * rng.uniform(0, 1)
+        whole = blocks(features, labels, centre)
+        less = blocks(features[:-1], labels[:-1], centre)
+        for block, change in distances(whole, less).items():
+            assert change <= BLOCKS[block] * (1 + 1e-9)
+        assert mu_between(whole, less) <= PLAN.mu * (1 + 1e-9)
+        other, label = rows_of(rng, 1)
+        swapped = torch.cat([features[:-1], other]), torch.cat([labels[:-1], label])
+        replaced = max(replaced, mu_between(whole, blocks(*swapped, centre)))
+    assert replaced <= replaced_mu(PLAN) * (1 + 1e-9)
+
+
+def test_constructed_neighbours_reach_every_sensitivity():
+    row = torch.zeros(1, D)
+    row[0, 0] = 3.0
+    centre = torch.zeros(D)
+    centre[0] = -1.0
+    whole = blocks(row, torch.tensor([2]), centre)
+    nothing = blocks(row[:0], torch.tensor([], dtype=torch.int64), centre)
+    for block, change in distances(whole, nothing).items():
+        assert change >= 0.99 * BLOCKS[block]
+
+
+@pytest.mark.parametrize("rows", [1, 4, 5])
+def test_a_class_counts_from_its_first_row(rows):
+    features, labels = torch.ones(rows, D), torch.zeros(rows, dtype=torch.int64)
+    centre = torch.zeros(D)
+    whole = blocks(features, labels, centre)
+    less = blocks(features[:-1], labels[:-1], centre)
+    assert distances(whole, less)["sums"] == pytest.approx(CLIP, rel=1e-3)
+    assert whole["counts"][0] == rows
+
+
+def test_rows_without_a_length_become_zero():
+    rows = torch.zeros(3, D)
+    rows[1, 0], rows[2, 1] = float("nan"), float("inf")
+    assert not unit_rows(rows).any()
+
+
+def test_rows_are_no_longer_than_one_as_whole_numbers():
+    rng = np.random.default_rng(1)
+    found = unit_rows(rows_of(rng, 500)[0]).astype(object)
+    assert max((found * found).sum(axis=1)) <= 2**32
+
+
+def test_the_shares_of_clients_add_up():
+    central = ReleasePlan(C, D, 1.0, 1e-5, True)
+    shared = ReleasePlan(C, D, 1.0, 1e-5, True, clients=9, spared=3)
+    each = ReleasePlan(C, D, 1.0, 1e-5, True, clients=9, spared=8)
+    for block in BLOCKS:
+        ratio = shared.total(block) / central.total(block)
+        assert ratio == pytest.approx(math.sqrt(9 / 6), rel=1e-6)
+        assert each.total(block) == pytest.approx(3 * central.total(block), rel=1e-6)
+    assert shared.sharers(6) == pytest.approx(central.mu, rel=1e-6)
+    assert shared.sharers(6) <= central.mu
+    assert shared.sharers(5) > central.mu
+    assert shared.sharers(0) == math.inf
+
+
+@pytest.mark.parametrize("stage", [MOMENTS, SPREAD])
+def test_the_noise_has_the_claimed_size(stage):
+    plan = ReleasePlan(40, 30, 2.0, 1e-5, True)
+    noise = plan.noise(stage, seeded_words(np.random.default_rng(3))) / 2**GRID_BITS
+    assert len(noise) == plan.length(stage)
+    parts = [("counts", 40, 1.0), ("mean", 30, 1.0)]
+    if stage == SPREAD:
+        off = 30 * 29 // 2
+        parts = [("sums", 1200, 1.0), ("square", 30, 1.0), ("square", off, 0.5**0.5)]
+    at = 0
+    for block, size, factor in parts:
+        part = noise[at : at + size] / (plan.scale(block) * factor)
+        assert stats.kstest(part, "norm").pvalue > 1e-4
+        at += size
+
+
+def test_a_release_without_noise_is_what_was_summed():
+    rng = np.random.default_rng(4)
+    features, labels = rows_of(rng, 50)
+    counts, centre = PLAN.centre(PLAN.moments(features, labels))
+    found = PLAN.released(counts, centre, PLAN.spread(features, labels, centre))
+    unit = features.double() / features.double().norm(dim=1, keepdim=True)
+    torch.testing.assert_close(centre, unit.mean(dim=0), rtol=0, atol=1e-4)
+    z = unit - centre
+    z = z * (CLIP / z.norm(dim=1, keepdim=True)).clamp(max=1)
+    sums = torch.zeros(C, D, dtype=torch.float64).index_add(0, labels, z)
+    torch.testing.assert_close(found.sums, sums, rtol=0, atol=50 * 2e-5)
+    torch.testing.assert_close(found.square, z.T @ z, rtol=0, atol=50 * 2e-5)
+    assert found.counts.tolist() == torch.bincount(labels, minlength=C).tolist()
+    assert found.classes == list(range(C))
+
+
+def test_a_total_that_no_rows_have():
+    total = PLAN.noise(MOMENTS, seeded_words(np.random.default_rng(6)))
+    assert not PLAN.problem(MOMENTS, total, 10)
+    total[0] = 2**62
+    assert "noise" in PLAN.problem(MOMENTS, total, 10)

@@ -1,0 +1,97 @@
+"""Heads of a noisy release, against their formulas written out plainly."""
+
+import numpy as np
+import pytest
+import torch
+
+from federatedscope_ggeur.geometry.noisy_release import CLIP, NoisyStatistics
+from federatedscope_ggeur.models.closed_forms.noise_aware import (
+    PublicRows,
+    likely_counts,
+    spherical,
+    with_square,
+)
+
+C, D = 4, 6
+NOISE = {"counts": 3.0, "sums": 0.8, "square": 0.4}
+
+
+def release(seed, square=False):
+    rng = np.random.default_rng(seed)
+    counts = torch.tensor([30.0, 12.0, -2.0, 50.0], dtype=torch.float64)
+    centre = torch.tensor(rng.normal(size=D)) * 0.2
+    sums = torch.tensor(rng.normal(size=(C, D))) * 4
+    moment = None
+    if square:
+        half = torch.tensor(rng.normal(size=(40, D))) * 0.4
+        moment = half.T @ half
+    return NoisyStatistics(counts, centre, sums, moment, NOISE)
+
+
+def plain_counts(noisy):
+    noisy = [max(1.0, float(n)) for n in noisy]
+    total, s2 = sum(noisy), np.var(noisy) - 9.0
+    w = max(s2, 0) / (max(s2, 0) + 9.0)
+    return [max(1.0, total / C + w * (n - total / C)) for n in noisy], total
+
+
+def test_counts_are_pulled_to_their_mean():
+    expected, _ = plain_counts(release(0).counts)
+    assert likely_counts(release(0)).tolist() == pytest.approx(expected)
+
+
+def test_counts_and_sums_alone():
+    held = release(1)
+    counts, total = plain_counts(held.counts)
+    g = held.sums.numpy().sum(axis=0) / total
+    b = w = 0.9 * CLIP**2 / D / 2
+    means, p = np.zeros((C, D)), w
+    for c in range(C):
+        v = (0.8 / counts[c]) ** 2 + w / counts[c]
+        h = b / (b + v)
+        means[c] = h * (held.sums.numpy()[c] / counts[c] - g)
+        p += h * v / C
+    weight, bias = spherical(held).head()
+    np.testing.assert_allclose(weight, means / p)
+    at = held.centre.numpy() + g
+    np.testing.assert_allclose(bias, -(means**2).sum(1) / 2 / p - weight.numpy() @ at)
+
+
+def test_with_the_second_moment():
+    held = release(2, square=True)
+    counts, total = plain_counts(held.counts)
+    g = held.sums.numpy().sum(axis=0) / total
+    moment = held.square.numpy() / total - np.outer(g, g)
+    values, basis = np.linalg.eigh(moment)
+    sizes = np.maximum(values - 0.4 * np.sqrt(2 * D) / total, 0)
+    trace = np.trace(moment)
+    if sizes.sum() > trace:
+        sizes *= trace / sizes.sum()
+    sizes += (trace - sizes.sum()) / D
+    sizes = 0.9 * sizes + 0.1 * sizes.mean()
+    b = v = sizes / 2
+    means, p = np.zeros((C, D)), v.copy()
+    for c in range(C):
+        noise = (0.8 / counts[c]) ** 2 + v / counts[c]
+        h = b / (b + noise)
+        means[c] = h * ((held.sums.numpy()[c] / counts[c] - g) @ basis)
+        p += h * noise / C
+    weight, bias = with_square(held).head()
+    np.testing.assert_allclose(weight, (means / p) @ basis.T)
+    priors = np.log(np.array(counts) / sum(counts))
+    at = weight.numpy() @ (held.centre.numpy() + g)
+    np.testing.assert_allclose(bias, -(means**2 / p).sum(1) / 2 + priors - at)
+
+
+def test_without_any_rows_public_ones_decide():
+    held = release(3)
+    centre, none = torch.zeros(D).double(), torch.zeros(C, D).double()
+    nothing = NoisyStatistics(
+        torch.ones(C).double(), centre, none, None, {**NOISE, "sums": 1e6}
+    )
+    rows = torch.eye(D)[:C] + 0.01
+    public = PublicRows.of(rows, torch.arange(C), C)
+    weight, bias = spherical(nothing, public).head()
+    assert (rows.double() @ weight.T + bias).argmax(dim=1).tolist() == [0, 1, 2, 3]
+    torch.testing.assert_close(public.means, rows.double())
+    assert spherical(held, public).head()[0].isfinite().all()
