@@ -7,23 +7,15 @@ from federatedscope.core.communication import StandaloneCommManager
 from federatedscope.core.message import Message
 from federatedscope.core.workers import Client as FSClient
 
-from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
-from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.cfg_ggeur.start_notes import client_notes
-from federatedscope_ggeur.engines.fs.channel import (
-    CONVERGED,
-    FAILED,
-    FINISH,
-    JOIN,
-    SERVER,
-    ClientManager,
-)
-from federatedscope_ggeur.engines.fs.checkpoints import check_client_place
+from federatedscope_ggeur.engines.checkpoints import check_client_place
+from federatedscope_ggeur.engines.fs.channel import SERVER, ClientManager
 from federatedscope_ggeur.engines.fs.config import check
 from federatedscope_ggeur.engines.fs.own_model import write_own_model
 from federatedscope_ggeur.engines.fs.rejoining import Rejoining
 from federatedscope_ggeur.engines.fs.setup import follow_fs_logging, for_constructor
-from federatedscope_ggeur.engines.text import text_key
+from federatedscope_ggeur.engines.leading import CONVERGED, FAILED, FINISH, JOIN
+from federatedscope_ggeur.engines.sides import handshake_of, join_of
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.exchanges.augmentation.exchange import PREPARE
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
@@ -31,8 +23,6 @@ from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUA
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 from federatedscope_ggeur.federation.holdings import Holdings
-from federatedscope_ggeur.federation.wire.declared import Declared
-from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting.results import Status
 from federatedscope_ggeur.transport import ConnectionLost
@@ -90,17 +80,8 @@ class GGEURClient(FSClient):
     def join_in(self):
         """Tell the server who this is and what it must have in common with it."""
         data = self.data
-        handshake = Handshake(
-            data.class_names,
-            data.dim,
-            data.encoder,
-            agreed_settings(self._cfg),
-            text_key(data.text),
-        )
-        held = data.held
-        declared = Declared.of(held.train.features, len(held.val), len(held.test))
-        join = Join(self.number, held.domain, handshake, declared)
-        self._send(JOIN, 0, (join.to_bytes(),))
+        handshake = handshake_of(data, self.trainer.settings.agreed, data.text)
+        self._send(JOIN, 0, (join_of(data.held, handshake).to_bytes(),))
 
     def run(self):
         """Distributed mode: answer the server until it finishes.
@@ -160,15 +141,7 @@ class GGEURClient(FSClient):
     def _log_notes(self) -> None:
         """What there is to say at the start, which here the client alone knows."""
         held = Holdings.of([self.data.held], self.data.num_classes)
-        settings = run_settings(
-            self._cfg,
-            self.data.num_classes,
-            self.data.dim,
-            self._cfg.federate.client_num,
-            self.data.text,
-            self.data.class_names,
-        )
-        recipe = self.trainer.client.recipe
+        settings, recipe = self.trainer.settings, self.trainer.client.recipe
         sets = recipe.rows, recipe.whole
         for note in client_notes(self._cfg, settings, held, *sets):
             logger.info("client %d: %s", self.number, note)

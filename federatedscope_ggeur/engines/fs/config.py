@@ -18,7 +18,7 @@ from federatedscope_ggeur.cfg_ggeur.fs_defaults import (
     unsettle_defaults,
 )
 from federatedscope_ggeur.cfg_ggeur.fs_keys import FS_RULES
-from federatedscope_ggeur.cfg_ggeur.load import config_problems, to_plain
+from federatedscope_ggeur.cfg_ggeur.load import config_problems
 from federatedscope_ggeur.cfg_ggeur.method_settings import settle_switches
 from federatedscope_ggeur.cfg_ggeur.plugins import asks_for_the_plugin, settings_of
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
@@ -148,14 +148,6 @@ def check(cfg) -> None:
     found = problems(cfg)
     if found:
         raise _refusal(found)
-
-
-def plain_config(cfg) -> dict:
-    """The settings as plain values, for results."""
-    plain = cfg.clone()
-    plain.defrost()
-    plain.clear_aux_info()  # what FS keeps beside the settings
-    return to_plain(plain)
 
 
 def problems(cfg) -> list[str]:

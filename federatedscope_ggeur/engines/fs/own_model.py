@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from federatedscope_ggeur.engines.fs.config import plain_config
+from federatedscope_ggeur.engines.federation import plain_config
 from federatedscope_ggeur.engines.fs.data import ClientSplits
 from federatedscope_ggeur.federation import Client
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (

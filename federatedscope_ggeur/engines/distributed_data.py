@@ -1,0 +1,126 @@
+"""What one process of a distributed run knows of the data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from federatedscope_ggeur.cfg_ggeur.run_settings import (
+    divides_nothing,
+    server_evaluates,
+)
+from federatedscope_ggeur.data import (
+    ClientData,
+    DataSet,
+    Embeddings,
+    FederatedData,
+    validation_share,
+)
+from federatedscope_ggeur.engines.run import (
+    load_data_set,
+    load_federated_data,
+)
+from federatedscope_ggeur.engines.text import class_texts
+from federatedscope_ggeur.errors import DataError
+from federatedscope_ggeur.federation import Client
+from federatedscope_ggeur.federation.holdings import Holdings
+from federatedscope_ggeur.models.text import ClassTexts
+
+
+@dataclass(frozen=True)
+class SiteData:
+    """What a client holds, the data set that it is of, and the classes' text features,
+    if something is made of them."""
+
+    held: ClientData
+    whole: FederatedData | DataSet
+    text: ClassTexts | None
+
+
+@dataclass(frozen=True)
+class ServerData:
+    """What a server knows of the data, where it reads any.
+
+    Attributes
+    ----------
+    rows : mapping from split to mapping from domain to Embeddings
+        See `FederatedData.server_rows`.
+    whole : FederatedData
+        For a distributed run these are the server's own, to score on.
+    client_num : int
+        What the data were divided by, also where they are in one place.
+    text : ClassTexts or None
+    held : Holdings or None
+        What the clients hold; known where all are in this process, like `roles`.
+    roles : dict from client number to Client, or None
+    """
+
+    rows: Mapping[str, Mapping[str, Embeddings]]
+    whole: FederatedData
+    client_num: int
+    text: ClassTexts | None
+    held: Holdings | None = None
+    roles: dict[int, Client] | None = None
+
+    @classmethod
+    def of(
+        cls, cfg, data: FederatedData, roles: dict[int, Client] | None = None
+    ) -> ServerData:
+        """Of divided data; `roles` are filled later, with clients of this process."""
+        rows = data.server_rows(cfg.eval.split, server_evaluates(cfg))
+        client_num = cfg.federate.client_num or len(data.domains)
+        held = None if roles is None else Holdings.of(data.clients, data.num_classes)
+        return cls(rows, data, client_num, texts_of(cfg, data), held, roles)
+
+    @property
+    def unseen(self) -> list[str]:
+        """The domains that no client holds."""
+        return [domain.name for domain in self.whole.unseen]
+
+    @property
+    def domains(self) -> list[str]:
+        """All domains, the unseen ones last."""
+        return [*self.whole.domains, *self.unseen]
+
+
+def texts_of(cfg, data: FederatedData | DataSet) -> ClassTexts | None:
+    """See `class_texts`."""
+    return class_texts(cfg, data.class_names, data.dim, data.identity)
+
+
+def server_data(cfg) -> ServerData | None:
+    """What the server of a distributed run reads; None where it needs no rows."""
+    return (
+        None if divides_nothing(cfg) else ServerData.of(cfg, load_federated_data(cfg))
+    )
+
+
+def site_data(cfg) -> SiteData:
+    """What one client of a distributed run holds: its share of the data set, or with
+    ``distribute.data_idx`` -1 all of its own ``data.root``.
+
+    Raises
+    ------
+    ConfigError, DataError
+        The data cannot be read or divided as the config says, or are no rows.
+    """
+    index = cfg.distribute.data_idx
+    if index == -1:
+        return _own_data(cfg)
+    data = load_federated_data(cfg)
+    return SiteData(data.clients[index - 1], data, texts_of(cfg, data))
+
+
+def _own_data(cfg) -> SiteData:
+    dataset, name = load_data_set(cfg), cfg.ggeur.domain
+    parts = {
+        split: Embeddings.concatenate(
+            [getattr(d, split) for d in dataset.domains], name
+        )
+        for split in ("train", "test")
+    }
+    if not len(parts["train"]) and not len(parts["test"]):
+        raise DataError(f"data.root '{cfg.data.root}' holds no rows")
+    held = ClientData(int(cfg.ggeur.client_number), name, **parts)
+    held = held.hold_out(validation_share(cfg.data.splits), cfg.seed)
+    return SiteData(held, dataset, texts_of(cfg, dataset))
