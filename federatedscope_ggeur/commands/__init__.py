@@ -10,8 +10,9 @@ from typing import NamedTuple
 PROGRAM = "ggeur"
 INTERRUPTED = 130
 #: What commands are for, in the order in which the help shows them.
-BEFORE, RUN, AFTER, ATTACK, FS, SET_UP = GROUPS = (
-    "before a run", "runs", "after a run", "privacy", "with FederatedScope", "set-up",
+BEFORE, RUN, AFTER, ATTACK, FS, FLOWER, SET_UP = GROUPS = (
+    "before a run", "runs", "after a run", "privacy", "with FederatedScope",
+    "with Flower", "set-up",
 )  # fmt: skip
 
 
@@ -21,8 +22,8 @@ class Command(NamedTuple):
     Attributes
     ----------
     module : str
-        The file in this folder; its function of the command's name takes the words
-        behind the name and returns the exit status: 0, or 130 after an interruption,
+        The file in this folder; its function of the command's name, with _ for -,
+        takes the words behind the name and returns the exit status: 0, or 130 after an interruption,
         unless it says more. It raises a `GGEURError` for what a user can mend.
     takes : str
         Those words, for a person.
@@ -90,6 +91,15 @@ COMMANDS = {
     "token": Command(
         "token", "SECRET N", "make client N's join token for a distributed run", FS
     ),
+    "flower-app": Command(
+        "flower_app",
+        "FOLDER --cfg FILE",
+        "write the app folder that `flwr run` takes to a federation",
+        FLOWER,
+    ),
+    "site": Command(
+        "site", "--cfg FILE", "answer for a site's client until its run is over", FLOWER
+    ),
     "doctor": Command(
         "doctor", "", "say what is installed, and what is missing for what", SET_UP
     ),
@@ -99,7 +109,7 @@ COMMANDS = {
 def find_command(name: str) -> Callable[[Sequence[str]], int]:
     """The function of the command `name`, from its file."""
     module = import_module(f"{__name__}.{COMMANDS[name].module}")
-    return getattr(module, name)
+    return getattr(module, name.replace("-", "_"))
 
 
 def overview() -> str:

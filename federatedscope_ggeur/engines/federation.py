@@ -39,6 +39,7 @@ from federatedscope_ggeur.federation.course.checkpoint import (
 )
 from federatedscope_ggeur.federation.course.history import History
 from federatedscope_ggeur.federation.course.membership import Membership
+from federatedscope_ggeur.federation.exchanges import Requests
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
     EvaluationClient,
 )
@@ -258,3 +259,18 @@ def plain_config(cfg) -> dict:
     if hasattr(plain, "clear_aux_info"):
         plain.clear_aux_info()  # what FS keeps beside the settings
     return to_plain(plain)
+
+
+def course(federation: Federation) -> Requests[None]:
+    """The whole course of a run that has started, or what is left of it."""
+    coordinator, history = federation.coordinator, federation.history
+    if history.round0 is None:
+        federation.note((yield from coordinator.round0()))
+    else:
+        yield from coordinator.welcome_back()
+    for number in range(len(history.rounds) + 1, coordinator.server.rounds + 1):
+        if history.stopped_early:
+            break
+        federation.note((yield from coordinator.round(number)))
+    if history.awaits_end:
+        federation.end((yield from coordinator.after_rounds()))

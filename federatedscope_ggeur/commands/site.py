@@ -1,0 +1,49 @@
+"""``ggeur site``: the resident of a site in a Flower federation."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from federatedscope_ggeur.commands import INTERRUPTED, command_parser
+from federatedscope_ggeur.examples import find_config
+
+
+def site(arguments: Sequence[str]) -> int:
+    """Answer for this site's client until the run is over."""
+    parser = command_parser(
+        "site",
+        "It alone reads the site's data. Flower's ClientApp brings it the server's "
+        "questions, and it answers those that the site's own file allows.",
+    )
+    parser.add_argument("--cfg", metavar="FILE", required=True, help="the site's file")
+    parser.add_argument(
+        "--folder",
+        metavar="FOLDER",
+        help="the site's own folder, kept from run to run; by default outdir/expname",
+    )
+    parser.add_argument(
+        "--new-run",
+        action="store_true",
+        help="answer another run than the one that the folder belongs to",
+    )
+    parser.add_argument(
+        "settings",
+        nargs="*",
+        metavar="KEY VALUE",
+        help="override settings of the file",
+    )
+    options = parser.parse_args(arguments)
+    from federatedscope_ggeur.cfg_ggeur.load import load_config
+    from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
+    from federatedscope_ggeur.engines.flower.resident import serve_site
+
+    cfg = load_config(find_config(options.cfg), options.settings, on_fs=True)
+    folder = options.folder or Path(cfg.outdir, experiment_name(cfg))
+    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
+    try:
+        serve_site(cfg, Path(folder), options.new_run)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return 0
