@@ -23,8 +23,9 @@ class Command(NamedTuple):
     ----------
     module : str
         The file in this folder; its function of the command's name, with _ for -,
-        takes the words behind the name and returns the exit status: 0, or 130 after an interruption,
-        unless it says more. It raises a `GGEURError` for what a user can mend.
+        takes the words behind the name and returns the exit status: 0, or 130 after an
+        interruption, unless it says more. It raises a `GGEURError` for what a user can
+        mend.
     takes : str
         Those words, for a person.
     does : str

@@ -24,6 +24,18 @@ def site(arguments: Sequence[str]) -> int:
         help="the site's own folder, kept from run to run; by default outdir/expname",
     )
     parser.add_argument(
+        "--socket",
+        metavar="PATH",
+        type=Path,
+        help="where ClientApps connect; by default the file socket in the folder",
+    )
+    parser.add_argument(
+        "--group",
+        metavar="GROUP",
+        default="",
+        help="the system's group that may connect to the socket, too",
+    )
+    parser.add_argument(
         "--new-run",
         action="store_true",
         help="answer another run than the one that the folder belongs to",
@@ -43,7 +55,7 @@ def site(arguments: Sequence[str]) -> int:
     folder = options.folder or Path(cfg.outdir, experiment_name(cfg))
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
     try:
-        serve_site(cfg, Path(folder), options.new_run)
+        serve_site(cfg, Path(folder), options.new_run, options.socket, options.group)
     except KeyboardInterrupt:
         return INTERRUPTED
     return 0

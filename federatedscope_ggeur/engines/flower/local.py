@@ -87,35 +87,37 @@ class LocalFederation:
         GGEURError
             One of them ended at once.
         """
-        address = f"{_HOST}:{_free_port()}"
+        self._address = f"{_HOST}:{_free_port()}"
         server = ["distribute.role", "server"]
         cfg = load_config(self._cfg, [*self._changes, *server], on_fs=True)
         write_app(self.folder / "app", cfg)
         home = self.folder / "flwr"
         home.mkdir()
-        text = _CONNECTION.format(name=_FEDERATION, address=address)
+        text = _CONNECTION.format(name=_FEDERATION, address=self._address)
         (home / "config.toml").write_text(text, encoding="utf-8")
-        self._start("superlink", self._superlink(address))
         for k in range(1, self.clients + 1):
             self.start_resident(k)
-        self._await_superlink(address)
-        self._address = address
+        self.start_superlink()
         for k in range(1, self.clients + 1):
             self.start_supernode(k)
 
-    def _await_superlink(self, address: str) -> None:
-        host, _, port = address.partition(":")
+    def start_superlink(self) -> None:
+        """Start the SuperLink, and wait until it listens.
+
+        Raises
+        ------
+        GGEURError
+            It ended at once.
+        """
+        host, _, port = self._address.partition(":")
+        command = [_program("flower-superlink"), "--insecure"]
+        process = self._start("superlink", [*command, "--host", host, "--port", port])
         until = time.monotonic() + _START
-        while time.monotonic() < until and self.processes["superlink"].poll() is None:
+        while time.monotonic() < until and process.poll() is None:
             with suppress(OSError), socket.create_connection((host, int(port)), 1.0):
                 return
             time.sleep(0.1)
         raise GGEURError(f"Flower's SuperLink did not start: {self.words('superlink')}")
-
-    def _superlink(self, address: str) -> list[str]:
-        host, _, port = address.partition(":")
-        command = [_program("flower-superlink"), "--insecure"]
-        return [*command, "--host", host, "--port", port]
 
     def start_resident(self, number: int) -> None:
         """Start the resident of a client."""

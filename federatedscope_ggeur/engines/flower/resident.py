@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import shutil
 import socketserver
 import threading
 from collections.abc import Sequence
@@ -222,7 +223,13 @@ class _Socket(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         logger.exception("an answer failed; the resident goes on")
 
 
-def serve_site(cfg, folder: Path, new_run: bool = False) -> None:
+def serve_site(
+    cfg,
+    folder: Path,
+    new_run: bool = False,
+    path: Path | None = None,
+    group: str = "",
+) -> None:
     """Answer for the client of the site's file `cfg` until its run is over.
 
     Parameters
@@ -230,38 +237,49 @@ def serve_site(cfg, folder: Path, new_run: bool = False) -> None:
     cfg : CfgNode
     folder : path
         The site's own folder; made if it is missing. It keeps what must outlive this
-        process, and the socket that ClientApps connect to.
+        process.
     new_run : bool
         Whether to forget the run that the folder belongs to.
+    path : path, optional
+        The socket that ClientApps connect to; by default in the folder.
+    group : str
+        The system's group that may connect, too; "": only this process's user may.
 
     Raises
     ------
     ConfigError, DataError
-        The folder or the data cannot be used.
+        The folder, the socket or the data cannot be used.
     """
     os.umask(0o077)
+    path = path or folder / SOCKET
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
     except OSError as error:
         raise _unusable(folder, error) from error
-    path = folder / SOCKET
     with locked(folder / "lock", f"the site's folder '{folder}'", _unusable):
         if new_run:
             (folder / RUN).unlink(missing_ok=True)
         resident = Resident(_in_folder(cfg, folder), folder)
-        path.unlink(missing_ok=True)  # of a process that was killed
-        most = 2 * carried_settings(cfg).max_message
-        try:
-            server = _Socket(str(path), resident, most)
-        except OSError as error:
-            raise _unusable(path, error) from error
-        with server:
+        with _listening(path, group, resident, cfg) as server:
             logger.info("client %d answers at %s", resident.number, path)
             try:
                 server.serve_forever(poll_interval=0.2)
             finally:
                 path.unlink(missing_ok=True)
+
+
+def _listening(path: Path, group: str, resident: Resident, cfg) -> _Socket:
+    try:
+        if path.is_socket():  # of a process that was killed
+            path.unlink()
+        server = _Socket(str(path), resident, 2 * carried_settings(cfg).max_message)
+        if group:
+            shutil.chown(path, group=group)
+            path.chmod(0o660)
+    except (OSError, LookupError) as error:
+        raise _unusable(path, error) from error
+    return server
 
 
 def _in_folder(cfg, folder: Path):
@@ -274,7 +292,6 @@ def _in_folder(cfg, folder: Path):
     return own
 
 
-def _unusable(path: Path, error: OSError) -> ConfigError:
-    return ConfigError(
-        f"the site's folder: '{path}' cannot be used: {error.strerror or error}"
-    )
+def _unusable(path: Path, error: Exception) -> ConfigError:
+    problem = getattr(error, "strerror", None) or error
+    return ConfigError(f"the site's folder: '{path}' cannot be used: {problem}")
