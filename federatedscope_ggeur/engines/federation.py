@@ -77,6 +77,8 @@ class Federation:
         The run's.
     proven : bool
         See `Membership`.
+    go_on : callable (path) -> str
+        The command that goes on from a checkpoint.
 
     Attributes
     ----------
@@ -84,6 +86,8 @@ class Federation:
     coordinator : Coordinator
         From `start` on, like `history`.
     history : History
+    is_begun : bool
+        Whether `start` is over.
     """
 
     def __init__(
@@ -94,9 +98,11 @@ class Federation:
         engine: str,
         folder: str | Path,
         proven: bool,
+        go_on: Callable[[Path], str] = command_to_go_on,
     ):
         self._cfg, self._data, self._dismiss = cfg, data, dismiss
-        self._engine, self._folder = engine, Path(folder)
+        self._engine, self._folder, self._go_on = engine, Path(folder), go_on
+        self.is_begun = False
         settings, path = agreed_settings(cfg), cfg.federate.restore_from
         check_place(cfg.federate.save_to, path)
         handshake = None
@@ -144,6 +150,7 @@ class Federation:
         self._tracking = Tracking(settings.tracking, self._folder, begins=False)
         self._leave_sigterm = take_sigterm()
         atexit.register(self.write_unfinished)
+        self.is_begun = True
 
     def _text(self, handshake: Handshake) -> ClassTexts | None:
         """The text features that the clients have, too.
@@ -206,7 +213,7 @@ class Federation:
         self.history.flush()
         kept = self.history.checkpoints
         if kept is not None and kept.path.exists():
-            logger.warning("to go on: %s", command_to_go_on(kept.path))
+            logger.warning("to go on: %s", self._go_on(kept.path))
 
     def _notes(self, settings: RunSettings) -> list[str]:
         """What there is to say at the start; the log has it by now."""

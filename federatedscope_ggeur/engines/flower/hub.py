@@ -206,9 +206,8 @@ class GridHub:
                 self._take(owed[0], message)
 
     def _take(self, node: _Node, message: Message) -> None:
-        sender = (
-            f"SuperNode {node.id}" if node.number is None else f"client {node.number}"
-        )
+        known = node.number is not None
+        sender = f"client {node.number}" if known else f"SuperNode {node.id}"
         most = self._settings.max_message if node.most is None else node.most
         try:
             if message.has_error():

@@ -168,7 +168,9 @@ class Resident:
         return Envelope(kind.answer_message, state, answer) if answer else None
 
     def _finish(self, parts: Sequence[bytes]) -> None:
-        """The run is over; `parts` hold the final head, or the client's own."""
+        """The run is over; `parts` hold the final head, or the client's own. What the
+        site's folder keeps of it is to be written here.
+        """
         if len(parts) != 1:
             raise _refusal("parts", f"{len(parts)} parts")
         client = self._handler.client

@@ -90,7 +90,7 @@ def _lead(grid: Grid, cfg, data, run: str, folder: Path) -> None:
 
     def federation(dismiss) -> Federation:
         proven = secret is not None
-        return Federation(cfg, data, dismiss, "flower", folder, proven)
+        return Federation(cfg, data, dismiss, "flower", folder, proven, _to_go_on)
 
     def send(kind, numbers, parts, state) -> None:
         for number in numbers:
@@ -106,4 +106,13 @@ def _lead(grid: Grid, cfg, data, run: str, folder: Path) -> None:
         over.append(True)
 
     leading = Leading(federation, send, cfg.ggeur.deadline, begin, hub)
-    leading.run(lambda: bool(over))
+    try:
+        leading.run(lambda: bool(over))
+    except BaseException:
+        if leading.federation.is_begun:
+            leading.federation.write_unfinished()
+        raise
+
+
+def _to_go_on(checkpoint: Path) -> str:
+    return f"flwr run APP NAME -c \"settings='federate.restore_from {checkpoint}'\""
