@@ -172,7 +172,7 @@ def test_too_few_sites_end_the_run_by_name(federation, small):
 
 
 def test_a_superlink_that_ends_is_named_and_the_run_goes_on(federation, small):
-    cfg = small("federate.total_round_num", 3, "ggeur.checkpoint_every", 0)
+    cfg = small("federate.total_round_num", 3, "ggeur.checkpoint_every", 0.001)
     one = federation(cfg)
     going = Going(one)
     going.says("round 0:")
