@@ -23,10 +23,12 @@ def flower_app(arguments: Sequence[str]) -> int:
         help="override settings of the file",
     )
     options = parser.parse_args(arguments)
+    from federatedscope_ggeur.cfg_ggeur.identity import check_role
     from federatedscope_ggeur.cfg_ggeur.load import load_config
     from federatedscope_ggeur.engines.flower.app_folder import write_app
 
     cfg = load_config(find_config(options.cfg), options.settings, on_fs=True)
+    check_role(cfg, "server")
     write_app(Path(options.folder), cfg)
     print(f"take it to a federation: flwr run {options.folder} NAME --stream")
     return 0

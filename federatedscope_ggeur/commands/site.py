@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -47,15 +47,19 @@ def site(arguments: Sequence[str]) -> int:
         help="override settings of the file",
     )
     options = parser.parse_args(arguments)
+    from federatedscope_ggeur.cfg_ggeur.identity import check_role
     from federatedscope_ggeur.cfg_ggeur.load import load_config
     from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
+    from federatedscope_ggeur.commands.console import shown_on_console
     from federatedscope_ggeur.engines.flower.resident import serve_site
 
     cfg = load_config(find_config(options.cfg), options.settings, on_fs=True)
-    folder = options.folder or Path(cfg.outdir, experiment_name(cfg))
-    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
-    try:
-        serve_site(cfg, Path(folder), options.new_run, options.socket, options.group)
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    check_role(cfg, "client")
+    folder = Path(options.folder or Path(cfg.outdir, experiment_name(cfg)))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with shown_on_console(cfg.verbose > 0):
+        try:
+            serve_site(cfg, folder, options.new_run, options.socket, options.group)
+        except KeyboardInterrupt:
+            return INTERRUPTED
     return 0

@@ -79,6 +79,8 @@ class Federation:
         See `Membership`.
     go_on : callable (path) -> str
         The command that goes on from a checkpoint.
+    begins : bool
+        See `Tracking`. FS begins the W&B run itself, and tells of its own lines.
 
     Attributes
     ----------
@@ -99,10 +101,11 @@ class Federation:
         folder: str | Path,
         proven: bool,
         go_on: Callable[[Path], str] = command_to_go_on,
+        begins: bool = False,
     ):
         self._cfg, self._data, self._dismiss = cfg, data, dismiss
         self._engine, self._folder, self._go_on = engine, Path(folder), go_on
-        self.is_begun = False
+        self._begins, self.is_begun = begins, False
         settings, path = agreed_settings(cfg), cfg.federate.restore_from
         check_place(cfg.federate.save_to, path)
         handshake = None
@@ -146,8 +149,7 @@ class Federation:
                 roles[k], {}
             ).eval_params(scored)
             self.history.personal_params = lambda k: roles[k].personal
-        # FS has begun the W&B run, and tells of its own lines.
-        self._tracking = Tracking(settings.tracking, self._folder, begins=False)
+        self._tracking = Tracking(settings.tracking, self._folder, self._begins)
         self._leave_sigterm = take_sigterm()
         atexit.register(self.write_unfinished)
         self.is_begun = True

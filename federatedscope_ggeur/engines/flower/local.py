@@ -185,7 +185,6 @@ class LocalFederation:
         with open(self.folder / f"{name}.log", "ab") as log:
             self.processes[name] = subprocess.Popen(
                 command,
-                cwd=self.folder,
                 env={**os.environ, **QUIET, **home, **path},
                 stdin=subprocess.DEVNULL,
                 stdout=log,

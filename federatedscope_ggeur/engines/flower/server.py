@@ -90,7 +90,9 @@ def _lead(grid: Grid, cfg, data, run: str, folder: Path) -> None:
 
     def federation(dismiss) -> Federation:
         proven = secret is not None
-        return Federation(cfg, data, dismiss, "flower", folder, proven, _to_go_on)
+        return Federation(
+            cfg, data, dismiss, "flower", folder, proven, _to_go_on, begins=True
+        )
 
     def send(kind, numbers, parts, state) -> None:
         for number in numbers:

@@ -6,8 +6,12 @@ from __future__ import annotations
 import os
 import signal
 import stat
+import subprocess
+import sys
+import tempfile
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -189,6 +193,35 @@ def test_a_superlink_that_ends_is_named_and_the_run_goes_on(federation, small):
     again.end()
     assert again.error is None
     check_same(again.folder, cfg)
+
+
+def test_no_process_outlives_an_interruption(flower, quickstart, tmp_path):
+    """Ctrl-C while a run goes on: its processes name a folder below TMPDIR."""
+    command = [sys.executable, "-m", "federatedscope_ggeur", "--engine", "flower"]
+    command += ["--cfg", str(quickstart), "outdir", str(tmp_path / "out")]
+    with tempfile.TemporaryDirectory() as short:
+        environ = {**os.environ, "TMPDIR": short}
+        running = subprocess.Popen(command, env=environ)
+        until = time.monotonic() + 240
+        while not list(Path(short).glob("*/run.log")) and time.monotonic() < until:
+            assert running.poll() is None
+            time.sleep(0.2)
+        time.sleep(5)  # until Flower has started processes of its own
+        assert len(of_folder(short)) > 9
+        running.send_signal(signal.SIGINT)
+        assert running.wait(60) == 130
+        assert of_folder(short) == []
+        assert list(Path(short).iterdir()) == []
+
+
+def of_folder(folder: str) -> list[str]:
+    """The processes whose environment names a folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if folder.encode() in path.read_bytes():
+                found.append(path.parent.name)
+    return found
 
 
 def test_a_hostile_fab_gets_no_answer(federation, small):

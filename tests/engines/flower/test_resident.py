@@ -15,6 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.commands.flower_app import flower_app
+from federatedscope_ggeur.commands.site import site
 from federatedscope_ggeur.engines.flower.carried import (
     DONE,
     NOBODY,
@@ -206,6 +208,32 @@ def test_the_socket_is_its_persons_and_survives_strangers(process):
 def test_a_site_whose_token_is_missing_says_so(start, tmp_path):
     with pytest.raises(ConfigError, match="join_token"):
         start("ggeur.join_token", tmp_path / "missing")
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ([], "federate.mode: must be distributed"),
+        ([*SITE, "distribute.role", "server"], "distribute.role: must be client"),
+        ([*SITE, "distribute.data_idx", "-1"], "ggeur.client_number: must be set"),
+    ],
+)
+def test_a_file_that_is_no_sites_is_refused(quickstart, tmp_path, settings, problem):
+    with pytest.raises(ConfigError, match=problem):
+        site(["--cfg", str(quickstart), "--folder", str(tmp_path), *settings])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_app_folder_is_made_once(quickstart, tmp_path):
+    folder, words = tmp_path / "app", ["--cfg", str(quickstart)]
+    server = ["federate.mode", "distributed", "distribute.role", "server"]
+    assert flower_app([str(folder), *words, *server]) == 0
+    made = load_config(folder / "ggeur_federation" / "federation.yaml", on_fs=True)
+    assert made.federate.client_num == 4
+    with pytest.raises(ConfigError, match="is not empty"):
+        flower_app([str(folder), *words, *server])
+    with pytest.raises(ConfigError, match="federate.mode"):
+        flower_app([str(tmp_path / "other"), *words])
 
 
 def test_limits_are_those_of_the_file(config):
