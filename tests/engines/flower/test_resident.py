@@ -232,7 +232,7 @@ def test_an_app_folder_is_made_once(quickstart, tmp_path):
     assert made.federate.client_num == 4
     with pytest.raises(ConfigError, match="is not empty"):
         flower_app([str(folder), *words, *server])
-    with pytest.raises(ConfigError, match="federate.mode"):
+    with pytest.raises(ConfigError, match="must be distributed"):
         flower_app([str(tmp_path / "other"), *words])
 
 
