@@ -209,7 +209,19 @@ class LocalFederation:
         for process in self.processes.values():
             _signal(process, signal.SIGKILL)
             process.wait()
+        for number in self._detached():
+            with suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _detached(self) -> list[int]:
+        """What Flower has started in groups of its own; on Linux, where /proc says."""
+        home, found = f"FLWR_HOME={self.folder}/".encode(), []
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            with suppress(OSError):
+                if home in path.read_bytes():
+                    found.append(int(path.parent.name))
+        return found
 
 
 @contextmanager
