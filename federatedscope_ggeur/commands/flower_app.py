@@ -22,7 +22,7 @@ def flower_app(arguments: Sequence[str]) -> int:
         metavar="KEY VALUE",
         help="override settings of the file",
     )
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     from federatedscope_ggeur.cfg_ggeur.identity import check_role
     from federatedscope_ggeur.cfg_ggeur.load import load_config
     from federatedscope_ggeur.engines.flower.app_folder import write_app

@@ -46,7 +46,7 @@ def site(arguments: Sequence[str]) -> int:
         metavar="KEY VALUE",
         help="override settings of the file",
     )
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     from federatedscope_ggeur.cfg_ggeur.identity import check_role
     from federatedscope_ggeur.cfg_ggeur.load import load_config
     from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
