@@ -189,6 +189,9 @@ def test_a_superlink_that_ends_is_named_and_the_run_goes_on(federation, small):
     assert "SuperLink ended" in going.error
     one.kill("superlink")  # what it started
     one.start_superlink()
+    for k in (1, 2, 3):  # it knows the SuperNodes of before no more
+        one.kill(f"supernode {k}")
+        one.start_supernode(k)
     again = Going(one, ["federate.restore_from", str(checkpoint)])
     again.end()
     assert again.error is None
