@@ -24,7 +24,13 @@ from own_process import program, python
 import federatedscope_ggeur
 from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
 from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.commands import COMMANDS, console, dry_run, find_command
+from federatedscope_ggeur.commands import (
+    COMMANDS,
+    console,
+    dry_run,
+    find_command,
+    flower_run,
+)
 from federatedscope_ggeur.commands.run import run
 from federatedscope_ggeur.reporting import write_run
 from federatedscope_ggeur.settings import flatten
@@ -105,6 +111,9 @@ def test_options_and_keys_are_known(block, parser_of, monkeypatch):
     )
     monkeypatch.setattr(
         dry_run, "show_forecast", lambda *given: runs.append(given) or 0
+    )
+    monkeypatch.setattr(
+        flower_run, "run_with_flower", lambda *given: runs.append(given) or 0
     )
     for command in commands(block):
         words = shlex.split(command.split(" > ")[0])

@@ -10,9 +10,9 @@ from typing import NamedTuple
 PROGRAM = "ggeur"
 INTERRUPTED = 130
 #: Groups of commands, in the order of the help.
-BEFORE, RUN, SITES, AFTER, ATTACK, FS, SET_UP = GROUPS = (
+BEFORE, RUN, SITES, AFTER, ATTACK, FS, FLOWER, SET_UP = GROUPS = (
     "before a run", "runs", "real sites", "after a run", "privacy",
-    "with FederatedScope", "set-up",
+    "with FederatedScope", "with Flower", "set-up",
 )  # fmt: skip
 
 
@@ -22,10 +22,10 @@ class Command(NamedTuple):
     Attributes
     ----------
     module : str
-        The file in this folder. Its function with the command's name takes the words
-        behind the name and returns the exit status: 0, or 130 after an interruption,
-        unless its docstring says more. It raises a `GGEURError` for what a user can
-        fix.
+        The file in this folder. Its function with the command's name, with _ for -,
+        takes the words behind the name and returns the exit status: 0, or 130 after an
+        interruption, unless its docstring says more. It raises a `GGEURError` for what
+        a user can fix.
     takes : str
         The words behind the name, in the help.
     does : str
@@ -111,6 +111,15 @@ COMMANDS = {
     ),
     "token": Command(
         "token", "SECRET N", "make client N's join token for a distributed run", SITES
+    ),
+    "flower-app": Command(
+        "flower_app",
+        "FOLDER --cfg FILE",
+        "write the app folder that `flwr run` takes to a federation",
+        FLOWER,
+    ),
+    "site": Command(
+        "site", "--cfg FILE", "answer for a site's client until its run is over", FLOWER
     ),
     "doctor": Command(
         "doctor", "", "say what is installed, and what is missing for what", SET_UP

@@ -1,4 +1,4 @@
-"""``ggeur --cfg FILE``: run an experiment, on either engine."""
+"""``ggeur --cfg FILE``: run an experiment, on any engine."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def run(arguments: Sequence[str]) -> int:
         return launch(config, settings, options.client_cfg)
     if options.client_cfg is not None:
         raise ConfigError(
-            "--client_cfg: the embedded engine gives all clients the same settings; "
-            "run it with --engine federatedscope"
+            f"--client_cfg: --engine {options.engine} gives all clients the same "
+            "settings; run it with --engine federatedscope"
         )
     from federatedscope_ggeur.cfg_ggeur.load import load_config, read_settings
 
@@ -70,6 +70,10 @@ def run(arguments: Sequence[str]) -> int:
         from federatedscope_ggeur.commands.dry_run import show_forecast
 
         return show_forecast(cfg)
+    if options.engine == "flower":
+        from federatedscope_ggeur.commands.flower_run import run_with_flower
+
+        return run_with_flower(cfg, options.log_level)
     from federatedscope_ggeur.commands.console import run_with_files
 
     return run_with_files(cfg, options.log_level)
@@ -104,9 +108,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cfg", metavar="FILE", help="YAML file of the experiment")
     parser.add_argument(
         "--engine",
-        choices=("embedded", "federatedscope"),
+        choices=("embedded", "federatedscope", "flower"),
         default="embedded",
-        help="what runs it: this package alone (default), or FederatedScope",
+        help="what runs it: this package alone (default), FederatedScope, or Flower",
     )
     parser.add_argument(
         "--client_cfg",

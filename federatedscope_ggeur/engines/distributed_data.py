@@ -104,7 +104,7 @@ def site_data(cfg) -> SiteData:
     ConfigError, DataError
         The data cannot be read or divided as the config says, or are no rows.
     """
-    index = cfg.distribute.data_idx
+    index = cfg.distribute.get("data_idx", -1)
     if index == -1:
         return _own_data(cfg)
     data = load_federated_data(cfg)

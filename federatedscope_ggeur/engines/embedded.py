@@ -22,28 +22,29 @@ from federatedscope_ggeur.data import (
     held_lazily,
     torch_threads,
 )
+from federatedscope_ggeur.engines.sides import (
+    Shared,
+    client_side,
+    handshake_of,
+    server_side,
+)
 from federatedscope_ggeur.engines.workers import Workers
-from federatedscope_ggeur.federation import Client, MemoryBudget, Server
-from federatedscope_ggeur.federation.course.checkpoint import Progress, restore
+from federatedscope_ggeur.federation import Client, MemoryBudget
+from federatedscope_ggeur.federation.course.checkpoint import Progress
 from federatedscope_ggeur.federation.course.checkpoint_files import (
     DEFAULT_NAME,
     refusal,
 )
 from federatedscope_ggeur.federation.course.checkpoint_writer import CheckpointWriter
 from federatedscope_ggeur.federation.course.checkpointing import Checkpointing
-from federatedscope_ggeur.federation.course.client_handler import (
-    ClientHandler,
-    DecodedParts,
-)
 from federatedscope_ggeur.federation.course.client_store import ClientStore
-from federatedscope_ggeur.federation.course.coordinator import Coordinator
 from federatedscope_ggeur.federation.course.history import History
 from federatedscope_ggeur.federation.exchanges import ClientSide, Request, Requests
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
     EvaluationClient,
 )
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
-from federatedscope_ggeur.federation.wire.handshake import Handshake
+from federatedscope_ggeur.models.text import ClassTexts
 from federatedscope_ggeur.reporting import Capture, Results, Round0, RoundRecord
 
 Order = Callable[[list[int]], list[int]]
@@ -62,8 +63,8 @@ class EmbeddedEngine:
         Of the run that begins.
     order : callable, optional
         In which order the given clients run; the results do not depend on it.
-    text : str
-        The key of the text features; "" where there are none.
+    text : ClassTexts, optional
+        The text features of the classes.
     capture : Capture, optional
         What measures the run; by default it is measured from now on.
     workers : int
@@ -86,29 +87,28 @@ class EmbeddedEngine:
         settings: RunSettings,
         results: Results,
         order: Order = sorted,
-        text: str = "",
+        text: ClassTexts | None = None,
         capture: Capture | None = None,
         workers: int = 1,
     ):
         self.data, self.settings, self._order = data, settings, order
         self.workers = workers
         self._workers: Workers | None = None
-        memory, cache = MemoryBudget(settings.memory_limit), DecodedParts()
-        role, save_to = settings.role, settings.save_to
-        splits = settings.plan.evaluation.splits
+        shared, save_to = Shared(MemoryBudget(settings.memory_limit)), settings.save_to
         self._handlers = {
-            held.number: ClientHandler.of(held, role, splits, memory, cache, save_to)
+            held.number: client_side(held, settings, shared, save_to)
             for held in held_lazily(data.clients)
         }
         self.clients = {k: handler.client for k, handler in self._handlers.items()}
         client_domains = {k: client.domain for k, client in self.clients.items()}
-        self.server = Server(client_domains, role)
-        rows = data.server_rows(splits, settings.plan.server_evaluates)
-        self.coordinator = Coordinator(self.server, settings.plan, rows)
-        handshake = Handshake(
-            tuple(data.class_names), data.dim, data.encoder, settings.agreed, text
+        plan = settings.plan
+        rows = data.server_rows(plan.evaluation.splits, plan.server_evaluates)
+        handshake = handshake_of(data, settings.agreed, text)
+        self.coordinator, progress = server_side(
+            client_domains, settings, handshake, rows
         )
-        progress = self._restored(handshake)
+        self.server = self.coordinator.server
+        self._take_states(progress)
         self.listen: Callable[[Request, dict], None] | None = None
         self._handshake, self._progress = handshake, progress
         kept = Checkpointing(self._writer(save_to)) if save_to else None
@@ -201,23 +201,22 @@ class EmbeddedEngine:
         handlers, kind = self._handlers, request.kind
         return {k: handlers[k].answer(kind, request.parts[k]) for k in order}
 
-    def _restored(self, handshake: Handshake) -> Progress | None:
-        path = self.settings.restore_from
-        progress = restore(path, self.coordinator, handshake) if path else None
-        if progress is not None:
-            # A state may be newer than the checkpoint, by the round that was cut off.
-            done = len(progress.rounds)
-            trained = {k for record in progress.rounds for k in record.clients}
-            stateful = self.server.task.method.keeps_state
-            for number, client in self.clients.items():
-                held = stateful and number in trained and len(client.features) > 0
-                store = ClientStore(path, number)
-                states = store.load(must_exist=held)
-                client.states = {n: s for n, s in states.items() if n <= done}
-                if held and not client.states:
-                    problem = f"it is of round {min(states)}, the checkpoint of {done}"
-                    raise refusal(store.path, problem)
-        return progress
+    def _take_states(self, progress: Progress | None) -> None:
+        """Have clients go on with the states that belong to the checkpoint."""
+        if progress is None:
+            return
+        # A state may be newer than the checkpoint, by the round that was cut off.
+        done = len(progress.rounds)
+        trained = {k for record in progress.rounds for k in record.clients}
+        stateful = self.server.task.method.keeps_state
+        for number, client in self.clients.items():
+            held = stateful and number in trained and len(client.features) > 0
+            store = ClientStore(self.settings.restore_from, number)
+            states = store.load(must_exist=held)
+            client.states = {n: s for n, s in states.items() if n <= done}
+            if held and not client.states:
+                problem = f"it is of round {min(states)}, the checkpoint of {done}"
+                raise refusal(store.path, problem)
 
 
 class _States:

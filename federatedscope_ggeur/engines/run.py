@@ -23,10 +23,7 @@ from federatedscope_ggeur.cfg_ggeur.method_settings import (
     options_of,
 )
 from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
-from federatedscope_ggeur.cfg_ggeur.run_settings import (
-    divides_by_domain,
-    run_settings,
-)
+from federatedscope_ggeur.cfg_ggeur.run_settings import divides_by_domain
 from federatedscope_ggeur.cfg_ggeur.start_notes import (
     reach_line,
     set_rows,
@@ -48,7 +45,8 @@ from federatedscope_ggeur.data import (
     validation_share,
 )
 from federatedscope_ggeur.engines.embedded import EmbeddedEngine, Order
-from federatedscope_ggeur.engines.text import class_texts, text_key
+from federatedscope_ggeur.engines.sides import settings_for
+from federatedscope_ggeur.engines.text import class_texts
 from federatedscope_ggeur.engines.workers import workers_problem
 from federatedscope_ggeur.errors import ConfigError, setting
 from federatedscope_ggeur.federation.course.checkpoint import check_place
@@ -123,14 +121,8 @@ class Run:
         self.text = class_texts(
             cfg, self.data.class_names, self.data.dim, self.data.identity
         )
-        self.settings = run_settings(
-            cfg,
-            self.data.num_classes,
-            self.data.dim,
-            len(self.data.clients),
-            self.text,
-            self.data.class_names,
-        )
+        clients = len(self.data.clients)
+        self.settings = settings_for(cfg, self.data, clients, self.text)
         if restore_from is not None:
             self.settings = replace(self.settings, restore_from=str(restore_from))
         held = Holdings.of(self.data.clients, self.data.num_classes)
@@ -145,9 +137,8 @@ class Run:
         workers = self.settings.workers or 1
         if workers > 1 and (problem := self._workers_problem):
             raise ConfigError(f"{setting('workers')} {workers}: {problem}")
-        key = text_key(self.text)
         self.engine = EmbeddedEngine(
-            self.data, self.settings, begun, order, key, capture, workers
+            self.data, self.settings, begun, order, self.text, capture, workers
         )
         self.history = self.engine.history
 

@@ -113,9 +113,9 @@ class SiteFolder:
     def received(self, kind: RequestKind, parts: Sequence[bytes]) -> None:
         """A request of the server has arrived."""
         self._down += sum(map(len, parts))
-        if kind is EVALUATE:
+        if kind is EVALUATE and parts:
             self._scored = parts[0]
-        elif kind is TRAIN:
+        elif kind is TRAIN and parts:
             self._trained = parts[0]
 
     def sent(self, parts: Sequence[bytes]) -> None:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from federatedscope.core.message import Message
 
 from federatedscope_ggeur.engines.fs.streams import transport_settings
+from federatedscope_ggeur.engines.leading import JOIN
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.wire.limits import PLAIN
 from federatedscope_ggeur.printable import get_logger
@@ -26,8 +27,6 @@ from federatedscope_ggeur.transport import (
 )
 
 SERVER = 0
-#: Message types besides those of requests and answers. All but the last are FS's own.
-JOIN, CONVERGED, FINISH, FAILED = "join_in", "converged", "finish", "failed"
 _PAUSE = 1.0  # s, between attempts to join again
 
 logger = get_logger(__name__)

@@ -7,26 +7,18 @@ from federatedscope.core.communication import StandaloneCommManager
 from federatedscope.core.message import Message
 from federatedscope.core.workers import Client as FSClient
 
-from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
-from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.cfg_ggeur.start_notes import client_notes
-from federatedscope_ggeur.engines.fs.channel import (
-    CONVERGED,
-    FAILED,
-    FINISH,
-    JOIN,
-    SERVER,
-    ClientManager,
-)
-from federatedscope_ggeur.engines.fs.checkpoints import (
+from federatedscope_ggeur.engines.checkpoints import (
     check_client_place,
     take_sigterm,
 )
+from federatedscope_ggeur.engines.fs.channel import SERVER, ClientManager
 from federatedscope_ggeur.engines.fs.config import check, plain_config
 from federatedscope_ggeur.engines.fs.rejoining import Rejoining
 from federatedscope_ggeur.engines.fs.setup import follow_fs_logging, for_constructor
+from federatedscope_ggeur.engines.leading import CONVERGED, FAILED, FINISH, JOIN
+from federatedscope_ggeur.engines.sides import handshake_of, join_of
 from federatedscope_ggeur.engines.site_folder import SiteFolder, site_results
-from federatedscope_ggeur.engines.text import text_key
 from federatedscope_ggeur.engines.watch import Watch, closing
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation.course.ending import Ending
@@ -35,8 +27,6 @@ from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 from federatedscope_ggeur.federation.holdings import Holdings
-from federatedscope_ggeur.federation.wire.declared import Declared
-from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import Results
 from federatedscope_ggeur.reporting.lines import percent
@@ -108,20 +98,9 @@ class GGEURClient(FSClient):
 
     def _join_in(self) -> None:
         data = self.data
-        handshake = Handshake(
-            data.class_names,
-            data.dim,
-            data.encoder,
-            agreed_settings(self._cfg),
-            text_key(data.text),
-        )
-        held, demands = data.held, self.trainer.settings.demands
-        scored = len(held.val), len(held.test)
-        if not demands.noisy:
-            declared = Declared.of(held.train.features, *scored)
-        else:  # nothing exact of the rows that are released
-            declared = Declared(0, *scored if demands.reports_scores else (0, 0))
-        join = Join(self.number, held.domain, handshake, declared)
+        settings = self.trainer.settings
+        handshake = handshake_of(data, settings.agreed, data.text)
+        join = join_of(data.held, handshake, settings.demands)
         self._send(JOIN, 0, (join.to_bytes(),))
 
     def run(self):
@@ -190,15 +169,7 @@ class GGEURClient(FSClient):
     def _log_notes(self) -> None:
         """What there is to say at the start, which here the client alone knows."""
         held = Holdings.of([self.data.held], self.data.num_classes)
-        settings = run_settings(
-            self._cfg,
-            self.data.num_classes,
-            self.data.dim,
-            self._cfg.federate.client_num,
-            self.data.text,
-            self.data.class_names,
-        )
-        recipe = self.trainer.client.recipe
+        settings, recipe = self.trainer.settings, self.trainer.client.recipe
         sets = recipe.rows, recipe.whole
         for note in client_notes(self._cfg, settings, held, *sets):
             logger.info("client %d: %s", self.number, note)

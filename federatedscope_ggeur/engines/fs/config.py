@@ -18,7 +18,8 @@ from federatedscope_ggeur.cfg_ggeur.fs_defaults import (
     unsettle_defaults,
 )
 from federatedscope_ggeur.cfg_ggeur.fs_keys import FS_RULES
-from federatedscope_ggeur.cfg_ggeur.load import config_problems, to_plain
+from federatedscope_ggeur.cfg_ggeur.identity import identity_problems
+from federatedscope_ggeur.cfg_ggeur.load import config_problems
 from federatedscope_ggeur.cfg_ggeur.method_settings import settle_switches
 from federatedscope_ggeur.cfg_ggeur.plugins import asks_for_the_plugin, settings_of
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
@@ -28,7 +29,7 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import (
 from federatedscope_ggeur.cfg_ggeur.yaml_file import read_yaml
 from federatedscope_ggeur.engines.fs.robust import robust_problems
 from federatedscope_ggeur.engines.fs.search import search_problems
-from federatedscope_ggeur.errors import ConfigError, shown
+from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.examples import find_config
 from federatedscope_ggeur.printable import Lines, get_logger
 
@@ -150,14 +151,6 @@ def check(cfg) -> None:
         raise _refusal(found)
 
 
-def plain_config(cfg) -> dict:
-    """The settings as plain values, for results."""
-    plain = cfg.clone()
-    plain.defrost()
-    plain.clear_aux_info()  # what FS keeps beside the settings
-    return to_plain(plain)
-
-
 def problems(cfg) -> list[str]:
     """The problems that `check` raises, a line each."""
     if not cfg.ggeur.use:
@@ -175,7 +168,7 @@ def problems(cfg) -> list[str]:
     ]
     return (
         found
-        + _identity_problems(cfg)
+        + identity_problems(cfg)
         + robust_problems(cfg)
         + search_problems(cfg)
         + config_problems(cfg, on_fs=True)
@@ -192,40 +185,3 @@ def _value(cfg, name: str):
         return get_key(cfg, name)
     except KeyError:
         return None
-
-
-def _identity_problems(cfg) -> list[str]:
-    """A client of a distributed run has one number, and it is set once."""
-    if cfg.federate.mode != "distributed" or cfg.distribute.role == "server":
-        return []
-    if cfg.distribute.role != "client":
-        return [
-            "  distribute.role: must be server or client, got "
-            f"{shown(cfg.distribute.role)}"
-        ]
-    index, number = cfg.distribute.data_idx, int(cfg.ggeur.client_number)
-    if index == -1:
-        found = []
-        if number == -1:
-            found.append(
-                "  ggeur.client_number: must be set with distribute.role client and "
-                "distribute.data_idx -1, to 1, 2, ... for each client its own"
-            )
-        if not cfg.ggeur.domain:
-            found.append(
-                "  ggeur.domain: must name this client's domain with distribute.role "
-                "client and distribute.data_idx -1"
-            )
-        return found
-    if not 1 <= index <= cfg.federate.client_num:
-        return [
-            f"  distribute.data_idx: must lie in 1..{cfg.federate.client_num} "
-            f"(federate.client_num), or be -1 for a client with its own data; got "
-            f"{index}"
-        ]
-    if number not in (-1, index):
-        return [
-            f"  ggeur.client_number: is {number}, but distribute.data_idx {index} is "
-            "this client's number; leave one of them out"
-        ]
-    return []

@@ -10,34 +10,23 @@ from collections.abc import Mapping
 
 from federatedscope_ggeur.cfg_ggeur.devices import device_notes
 from federatedscope_ggeur.cfg_ggeur.fs_defaults import idle_notes
-from federatedscope_ggeur.cfg_ggeur.run_settings import (
-    divides_by_domain,
-    divides_nothing,
-    server_evaluates,
-)
-from federatedscope_ggeur.data import (
-    ClientData,
-    DataSet,
-    Embeddings,
-    FederatedData,
-    validation_share,
+from federatedscope_ggeur.cfg_ggeur.run_settings import divides_by_domain
+from federatedscope_ggeur.data import Embeddings
+from federatedscope_ggeur.engines.distributed_data import (
+    ServerData,
+    SiteData,
+    server_data,
+    site_data,
 )
 from federatedscope_ggeur.engines.fs.client_configs import complete
 from federatedscope_ggeur.engines.fs.config import check
 from federatedscope_ggeur.engines.fs.search import is_search
 from federatedscope_ggeur.engines.fs.setup import follow_fs_logging
 from federatedscope_ggeur.engines.fs.trials import settle_trial
-from federatedscope_ggeur.engines.run import (
-    load_data_set,
-    load_federated_data,
-    pooled_rows,
-)
-from federatedscope_ggeur.engines.text import class_texts
-from federatedscope_ggeur.errors import DataError
+from federatedscope_ggeur.engines.run import load_federated_data
+from federatedscope_ggeur.engines.sides import Shared
 from federatedscope_ggeur.federation import Client, MemoryBudget
 from federatedscope_ggeur.federation.course.checkpoint import check_place
-from federatedscope_ggeur.federation.course.client_handler import DecodedParts
-from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.models.text import ClassTexts
 from federatedscope_ggeur.printable import get_logger
 
@@ -80,50 +69,34 @@ class Splits(dict):
 
 
 class ClientSplits(Splits):
-    """The data of one client. All clients of a process share `memory` and `cache`.
+    """The data of one client. All clients of a process share `shared`.
 
     If the server is in the same process, they share `roles`, by client number, too.
     """
 
-    def __init__(self, held: ClientData, data, memory, cache, text=None, roles=None):
+    def __init__(self, site: SiteData, shared: Shared, roles=None):
+        held, whole = site.held, site.whole
         splits = {"train": held.train, "val": held.val, "test": held.test}
-        super().__init__(splits, data.class_names, data.encoder, data.dim, text)
-        self.held: ClientData = held
-        self.memory: MemoryBudget = memory
-        self.cache: DecodedParts = cache
+        about = whole.class_names, whole.encoder, whole.dim, site.text
+        super().__init__(splits, *about)
+        self.held, self.shared = held, shared
         self.roles: dict[int, Client] = {} if roles is None else roles
 
 
 class ServerSplits(Splits):
-    """What the server holds: rows by split and domain, see `FederatedData.server_rows`.
+    """What the server holds; `known` is what it knows of the data."""
 
-    `client_num` is the number of clients that the data were divided among, even if the
-    rows are pooled. In standalone mode `held` says what the clients hold, and `roles`
-    has their roles by number. In a distributed run a server holds only rows to score
-    on.
-    """
-
-    def __init__(
-        self,
-        rows: Mapping[str, Mapping[str, Embeddings]],
-        data: FederatedData,
-        client_num: int,
-        held: Holdings | None = None,
-        text: ClassTexts | None = None,
-        roles: dict[int, Client] | None = None,
-    ):
-        empty = data.clients[0].test.select([])
+    def __init__(self, known: ServerData):
+        whole = known.whole
+        empty = whole.clients[0].test.select([])
         # FS wants one set of rows for a split: it gets the first domain's.
         splits = {
             split: next(iter(domains.values()), empty)
-            for split, domains in rows.items()
+            for split, domains in known.rows.items()
         }
-        super().__init__(splits, data.class_names, data.encoder, data.dim, text)
-        self.rows = rows
-        self.unseen = [domain.name for domain in data.unseen]
-        self.domains = [*data.domains, *self.unseen]
-        self.client_num, self.held, self.roles = client_num, held, roles
-        self.pooled = pooled_rows(data)
+        about = whole.class_names, whole.encoder, whole.dim, known.text
+        super().__init__(splits, *about)
+        self.known, self.rows = known, known.rows
 
 
 def load_fs_data(config, client_cfgs=None):
@@ -171,56 +144,16 @@ def load_fs_data(config, client_cfgs=None):
 
 
 def _load(config):
+    shared = Shared(MemoryBudget(config.ggeur.memory_limit))
     if config.federate.mode == "standalone":
-        data = load_federated_data(config)
-        text = _texts(config, data)
-        memory, cache = MemoryBudget(config.ggeur.memory_limit), DecodedParts()
-        roles: dict[int, Client] = {}
+        data, roles = load_federated_data(config), {}
+        known = ServerData.of(config, data, roles)
         clients = {
-            held.number: ClientSplits(held, data, memory, cache, text, roles)
+            held.number: ClientSplits(SiteData(held, data, known.text), shared, roles)
             for held in data.clients
         }
-        return {0: _server_splits(config, data, text, roles), **clients}
+        return {0: ServerSplits(known), **clients}
     if config.distribute.role == "server":
-        if divides_nothing(config):
-            return None
-        data = load_federated_data(config)
-        return _server_splits(config, data, _texts(config, data))
-    memory, cache = MemoryBudget(config.ggeur.memory_limit), DecodedParts()
-    if config.distribute.data_idx == -1:
-        return _own_data(config, memory, cache)
-    data = load_federated_data(config)
-    held = data.clients[config.distribute.data_idx - 1]
-    return ClientSplits(held, data, memory, cache, _texts(config, data))
-
-
-def _texts(config, data: FederatedData | DataSet) -> ClassTexts | None:
-    return class_texts(config, data.class_names, data.dim, data.identity)
-
-
-def _server_splits(
-    config, data: FederatedData, text: ClassTexts | None, roles=None
-) -> ServerSplits:
-    rows = data.server_rows(config.eval.split, server_evaluates(config))
-    client_num = config.federate.client_num or len(data.domains)
-    held = None
-    if config.federate.mode == "standalone":
-        held = Holdings.of(data.clients, data.num_classes)
-    return ServerSplits(rows, data, client_num, held, text, roles)
-
-
-def _own_data(config, memory: MemoryBudget, cache: DecodedParts) -> ClientSplits:
-    """All of this process' own ``data.root``, as one client's."""
-    dataset = load_data_set(config)
-    name = config.ggeur.domain
-    parts = {
-        split: Embeddings.concatenate(
-            [getattr(d, split) for d in dataset.domains], name
-        )
-        for split in ("train", "test")
-    }
-    if not len(parts["train"]) and not len(parts["test"]):
-        raise DataError(f"data.root '{config.data.root}' holds no rows")
-    held = ClientData(int(config.ggeur.client_number), name, **parts)
-    held = held.hold_out(validation_share(config.data.splits), config.seed)
-    return ClientSplits(held, dataset, memory, cache, _texts(config, dataset))
+        known = server_data(config)
+        return known and ServerSplits(known)
+    return ClientSplits(site_data(config), shared)

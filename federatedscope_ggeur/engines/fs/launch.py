@@ -10,8 +10,8 @@ from itertools import zip_longest
 from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur import extend_ggeur_cfg
+from federatedscope_ggeur.engines.checkpoints import note_start, take_sigterm
 from federatedscope_ggeur.engines.fs import register
-from federatedscope_ggeur.engines.fs.checkpoints import note_start, take_sigterm
 from federatedscope_ggeur.engines.fs.install import (
     EXTRA,
     find,

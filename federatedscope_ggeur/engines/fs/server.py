@@ -11,18 +11,9 @@ from federatedscope.core.workers import Server as FSServer
 from federatedscope_ggeur.cfg_ggeur.fs_keys import switches
 from federatedscope_ggeur.cfg_ggeur.run_settings import server_evaluates
 from federatedscope_ggeur.engines.facts import facts_of
-from federatedscope_ggeur.engines.fs.channel import (
-    CONVERGED,
-    FAILED,
-    FINISH,
-    JOIN,
-    SERVER,
-    ServerManager,
-)
+from federatedscope_ggeur.engines.federation import Federation
+from federatedscope_ggeur.engines.fs.channel import SERVER, ServerManager
 from federatedscope_ggeur.engines.fs.config import check
-from federatedscope_ggeur.engines.fs.distributed_run import DistributedRun
-from federatedscope_ggeur.engines.fs.driver import Driver
-from federatedscope_ggeur.engines.fs.federation import Federation
 from federatedscope_ggeur.engines.fs.fs_scores import (
     client_metrics,
     domain_metrics,
@@ -34,12 +25,16 @@ from federatedscope_ggeur.engines.fs.robust import (
     least_clients,
 )
 from federatedscope_ggeur.engines.fs.setup import follow_fs_logging, for_constructor
+from federatedscope_ggeur.engines.leading import (
+    CONVERGED,
+    FAILED,
+    FINISH,
+    JOIN,
+    Handler,
+    Leading,
+)
 from federatedscope_ggeur.engines.watch import Watch, closing, server_status
-from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.federation.exchanges import Absence, Request
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
-from federatedscope_ggeur.federation.wire.handshake import Join
-from federatedscope_ggeur.federation.wire.limits import PLAIN
 from federatedscope_ggeur.models import load_vector
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import Round0, RoundRecord, TemperatureScaling
@@ -76,9 +71,7 @@ class GGEURServer(FSServer):
             return
         self._cfg, self.mode = config, config.federate.mode.lower()
         settle_monitor(self._monitor, self._scored_what_is_left)
-        self.federation = Federation(config, data, self._dismiss)
-        deadlines = {kind: config.ggeur.deadline[kind.deadline] for kind in all_kinds()}
-        self.driver = Driver(self._send_request, deadlines)
+        hub = None
         if self.mode == "standalone":
             self.comm_manager = StandaloneCommManager(
                 comm_queue=kwargs["shared_comm_queue"], monitor=self._monitor
@@ -87,9 +80,24 @@ class GGEURServer(FSServer):
             self.comm_manager = ServerManager(
                 kwargs["host"], kwargs["port"], self.client_num, config
             )
-            self.comm_manager.hub.facts = facts_of(self.federation.membership)
-            seconds = config.ggeur.deadline.join
-            self._leading = DistributedRun(self, self.comm_manager.hub, seconds)
+            hub = self.comm_manager.hub
+
+        def federation(dismiss) -> Federation:
+            return Federation(
+                config,
+                None if data is None else data.known,
+                dismiss,
+                engine=f"federatedscope {self.mode}",
+                folder=config.outdir,
+                proven=hub is None or bool(config.ggeur.join_secret),
+            )
+
+        self._leading = Leading(
+            federation, self._send, config.ggeur.deadline, self._begin, hub
+        )
+        self.federation, self.driver = self._leading.federation, self._leading.driver
+        if hub is not None:
+            hub.facts = facts_of(self.federation.membership)
             logger.info("listening on %s:%d", kwargs["host"], self.comm_manager.port)
 
     def _register_default_handlers(self):
@@ -105,49 +113,16 @@ class GGEURServer(FSServer):
     # joining
 
     def callback_funcs_for_join_in(self, message: Message):
-        """A client joins, or joins again after its connection was lost.
+        """A client joins, or joins again after its connection was lost."""
+        self._leading.join(message.sender, message.state, message.content)
 
-        Raises
-        ------
-        GGEURError
-            In standalone mode, where a client that does not fit is a wrong setting.
-        """
-        number, members = message.sender, self.federation.membership
-        try:
-            if len(message.content) != 1:
-                raise MessageError(
-                    f"expected one part, got {len(message.content)}",
-                    field="parts",
-                    sender=f"client {number}",
-                )
-            join = Join.from_bytes(message.content[0], f"client {number}")
-            refused = members.admit(join)
-        except MessageError as error:
-            if self.mode == "standalone":
-                raise
-            refused = {number: error}
-        self.refuse(refused)
-        if number in refused:
-            return
-        self.comm_manager.add_neighbors(number)
+    def _begin(self) -> None:
+        """Everyone is there who is waited for."""
+        members = self.federation.membership
+        for number in members.connected:
+            self.comm_manager.add_neighbors(number)
         self.join_in_client_num = len(members.joined)
-        logger.info(
-            "client %d (domain %s) has joined: %d of %d",
-            number,
-            join.domain,
-            self.join_in_client_num,
-            self.client_num,
-        )
-        if members.started:
-            self.driver.back(number)
-        else:
-            self.trigger_for_start()
-
-    def refuse(self, refusals: dict[int, MessageError]) -> None:
-        """Send clients away that cannot take part."""
-        for number, error in refusals.items():
-            logger.warning("%s", error)
-            self._dismiss(number, str(error))
+        self.trigger_for_start()
 
     def check_client_join_in(self):
         return self.federation.membership.complete
@@ -155,20 +130,9 @@ class GGEURServer(FSServer):
     # requests and answers
 
     def callback_for_answer(self, message: Message):
-        """An answer to the request under way; any other is ignored with a log line."""
-        kind, parts = self._answers[message.msg_type], tuple(message.content)
-        number, state = message.sender, message.state
-        if self.driver.waits_for(number, kind, state):
-            # Before it is taken: the last of all answers is used at once.
-            self.federation.membership.note_answer(number)
-        if self.driver.answer(number, kind, state, parts):
-            return
-        if self.driver.was_owed(number, kind, state):
-            self.federation.membership.heard_from(number)
-        elif self.mode == "distributed":
-            self._leading.strike(
-                number, f"an answer ({kind.name}, round {state}) unasked"
-            )
+        """A client's answer to any request."""
+        kind = self._answers[message.msg_type]
+        self._leading.answer(message.sender, kind, message.state, message.content)
 
     # FS's own names for answers.
     callback_funcs_model_para = callback_for_answer
@@ -176,30 +140,7 @@ class GGEURServer(FSServer):
 
     def callback_for_failure(self, message: Message):
         """A client says why it stops."""
-        reason = b"".join(message.content)[:1000].decode(errors="replace")
-        # On one line, so that nobody writes lines of its own into the log.
-        self.lose(message.sender, " ".join(reason.split()), may_return=False)
-        self._dismiss(message.sender, "this client has said that it stops")
-
-    def _dismiss(self, number: int, reason: str) -> None:
-        if self.mode == "distributed":
-            self._leading.dismiss(number, reason)
-
-    def _send_request(self, request: Request) -> dict[int, Absence]:
-        gone = self.federation.membership.gone
-        if self.mode == "distributed":
-            most = self.federation.coordinator.largest_answer(request.kind)
-            most = None if most is None else max(most, PLAIN)
-            for number in request.parts.keys() - gone.keys():
-                self.comm_manager.hub.expect(number, most)
-        by_content: dict[tuple, list[int]] = {}
-        there = {k: sent for k, sent in request.parts.items() if k not in gone}
-        for number, parts in there.items():
-            by_content.setdefault(tuple(map(id, parts)), []).append(number)
-        for numbers in by_content.values():
-            parts = request.parts[numbers[0]]
-            self._send(request.kind.message, numbers, parts, request.round_number)
-        return {k: Absence(gone[k]) for k in request.parts if k in gone}
+        self._leading.fail(message.sender, message.state, message.content)
 
     def _send(self, message_type, receivers, parts, state: int) -> None:
         self._monitor.track_upload_bytes(sum(map(len, parts)) * len(receivers))
@@ -323,13 +264,8 @@ class GGEURServer(FSServer):
         history, server = federation.history, federation.coordinator.server
         if server.settings.demands.keeps_best or history.scaling is not None:
             self.models[0] = self._model = history.model()
-        ending = history.ending(self._cfg.ggeur.share_results).to_bytes()
-        finals, alike = history.finals(), {}
-        for k in federation.membership.connected:
-            alike.setdefault(id(finals[k]), []).append(k)
-        for numbers in alike.values():
-            final = finals[numbers[0]].to_bytes()
-            self._send(msg_type, numbers, (final, ending), self.state)
+        ending = history.ending(self._cfg.ggeur.share_results)
+        self._leading.send_finals(ending, self.state)
 
     # scores, in FS's own files
 
@@ -396,26 +332,29 @@ class GGEURServer(FSServer):
         GGEURError
             Too few clients joined or are left (``ggeur.quorum``); it names the missing.
         """
-        watch = Watch(self._cfg.outdir, "server", self._status)
-        with closing(watch):
-            self._leading.run()
+        with closing(Watch(self._cfg.outdir, "server", self._status)):
+            self._leading.run(lambda: self.is_finish, self._handler)
 
     def _status(self) -> dict:
-        federation = self.federation
-        history = getattr(federation, "history", None)
-        return server_status(federation.membership, self.driver, history)
+        history = getattr(self.federation, "history", None)
+        return server_status(self.federation.membership, self.driver, history)
 
-    def count_download(self, size: int) -> None:
-        """Count bytes that have arrived, for FS's monitor."""
-        self._monitor.track_download_bytes(size)
+    def _handler(self, kind: str) -> Handler | None:
+        """What FS has registered for messages of a kind."""
+        handler = self.msg_handlers.get(kind)
+        if handler is None:
+            return None
 
-    def lose(self, number: int, reason: str, may_return: bool = True) -> None:
-        """A client's connection is gone."""
-        logger.warning("client %d is gone: %s", number, reason)
-        members = self.federation.membership
-        members.lose(number, reason)
-        barred = number in members.conduct.barred
-        # Where numbers prove nothing, the one whose number it is may still come.
-        is_missed = barred and not members.proven and members.is_short
-        may_return = may_return and (not barred or is_missed)
-        self.driver.gone(number, reason, may_return, is_missed)
+        def take(number: int, state: int, parts) -> None:
+            self._monitor.track_download_bytes(sum(map(len, parts)))
+            handler(
+                Message(
+                    msg_type=kind,
+                    sender=number,
+                    receiver=[SERVER],
+                    state=state,
+                    content=parts,
+                )
+            )
+
+        return take

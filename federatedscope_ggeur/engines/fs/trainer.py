@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 from federatedscope.core.trainers.base_trainer import BaseTrainer
 
 from federatedscope_ggeur.cfg_ggeur.fs_keys import TRAINER
-from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
-from federatedscope_ggeur.engines.fs.checkpoints import checkpoint_place
+from federatedscope_ggeur.engines.checkpoints import checkpoint_place
 from federatedscope_ggeur.engines.fs.data import ClientSplits, ServerSplits, Splits
+from federatedscope_ggeur.engines.sides import client_side, settings_for
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.federation import Score, evaluate
-from federatedscope_ggeur.federation.course.client_handler import ClientHandler
 from federatedscope_ggeur.federation.course.client_store import ClientStore
 from federatedscope_ggeur.federation.exchanges import RequestKind
 from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
@@ -60,29 +61,17 @@ class GGEURTrainer(BaseTrainer):
             self._set_up_role(data, config)
 
     def _set_up_role(self, data: ClientSplits, config) -> None:
-        self.settings = settings = run_settings(
-            config,
-            data.num_classes,
-            data.dim,
-            config.federate.client_num,
-            data.text,
-            data.class_names,
-        )
+        clients = config.federate.client_num
+        self.settings = settings = settings_for(config, data, clients, data.text)
         # FS knows only the plain head when it makes its models.
         task = settings.role.task
         if task.model.network is not None:
-            self.model = data.memory.model(task)
+            self.model = data.shared.memory.model(task)
         elif task.model.closed_form != "none" or task.model.text is not None:
             self.model = task.build_model()
-        self._handler = ClientHandler.of(
-            data.held,
-            settings.role,
-            settings.plan.evaluation.splits,
-            data.memory,
-            data.cache,
-            checkpoint_place(config, settings),
-            asked=bool(settings.save_to),
-        )
+        place = checkpoint_place(Path(config.outdir), settings)
+        asked = bool(settings.save_to)
+        self._handler = client_side(data.held, settings, data.shared, place, asked)
         self.client = self._handler.client
         data.roles[self.client.number] = self.client
         if settings.restore_from:

@@ -121,6 +121,11 @@ class Membership:
         return dict(sorted({**self._expected, **self.joined}.items()))
 
     @property
+    def awaited(self) -> int:
+        """How many clients may join."""
+        return len(self._wanted)
+
+    @property
     def complete(self) -> bool:
         """Whether the wait for clients is over."""
         return self._closed or all(number in self.joined for number in self._wanted)

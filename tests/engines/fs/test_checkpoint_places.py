@@ -10,7 +10,7 @@ import sys
 import pytest
 from standalone import outcome
 
-from federatedscope_ggeur.engines.fs import checkpoints
+from federatedscope_ggeur.engines import checkpoints
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation.course.checkpoint import checkpoint_rounds
 

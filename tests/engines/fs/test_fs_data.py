@@ -103,7 +103,7 @@ def test_the_server_holds_the_test_sets_that_it_scores(get):
     data, _ = get("federate.make_global_eval", True)
     assert set(data[0].rows["test"]) == {"art", "photo", "sketch"}
     data, _ = get("ggeur.unseen_domains", "['art']", "federate.client_num", 2)
-    assert set(data[0].rows["test"]) == {"art"} == set(data[0].unseen)
+    assert set(data[0].rows["test"]) == {"art"} == set(data[0].known.unseen)
     assert {data[k].held.domain for k in (1, 2)} == {"photo", "sketch"}
 
 

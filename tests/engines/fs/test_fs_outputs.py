@@ -1,6 +1,6 @@
 """What a standalone run leaves: FederatedScope's (FS's) own files and the plugin's.
 
-Tests of engines/fs/federation.py, engines/fs/fs_scores.py and engines/fs/setup.py.
+Tests of engines/federation.py, engines/fs/fs_scores.py and engines/fs/setup.py.
 """
 
 from __future__ import annotations

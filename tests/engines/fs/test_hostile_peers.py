@@ -1,6 +1,6 @@
 """Peers that would keep others out of a run, or hold it up, or fill the server.
 
-Tests of engines/fs/distributed_run.py by real processes.
+Tests of engines/leading.py by real processes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the server worker leads: the members, the roles' course, the files."""
+"""What a server of a distributed run leads: members, course, the files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
     RunSettings,
     quorum,
-    run_settings,
     server_evaluates,
 )
 from federatedscope_ggeur.cfg_ggeur.start_notes import (
@@ -23,25 +22,25 @@ from federatedscope_ggeur.cfg_ggeur.start_notes import (
     withheld_line,
 )
 from federatedscope_ggeur.cfg_ggeur.transform import row_preparation
-from federatedscope_ggeur.engines.fs.checkpoints import (
+from federatedscope_ggeur.cfg_ggeur.yaml_file import to_plain
+from federatedscope_ggeur.engines.checkpoints import (
     command_to_go_on,
     server_checkpoints,
     take_sigterm,
 )
-from federatedscope_ggeur.engines.fs.config import plain_config
-from federatedscope_ggeur.engines.fs.data import ServerSplits
+from federatedscope_ggeur.engines.distributed_data import ServerData
+from federatedscope_ggeur.engines.run import pooled_rows
+from federatedscope_ggeur.engines.sides import handshake_of, server_side, settings_for
 from federatedscope_ggeur.engines.text import class_texts, text_key
 from federatedscope_ggeur.engines.watch import round_line
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.federation import Server
 from federatedscope_ggeur.federation.course.checkpoint import (
     check_place,
     checkpoint_client_domains,
-    restore,
 )
-from federatedscope_ggeur.federation.course.coordinator import Coordinator
 from federatedscope_ggeur.federation.course.history import History
 from federatedscope_ggeur.federation.course.membership import Membership
+from federatedscope_ggeur.federation.exchanges import Requests
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
     EvaluationClient,
 )
@@ -65,14 +64,24 @@ logger = get_logger(__name__)
 
 
 class Federation:
-    """The federation of one server worker.
+    """The federation of one server.
 
     Parameters
     ----------
-    cfg : config of FS
-    data : ServerSplits or None
+    cfg : config
+    data : ServerData or None
         None where the server holds no data: what it must know comes with the clients.
     dismiss : callable (client number, reason)
+    engine : str
+        Its name in results.
+    folder : path
+        The run's.
+    proven : bool
+        See `Membership`.
+    go_on : callable (path) -> str
+        The command that goes on from a checkpoint.
+    begins : bool
+        See `Tracking`. FS begins the W&B run itself, and tells of its own lines.
 
     Attributes
     ----------
@@ -80,18 +89,29 @@ class Federation:
     coordinator : Coordinator
         From `start` on, like `history`.
     history : History
+    is_begun : bool
+        Whether `start` is over.
     """
 
-    def __init__(self, cfg, data: ServerSplits | None, dismiss: Callable):
+    def __init__(
+        self,
+        cfg,
+        data: ServerData | None,
+        dismiss: Callable[[int, str], None],
+        engine: str,
+        folder: str | Path,
+        proven: bool,
+        go_on: Callable[[Path], str] = command_to_go_on,
+        begins: bool = False,
+    ):
         self._cfg, self._data, self._dismiss = cfg, data, dismiss
+        self._engine, self._folder, self._go_on = engine, Path(folder), go_on
+        self._begins, self.is_begun = begins, False
         settings, path = agreed_settings(cfg), cfg.federate.restore_from
         check_place(cfg.federate.save_to, path)
         handshake = None
         if data is not None:
-            said = text_key(data.text)
-            handshake = Handshake(
-                data.class_names, data.dim, data.encoder, settings, said
-            )
+            handshake = handshake_of(data.whole, settings, data.text)
         self.membership = Membership(
             cfg.federate.client_num,
             quorum(cfg),
@@ -99,7 +119,7 @@ class Federation:
             handshake,
             checkpoint_client_domains(path) if path else None,
             given_handshake(cfg.ggeur),
-            proven=cfg.federate.mode == "standalone" or bool(cfg.ggeur.join_secret),
+            proven,
         )
 
     def start(self, method: Method | None = None) -> None:
@@ -110,37 +130,30 @@ class Federation:
         method : Method, optional
             In place of ``ggeur.base_method``.
         """
-        cfg, members = self._cfg, self.membership
-        handshake = members.handshake
-        names, clients = handshake.class_names, len(members.client_domains)
-        settings = run_settings(
-            cfg, len(names), handshake.dim, clients, self._text(handshake), names
-        )
-        role = settings.role
+        cfg, members, data = self._cfg, self.membership, self._data
+        handshake, domains = members.handshake, members.client_domains
+        text = self._text(handshake)
+        settings = settings_for(cfg, handshake, len(domains), text)
         if method is not None:
-            role = replace(role, task=replace(role.task, method=method))
-        rows = self._data.rows if self._data is not None else {}
-        server = Server(members.client_domains, role)
-        self.coordinator = Coordinator(
-            server, settings.plan, rows, members, self._dismiss
+            task = replace(settings.role.task, method=method)
+            settings = replace(settings, role=replace(settings.role, task=task))
+        rows = data.rows if data is not None else {}
+        self.coordinator, progress = server_side(
+            domains, settings, handshake, rows, members, self._dismiss
         )
-        path, progress = settings.restore_from, None
-        if path:
-            progress = restore(path, self.coordinator, handshake)
-        kept = server_checkpoints(cfg, settings, handshake, progress)
+        kept = server_checkpoints(self._folder, settings, handshake, progress)
         notes = self._notes(settings)
         self.history = History(self.coordinator, self._begun(notes), kept, progress)
-        if self._data is not None and self._data.roles is not None:
-            roles = self._data.roles  # the clients', which run in this process
+        if data is not None and data.roles is not None:
+            roles = data.roles  # the clients', which run in this process
             self.history.own_params = lambda k, scored: EvaluationClient(
                 roles[k], {}
             ).eval_params(scored)
             self.history.personal_params = lambda k: roles[k].personal
-        # FS has begun the W&B run, and tells of its own lines.
-        folder = Path(cfg.outdir)
-        self._tracking = Tracking(settings.tracking, folder, begins=False)
+        self._tracking = Tracking(settings.tracking, self._folder, self._begins)
         self._leave_sigterm = take_sigterm()
         atexit.register(self.write_unfinished)
+        self.is_begun = True
 
     def _text(self, handshake: Handshake) -> ClassTexts | None:
         """The text features that the clients have, too.
@@ -193,20 +206,20 @@ class Federation:
         self._tracking.close(failed=status != "finished")
         self.history.flush()
         results, head = self.history.results(status), self.history.head_bytes()
-        write_run(self._cfg.outdir, results, head, self.history.own_bytes())
-        logger.info("results.json, the head and the curve are in %s", self._cfg.outdir)
+        write_run(self._folder, results, head, self.history.own_bytes())
+        logger.info("results.json, the head and the curve are in %s", self._folder)
         return results_table(results)
 
     def write_unfinished(self) -> None:
         """At the end of the process: what an unfinished run leaves."""
-        if self.history.last_scored and Path(self._cfg.outdir).is_dir():
+        if self.history.last_scored and self._folder.is_dir():
             # Python notes there what ended the program.
             stopped = getattr(sys, "last_type", None) is KeyboardInterrupt
             self.write("interrupted" if stopped else "failed")
         self.history.flush()
         kept = self.history.checkpoints
         if kept is not None and kept.path.exists():
-            logger.warning("to go on: %s", command_to_go_on(kept.path))
+            logger.warning("to go on: %s", self._go_on(kept.path))
 
     def _notes(self, settings: RunSettings) -> list[str]:
         """What there is to say at the start; the log has it by now."""
@@ -225,6 +238,7 @@ class Federation:
 
     def _begun(self, notes: list[str]) -> Results:
         cfg, data, clients = self._cfg, self._data, self.membership.client_domains
+        handshake = self.membership.handshake
         unseen = data.unseen if data is not None else []
         domains = [*dict.fromkeys(clients.values()), *unseen]
         config = plain_config(cfg)
@@ -236,16 +250,40 @@ class Federation:
         return Results.begun(
             notes=notes,
             privacy=privacy_of(cfg),
-            pooled=None if data is None else data.pooled,
-            engine=f"federatedscope {cfg.federate.mode}",
+            pooled=None if data is None else pooled_rows(data.whole),
+            engine=self._engine,
             config=config,
             seed=cfg.seed,
             domains=domains,
             unseen_domains=unseen,
-            class_names=list(self.membership.handshake.class_names),
-            encoder=self.membership.handshake.encoder,
+            class_names=list(handshake.class_names),
+            encoder=handshake.encoder,
             prepare=row_preparation(cfg),
             clients=[
                 ClientInfo(k, domain, None, None) for k, domain in clients.items()
             ],
         )
+
+
+def plain_config(cfg) -> dict:
+    """The settings as plain values, for results."""
+    plain = cfg.clone()
+    plain.defrost()
+    if hasattr(plain, "clear_aux_info"):
+        plain.clear_aux_info()  # what FS keeps beside the settings
+    return to_plain(plain)
+
+
+def course(federation: Federation) -> Requests[None]:
+    """The whole course of a run that has started, or what is left of it."""
+    coordinator, history = federation.coordinator, federation.history
+    if history.round0 is None:
+        federation.note((yield from coordinator.round0()))
+    else:
+        yield from coordinator.welcome_back()
+    for number in range(len(history.rounds) + 1, coordinator.server.rounds + 1):
+        if history.stopped_early:
+            break
+        federation.note((yield from coordinator.round(number)))
+    if history.awaits_end:
+        federation.end((yield from coordinator.after_rounds()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from federatedscope_ggeur.engines.fs.driver import Driver
+from federatedscope_ggeur.engines.driver import Driver
 from federatedscope_ggeur.federation.exchanges import Absence, Request
 from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
     INIT_BROADCAST,

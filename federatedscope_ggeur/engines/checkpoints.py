@@ -1,4 +1,4 @@
-"""Checkpoints of a run inside FederatedScope (FS): where they are, and how to go on."""
+"""Checkpoints of a distributed run: where they are, and how to go on."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ _RESTORE = "federate.restore_from"
 _started_by: list[str] = []
 
 
-def checkpoint_place(cfg, settings: RunSettings) -> str:
+def checkpoint_place(folder: Path, settings: RunSettings) -> str:
     """Where this process writes checkpoints: ``federate.save_to``, or else the run's
     folder. "" if it writes none."""
     if settings.save_to or settings.checkpoint_every is None:
         return settings.save_to
     # Without FS's main there may be no folder.
-    return str(Path(cfg.outdir) / DEFAULT_NAME) if Path(cfg.outdir).is_dir() else ""
+    return str(folder / DEFAULT_NAME) if folder.is_dir() else ""
 
 
 def server_checkpoints(
-    cfg, settings: RunSettings, handshake: Handshake, progress: Progress | None
+    folder: Path, settings: RunSettings, handshake: Handshake, progress: Progress | None
 ) -> Checkpointing | None:
     """The server's checkpoints; None if it writes none.
 
     Clients write the state of a method after every round. The server's checkpoint
     belongs to it, so the server then writes one after every round, too.
     """
-    place = checkpoint_place(cfg, settings)
+    place = checkpoint_place(folder, settings)
     if not place:
         return None
     if not settings.save_to and Path(place).exists():

@@ -1,0 +1,34 @@
+"""``ggeur --engine flower --cfg FILE``: a run through Flower on this machine."""
+
+from __future__ import annotations
+
+import signal
+
+from federatedscope_ggeur.commands import INTERRUPTED
+from federatedscope_ggeur.commands.console import shown_on_console
+from federatedscope_ggeur.engines.flower.local import run_locally
+from federatedscope_ggeur.reporting import read_results, results_table
+
+
+def run_with_flower(cfg, level: str | None = None) -> int:
+    """Run `cfg` and print its table; the files are in the run's folder.
+
+    Returns
+    -------
+    int
+        Exit status: 0, or 130 after an interruption.
+
+    Raises
+    ------
+    GGEURError
+        Flower is missing, or the run failed.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with shown_on_console(cfg.verbose > 0 if level is None else level):
+        try:
+            folder = run_locally(cfg)
+        except KeyboardInterrupt:
+            return INTERRUPTED
+    print(results_table(read_results(folder)))
+    print(f"the files of the run are in {folder}")
+    return 0

@@ -1,0 +1,79 @@
+"""The app folder that ``flwr run`` takes to a federation."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.files import write_atomically
+
+_MODULE = "ggeur_federation"
+_PROJECT = """\
+# Made by `ggeur flower-app`; `flwr run` takes this folder to a federation.
+[project]
+name = "ggeur-federation"
+version = "1.0.0"
+description = "A federation of federatedscope_ggeur"
+license = "Apache-2.0"
+dependencies = []
+
+[tool.flwr.app]
+publisher = "ggeur"
+
+[tool.flwr.app.components]
+serverapp = "{module}.server:app"
+clientapp = "{module}.client:app"
+
+# Settings of federation.yaml to change: flwr run ... -c "settings='KEY VALUE ...'"
+[tool.flwr.app.config]
+settings = ""
+report = ""
+"""
+_SERVER = '''\
+"""Leads the federation of federation.yaml."""
+
+from pathlib import Path
+
+from federatedscope_ggeur.engines.flower.server import server_app
+
+# Residents answer one run, the first that asks: this one.
+RUN = "{run}"
+app = server_app(Path(__file__).with_name("federation.yaml"), RUN)
+'''
+_CLIENT = '''\
+"""Carries bytes to the site's resident."""
+
+from federatedscope_ggeur.engines.flower.client import app
+
+__all__ = ["app"]
+'''
+
+
+def write_app(folder: Path, cfg) -> None:
+    """Write the app folder of the federation of `cfg`.
+
+    Raises
+    ------
+    ConfigError
+        The folder is there and not empty, or cannot be written.
+    """
+    module = folder / _MODULE
+    try:
+        if folder.exists() and any(folder.iterdir()):
+            raise ConfigError(
+                f"'{folder}' is not empty; nothing is written over, take another folder"
+            )
+        module.mkdir(parents=True)
+    except OSError as error:
+        problem = error.strerror or error
+        raise ConfigError(f"cannot make the folder '{module}': {problem}") from error
+    files = {
+        folder / "pyproject.toml": _PROJECT.format(module=_MODULE),
+        module / "__init__.py": "",
+        module / "federation.yaml": cfg.dump(),
+        module / "client.py": _CLIENT,
+        module / "server.py": _SERVER.format(run=secrets.token_hex(16)),
+    }
+    for path, text in files.items():
+        write_atomically(path, text)

@@ -1,0 +1,271 @@
+"""The server's connections to residents, over Flower's Grid."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from federatedscope_ggeur.engines.flower.carried import (
+    DONE,
+    NOBODY,
+    RESTARTED,
+    packed,
+    unpacked,
+)
+from federatedscope_ggeur.engines.flower.records import content_of, read_content
+from federatedscope_ggeur.engines.leading import FAILED, JOIN
+from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.federation.exchanges.base import all_kinds
+from federatedscope_ggeur.federation.wire.handshake import Join
+from federatedscope_ggeur.federation.wire.limits import PLAIN
+from federatedscope_ggeur.printable import get_logger
+from federatedscope_ggeur.transport import Envelope, Event, check_token
+from federatedscope_ggeur.transport.settings import TransportSettings
+
+logger = get_logger(__name__)
+
+_PULL, _LOOK = 0.2, 2.0  # s, between looks for replies, and for nodes
+#: s, after which a node is asked again who is there: one whose resident did not answer,
+#: and one whose resident was sent away, in case that it is another by then.
+_AGAIN, _MUCH_LATER = 5.0, 30.0
+#: s, in which residents must take the last message.
+_LAST = 60.0
+
+
+@dataclass
+class _Node:
+    """A SuperNode, and the client whose resident answers behind it."""
+
+    id: int
+    number: int | None = None
+    session: bytes = NOBODY
+    connection: int = 0
+    most: int | None = PLAIN
+    #: What needs no answer, until something goes out that does.
+    waiting: list[Envelope] = field(default_factory=list)
+    is_asked: bool = False
+    ask_at: float = 0.0
+    #: The session that was sent away.
+    refused: bytes = NOBODY
+
+
+class GridHub:
+    """Connections to residents; the same as `transport.Hub` for who leads the run.
+
+    Every request is one Flower message to one SuperNode. A connection lasts as long as
+    the same resident answers behind the same SuperNode.
+
+    Parameters
+    ----------
+    grid : Grid
+    settings : TransportSettings
+    greeting : tuple of bytes
+        The parts of the question who is there.
+    secret : bytes, optional
+        What join tokens are made of; without it none is asked for.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        settings: TransportSettings,
+        greeting: tuple[bytes, ...],
+        secret: bytes | None = None,
+    ):
+        self._grid, self._settings, self._secret = grid, settings, secret
+        self._greeting = Envelope(JOIN, 0, greeting)
+        self._answered = {k.message for k in all_kinds() if k.answer_message}
+        self._events: deque[Event] = deque()
+        self._nodes: dict[int, _Node] = {}
+        self._clients: dict[int, _Node] = {}
+        #: By message, the node that owes a reply, and the connection it was sent on.
+        self._pending: dict[str, tuple[_Node, int]] = {}
+        self._connections, self._look_at = count(1), 0.0
+
+    # what who leads the run asks
+
+    def receive(self, timeout: float | None) -> Event | None:
+        """Wait for what happens next; None after `timeout` seconds."""
+        until = float("inf") if timeout is None else time.monotonic() + timeout
+        while not self._events:
+            self._look()
+            self._pull()
+            if not self._events:
+                left = until - time.monotonic()
+                if left <= 0:
+                    return None
+                time.sleep(min(_PULL, left))
+        return self._events.popleft()
+
+    def expect(self, number: int, most: int | None) -> None:
+        """The client's next answer may have so many bytes."""
+        if number in self._clients:
+            self._clients[number].most = most
+
+    def send(self, number: int, envelope: Envelope) -> None:
+        """Send a client a message; one without an answer goes out with the next."""
+        node = self._clients.get(number)
+        if node is None:
+            return
+        node.waiting.append(envelope)
+        if envelope.kind in self._answered:
+            self._flush(node)
+
+    def dismiss(self, number: int, reason: str, connection: int | None) -> None:
+        """Send a client away, and its resident why."""
+        node = self._clients.get(number)
+        if node is None or connection not in (None, node.connection):
+            return
+        self._push(node, [Envelope(FAILED, 0, (reason.encode(),))])
+        node.refused = node.session
+        self._forget(node, _MUCH_LATER)
+
+    def close(self, reason: str = "") -> None:
+        """Send what is still to be sent, or the `reason` of a bad end; wait until it
+        was taken."""
+        for node in list(self._clients.values()):
+            if reason:
+                node.waiting = [Envelope(FAILED, 0, (reason.encode(),))]
+            if node.waiting:
+                self._flush(node)
+        until = time.monotonic() + _LAST
+        while self._pending and time.monotonic() < until:
+            self._pull()
+            time.sleep(_PULL)
+
+    # nodes
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + _LOOK
+        there = set(self._grid.get_node_ids())
+        for one in self._nodes.keys() - there:
+            node = self._nodes.pop(one)
+            self._lose(node, "its SuperNode is gone")
+            self._drop(node)
+        for one in there - self._nodes.keys():
+            self._nodes[one] = _Node(one)
+        for node in self._nodes.values():
+            if node.number is None and not node.is_asked and now >= node.ask_at:
+                node.is_asked = True
+                self._push(node, [self._greeting], NOBODY)
+
+    def _lose(self, node: _Node, reason: str, refused: bool = False) -> None:
+        """A connection is over."""
+        if node.number is not None:
+            gone = Event(node.number, None, reason, refused, node.connection)
+            self._events.append(gone)
+        else:
+            logger.info("SuperNode %d: %s", node.id, reason)
+        self._forget(node, _MUCH_LATER if refused else _AGAIN)
+
+    def _forget(self, node: _Node, pause: float) -> None:
+        if self._clients.get(node.number) is node:
+            del self._clients[node.number]
+        node.number, node.session, node.waiting = None, NOBODY, []
+        node.connection, node.most, node.is_asked = 0, PLAIN, False
+        node.ask_at = time.monotonic() + pause
+
+    def _drop(self, node: _Node) -> None:
+        owed = [one for one, (of, _) in self._pending.items() if of is node]
+        for one in owed:
+            del self._pending[one]
+
+    # messages
+
+    def _flush(self, node: _Node) -> None:
+        waiting, node.waiting = node.waiting, []
+        self._push(node, waiting)
+
+    def _push(
+        self, node: _Node, envelopes: Sequence[Envelope], session: bytes | None = None
+    ) -> None:
+        session = node.session if session is None else session
+        data = packed(session, envelopes, self._settings)
+        message = Message(content_of(data), node.id, "query")
+        (sent,) = self._grid.push_messages([message]) or (None,)
+        if sent is None:
+            self._lose(node, "Flower's SuperLink did not take a message to it")
+        else:
+            self._pending[sent] = node, node.connection
+
+    def _pull(self) -> None:
+        if not self._pending:
+            return
+        for message in self._grid.pull_messages(list(self._pending)):
+            owed = self._pending.pop(message.metadata.reply_to_message_id, None)
+            if owed is not None and owed[0].connection == owed[1]:
+                self._take(owed[0], message)
+
+    def _take(self, node: _Node, message: Message) -> None:
+        known = node.number is not None
+        sender = f"client {node.number}" if known else f"SuperNode {node.id}"
+        most = self._settings.max_message if node.most is None else node.most
+        try:
+            if message.has_error():
+                reason = " ".join(str(message.error.reason).split())[:500]
+                raise ConnectionError(f"Flower: {reason} ({message.error.code})")
+            data = read_content(message.content)
+            session, replies = unpacked(data, self._settings, sender, lambda: most)
+            for envelope in replies:
+                self._take_reply(node, session, envelope)
+        except ConnectionError as error:
+            self._lose(node, str(error))
+        except MessageError as error:
+            self._lose(node, str(error), refused=True)
+
+    def _take_reply(self, node: _Node, session: bytes, envelope: Envelope) -> None:
+        if envelope.kind == DONE:
+            return
+        if node.number is None:
+            self._take_join(node, session, envelope)
+        elif envelope.kind == RESTARTED:
+            self._lose(node, "its resident was started anew")
+            node.ask_at = 0.0
+        else:
+            event = Event(node.number, envelope, connection=node.connection)
+            self._events.append(event)
+
+    def _take_join(self, node: _Node, session: bytes, envelope: Envelope) -> None:
+        sender = f"SuperNode {node.id}"
+        if envelope.kind == FAILED:
+            reason = b"".join(envelope.parts)[:500].decode(errors="replace")
+            logger.warning("%s: its resident does not join: %s", sender, reason)
+            self._forget(node, _MUCH_LATER)
+            return
+        if envelope.kind != JOIN or len(envelope.parts) != 2:
+            raise MessageError("expected a join", field="kind", sender=sender)
+        join, token = envelope.parts
+        number = Join.from_bytes(join, sender).client
+        problem, other = "", self._clients.get(number)
+        if self._secret:
+            text = token[:200].decode(errors="replace")
+            problem = check_token(self._secret, number, text)
+        if session == node.refused:
+            self._forget(node, _MUCH_LATER)
+            return
+        if problem:
+            logger.warning("%s: %s", sender, problem)
+            self._push(node, [Envelope(FAILED, 0, (problem.encode(),))], session)
+            node.refused = session
+            self._forget(node, _MUCH_LATER)
+            return
+        if other is not None and other.session != session:
+            logger.warning("%s: client %d has joined already", sender, number)
+            self._forget(node, _AGAIN)
+            return
+        if other is not None:
+            self._lose(other, "it answers behind another SuperNode")
+        node.number, node.session = number, session
+        node.connection, node.is_asked = next(self._connections), False
+        self._clients[number] = node
+        event = Event(number, Envelope(JOIN, 0, (join,)), connection=node.connection)
+        self._events.append(event)

@@ -1,0 +1,35 @@
+"""Our bytes as the content of a Flower message."""
+
+from __future__ import annotations
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+
+_BYTES, _REASON = "ggeur.bytes", "ggeur.reason"
+
+
+def content_of(data: bytes) -> RecordDict:
+    """A message's content; Flower sends arrays in pieces, so it may be long."""
+    array = Array(dtype="uint8", shape=(len(data),), stype=_BYTES, data=data)
+    return RecordDict({_BYTES: ArrayRecord({_BYTES: array})})
+
+
+def problem_of(reason: str) -> RecordDict:
+    """The content of a reply that has no bytes, and why."""
+    return RecordDict({_REASON: ConfigRecord({_REASON: reason})})
+
+
+def read_content(content: RecordDict) -> bytes:
+    """The bytes in a message's content.
+
+    Raises
+    ------
+    ConnectionError
+        There are none; says why.
+    """
+    if _REASON in content.config_records:
+        reason = content.config_records[_REASON].get(_REASON)
+        raise ConnectionError(str(reason)[:500])
+    try:
+        return content.array_records[_BYTES][_BYTES].data
+    except KeyError:
+        raise ConnectionError("a reply without any bytes of ours") from None

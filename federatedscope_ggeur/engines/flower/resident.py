@@ -1,0 +1,321 @@
+"""The resident: a site's own process, which alone reads its data and settings.
+
+Flower's sites run code that the server sends. So that code gets nothing but this
+process's answers, and the process answers only what the site's own file allows.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import socketserver
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from federatedscope_ggeur.cfg_ggeur.start_notes import client_notes
+from federatedscope_ggeur.engines.distributed_data import site_data
+from federatedscope_ggeur.engines.flower.carried import (
+    DONE,
+    NOBODY,
+    RESTARTED,
+    SESSION,
+    carried_settings,
+    packed,
+    unpacked,
+)
+from federatedscope_ggeur.engines.flower.pipe import read_block, write_block
+from federatedscope_ggeur.engines.leading import FAILED, FINISH, JOIN
+from federatedscope_ggeur.engines.sides import (
+    Shared,
+    client_side,
+    handshake_of,
+    join_of,
+    settings_for,
+)
+from federatedscope_ggeur.engines.site_folder import SiteFolder, site_results
+from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
+from federatedscope_ggeur.federation import MemoryBudget
+from federatedscope_ggeur.federation.course.client_handler import ClientHandler
+from federatedscope_ggeur.federation.course.client_store import ClientStore
+from federatedscope_ggeur.federation.course.ending import Ending
+from federatedscope_ggeur.federation.exchanges.augmentation.exchange import PREPARE
+from federatedscope_ggeur.federation.exchanges.base import all_kinds
+from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
+from federatedscope_ggeur.federation.holdings import Holdings
+from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.lock import locked
+from federatedscope_ggeur.printable import get_logger
+from federatedscope_ggeur.reporting.results import Status
+from federatedscope_ggeur.transport import Envelope, Security
+
+logger = get_logger(__name__)
+
+#: In the site's folder: the socket, and the run that this folder answers.
+SOCKET, RUN = "socket", "run"
+_RUN_ID = re.compile(r"[0-9a-f]{16,64}")
+#: s, in which a ClientApp must hand over a whole message.
+_PATIENCE = 60.0
+_SERVER = "the server"
+
+
+class Resident:
+    """Answers for one client.
+
+    It belongs to one run: the first that asks. Another one is refused, so that a site
+    gives away its answers once, unless it says otherwise.
+
+    Parameters
+    ----------
+    cfg : CfgNode
+        The site's file.
+    folder : path
+        The site's own folder, which is there and locked.
+
+    Attributes
+    ----------
+    number : int
+        The client's.
+    finished : bool
+        Whether the run is over.
+
+    Raises
+    ------
+    ConfigError, DataError
+        The data cannot be read, or the folder's files cannot be used.
+    """
+
+    def __init__(self, cfg, folder: Path):
+        self._cfg, self._folder = cfg, folder
+        torch.set_num_threads(int(cfg.ggeur.num_threads))
+        self._carried = carried_settings(cfg)
+        self._data = data = site_data(cfg)
+        clients = cfg.federate.client_num
+        self._settings = settings_for(cfg, data.whole, clients, data.text)
+        handshake = handshake_of(data.whole, self._settings.agreed, data.text)
+        demands = self._settings.demands
+        self._join = join_of(data.held, handshake, demands).to_bytes()
+        self._token = Security(join_token=cfg.ggeur.join_token).token().encode()
+        self._kinds = {kind.message: kind for kind in all_kinds()}
+        self.number, self.finished = data.held.number, False
+        self._session, self._server = NOBODY, b""
+        self._handler = self._new_handler()
+        self._leaves: SiteFolder | None = None
+
+    def close(self, status: Status) -> None:
+        """Leave the last model that arrived, if the run is not finished."""
+        if self._leaves is not None and not self.finished:
+            self._leaves.cut_off(status)
+
+    def _new_handler(self) -> ClientHandler:
+        """A handler with no more memory than what the folder keeps."""
+        shared = Shared(MemoryBudget(self._settings.memory_limit))
+        place = self._settings.save_to or str(self._folder / "state")
+        handler = client_side(self._data.held, self._settings, shared, place)
+        handler.client.states = ClientStore(place, self.number).load()
+        return handler
+
+    def answer(self, data: bytes) -> bytes:
+        """The answer to the bytes that came through Flower, whoever sent them."""
+        try:
+            session, asked = unpacked(data, self._carried, _SERVER)
+            replies = self._answers(session, asked)
+        except GGEURError as error:
+            logger.warning("client %d: refused: %s", self.number, error)
+            replies = [Envelope(FAILED, 0, (str(error).encode(),))]
+        return packed(self._session, replies, self._carried)
+
+    def _answers(self, session: bytes, asked: Sequence[Envelope]) -> list[Envelope]:
+        if len(asked) == 1 and asked[0].kind == JOIN:
+            return [self._joined(asked[0].parts)]
+        if session == NOBODY or session != self._session:
+            return [Envelope(RESTARTED)]
+        replies = [self._reply(one) for one in asked]
+        return [one for one in replies if one is not None] or [Envelope(DONE)]
+
+    def _joined(self, parts: Sequence[bytes]) -> Envelope:
+        """Say who this is to the server of the run that this folder belongs to."""
+        if len(parts) != 2 or len(parts[1]) != SESSION:
+            raise _refusal("parts", "expected a run and a server")
+        run, server = parts[0][:80].decode(errors="replace"), parts[1]
+        if not _RUN_ID.fullmatch(run):
+            raise _refusal("run", f"{run!r} names no run")
+        path = self._folder / RUN
+        if not path.exists():
+            write_atomically(path, f"{run}\n", mode=0o600)
+        known = path.read_text(encoding="utf-8").strip()
+        if run != known:
+            raise _refusal(
+                "run",
+                f"the run is {run}, but this site's folder answers the run {known}; "
+                "its person may start it again with --new-run",
+            )
+        if server != self._server:
+            # The server begins, or goes on from a checkpoint: nothing of before holds.
+            self._handler, self._server = self._new_handler(), server
+            self._session = secrets.token_bytes(SESSION)
+            self._leaves = self._site_folder(run)
+            logger.info("client %d joins the run %s", self.number, run)
+        return Envelope(JOIN, 0, (self._join, self._token))
+
+    def _site_folder(self, run: str) -> SiteFolder:
+        """Where the model of a run is left."""
+        place, data = self._folder / f"run_{run[:16]}", self._data
+        place.mkdir(mode=0o700, exist_ok=True)
+        names, encoder = data.whole.class_names, data.whole.encoder
+        begun = site_results("flower", self._cfg, data.held, names, encoder)
+        client, plan = self._handler.client, self._settings.plan
+        return SiteFolder(place, begun, data.held, client, plan)
+
+    def _reply(self, asked: Envelope) -> Envelope | None:
+        kind, state = self._kinds.get(asked.kind), asked.state
+        if asked.kind == FAILED:
+            reason = b"".join(asked.parts)[:1000].decode(errors="replace")
+            logger.warning("client %d: the server says: %s", self.number, reason)
+            self.close("failed")
+            return None
+        if asked.kind == FINISH:
+            self._finish(asked.parts)
+            return None
+        if kind is None:
+            raise _refusal("kind", f"{asked.kind!r} is no question")
+        self._leaves.received(kind, asked.parts)
+        answer = self._handler.answer(kind, asked.parts)
+        self._leaves.sent(answer)
+        if kind is PREPARE:
+            self._log_notes()
+        return Envelope(kind.answer_message, state, answer) if answer else None
+
+    def _finish(self, parts: Sequence[bytes]) -> None:
+        """Leave the final head, or the client's own, and the client's own scores."""
+        if len(parts) != 2:
+            raise _refusal("parts", f"{len(parts)} parts")
+        final = Broadcast.from_bytes(parts[0], self._handler.client.scored_schema)
+        self._leaves.finish(final, Ending.from_bytes(parts[1]))
+        self.finished = True
+        logger.info("client %d: the run is finished", self.number)
+
+    def _log_notes(self) -> None:
+        held, recipe = self._data.held, self._handler.client.recipe
+        holdings = Holdings.of([held], self._data.whole.num_classes)
+        sets = recipe.rows, recipe.whole
+        for note in client_notes(self._cfg, self._settings, holdings, *sets):
+            logger.info("client %d: %s", self.number, note)
+
+
+def _refusal(field: str, problem: str) -> MessageError:
+    return MessageError(problem, field=field, sender=_SERVER)
+
+
+class _Connection(socketserver.StreamRequestHandler):
+    """One ClientApp, with one message."""
+
+    timeout = _PATIENCE
+    server: _Socket
+
+    def handle(self) -> None:
+        try:
+            write_block(self.wfile, self.server.answer(self.rfile))
+        except OSError as error:
+            logger.warning("a connection to the resident ended: %s", error)
+
+
+class _Socket(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    daemon_threads = True
+
+    def __init__(self, path: str, resident: Resident, most: int):
+        self._resident, self._most = resident, most
+        self._turn = threading.Lock()
+        super().__init__(path, _Connection)
+
+    def answer(self, file) -> bytes:
+        data = read_block(file, self._most)
+        with self._turn:
+            return self._resident.answer(data)
+
+    def shutdown_request(self, request) -> None:
+        super().shutdown_request(request)
+        if self._resident.finished:
+            self.shutdown()
+
+    def handle_error(self, request, client_address) -> None:
+        logger.exception("an answer failed; the resident goes on")
+
+
+def serve_site(
+    cfg,
+    folder: Path,
+    new_run: bool = False,
+    path: Path | None = None,
+    group: str = "",
+) -> None:
+    """Answer for the client of the site's file `cfg` until its run is over.
+
+    Parameters
+    ----------
+    cfg : CfgNode
+    folder : path
+        The site's own folder; made if it is missing. It keeps what must outlive this
+        process.
+    new_run : bool
+        Whether to forget the run that the folder belongs to.
+    path : path, optional
+        The socket that ClientApps connect to; by default in the folder.
+    group : str
+        The system's group that may connect, too; "": only this process's user may.
+
+    Raises
+    ------
+    ConfigError, DataError
+        The folder, the socket or the data cannot be used.
+    """
+    os.umask(0o077)
+    path = path or folder / SOCKET
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+    except OSError as error:
+        raise _unusable(folder, error) from error
+    with locked(folder / "lock", f"the site's folder '{folder}'", _unusable):
+        if new_run:
+            (folder / RUN).unlink(missing_ok=True)
+        resident = Resident(_in_folder(cfg, folder), folder)
+        with _listening(path, group, resident, cfg) as server:
+            logger.info("client %d answers at %s", resident.number, path)
+            try:
+                server.serve_forever(poll_interval=0.2)
+            finally:
+                resident.close("interrupted")
+                path.unlink(missing_ok=True)
+
+
+def _listening(path: Path, group: str, resident: Resident, cfg) -> _Socket:
+    try:
+        if path.is_socket():  # of a process that was killed
+            path.unlink()
+        server = _Socket(str(path), resident, 2 * carried_settings(cfg).max_message)
+        if group:
+            shutil.chown(path, group=group)
+            path.chmod(0o660)
+    except (OSError, LookupError) as error:
+        raise _unusable(path, error) from error
+    return server
+
+
+def _in_folder(cfg, folder: Path):
+    """A relative store of secure sums stands in the site's folder."""
+    own = cfg.clone()
+    own.defrost()
+    privacy = own.ggeur.privacy
+    privacy.secure_sums_store = str(folder / privacy.secure_sums_store)
+    own.freeze()
+    return own
+
+
+def _unusable(path: Path, error: Exception) -> ConfigError:
+    problem = getattr(error, "strerror", None) or error
+    return ConfigError(f"the site's folder: '{path}' cannot be used: {problem}")

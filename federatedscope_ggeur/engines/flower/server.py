@@ -1,0 +1,123 @@
+"""The ServerApp: leads the course over Flower's Grid."""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import shlex
+import sys
+from pathlib import Path
+
+import torch
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
+from federatedscope_ggeur.engines.distributed_data import server_data
+from federatedscope_ggeur.engines.federation import Federation, course
+from federatedscope_ggeur.engines.flower.carried import SESSION, carried_settings
+from federatedscope_ggeur.engines.flower.hub import GridHub
+from federatedscope_ggeur.engines.leading import Leading
+from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.printable import get_logger
+from federatedscope_ggeur.reporting import new_run_folder
+from federatedscope_ggeur.reporting.log_file import logging_to
+from federatedscope_ggeur.transport import Envelope, Security
+
+logger = get_logger(__name__)
+
+
+def server_app(config: Path, run: str) -> ServerApp:
+    """The ServerApp of a federation's app folder.
+
+    Parameters
+    ----------
+    config : path
+        The federation's file.
+    run : str
+        The run's id, in hexadecimal digits; residents answer one run.
+    """
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        given = context.run_config
+        report = given.get("report")
+        try:
+            folder = serve(grid, config, run, shlex.split(str(given["settings"])))
+        except GGEURError as error:
+            if report:
+                write_atomically(str(report), json.dumps({"error": str(error)}))
+            raise SystemExit(f"error: {error}") from error
+        if report:
+            write_atomically(str(report), json.dumps({"folder": str(folder)}))
+
+    return app
+
+
+def serve(grid: Grid, config: Path, run: str, settings: list[str]) -> Path:
+    """Lead the federation to its end; its run folder.
+
+    Raises
+    ------
+    GGEURError
+        Wrong settings, or the run failed.
+    """
+    cfg = load_config(config, settings, on_fs=True)
+    torch.set_num_threads(int(cfg.ggeur.num_threads))
+    data = server_data(cfg)
+    folder = new_run_folder(cfg.outdir, experiment_name(cfg))
+    write_atomically(folder / "config.yaml", cfg.dump())
+    shown = logging.StreamHandler(sys.stdout)
+    logging.getLogger("federatedscope_ggeur").addHandler(shown)
+    with logging_to(folder / "log.txt"):
+        logger.info("run folder: %s", folder)
+        try:
+            _lead(grid, cfg, data, run, folder)
+        except Exception as error:
+            logger.error("failed: %s", error)
+            raise
+    return folder
+
+
+def _lead(grid: Grid, cfg, data, run: str, folder: Path) -> None:
+    greeting = run.encode(), secrets.token_bytes(SESSION)
+    secret = Security(join_secret=cfg.ggeur.join_secret).secret()
+    hub, over = GridHub(grid, carried_settings(cfg), greeting, secret), []
+
+    def federation(dismiss) -> Federation:
+        proven = secret is not None
+        return Federation(
+            cfg, data, dismiss, "flower", folder, proven, _to_go_on, begins=True
+        )
+
+    def send(kind, numbers, parts, state) -> None:
+        for number in numbers:
+            hub.send(number, Envelope(kind, state, tuple(parts)))
+
+    def begin() -> None:
+        leading.federation.start()
+        leading.driver.start(course(leading.federation), end)
+
+    def end(_) -> None:
+        logger.info("\n%s", leading.federation.write("finished"))
+        history = leading.federation.history
+        leading.send_finals(
+            history.ending(cfg.ggeur.share_results), len(history.rounds)
+        )
+        over.append(True)
+
+    leading = Leading(federation, send, cfg.ggeur.deadline, begin, hub)
+    try:
+        leading.run(lambda: bool(over))
+    except BaseException:
+        if leading.federation.is_begun:
+            leading.federation.write_unfinished()
+        raise
+
+
+def _to_go_on(checkpoint: Path) -> str:
+    return f"flwr run APP NAME -c \"settings='federate.restore_from {checkpoint}'\""

@@ -1,0 +1,275 @@
+"""Leads a federation by what its clients send, whatever carries it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from federatedscope_ggeur.engines.driver import Driver
+from federatedscope_ggeur.engines.federation import Federation
+from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.federation.course.ending import Ending
+from federatedscope_ggeur.federation.exchanges import Absence, Request, RequestKind
+from federatedscope_ggeur.federation.exchanges.base import all_kinds
+from federatedscope_ggeur.federation.wire.handshake import Join
+from federatedscope_ggeur.federation.wire.limits import PLAIN
+from federatedscope_ggeur.printable import get_logger
+from federatedscope_ggeur.transport import Event
+
+logger = get_logger(__name__)
+
+#: Message types besides those of requests and answers. All but the last are
+#: FederatedScope's own.
+JOIN, CONVERGED, FINISH, FAILED = "join_in", "converged", "finish", "failed"
+
+#: Takes a client's message: its number, the round, the parts.
+Handler = Callable[[int, int, Sequence[bytes]], None]
+
+
+class Connections(Protocol):
+    """The server's connections to its clients; see `transport.Hub`."""
+
+    def receive(self, timeout: float | None) -> Event | None: ...
+    def expect(self, number: int, most: int | None) -> None: ...
+    def dismiss(self, number: int, reason: str, connection: int | None) -> None: ...
+    def close(self, reason: str = "") -> None: ...
+
+
+class Leading:
+    """Takes what clients send to the members, the driver and the course.
+
+    Parameters
+    ----------
+    federation : callable (dismiss) -> Federation
+    send : callable (kind, client numbers, parts, round)
+        Sends a message.
+    deadlines : mapping from name to seconds
+        ``ggeur.deadline``.
+    begin : callable ()
+        Begins the course; called once when everyone is there who is waited for.
+    hub : Connections, optional
+        None where all clients are in this process. One that does not fit is then a
+        wrong setting, and ends the run.
+
+    Attributes
+    ----------
+    federation : Federation
+    driver : Driver
+    """
+
+    def __init__(
+        self,
+        federation: Callable[[Callable[[int, str], None]], Federation],
+        send: Callable[[str, Sequence[int], tuple[bytes, ...], int], None],
+        deadlines: Mapping[str, float],
+        begin: Callable[[], None],
+        hub: Connections | None = None,
+    ):
+        self.federation = federation(self.dismiss)
+        self._members = self.federation.membership
+        self._send, self._begin, self._hub = send, begin, hub
+        self._join_seconds = deadlines["join"]
+        seconds = {kind: deadlines[kind.deadline] for kind in all_kinds()}
+        self.driver = Driver(self._send_request, seconds)
+        #: By client's number, the connection that was heard last.
+        self._connections: dict[int, int] = {}
+
+    # what clients send
+
+    def handlers(self) -> dict[str, Handler]:
+        """What takes a client's messages, by kind."""
+        answers = {
+            kind.answer_message: self._answer_handler(kind)
+            for kind in all_kinds()
+            if kind.answer_message
+        }
+        return {JOIN: self.join, FAILED: self.fail, **answers}
+
+    def _answer_handler(self, kind: RequestKind) -> Handler:
+        return lambda number, state, parts: self.answer(number, kind, state, parts)
+
+    def join(self, number: int, state: int, parts: Sequence[bytes]) -> None:
+        """A client joins, or joins again after its connection was lost.
+
+        Raises
+        ------
+        MessageError
+            It does not fit, and all clients are in this process.
+        """
+        members = self._members
+        try:
+            if len(parts) != 1:
+                raise MessageError(
+                    f"expected one part, got {len(parts)}",
+                    field="parts",
+                    sender=f"client {number}",
+                )
+            join = Join.from_bytes(parts[0], f"client {number}")
+            refused = members.admit(join)
+        except MessageError as error:
+            if self._hub is None:
+                raise
+            refused = {number: error}
+        self._refuse(refused)
+        if number in refused:
+            return
+        logger.info(
+            "client %d (domain %s) has joined: %d of %d",
+            number,
+            join.domain,
+            len(members.joined),
+            members.awaited,
+        )
+        if members.started:
+            self.driver.back(number)
+        elif members.complete:
+            self._begin()
+
+    def answer(
+        self, number: int, kind: RequestKind, state: int, parts: Sequence[bytes]
+    ) -> None:
+        """A client answers, in time, late or unasked."""
+        if self.driver.waits_for(number, kind, state):
+            # Before it is taken: the last of all answers is used at once.
+            self._members.note_answer(number)
+        if self.driver.answer(number, kind, state, tuple(parts)):
+            return
+        if self.driver.was_owed(number, kind, state):
+            self._members.heard_from(number)
+        elif self._hub is not None:
+            self._strike(number, f"an answer ({kind.name}, round {state}) unasked")
+
+    def fail(self, number: int, state: int, parts: Sequence[bytes]) -> None:
+        """A client says why it stops."""
+        reason = b"".join(parts)[:1000].decode(errors="replace")
+        # On one line, so that nobody writes lines of its own into the log.
+        self.lose(number, " ".join(reason.split()), may_return=False)
+        self.dismiss(number, "this client has said that it stops")
+
+    def lose(self, number: int, reason: str, may_return: bool = True) -> None:
+        """A client's connection is gone."""
+        logger.warning("client %d is gone: %s", number, reason)
+        members = self._members
+        members.lose(number, reason)
+        barred = number in members.conduct.barred
+        # Where numbers prove nothing, the one whose number it is may still come.
+        is_missed = barred and not members.proven and members.is_short
+        may_return = may_return and (not barred or is_missed)
+        self.driver.gone(number, reason, may_return, is_missed)
+
+    def dismiss(self, number: int, reason: str) -> None:
+        """End the connection that a client was last heard on, and no later one."""
+        if self._hub is not None:
+            self._hub.dismiss(number, reason, self._connections.get(number))
+
+    def _refuse(self, refusals: Mapping[int, MessageError]) -> None:
+        """Send clients away that cannot take part."""
+        for number, error in refusals.items():
+            logger.warning("%s", error)
+            self.dismiss(number, str(error))
+
+    def _strike(self, number: int, what: str) -> bool:
+        """Note what a client should not have sent; whether it is put out for it."""
+        reason = self._members.conduct.strike(number, what)
+        if reason:
+            logger.warning("client %d is %s", number, reason)
+            self.dismiss(number, reason)
+        return bool(reason)
+
+    # what it sends
+
+    def _send_request(self, request: Request) -> dict[int, Absence]:
+        gone = self._members.gone
+        if self._hub is not None:
+            most = self.federation.coordinator.largest_answer(request.kind)
+            most = None if most is None else max(most, PLAIN)
+            for number in request.parts.keys() - gone.keys():
+                self._hub.expect(number, most)
+        by_content: dict[tuple, list[int]] = {}
+        there = {k: sent for k, sent in request.parts.items() if k not in gone}
+        for number, parts in there.items():
+            by_content.setdefault(tuple(map(id, parts)), []).append(number)
+        for numbers in by_content.values():
+            parts = request.parts[numbers[0]]
+            self._send(request.kind.message, numbers, parts, request.round_number)
+        return {k: Absence(gone[k]) for k in request.parts if k in gone}
+
+    def send_finals(self, ending: Ending, state: int) -> None:
+        """End the run: each client gets the final head or its own, and the `ending`."""
+        finals, alike = self.federation.history.finals(), {}
+        for k in self._members.connected:
+            alike.setdefault(id(finals[k]), []).append(k)
+        for numbers in alike.values():
+            parts = finals[numbers[0]].to_bytes(), ending.to_bytes()
+            self._send(FINISH, numbers, parts, state)
+
+    # a run over connections
+
+    def run(
+        self,
+        is_over: Callable[[], bool],
+        handlers: Callable[[str], Handler | None] | None = None,
+    ) -> None:
+        """Lead the federation until it `is_over`.
+
+        Parameters
+        ----------
+        is_over : callable () -> bool
+        handlers : callable (kind) -> Handler or None
+            By default those of `handlers`.
+
+        Raises
+        ------
+        GGEURError
+            Too few clients joined or are left (``ggeur.quorum``); it names the missing.
+        """
+        hub, take = self._hub, handlers or self.handlers().get
+        try:
+            self._await_clients(take)
+            while not is_over():
+                event = hub.receive(self.driver.seconds_left())
+                if event is None:
+                    self.driver.give_up()
+                else:
+                    self._take(event, take)
+        except BaseException as error:
+            reason = str(error) or type(error).__name__
+            hub.close(f"the server ended the run: {reason}")
+            raise
+        hub.close()
+
+    def _await_clients(self, take: Callable[[str], Handler | None]) -> None:
+        members, until = self._members, time.monotonic() + self._join_seconds
+        while not members.started:
+            event = self._hub.receive(max(0.0, until - time.monotonic()))
+            if event is None:
+                self._refuse(members.close(self._join_seconds))
+                self._begin()
+            else:
+                self._take(event, take)
+                members.check_all_left()
+
+    def _take(self, event: Event, take: Callable[[str], Handler | None]) -> None:
+        envelope, number = event.envelope, event.number
+        barred = self._members.conduct.barred
+        if envelope is None:
+            self.lose(number, event.reason)
+            if event.refused and number not in barred:
+                self._strike(number, event.reason)
+            self._members.disconnect(number)
+            return
+        is_first = self._connections.get(number) != event.connection
+        if number in barred and not is_first:
+            return  # what was on its way before it was put out
+        self._connections[number] = event.connection
+        if envelope.kind == JOIN and not is_first:
+            self._strike(number, "a stream that joins a second time")
+            return
+        handler = take(envelope.kind)
+        if handler is None:
+            problem = f"unknown message type {envelope.kind!r:.80}"
+            if not self._strike(number, problem):
+                self.dismiss(number, problem)
+            return
+        handler(number, envelope.state, envelope.parts)

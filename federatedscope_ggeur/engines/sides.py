@@ -1,0 +1,133 @@
+"""What each side of a federation is put together from, on every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings, run_settings
+from federatedscope_ggeur.data import ClientData, Embeddings
+from federatedscope_ggeur.engines.text import text_key
+from federatedscope_ggeur.federation import MemoryBudget, Server
+from federatedscope_ggeur.federation.course.checkpoint import Progress, restore
+from federatedscope_ggeur.federation.course.client_handler import (
+    ClientHandler,
+    DecodedParts,
+)
+from federatedscope_ggeur.federation.course.coordinator import Coordinator
+from federatedscope_ggeur.federation.course.membership import Membership
+from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.wire.declared import Declared
+from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
+from federatedscope_ggeur.models.text import ClassTexts
+
+
+class Described(Protocol):
+    """What is said of data, whoever holds the rows."""
+
+    @property
+    def class_names(self) -> tuple[str, ...]: ...
+    @property
+    def dim(self) -> int: ...
+    @property
+    def encoder(self) -> str: ...
+
+
+@dataclass
+class Shared:
+    """What the clients of one process share."""
+
+    memory: MemoryBudget
+    cache: DecodedParts = field(default_factory=DecodedParts)
+
+
+class ServerSide(NamedTuple):
+    """The server's role and course, and what they were restored from, if anything."""
+
+    coordinator: Coordinator
+    progress: Progress | None
+
+
+def settings_for(
+    cfg, data: Described, clients: int, text: ClassTexts | None
+) -> RunSettings:
+    """The settings in `cfg` of a run of so many clients on `data`."""
+    names = data.class_names
+    return run_settings(cfg, len(names), data.dim, clients, text, names)
+
+
+def handshake_of(
+    data: Described, agreed: Mapping[str, str], text: ClassTexts | None
+) -> Handshake:
+    """What a side that knows `data` must have in common with the others."""
+    names = tuple(data.class_names)
+    return Handshake(names, data.dim, data.encoder, agreed, text_key(text))
+
+
+def client_side(
+    held: ClientData,
+    settings: RunSettings,
+    shared: Shared,
+    save_to: str,
+    asked: bool = True,
+) -> ClientHandler:
+    """What answers for the client that holds `held`.
+
+    Parameters
+    ----------
+    held : ClientData
+    settings : RunSettings
+    shared : Shared
+    save_to : str
+        The checkpoint that the state of the client's method belongs to; "": the state
+        is not kept.
+    asked : bool
+        Whether the user named that place, see `ClientStore`.
+    """
+    splits, memory = settings.plan.evaluation.splits, shared.memory
+    return ClientHandler.of(
+        held, settings.role, splits, memory, shared.cache, save_to, asked
+    )
+
+
+def join_of(held: ClientData, handshake: Handshake, demands: Demands) -> Join:
+    """The first message of the client that holds `held`."""
+    scored = len(held.val), len(held.test)
+    if not demands.noisy:
+        declared = Declared.of(held.train.features, *scored)
+    else:  # nothing exact about the rows that are released with noise
+        declared = Declared(0, *scored if demands.reports_scores else (0, 0))
+    return Join(held.number, held.domain, handshake, declared)
+
+
+def server_side(
+    client_domains: Mapping[int, str],
+    settings: RunSettings,
+    handshake: Handshake,
+    rows: Mapping[str, Mapping[str, Embeddings]],
+    members: Membership | None = None,
+    dismiss: Callable[[int, str], None] = lambda number, reason: None,
+) -> ServerSide:
+    """What leads the clients of these domains; a run that goes on is restored.
+
+    Parameters
+    ----------
+    client_domains : mapping from client number to domain
+    settings : RunSettings
+    handshake : Handshake
+        What all sides have in common.
+    rows, members, dismiss
+        See `Coordinator`.
+
+    Raises
+    ------
+    ConfigError
+        The checkpoint cannot be used, or belongs to another run.
+    """
+    server = Server(client_domains, settings.role)
+    coordinator = Coordinator(server, settings.plan, rows, members, dismiss)
+    path = settings.restore_from
+    return ServerSide(
+        coordinator, restore(path, coordinator, handshake) if path else None
+    )

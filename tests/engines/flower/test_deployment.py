@@ -1,0 +1,296 @@
+"""Runs through Flower's own processes: the same bits as on the embedded engine, and
+what happens when some of them are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.federation.exchanges.secure_sums.journal import Journal
+from federatedscope_ggeur.federation.exchanges.secure_sums.settings import STAGES
+from federatedscope_ggeur.reporting import read_results
+
+pytestmark = pytest.mark.slow
+
+PAGE = Path(__file__).parents[3] / "docs" / "flower.md"
+SUMS = (
+    "ggeur.privacy.secure_sums", "statistics",
+    "ggeur.privacy.secure_sums_radius", 40,
+    "ggeur.privacy.secure_sums_max_rows", 4096,
+    "ggeur.privacy.secure_sums_fraction_bits", 38,
+    "ggeur.closed_form", "lda",
+)  # fmt: skip
+AUTO = (
+    "ggeur.closed_form", "auto",
+    "data.splitter", "iid",
+    "data.splitter_args", "[]",
+    "ggeur.privacy.min_samples", 2,
+)  # fmt: skip
+#: The rows of the docs' table.
+CASES = {
+    "GGEUR, the quickstart": None,
+    "SCAFFOLD": ("ggeur.base_method", "scaffold"),
+    "one-shot head, chosen by leave-one-out": AUTO,
+    "one-shot head from secure sums": SUMS,
+    "FedAvg without augmentation": ("ggeur.steps", "[]"),
+}
+
+
+def embedded(cfg):
+    """Results and head of the same run on the embedded engine."""
+    one = Run(cfg)
+    return one.follow(lambda record: None), one.history.head_bytes()
+
+
+def check_same(folder: Path, cfg) -> None:
+    """The run that left `folder` gave what the embedded engine gives, bit for bit."""
+    expected, head = embedded(cfg)
+    results = read_results(folder)
+    assert (folder / "head.safetensors").read_bytes() == head
+    assert results.status == "finished"
+    assert results.final.accuracy == expected.final.accuracy
+    for ours, theirs in zip(results.rounds, expected.rounds):
+        assert (ours.accuracy, ours.loss) == (theirs.accuracy, theirs.loss)
+        assert ours.clients == theirs.clients
+    assert len(results.rounds) == len(expected.rounds)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_same_bits_as_embedded(federation, small, quickstart, tmp_path, case):
+    if CASES[case] is None:
+        more = ["federate.total_round_num", "2", "outdir", str(tmp_path / "out")]
+        cfg = load_config(quickstart, more)
+    else:
+        cfg = small(*CASES[case])
+    one = federation(cfg)
+    check_same(one.run(), cfg)
+    for k in range(1, one.clients + 1):  # each resident ends with its run
+        assert one.processes[f"resident {k}"].wait(60) == 0
+
+
+def test_the_page_has_the_cases(flower):
+    rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line]
+    told = [row.split("|")[1].strip() for row in rows if row.endswith("| equal |")]
+    assert told == list(CASES)
+
+
+class Going:
+    """A run that goes on while the test does something to it."""
+
+    def __init__(self, one, settings=()):
+        self.one, self.folder, self.error = one, None, None
+        self._settings = settings
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self):
+        try:
+            self.folder = self.one.run(self._settings)
+        except GGEURError as error:
+            self.error = str(error)
+
+    def says(self, words: str, seconds: float = 240) -> None:
+        """Wait until the server has said this."""
+        log = self.one.folder / "run.log"
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            if log.exists() and words in log.read_text(errors="replace"):
+                return
+            assert self._thread.is_alive(), f"it ended before {words!r}: {self.error}"
+            time.sleep(0.1)
+        raise AssertionError(f"the server did not say {words!r}")
+
+    def end(self, seconds: float = 420) -> None:
+        self._thread.join(seconds)
+        assert not self._thread.is_alive(), "the run did not end"
+
+
+def test_a_resident_killed_between_two_stages_of_a_sum(federation, small):
+    """It comes back, sends what it had sent before, and nothing changes."""
+    cfg = small(*SUMS)
+    one = federation(cfg)
+    going = Going(one)
+    sums, until = one.site(2) / "secure_sums", time.monotonic() + 240
+    while not (sent := held(sums)) and time.monotonic() < until:
+        time.sleep(0.05)
+    one.kill("resident 2")
+    before = Journal(str(sums), 2).current
+    assert sent <= before.vectors.keys() < {*STAGES}
+    one.start_resident(2)
+    going.end()
+    assert going.error is None
+    check_same(going.folder, cfg)
+    # One session and one key; what was sent before it was killed is what was sent.
+    after = Journal(str(sums), 2).current
+    assert (after.session, after.key) == (before.session, before.key)
+    assert all(before.vectors[one].equal(after.vectors[one]) for one in before.vectors)
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in sums.glob("*.sums")}
+    assert modes == {0o600}
+
+
+def held(sums: Path) -> set[str]:
+    """The stages of a sum in which client 2 has sent a vector."""
+    if not (sums / "client_0002.sums").exists():
+        return set()
+    current = Journal(str(sums), 2).current
+    return set() if current is None else {*current.vectors}
+
+
+def test_a_supernode_killed_in_a_round_comes_back(federation, small):
+    settings = "ggeur.quorum", 2, "ggeur.deadline.train", 45
+    one = federation(small(*settings, "federate.total_round_num", 4))
+    going = Going(one)
+    going.says("round 0:")
+    one.kill("supernode 3")
+    going.says("client 3: no answer (train) within 45 s")
+    one.start_supernode(3)
+    going.says("client 3 (domain ")
+    going.end()
+    assert going.error is None
+    clients = [record.clients for record in read_results(going.folder).rounds]
+    assert [1, 2] in clients
+    assert all({1, 2} <= set(trained) for trained in clients)
+
+
+def test_too_few_sites_end_the_run_by_name(federation, small):
+    one = federation(small("ggeur.deadline.train", 30, "ggeur.quorum", 3))
+    going = Going(one)
+    going.says("round 0:")
+    one.kill("resident 1")
+    going.end()
+    assert "2 of 3 clients are left and ggeur.quorum asks for 3" in going.error
+    assert "client 1" in going.error
+
+
+def test_a_superlink_that_ends_is_named_and_the_run_goes_on(federation, small):
+    cfg = small("federate.total_round_num", 3, "ggeur.checkpoint_every", 0.001)
+    one = federation(cfg)
+    going = Going(one)
+    going.says("round 0:")
+    checkpoint = Path(cfg.outdir) / cfg.expname / "checkpoint"
+    until = time.monotonic() + 60
+    while not checkpoint.exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    os.kill(one.processes["superlink"].pid, signal.SIGKILL)
+    going.end(90)
+    assert "SuperLink ended" in going.error
+    one.kill("superlink")  # what it started
+    one.start_superlink()
+    for k in (1, 2, 3):  # it knows the SuperNodes of before no more
+        one.kill(f"supernode {k}")
+        one.start_supernode(k)
+    again = Going(one, ["federate.restore_from", str(checkpoint)])
+    again.end()
+    assert again.error is None
+    check_same(again.folder, cfg)
+
+
+def test_no_process_outlives_an_interruption(flower, quickstart, tmp_path):
+    """Ctrl-C while a run goes on: its processes name a folder below TMPDIR."""
+    command = [sys.executable, "-m", "federatedscope_ggeur", "--engine", "flower"]
+    command += ["--cfg", str(quickstart), "outdir", str(tmp_path / "out")]
+    with tempfile.TemporaryDirectory() as short:
+        environ = {**os.environ, "TMPDIR": short}
+        running = subprocess.Popen(command, env=environ)
+        until = time.monotonic() + 240
+        while not list(Path(short).glob("*/run.log")) and time.monotonic() < until:
+            assert running.poll() is None
+            time.sleep(0.2)
+        time.sleep(5)  # until Flower has started processes of its own
+        assert len(of_folder(short)) > 9
+        running.send_signal(signal.SIGINT)
+        assert running.wait(60) == 130
+        assert of_folder(short) == []
+        assert list(Path(short).iterdir()) == []
+
+
+def of_folder(folder: str) -> list[str]:
+    """The processes whose environment names a folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if folder.encode() in path.read_bytes():
+                found.append(path.parent.name)
+    return found
+
+
+def test_a_hostile_fab_gets_no_answer(federation, small):
+    """Another ServerApp and ClientApp, with what the socket's path gives them."""
+    one = federation(small(*SUMS))
+    package = one.folder / "app" / "ggeur_federation"
+    (package / "server.py").write_text(_HOSTILE_SERVER)
+    (package / "client.py").write_text(_HOSTILE_CLIENT)
+    going = Going(one)
+    going.end()
+    told = going.error or ""
+    assert told.startswith("answers: ")
+    answers = told.removeprefix("answers: ").split("; ")
+    assert len(answers) == 3
+    assert "nothing that this client's settings have it answer" in answers[0]
+    assert "is no question" in answers[1]
+    assert "refused" in answers[2]
+    assert "Traceback" not in one.words("resident 1")
+
+
+_HOSTILE_SERVER = """
+import json
+import time
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.serverapp import ServerApp
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid, context):
+    while len(nodes := list(grid.get_node_ids())) < 3:
+        time.sleep(0.5)
+    content = RecordDict({"x": ConfigRecord({"x": 1})})
+    sent = grid.push_messages([Message(content, nodes[0], "query")])
+    while not (replies := list(grid.pull_messages(sent))):
+        time.sleep(0.5)
+    told = replies[0].content["told"]["told"]
+    with open(context.run_config["report"], "w") as file:
+        json.dump({"error": "answers: " + "; ".join(told)}, file)
+"""
+_HOSTILE_CLIENT = """
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
+from federatedscope_ggeur.engines.flower.carried import NOBODY, packed, unpacked
+from federatedscope_ggeur.engines.flower.pipe import exchange
+from federatedscope_ggeur.transport import Envelope, TransportSettings
+
+app = ClientApp()
+LIMITS = TransportSettings(2**20)
+
+
+@app.query()
+def attack(message, context):
+    path, told = context.node_config["resident"], []
+
+    def ask(session, *envelopes):
+        data = exchange(path, packed(session, envelopes, LIMITS))
+        return unpacked(data, LIMITS, "it")
+
+    session, _ = ask(NOBODY, Envelope("join_in", 0, (b"0123456789abcdef", bytes(16))))
+    for kind, parts in (
+        ("statistics_request", ()), ("read_rows", ()), ("geometry", (b"x", b"y")),
+    ):
+        _, (said,) = ask(session, Envelope(kind, 0, parts))
+        told.append(said.parts[0].decode() if said.kind == "failed" else said.kind)
+    exchange(path, b"garbage")
+    return Message(RecordDict({"told": ConfigRecord({"told": told})}), reply_to=message)
+"""

@@ -1,0 +1,241 @@
+"""A resident against whatever the server's code, the FAB, may send to its socket."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import stat
+import subprocess
+import sys
+import time
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.commands.flower_app import flower_app
+from federatedscope_ggeur.commands.site import site
+from federatedscope_ggeur.engines.flower.carried import (
+    DONE,
+    NOBODY,
+    RESTARTED,
+    SESSION,
+    carried_settings,
+    packed,
+    unpacked,
+)
+from federatedscope_ggeur.engines.flower.pipe import exchange
+from federatedscope_ggeur.engines.flower.resident import RUN, SOCKET, Resident
+from federatedscope_ggeur.engines.leading import FAILED, FINISH, JOIN
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.federation.wire.handshake import Join
+from federatedscope_ggeur.transport import Envelope, TransportSettings
+
+OURS, THEIRS = b"0123456789abcdef", b"fedcba9876543210"
+LIMITS = TransportSettings(2**20)
+SITE = [
+    "federate.mode", "distributed",
+    "distribute.role", "client",
+    "distribute.data_idx", "2",
+    "distribute.grpc_max_send_message_length", str(2**20),
+]  # fmt: skip
+
+
+class Hostile:
+    """A server whose code is not ours, before one resident."""
+
+    def __init__(self, resident: Resident):
+        self.resident = resident
+
+    def send(self, *asked: Envelope, session: bytes = NOBODY):
+        """What the resident answers: its session, and messages."""
+        answer = self.resident.answer(packed(session, asked, LIMITS))
+        return unpacked(answer, LIMITS, "the resident")
+
+    def join(self, run: bytes = OURS, server: bytes = bytes(SESSION)):
+        session, (said,) = self.send(Envelope(JOIN, 0, (run, server)))
+        return session, said
+
+    def ask(self, kind: str, *parts: bytes) -> Envelope:
+        """The answer to a question after a proper join."""
+        session, _ = self.join()
+        _, (said,) = self.send(Envelope(kind, 0, parts), session=session)
+        return said
+
+
+@pytest.fixture
+def start(config, tmp_path):
+    """Start a resident with more settings in the site's file."""
+
+    def begin(*settings) -> Hostile:
+        cfg = load_config(config(), [*SITE, *map(str, settings)], on_fs=True)
+        return Hostile(Resident(cfg, tmp_path))
+
+    return begin
+
+
+def refused(said: Envelope) -> str:
+    assert said.kind == FAILED
+    return said.parts[0].decode()
+
+
+def test_number_and_domain_are_those_of_the_sites_file(start):
+    _, said = start().join()
+    assert said.kind == JOIN
+    join = Join.from_bytes(said.parts[0], "it")
+    assert join.client == 2
+    assert join.domain in ("art", "photo", "sketch")
+
+
+def test_a_folder_answers_one_run_also_after_a_restart(start, tmp_path):
+    hostile = start()
+    assert hostile.join()[1].kind == JOIN
+    assert "answers the run 0123456789abcdef" in refused(hostile.join(THEIRS)[1])
+    assert "answers the run 0123456789abcdef" in refused(start().join(THEIRS)[1])
+    (tmp_path / RUN).unlink()  # what --new-run does
+    assert start().join(THEIRS)[1].kind == JOIN
+
+
+@pytest.mark.parametrize("run", [b"", b"../../etc", b"0123456789ABCDEF", b"\xff" * 16])
+def test_what_is_no_name_of_a_run_is_refused(start, tmp_path, run):
+    assert "names no run" in refused(start().join(run)[1])
+    assert not (tmp_path / RUN).exists()
+
+
+def test_without_the_session_nothing_is_answered(start):
+    hostile = start()
+    for session in (NOBODY, secrets.token_bytes(SESSION)):
+        _, (said,) = hostile.send(Envelope("statistics_request"), session=session)
+        assert said == Envelope(RESTARTED)
+
+
+def test_another_server_of_the_run_finds_a_new_session(start):
+    hostile = start()
+    first, again = hostile.join()[0], hostile.join()[0]
+    other = hostile.join(server=bytes([1] * SESSION))[0]
+    assert first == again != other
+
+
+def test_under_secure_sums_a_clients_own_statistics_stay(start):
+    """The other settings that a FAB may have of itself do not matter here."""
+    sums = "ggeur.privacy.secure_sums", "statistics"
+    more = "ggeur.privacy.secure_sums_fraction_bits", 20, "ggeur.closed_form", "lda"
+    hostile = start(*sums, *more)
+    said = refused(hostile.ask("statistics_request"))
+    assert "nothing that this client's settings have it answer" in said
+    assert "secure_sums" in said
+
+
+@pytest.mark.parametrize(
+    "kind", ["components", "sum_counts_request", "rows", "os.system", "statistics"]
+)
+def test_questions_that_the_sites_file_does_not_allow_are_refused(start, kind):
+    hostile = start()
+    assert "kind" in refused(hostile.ask(kind))
+    assert hostile.ask("statistics_request").kind == "statistics"  # it goes on
+
+
+def test_parts_that_do_not_belong_to_the_question_are_refused(start):
+    assert "parts" in refused(start().ask("statistics_request", b"more"))
+    assert "refused" in refused(start().ask("model_para", b"no head"))
+
+
+def test_a_false_end_is_none(start):
+    hostile = start()
+    assert "refused" in refused(hostile.ask(FINISH, b"no head"))
+    assert not hostile.resident.finished
+    assert hostile.ask(FAILED, b"the server stops").kind == DONE
+    assert not hostile.resident.finished
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory):
+    quick = load_config("ggeur_quickstart", SITE, on_fs=True)
+    return Hostile(Resident(quick, tmp_path_factory.mktemp("site")))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=200), st.booleans())
+def test_garbage_is_refused_whatever_it_is(one, data, has_session):
+    head = one.join()[0] if has_session else b""
+    answer = one.resident.answer(head + data)
+    for said in unpacked(answer, LIMITS, "the resident")[1]:
+        assert said.kind in (FAILED, RESTARTED, DONE)
+
+
+def test_a_message_above_the_sites_limit_is_refused(start):
+    long = packed(NOBODY, [Envelope("x", 0, (bytes(2**21),))], TransportSettings(2**30))
+    hostile = start()
+    _, (said,) = unpacked(hostile.resident.answer(long), LIMITS, "it")
+    assert "more than the limit" in refused(said)
+
+
+@pytest.fixture
+def process(config, tmp_path):
+    """`ggeur site` in a process of its own; its folder."""
+    if not hasattr(socket, "AF_UNIX"):
+        pytest.skip("this system has no Unix sockets")
+    folder, file = tmp_path / "s", tmp_path / "site.yaml"
+    file.write_text(load_config(config(), SITE, on_fs=True).dump())
+    command = [sys.executable, "-m", "federatedscope_ggeur", "site"]
+    command += ["--cfg", str(file), "--folder", str(folder)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
+        until = time.monotonic() + 120
+        while not (folder / SOCKET).exists() and time.monotonic() < until:
+            assert running.poll() is None, running.stderr.read()
+            time.sleep(0.1)
+        yield folder
+        running.terminate()
+
+
+@pytest.mark.slow
+def test_the_socket_is_its_persons_and_survives_strangers(process):
+    path = process / SOCKET
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    assert stat.S_IMODE(os.stat(process).st_mode) == 0o700
+    for data in (b"", b"\xff" * 8, bytes(8), b"\0" * 7 + b"\x05abc"):
+        with socket.socket(socket.AF_UNIX) as stranger:
+            stranger.connect(str(path))
+            stranger.sendall(data)
+    asked = packed(NOBODY, [Envelope(JOIN, 0, (OURS, bytes(SESSION)))], LIMITS)
+    _, (said,) = unpacked(exchange(str(path), asked), LIMITS, "it")
+    assert said.kind == JOIN
+    assert stat.S_IMODE(os.stat(process / RUN).st_mode) == 0o600
+
+
+def test_a_site_whose_token_is_missing_says_so(start, tmp_path):
+    with pytest.raises(ConfigError, match="join_token"):
+        start("ggeur.join_token", tmp_path / "missing")
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ([], "federate.mode: must be distributed"),
+        ([*SITE, "distribute.role", "server"], "distribute.role: must be client"),
+        ([*SITE, "distribute.data_idx", "-1"], "ggeur.client_number: must be set"),
+    ],
+)
+def test_a_file_that_is_no_sites_is_refused(quickstart, tmp_path, settings, problem):
+    with pytest.raises(ConfigError, match=problem):
+        site(["--cfg", str(quickstart), "--folder", str(tmp_path), *settings])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_app_folder_is_made_once(quickstart, tmp_path):
+    folder, words = tmp_path / "app", ["--cfg", str(quickstart)]
+    server = ["federate.mode", "distributed", "distribute.role", "server"]
+    assert flower_app([str(folder), *words, *server]) == 0
+    made = load_config(folder / "ggeur_federation" / "federation.yaml", on_fs=True)
+    assert made.federate.client_num == 4
+    with pytest.raises(ConfigError, match="is not empty"):
+        flower_app([str(folder), *words, *server])
+    with pytest.raises(ConfigError, match="must be distributed"):
+        flower_app([str(tmp_path / "other"), *words])
+
+
+def test_limits_are_those_of_the_file(config):
+    cfg = load_config(config(), SITE, on_fs=True)
+    assert carried_settings(cfg).max_message == 2**20
