@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
@@ -27,6 +28,7 @@ from federatedscope_ggeur.book.entries import Entry, entry_name
 from federatedscope_ggeur.book.folder import Folder
 from federatedscope_ggeur.errors import ConfigError, DataError, StatisticsError, listed
 from federatedscope_ggeur.geometry import Grid, GridStatistics
+from federatedscope_ggeur.geometry.grid import USUAL_EXPONENT
 from federatedscope_ggeur.models import (
     CLOSED_FORMS,
     ClosedForm,
@@ -49,6 +51,7 @@ _MADE_OF_STATISTICS = (
     RESULTS_FILE,
     "metrics.csv",
     "curve.png",
+    "change.json",
 )
 #: Said of each forgetting.
 NOT_RECALLED = (
@@ -126,7 +129,7 @@ class Federation:
         dim: int,
         config: Mapping[str, Any],
         *,
-        steps: Sequence[float] = (),
+        exponents: Sequence[int] = (),
         min_samples: int = 5,
         encoder: str = "arrays",
         joining: Iterable[tuple[int, str, GridStatistics]] = (),
@@ -142,8 +145,8 @@ class Federation:
         config : mapping
             The settings of the run, as nested dicts; ``config["ggeur"]["closed_form"]``
             names the head: ``lda``, ``ridge`` or ``ncm``.
-        steps : sequence of float
-            The public grid, see `Grid.of_steps`.
+        exponents : sequence of int
+            Of the public grid, see `Grid`; by default -32 for each dimension.
         min_samples : int
             Fewer rows of a class are never taken, and never left.
         encoder : str
@@ -164,7 +167,7 @@ class Federation:
             )
         about = {
             "format": _FORMAT,
-            "exponents": Grid.of_steps(steps, dim).exponents,
+            "exponents": list(exponents) or [USUAL_EXPONENT] * dim,
             "class_names": list(class_names),
             "min_samples": min_samples,
             "encoder": encoder,
@@ -285,6 +288,38 @@ class Federation:
         kept = counts[labels] >= self.min_samples
         return GridStatistics.of_rows(features[kept], labels[kept], size, self.grid)
 
+    def write_head(
+        self,
+        folder: str | os.PathLike,
+        clients: Iterable[int] | None = None,
+        domains: Iterable[str] | None = None,
+    ) -> list[int]:
+        """Write the head of a part into a new folder; returns the clients it is of.
+
+        Forgetting one of them removes it there, too.
+
+        Raises
+        ------
+        ConfigError
+            The folder is there already, or as `head`.
+        """
+        path = os.path.abspath(folder)
+        if os.path.exists(path):
+            raise ConfigError(f"'{folder}' is there already; name a new folder")
+        with self._changing():
+            self.total(clients, domains)
+            names = None if domains is None else set(domains)
+            part = set(self.clients if clients is None else clients)
+            part &= {k for k, d in self.domains.items() if names is None or d in names}
+            after = self._with_entries(
+                {n: e for n, e in self._entries.items() if e.client in part}
+            )
+            files = after._run_files(path, self.links[-1], (NOT_CALIBRATED,))
+            about = self._with_run(path)
+            self._folder.change({**self._state(self.links, about), **files})
+            self._about = about
+        return sorted(part)
+
     # changes
 
     def join(self, client: int, features: Any, labels: Any, domain: str) -> Change:
@@ -377,10 +412,9 @@ class Federation:
     def note_run(self, folder: str | os.PathLike) -> None:
         """Remember a run's folder: its files are made of the statistics, too."""
         with self._changing():
-            run = {"path": os.path.abspath(folder), "link": self.links[-1].number}
-            about = {**self._about, "runs": [*self._about["runs"], run]}
+            about = self._with_run(os.path.abspath(folder))
             self._folder.change(self._state(self.links, about))
-            self._read()
+            self._about = about
 
     # what is proven
 
@@ -522,14 +556,24 @@ class Federation:
         kept = [r for r in about["runs"] if not self._had(r["link"], erased)]
         about["runs"] = kept
         said = (NOT_CALIBRATED,) + ((NOT_RECALLED,) if erased else ())
-        after = Federation.__new__(Federation)
-        after._folder, after._about, after._key = self._folder, about, self._key
-        after.links, after._entries = links, entries
+        after = self._with_entries(entries)
+        after._about = about
         if entries:
             files.update(after._run_files(folder, link, said))
         self._folder.change({**files, **self._state(links, about)}, removed)
         self._about, self.links, self._entries = about, links, entries
         return Change(link, str(self._folder.path / folder) if entries else "", said)
+
+    def _with_run(self, path: str) -> dict[str, Any]:
+        """What is known of the book, with one more run elsewhere."""
+        run = {"path": path, "link": self.links[-1].number}
+        return {**self._about, "runs": [*self._about["runs"], run]}
+
+    def _with_entries(self, entries: Mapping[int, Entry]) -> Federation:
+        """The same with other entries; nothing is written."""
+        other = copy.copy(self)
+        other._entries = dict(entries)
+        return other
 
     def _had(self, link: int, entries: Sequence[int]) -> bool:
         """Whether the head after a link had one of these entries."""

@@ -25,6 +25,7 @@ from federatedscope_ggeur.cfg_ggeur.text_settings import (
     text_pull,
 )
 from federatedscope_ggeur.cfg_ggeur.tracking import tracking_settings
+from federatedscope_ggeur.cfg_ggeur.yaml_file import to_plain
 from federatedscope_ggeur.federation import (
     EarlyStopSettings,
     EvaluationSettings,
@@ -35,6 +36,7 @@ from federatedscope_ggeur.federation import (
 from federatedscope_ggeur.federation.course.plan import Plan
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.augmentation.keys import set_settings
+from federatedscope_ggeur.federation.exchanges.book.exchange import BookSettings
 from federatedscope_ggeur.federation.exchanges.calibration.keys import (
     calibration_settings,
 )
@@ -47,7 +49,7 @@ from federatedscope_ggeur.federation.exchanges.statistics.threshold import (
     StatisticsSettings,
 )
 from federatedscope_ggeur.federation.exchanges.training.exchange import RoundSettings
-from federatedscope_ggeur.geometry import SpaceSettings
+from federatedscope_ggeur.geometry import Grid, SpaceSettings
 from federatedscope_ggeur.models import ModelSettings, two_kinds
 from federatedscope_ggeur.models.text import ClassTexts
 from federatedscope_ggeur.reporting import TrackingSettings
@@ -85,6 +87,7 @@ def run_settings(
     num_clients: int,
     text: ClassTexts | None = None,
     class_names: Sequence[str] = (),
+    encoder: str = "",
 ) -> RunSettings:
     """The settings in `cfg` for data of `num_classes` and `dim`, on any engine.
 
@@ -117,6 +120,16 @@ def run_settings(
         own.append(ClosedFormSettings(form))
     if demands.calibrates:
         own.append(calibration_settings(demands, training))
+    if demands.book:
+        own.append(
+            BookSettings(
+                ggeur.book,
+                Grid.of_steps(ggeur.book_steps, dim),
+                tuple(class_names),
+                encoder,
+                to_plain(cfg),
+            )
+        )
     if demands.sums:
         own.append(sum_settings(demands, num_classes, dim, agreed, class_names))
     role = RoleSettings(

@@ -129,6 +129,7 @@ class Run:
             len(self.data.clients),
             self.text,
             self.data.class_names,
+            self.data.encoder,
         )
         if restore_from is not None:
             self.settings = replace(self.settings, restore_from=str(restore_from))

@@ -45,6 +45,8 @@ class Demands:
         Whether the head is calibrated after the last round.
     sums : bool
         Whether the server learns only sums of statistics over all clients.
+    book : bool
+        Whether the server keeps each client's statistics in a book.
     distributed : bool
         Whether each client is a process of its own.
     reads_images : bool
@@ -69,6 +71,7 @@ class Demands:
     personal: bool = False
     calibrates: bool = False
     sums: bool = False
+    book: bool = False
     distributed: bool = False
     reads_images: bool = False
     plugins: tuple[str, ...] = ()
@@ -106,7 +109,7 @@ class Demands:
     @property
     def own_statistics(self) -> bool:
         """Whether each client sends its own class statistics."""
-        return self.statistics and not self.sums
+        return self.statistics and not self.sums and not self.book
 
     @property
     def summed_statistics(self) -> bool:

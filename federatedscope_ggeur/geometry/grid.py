@@ -269,7 +269,7 @@ class GridStatistics:
             rest, o = (total - rows * origin).astype(float), origin.astype(float)
             for i, j in (upper, upper[::-1]):
                 parts += _product(-o[i], rest[j])
-            parts += _product(-o[upper[0]] * o[upper[1]], float(rows))
+            parts += _product(-o[upper[0]] * o[upper[1]], np.float64(rows))
         second, o = _added(parts), origin.astype(float)
         scatter = np.zeros((self.grid.dim, self.grid.dim))
         scatter[upper] = scatter[upper[::-1]] = second
@@ -317,7 +317,7 @@ def _second_moment(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     outer, middle = _times(b, b) + both(a, c), both(b, c)
     planes = (_times(a, a), both(a, b), outer, middle, _times(c, c))
-    carry, low = np.int64(0), np.int64(0)
+    carry = low = np.zeros(len(upper[0]), dtype=np.int64)
     for place, plane in enumerate(planes[:-1]):
         carry = plane[upper].astype(np.int64) + carry
         low = low + ((carry & mask) << (_DIGIT * place))
@@ -343,7 +343,7 @@ def _coarse(values: np.ndarray) -> np.ndarray:
     )
 
 
-def _product(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _product(a: np.ndarray, b: np.ndarray | np.float64) -> list[np.ndarray]:
     """``a * b`` exactly, as a sum of two (Dekker, 1971)."""
 
     def halves(x):
@@ -353,7 +353,7 @@ def _product(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     product = a * b
     (a1, a2), (b1, b2) = halves(a), halves(b)
-    return product, ((a1 * b1 - product) + a1 * b2 + a2 * b1) + a2 * b2
+    return [product, ((a1 * b1 - product) + a1 * b2 + a2 * b1) + a2 * b2]
 
 
 def _added(terms: list[np.ndarray]) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Clients join, leave, withdraw and are forgotten: the head is that of those there."""
 
 import os
+import shutil
 import signal
 import sys
 
@@ -19,7 +20,8 @@ def test_the_head_after_a_forgetting_is_that_of_a_book_without_the_client(tmp_pa
     book, other = new_book(tmp_path / "a", (1, 2, 3)), new_book(tmp_path / "b", (3, 1))
     assert head_bits(book) != head_bits(other)
     change = book.forget(2)
-    assert book.clients == [1, 3] and book.domains == {1: "here", 3: "here"}
+    assert book.clients == [1, 3]
+    assert book.domains == {1: "here", 3: "here"}
     assert head_bits(book) == head_bits(other) == head_bits(Federation.load(book.path))
     assert any("cannot be recalled" in line for line in change.said)
     assert any("not calibrated" in line for line in change.said)
@@ -35,7 +37,7 @@ def test_the_head_is_the_closed_form_of_the_rounded_rows(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "changes, clients", [(60, 4), pytest.param(1000, 8, marks=pytest.mark.slow)]
+    ("changes", "clients"), [(25, 3), pytest.param(1000, 8, marks=pytest.mark.slow)]
 )
 def test_random_changes_leave_the_bits_of_those_who_stay(tmp_path, changes, clients):
     rng, book = np.random.default_rng(changes), new_book(tmp_path / "a")
@@ -114,18 +116,19 @@ def test_rules_of_joining(tmp_path):
     few = GridStatistics.of_rows(*rows_of(2, each=4), len(NAMES), book.grid)
     with pytest.raises(StatisticsError, match="fewer than 5 rows of a class"):
         book.take(2, few, "here")
+    other = GridStatistics.of_rows(*rows_of(2), len(NAMES), Grid((-20,) * DIM))
     with pytest.raises(StatisticsError, match="another grid"):
-        other = GridStatistics.of_rows(*rows_of(2), len(NAMES), Grid((-20,) * DIM))
         book.take(2, other, "here")
     with pytest.raises(ConfigError, match="client 9 is not in the book"):
         book.leave(9)
     with pytest.raises(ConfigError, match="never in the book"):
         book.forget(9)
-    assert book.clients == [1] and len(book.links) == 2
+    assert book.clients == [1]
+    assert len(book.links) == 2
 
 
 @pytest.mark.parametrize(
-    "going, allowed",
+    ("going", "allowed"),
     [(4, False), (5, True), (7, True), (8, False), (11, False), (12, True)],
 )
 def test_rules_of_withdrawal(tmp_path, going, allowed):
@@ -144,7 +147,7 @@ def test_rules_of_withdrawal(tmp_path, going, allowed):
 def test_rows_that_were_never_sent_cannot_be_withdrawn(tmp_path):
     book = new_book(tmp_path / "a", (1, 2))
     x, y = rows_of(1)
-    with pytest.raises(StatisticsError, match="never sent|only what was added"):
+    with pytest.raises(StatisticsError, match=r"never sent|only what was added"):
         book.withdraw(1, 30 * x[:6], y[:6])
     with pytest.raises(StatisticsError, match="only what was added"):
         book.withdraw(1, *rows_of(3, each=20))
@@ -184,7 +187,8 @@ def test_nothing_in_the_folder_tells_of_a_forgotten_client(tmp_path, leaves_firs
     assert book.links[number].commitment.encode() in after  # which nobody can test
     # What is left of runs: the head before client 2 came, and the heads without it.
     folders = sorted(p.name for p in (book.path / "runs").iterdir())
-    assert folders[0] == "000001_join" and folders[-1].endswith("forget")
+    assert folders[0] == "000001_join"
+    assert folders[-1].endswith("forget")
 
 
 def test_a_withdrawal_leaves_no_older_entry_or_head(tmp_path):
@@ -204,16 +208,21 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_kill_between_any_two_file_operations(tmp_path, change):
-    """A child process that is killed at its n-th file operation, for every n."""
+@pytest.mark.parametrize(
+    ("change", "every"),
+    [("forget", 7), *(pytest.param(c, 1, marks=pytest.mark.slow) for c in CHANGES)],
+)
+def test_a_kill_between_any_two_file_operations(tmp_path, change, every):
+    """A child process that is killed at its n-th file operation."""
     wanted = new_book(tmp_path / "wanted", (1, 2))
     old = head_bits(wanted), wanted.clients, wanted.class_names
     CHANGES[change](wanted)
     new = head_bits(wanted), wanted.clients, wanted.class_names
     seen, finished = set(), False
-    for n in range(200):
-        book = new_book(tmp_path / str(n), (1, 2))
+    new_book(tmp_path / "before", (1, 2))
+    for n in range(0, 200, every):
+        shutil.copytree(tmp_path / "before", tmp_path / str(n))
+        book = Federation.load(tmp_path / str(n))
         gone = book._entries[2 if change == "forget" else 1]
         child = os.fork()
         if not child:
@@ -229,12 +238,14 @@ def test_a_kill_between_any_two_file_operations(tmp_path, change):
             break
         seen.add(state == new)
         left = [p.name for p in book.path.iterdir()]
-        assert "staged" not in left and "journal.json" not in left
+        assert "staged" not in left
+        assert "journal.json" not in left
         if state == new and change in ("forget", "withdraw"):
             data = content(book.path)
             assert gone.salt.hex().encode() not in data
             assert gone.statistics.high.tobytes() not in data
-    assert finished and seen == {False, True}
+    assert finished
+    assert seen == {False, True}
 
 
 def kill_at(n, folder):
@@ -243,15 +254,11 @@ def kill_at(n, folder):
 
     def hook(event, args):
         nonlocal count
-        if event in ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir"):
-            if any(
-                folder in os.fsdecode(a)
-                for a in args
-                if isinstance(a, (str, bytes)) or hasattr(a, "__fspath__")
-            ):
-                if count == n:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                count += 1
+        here = any(folder in str(part) for part in args)
+        if here and event in ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir"):
+            if count == n:
+                os.kill(os.getpid(), signal.SIGKILL)
+            count += 1
 
     sys.addaudithook(hook)
 
@@ -262,7 +269,7 @@ def test_a_folder_with_files_is_not_taken(tmp_path):
         new_book(tmp_path)
     with pytest.raises(ConfigError, match="there is no book"):
         Federation.load(tmp_path / "none")
-    with pytest.raises(ConfigError, match="qda|mixture"):
+    with pytest.raises(ConfigError, match="mixture"):
         new_book(tmp_path / "b", config={"ggeur": {"closed_form": "mixture"}})
 
 

@@ -128,7 +128,7 @@ def test_more_classes_change_no_digest_and_no_scatter():
 
 
 @pytest.mark.parametrize(
-    "broken, words",
+    ("broken", "words"),
     [
         (lambda: Grid.of_steps([0.1], 2), "powers of two"),
         (lambda: Grid.of_steps([0.5, 0.5], 3), "2 steps of the grid for 3"),

@@ -42,6 +42,7 @@ from federatedscope_ggeur.federation.course.checkpoint import (
 from federatedscope_ggeur.federation.course.coordinator import Coordinator
 from federatedscope_ggeur.federation.course.history import History
 from federatedscope_ggeur.federation.course.membership import Membership
+from federatedscope_ggeur.federation.exchanges.book.exchange import note_run
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
     EvaluationClient,
 )
@@ -114,7 +115,13 @@ class Federation:
         handshake = members.handshake
         names, clients = handshake.class_names, len(members.client_domains)
         settings = run_settings(
-            cfg, len(names), handshake.dim, clients, self._text(handshake), names
+            cfg,
+            len(names),
+            handshake.dim,
+            clients,
+            self._text(handshake),
+            names,
+            handshake.encoder,
         )
         role = settings.role
         if method is not None:
@@ -193,6 +200,7 @@ class Federation:
         self._tracking.close(failed=status != "finished")
         self.history.flush()
         results, head = self.history.results(status), self.history.head_bytes()
+        note_run(self.coordinator.server.settings, self._cfg.outdir)
         write_run(self._cfg.outdir, results, head, self.history.own_bytes())
         logger.info("results.json, the head and the curve are in %s", self._cfg.outdir)
         return results_table(results)

@@ -18,6 +18,7 @@ from federatedscope_ggeur.federation.exchanges.base import (
 ORDER = (
     "statistics",
     "secure_sums",
+    "book",
     "closed_form",
     "space",
     "augmentation",

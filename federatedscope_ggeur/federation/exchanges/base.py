@@ -3,8 +3,8 @@
 Each room below `exchanges` holds everything about one question: its messages with their
 limits, the client's answer, the server's use of it, its settings, when it is due, what
 is recorded, and what a checkpoint keeps. A room may import only rooms before it in this
-order: statistics, secure_sums, closed_form, space, augmentation, training, evaluation,
-personal, calibration.
+order: statistics, secure_sums, book, closed_form, space, augmentation, training,
+evaluation, personal, calibration.
 """
 
 from __future__ import annotations
