@@ -127,7 +127,7 @@ def run_settings(
                 Grid.of_steps(ggeur.book_steps, dim),
                 tuple(class_names),
                 encoder,
-                to_plain(cfg),
+                _plain(cfg),
             )
         )
     if demands.sums:
@@ -161,6 +161,15 @@ def run_settings(
         agreed=agreed,
         tracking=tracking_settings(cfg),
     )
+
+
+def _plain(cfg) -> dict:
+    """The settings as plain values, without what FS keeps beside them."""
+    kept = cfg.clone()
+    kept.defrost()
+    if hasattr(kept, "clear_aux_info"):
+        kept.clear_aux_info()
+    return to_plain(kept)
 
 
 def checkpoint_every(ggeur) -> float | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from federatedscope_ggeur.book.federation import Federation
-from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
 from federatedscope_ggeur.engines.run import load_federated_data
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.settings import flatten
 
 
 def rows_of_client(book: Federation, number: int) -> tuple[Tensor, Tensor, str]:
@@ -18,8 +19,11 @@ def rows_of_client(book: Federation, number: int) -> tuple[Tensor, Tensor, str]:
     ConfigError, DataError
         The data of the book's settings cannot be read, or have no such client.
     """
-    cfg = load_config({**book.config}, {"ggeur.book": ""})
-    data = load_federated_data(cfg)
+    known = dict(flatten(default_config()))
+    # A run on FederatedScope has keys that the embedded engine does not know.
+    given = {key: v for key, v in flatten(book.config) if key in known}
+    own = {"ggeur.book": "", "ggeur.book_steps": [], "federate.mode": "standalone"}
+    data = load_federated_data(load_config(None, {**given, **own}))
     held = {client.number: client for client in data.clients}
     if number not in held:
         raise ConfigError(
