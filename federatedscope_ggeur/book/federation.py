@@ -237,8 +237,8 @@ class Federation:
     @property
     def form(self) -> ClosedForm:
         """The head's kind and strength: set beforehand, or by a rule from totals."""
-        ggeur = self.config["ggeur"]
-        return build_closed_form(ggeur["closed_form"], ggeur)
+        settings = self.config["ggeur"]
+        return build_closed_form(settings["closed_form"], settings)
 
     # heads
 
