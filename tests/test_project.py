@@ -25,7 +25,7 @@ GROUND = (
     "progress", "weights", "settings", "version",
 )  # fmt: skip
 FLOORS = (
-    *GROUND, "geometry", "models", "methods", "data", "reporting", "transport",
+    *GROUND, "geometry", "models", "methods", "data", "reporting", "transport", "book",
     "federation", "audit", "cfg_ggeur", "predictor", "engines", "studies", "estimator",
     "commands", "cli", "__main__",
 )  # fmt: skip
@@ -45,6 +45,7 @@ APART = {
     "data": {*GROUND},
     "reporting": {*GROUND},
     "transport": {*GROUND},
+    "book": {*GROUND, "geometry", "models", "reporting"},
 }
 #: Rooms that see a config.
 SEE_A_CONFIG = (

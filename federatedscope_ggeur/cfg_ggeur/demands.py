@@ -27,6 +27,9 @@ def demands_of(cfg, wrong: Collection[str] = ()) -> Demands:
     # A network normalises pixels itself, and a text model takes embeddings as CLIP
     # gives them: for these ggeur.space is left at its default.
     has_space = trains and not chosen["network.name"] and not chosen["text.model"]
+    # No choice of clients who leave may stay in a book's head.
+    is_kept = bool(chosen["book"])
+    leaves_out = form is not None and form.asks and form.leaves_out() and not is_kept
     return Demands(
         rounds=chosen["total_rounds"] if trains else 0,
         federated=base is None or base.federated,
@@ -34,15 +37,16 @@ def demands_of(cfg, wrong: Collection[str] = ()) -> Demands:
         space=chosen["space"] if has_space else "raw",
         closed_form=form is not None,
         uses_statistics=form is not None and form.asks,
-        is_open=_is_open(cfg.ggeur),
-        leaves_out=form is not None and form.asks and form.leaves_out(),
-        is_cooled=chosen["temperature"] == "leave_one_out",
+        is_open=_is_open(cfg.ggeur) and not is_kept,
+        leaves_out=leaves_out,
+        is_cooled=chosen["temperature"] == "leave_one_out" and not is_kept,
         tells_confidence=chosen["confidences"],
         keeps_best=keeps_best(cfg.ggeur),
         personal=chosen["personal.head"] != "none",
         calibrates=chosen["calibrate"] != "none",
         sums=chosen["secure_sums"] != "none",
         noisy=chosen["dp.epsilon"] > 0,
+        book=is_kept,
         distributed=_is_distributed(cfg),
         reads_images=_reads_images(cfg),
         plugins=tuple(chosen["plugins"]),

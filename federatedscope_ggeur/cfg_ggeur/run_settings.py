@@ -27,6 +27,7 @@ from federatedscope_ggeur.cfg_ggeur.text_settings import (
 )
 from federatedscope_ggeur.cfg_ggeur.tracking import tracking_settings
 from federatedscope_ggeur.cfg_ggeur.transform import row_preparation, row_transform
+from federatedscope_ggeur.cfg_ggeur.yaml_file import to_plain
 from federatedscope_ggeur.federation import (
     EarlyStopSettings,
     EvaluationSettings,
@@ -37,6 +38,7 @@ from federatedscope_ggeur.federation import (
 from federatedscope_ggeur.federation.course.plan import Plan
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.augmentation.keys import set_settings
+from federatedscope_ggeur.federation.exchanges.book.exchange import BookSettings
 from federatedscope_ggeur.federation.exchanges.calibration.keys import (
     calibration_settings,
 )
@@ -53,7 +55,7 @@ from federatedscope_ggeur.federation.exchanges.statistics.threshold import (
     StatisticsSettings,
 )
 from federatedscope_ggeur.federation.exchanges.training.exchange import RoundSettings
-from federatedscope_ggeur.geometry import SpaceSettings
+from federatedscope_ggeur.geometry import Grid, SpaceSettings
 from federatedscope_ggeur.models import ModelSettings, two_kinds
 from federatedscope_ggeur.models.text import ClassTexts
 from federatedscope_ggeur.reporting import TrackingSettings
@@ -91,6 +93,7 @@ def run_settings(
     num_clients: int,
     text: ClassTexts | None = None,
     class_names: Sequence[str] = (),
+    encoder: str = "",
 ) -> RunSettings:
     """The settings in `cfg` for data of `num_classes` and `dim`, on any engine.
 
@@ -134,6 +137,16 @@ def run_settings(
                 noise, public=partial(public_rows, prior, num_classes, dim, prepare)
             )
         own.append(noise)
+    if demands.book:
+        own.append(
+            BookSettings(
+                ggeur.book,
+                Grid.of_steps(ggeur.book_steps, dim),
+                tuple(class_names),
+                encoder,
+                _plain(cfg),
+            )
+        )
     if demands.sums:
         summed = sum_settings(demands, num_classes, dim, agreed, class_names, noise)
         own.append(summed)
@@ -166,6 +179,15 @@ def run_settings(
         agreed=agreed,
         tracking=tracking_settings(cfg),
     )
+
+
+def _plain(cfg) -> dict:
+    """The settings as plain values, without what FS keeps beside them."""
+    kept = cfg.clone()
+    kept.defrost()
+    if hasattr(kept, "clear_aux_info"):
+        kept.clear_aux_info()
+    return to_plain(kept)
 
 
 def checkpoint_every(ggeur) -> float | None:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 PROGRAM = "ggeur"
 INTERRUPTED = 130
 #: Groups of commands, in the order of the help.
-BEFORE, RUN, SITES, AFTER, ATTACK, FS, FLOWER, SET_UP = GROUPS = (
-    "before a run", "runs", "real sites", "after a run", "privacy",
+BEFORE, RUN, SITES, AFTER, LIVING, ATTACK, FS, FLOWER, SET_UP = GROUPS = (
+    "before a run", "runs", "real sites", "after a run", "over time", "privacy",
     "with FederatedScope", "with Flower", "set-up",
 )  # fmt: skip
 
@@ -108,6 +108,22 @@ COMMANDS = {
     "join": Command("join", "--cfg FILE", "take part in it, as one site", SITES),
     "healthy": Command(
         "join", "--cfg FILE", "say whether serve or join goes on: exit status 0", SITES
+    ),
+    "update": Command(
+        "book",
+        "BOOK --join|--leave|--forget K|...",
+        "let clients join, leave or be forgotten; classes join, old rows go",
+        LIVING,
+    ),
+    "head": Command(
+        "book", "BOOK --clients 1,4", "write the head of some clients", LIVING
+    ),
+    "worth": Command("book", "BOOK --rows FILE", "say what each client adds", LIVING),
+    "certificate": Command(
+        "book", "BOOK --out FILE", "sign who is in a book and what its head is", LIVING
+    ),
+    "verify": Command(
+        "book", "FILE [--book BOOK]", "check a certificate of a book", LIVING
     ),
     "token": Command(
         "token", "SECRET N", "make client N's join token for a distributed run", SITES

@@ -54,7 +54,7 @@ def settings_for(
 ) -> RunSettings:
     """The settings in `cfg` of a run of so many clients on `data`."""
     names = data.class_names
-    return run_settings(cfg, len(names), data.dim, clients, text, names)
+    return run_settings(cfg, len(names), data.dim, clients, text, names, data.encoder)
 
 
 def handshake_of(

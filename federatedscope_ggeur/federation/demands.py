@@ -47,6 +47,8 @@ class Demands:
         Whether the server learns only sums of statistics over all clients.
     noisy : bool
         Whether statistics are released under differential privacy.
+    book : bool
+        Whether the server keeps each client's statistics in a book.
     distributed : bool
         Whether each client is a process of its own.
     reads_images : bool
@@ -72,6 +74,7 @@ class Demands:
     calibrates: bool = False
     sums: bool = False
     noisy: bool = False
+    book: bool = False
     distributed: bool = False
     reads_images: bool = False
     plugins: tuple[str, ...] = ()
@@ -119,7 +122,7 @@ class Demands:
     @property
     def own_statistics(self) -> bool:
         """Whether each client sends its own class statistics."""
-        return self.statistics and self.by_client
+        return self.statistics and self.by_client and not self.book
 
     @property
     def summed_statistics(self) -> bool:

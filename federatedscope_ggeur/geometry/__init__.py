@@ -10,6 +10,7 @@ from federatedscope_ggeur.geometry.compressed import (
     Compression,
     CompressionLoss,
 )
+from federatedscope_ggeur.geometry.grid import Grid, GridStatistics
 from federatedscope_ggeur.geometry.mean_statistics import MeanStatistics
 from federatedscope_ggeur.geometry.rounded_rows import ROW_DTYPES, RoundedRows
 from federatedscope_ggeur.geometry.scatter import thin_factor

@@ -79,7 +79,7 @@ class ClassStatistics(Located):
             Shapes do not fit, values are NaN or infinite, or labels are out of range.
         """
         features, labels = torch.as_tensor(features), torch.as_tensor(labels)
-        _check_embeddings(features, labels, num_classes)
+        check_embeddings(features, labels, num_classes)
         result = cls.empty(num_classes, features.shape[1])
         for c in labels.unique().tolist():
             rows = features[labels == c].to(torch.float64)
@@ -232,7 +232,8 @@ class ClassStatistics(Located):
         return self._scatters[c]
 
 
-def _check_embeddings(features: Tensor, labels: Tensor, num_classes: int) -> None:
+def check_embeddings(features: Tensor, labels: Tensor, num_classes: int) -> None:
+    """Refuse rows [n, D] and labels [n] that statistics cannot be made of."""
     is_matrix = features.ndim == 2 and features.shape[1] > 0
     if not is_matrix or not features.is_floating_point():
         raise StatisticsError(

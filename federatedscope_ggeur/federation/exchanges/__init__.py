@@ -19,6 +19,7 @@ ORDER = (
     "statistics",
     "noisy_release",
     "secure_sums",
+    "book",
     "closed_form",
     "space",
     "augmentation",

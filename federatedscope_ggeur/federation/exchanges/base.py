@@ -3,7 +3,7 @@
 Each room below `exchanges` holds everything about one question: its messages with their
 limits, the client's answer, the server's use of it, its settings, when it is due, what
 is recorded, and what a checkpoint keeps. A room may import only rooms before it in this
-order: statistics, noisy_release, secure_sums, closed_form, space, augmentation,
+order: statistics, noisy_release, secure_sums, book, closed_form, space, augmentation,
 training, evaluation, personal, calibration.
 """
 

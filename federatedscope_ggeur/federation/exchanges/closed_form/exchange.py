@@ -515,6 +515,8 @@ class ClosedFormExchange(Exchange):
             return "labels and domains are confounded"
         if self._demands.sums:
             return "under secure sums no client answers for its own rows"
+        if self._demands.book:
+            return "the head of a book is made of its totals alone"
         if not self._demands.is_cooled:
             return f"{setting('temperature')} is none"
         if not self._demands.seeks_temperature or not can_cool(model):

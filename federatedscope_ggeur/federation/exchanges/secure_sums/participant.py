@@ -41,6 +41,7 @@ from federatedscope_ggeur.federation.exchanges.secure_sums.pairwise import (
     public_key,
     shared_secret,
 )
+from federatedscope_ggeur.federation.exchanges.secure_sums.rosters import tells_of_few
 from federatedscope_ggeur.federation.exchanges.secure_sums.settings import (
     COUNTS,
     MEANS,
@@ -424,6 +425,29 @@ class Participant:
                     f"{where}",
                 )
             self._check_difference(one, roster, commitments or one.commitments, where)
+        self._check_span(roster, commitments)
+
+    def _check_span(
+        self, roster: tuple[int, ...], commitments: Mapping[int, bytes] | None
+    ) -> None:
+        """Refuse a roster that, with those of all earlier sums over these rows, gives a
+        combination that tells of few clients."""
+        past = [
+            one.commitments
+            for one in self._journal.past
+            if one.rows & self._digests.rows
+        ]
+        # Whose commitment is not known yet has the rows that it had last.
+        last = {k: held for one in past for k, held in one.items()}
+        now = commitments or {k: last.get(k, b"") for k in roster}
+        if tells_of_few(
+            [set(one.items()) for one in (*past, now)], self._settings.min_clients
+        ):
+            raise _refusal(
+                "roster",
+                f"{list(roster)!s:.100}: together with the earlier sums over the same "
+                f"rows it tells of fewer than {self._settings.min_clients} clients",
+            )
 
     def _check_difference(
         self,

@@ -1,0 +1,1 @@
+"""A federation's book: its clients' statistics, and the head of any of them."""

@@ -1,0 +1,65 @@
+"""Checks a certificate of a book: by itself, by the book, by a client's receipt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from federatedscope_ggeur.book.chain import check_chain, check_signed, present
+from federatedscope_ggeur.book.federation import Federation
+from federatedscope_ggeur.errors import DataError
+
+#: What no certificate proves.
+NOT_PROVEN = "it does not prove that no copy exists elsewhere"
+
+
+def verify(
+    certificate: Mapping[str, Any],
+    book: Federation | None = None,
+    receipt: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """What is proven, a line each.
+
+    Parameters
+    ----------
+    certificate : mapping
+        From `Federation.certificate`.
+    book : Federation, optional
+        The head is worked out again from it, and compared to the bit.
+    receipt : mapping, optional
+        A client's, from `Federation.receipt`: its entry is sought in the chain, which
+        must go on from there.
+
+    Raises
+    ------
+    DataError
+        A signature is wrong, the chain was rewritten, the head or the book is another.
+    """
+    known = check_signed(certificate, "the certificate")
+    try:
+        key, values, kind = known["public_key"], known["links"], known["kind"]
+    except KeyError as error:
+        raise DataError(f"the certificate: {error} is missing") from None
+    if kind != "certificate":
+        raise DataError("the certificate: it is something else")
+    links = check_chain(values, key)
+    said = [f"the signature is right, by the key {key}"]
+    if book is not None:
+        book.check_certificate(certificate)
+        said.append(
+            f"the head is that of the {len(present(links))} entries in the book, to "
+            "the bit"
+        )
+    if receipt is not None:
+        mine = check_signed(receipt, "the receipt")
+        if mine["public_key"] != key or mine["book"] != links[0].hash:
+            raise DataError("the receipt is of another book")
+        if mine["link"] >= len(links) or links[mine["link"]].hash != mine["hash"]:
+            raise DataError("the chain was rewritten since the receipt was made")
+        own = [n for n, link in present(links).items() if link.who == mine["client"]]
+        what = f"in the book (links {own})" if own else "not in the book any more"
+        said.append(f"the chain goes on from the receipt's link {mine['link']}")
+        said.append(f"client {mine['client']} is {what}")
+    if book is None and receipt is None:
+        said.append("nothing else was checked: give --book or --receipt")
+    return [*said, NOT_PROVEN]

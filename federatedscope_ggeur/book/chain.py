@@ -1,0 +1,152 @@
+"""The chain of a book's changes: commitments, hashes and signatures.
+
+Each link names the one before it by its hash. A link that adds statistics holds a
+commitment: their digest under a salt. The salt is kept with the statistics and goes
+with them. Without it nobody can test a guess of what was removed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from federatedscope_ggeur.errors import ConfigError, DataError
+
+#: What a link can be of.
+KINDS = ("begin", "join", "leave", "forget", "withdraw", "classes", "window")
+
+
+@dataclass(frozen=True)
+class Link:
+    """One change.
+
+    Attributes
+    ----------
+    number : int
+        Its place, from 0.
+    kind : str
+        One of `KINDS`.
+    who : int or None
+        The client.
+    when : str
+        Date and time, UTC.
+    gone : tuple of int
+        The links whose entries go with it.
+    commitment : str
+        Of the entry that it adds; "" if it adds none.
+    before : str
+        The hash of the link before.
+    """
+
+    number: int
+    kind: str
+    who: int | None
+    when: str
+    gone: tuple[int, ...]
+    commitment: str
+    before: str
+
+    @property
+    def hash(self) -> str:
+        return digest_of(asdict(self))
+
+    @classmethod
+    def of_plain(cls, value: Any) -> Link:
+        """The link in plain values, as JSON holds them."""
+        link = cls(**{**value, "gone": tuple(value["gone"])})
+        if link.kind not in KINDS or type(link.number) is not int:
+            raise ValueError(f"no such change: {link.kind!r:.80}")
+        return link
+
+
+def check_chain(values: Sequence[Any], start: str) -> list[Link]:
+    """The links in plain values, which begin behind the hash `start`.
+
+    Raises
+    ------
+    DataError
+        One is missing, was changed, or does not follow the one before.
+    """
+    links: list[Link] = []
+    for number, value in enumerate(values):
+        try:
+            link = Link.of_plain(value)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"the chain: link {number} is damaged: {error}") from None
+        if link.number != number or link.before != start:
+            raise DataError(
+                f"the chain was rewritten: link {number} does not follow the one before"
+            )
+        links.append(link)
+        start = link.hash
+    return links
+
+
+def present(links: Sequence[Link]) -> dict[int, Link]:
+    """The links whose entries are in the book now, by number."""
+    gone = {number for link in links for number in link.gone}
+    return {n.number: n for n in links if n.commitment and n.number not in gone}
+
+
+def canonical(value: Any) -> bytes:
+    """Plain values as bytes: equal values give equal bytes."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def digest_of(value: Any) -> str:
+    """The SHA-256 of plain values, in hex."""
+    return hashlib.sha256(canonical(value)).hexdigest()
+
+
+def new_key() -> bytes:
+    """A new Ed25519 key: 32 bytes."""
+    import secrets
+
+    _primitives()
+    return secrets.token_bytes(32)
+
+
+def public_of(key: bytes) -> str:
+    """The public key of a key, in hex."""
+    return _primitives().from_private_bytes(key).public_key().public_bytes_raw().hex()
+
+
+def signed(value: Mapping[str, Any], key: bytes) -> dict[str, Any]:
+    """`value` with the public key and a signature of both."""
+    whole = {**value, "public_key": public_of(key)}
+    signature = _primitives().from_private_bytes(key).sign(canonical(whole))
+    return {**whole, "signature": signature.hex()}
+
+
+def check_signed(value: Any, what: str) -> dict[str, Any]:
+    """`value` without its signature, which must be right.
+
+    Raises
+    ------
+    DataError
+        It is not what `signed` gave.
+    """
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    try:
+        rest = {name: v for name, v in value.items() if name != "signature"}
+        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(value["public_key"]))
+        key.verify(bytes.fromhex(value["signature"]), canonical(rest))
+    except (InvalidSignature, AttributeError, KeyError, TypeError, ValueError):
+        raise DataError(f"{what}: the signature is wrong") from None
+    return rest
+
+
+def _primitives():
+    try:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    except ImportError:
+        raise ConfigError(
+            "a book needs the package cryptography: pip install "
+            "'federatedscope-ggeur[privacy]'"
+        ) from None
+    return Ed25519PrivateKey

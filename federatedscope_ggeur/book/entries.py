@@ -1,0 +1,125 @@
+"""A client's statistics in a book, as a file."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+
+from federatedscope_ggeur.errors import DataError, StatisticsError
+from federatedscope_ggeur.geometry import Grid, GridStatistics
+
+_SALT = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """What a book holds of a client.
+
+    Attributes
+    ----------
+    number : int
+        Of the link that added it.
+    client : int
+    domain : str
+    since : str
+        When the rows came, UTC.
+    statistics : GridStatistics
+    salt : bytes
+        Of its commitment.
+    """
+
+    number: int
+    client: int
+    domain: str
+    since: str
+    statistics: GridStatistics
+    salt: bytes
+
+    @classmethod
+    def new(
+        cls,
+        number: int,
+        client: int,
+        domain: str,
+        since: str,
+        statistics: GridStatistics,
+    ) -> Entry:
+        """An entry with a fresh salt."""
+        salt = secrets.token_bytes(_SALT)
+        return cls(number, client, domain, since, statistics, salt)
+
+    @property
+    def name(self) -> str:
+        """Its file within the book."""
+        return entry_name(self.number)
+
+    @property
+    def commitment(self) -> str:
+        return self.statistics.digest(self.salt)
+
+    def padded(self, num_classes: int) -> Entry:
+        """The same with more classes."""
+        return replace(self, statistics=self.statistics.padded(num_classes))
+
+    def to_bytes(self) -> bytes:
+        held = self.statistics
+        classes = np.array(held.classes, dtype=np.int64)
+        arrays = {
+            "classes": classes,
+            "counts": held.counts[classes],
+            "sums": held.sums[classes],
+            "high": held.high,
+            "low": held.low,
+        }
+        about = {
+            "number": self.number,
+            "client": self.client,
+            "domain": self.domain,
+            "since": self.since,
+            "salt": self.salt.hex(),
+        }
+        tensors = {n: torch.from_numpy(array.copy()) for n, array in arrays.items()}
+        return save(tensors, {"entry": json.dumps(about)})
+
+    @classmethod
+    def of_bytes(cls, data: bytes, num_classes: int, grid: Grid, where: str) -> Entry:
+        """The entry in a file of the book.
+
+        Raises
+        ------
+        DataError
+            It is damaged.
+        """
+        try:
+            length = int.from_bytes(data[:8], "little")
+            about = json.loads(
+                json.loads(data[8 : 8 + length])["__metadata__"]["entry"]
+            )
+            held = {name: tensor.numpy() for name, tensor in load(data).items()}
+            counts = np.zeros(num_classes, dtype=np.int64)
+            sums = np.zeros((num_classes, grid.dim), dtype=np.int64)
+            counts[held["classes"]] = held["counts"]
+            sums[held["classes"]] = held["sums"]
+            found = GridStatistics(grid, counts, sums, held["high"], held["low"])
+            salt = bytes.fromhex(about.pop("salt"))
+            return cls(statistics=found, salt=salt, **about)
+        except (
+            SafetensorError,
+            StatisticsError,
+            ValueError,
+            KeyError,
+            IndexError,
+            TypeError,
+        ) as error:
+            raise DataError(f"'{where}' is damaged: {error}") from error
+
+
+def entry_name(number: int) -> str:
+    """The file of the entry that a link added, within the book."""
+    return f"entries/{number:06d}.safetensors"

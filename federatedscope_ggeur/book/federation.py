@@ -1,0 +1,701 @@
+"""A federation that lives: clients join, leave and are forgotten."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from federatedscope_ggeur.book.chain import (
+    Link,
+    check_chain,
+    check_signed,
+    new_key,
+    present,
+    public_of,
+    signed,
+)
+from federatedscope_ggeur.book.entries import Entry, entry_name
+from federatedscope_ggeur.book.folder import Folder
+from federatedscope_ggeur.errors import ConfigError, DataError, StatisticsError, listed
+from federatedscope_ggeur.geometry import Grid, GridStatistics
+from federatedscope_ggeur.geometry.grid import USUAL_EXPONENT
+from federatedscope_ggeur.models import (
+    CLOSED_FORMS,
+    ClosedForm,
+    build_closed_form,
+    head_bytes,
+)
+from federatedscope_ggeur.models.closed_forms import Solved
+from federatedscope_ggeur.reporting import HEAD_FILE, RESULTS_FILE, Results
+
+_FORMAT = 1
+_BOOK, _CHAIN, _KEY = "book.json", "chain.json", "key"
+#: What a run leaves in its folder that is made of statistics.
+_MADE_OF_STATISTICS = (
+    HEAD_FILE,
+    "strangeness.safetensors",
+    "heads",
+    "checkpoint",
+    "checkpoint.round0",
+    "checkpoint.clients",
+    RESULTS_FILE,
+    "metrics.csv",
+    "curve.png",
+    "change.json",
+)
+#: Said of each forgetting.
+NOT_RECALLED = (
+    "forgotten in this book; what clients and others hold of earlier heads cannot be "
+    "recalled, and a disk or a backup may keep deleted blocks"
+)
+NOT_CALIBRATED = "the head is not calibrated: no client was asked about it"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change, and the head after it.
+
+    Attributes
+    ----------
+    link : Link
+    folder : str
+        Of the run that it wrote, with head and results; "" if no client is left.
+    said : tuple of str
+        What to know of it.
+    """
+
+    link: Link
+    folder: str
+    said: tuple[str, ...]
+
+
+class Federation:
+    """The clients in a book, and the head of any of them.
+
+    `create` makes a book and `load` opens one. Each change is written to the folder at
+    once: a kill leaves the old state or the new one.
+
+    Attributes
+    ----------
+    clients : list of int
+        Those in the book now, ascending.
+    domains : dict from int to str
+        The domain of each client.
+    class_names : list of str
+    links : list of Link
+        All changes so far.
+
+    Notes
+    -----
+    The head is a function of whole numbers: of the sums over those in the book. So it
+    is to the bit the head of a federation that never had the others.
+    """
+
+    def __init__(self, folder: str | os.PathLike):
+        self._folder = Folder(folder)
+        with self._folder.opened():
+            self._read()
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike) -> Federation:
+        """Open the book in `folder`; an interrupted change is finished first.
+
+        Raises
+        ------
+        ConfigError
+            There is no book, or it cannot be written.
+        DataError
+            A file of it is damaged, or the chain was rewritten.
+        """
+        if not Folder(folder).path.is_dir():
+            raise ConfigError(f"there is no book '{os.fspath(folder)}'")
+        return cls(folder)
+
+    @classmethod
+    def create(
+        cls,
+        folder: str | os.PathLike,
+        class_names: Sequence[str],
+        dim: int,
+        config: Mapping[str, Any],
+        *,
+        exponents: Sequence[int] = (),
+        min_samples: int = 5,
+        encoder: str = "arrays",
+        joining: Iterable[tuple[int, str, GridStatistics]] = (),
+    ) -> Federation:
+        """Begin a book in a new or empty folder.
+
+        Parameters
+        ----------
+        folder : path
+        class_names : sequence of str
+        dim : int
+            Of the embeddings.
+        config : mapping
+            The settings of the run, as nested dicts; ``config["ggeur"]["closed_form"]``
+            names the head: ``lda``, ``ridge`` or ``ncm``.
+        exponents : sequence of int
+            Of the public grid, see `Grid`; by default -32 for each dimension.
+        min_samples : int
+            Fewer rows of a class are never taken, and never left.
+        encoder : str
+        joining : iterable of (client number, domain, GridStatistics)
+            Who is in it from the start.
+
+        Raises
+        ------
+        ConfigError
+            The folder is not empty, or there is no such head.
+        """
+        held = Folder(folder)
+        form = config["ggeur"]["closed_form"]
+        if form not in CLOSED_FORMS or not CLOSED_FORMS[form].from_sums:
+            raise ConfigError(
+                f"a book holds one second moment for all classes: {form} cannot be "
+                "made of it; take lda, ridge or ncm"
+            )
+        about = {
+            "format": _FORMAT,
+            "exponents": list(exponents) or [USUAL_EXPONENT] * dim,
+            "class_names": list(class_names),
+            "min_samples": min_samples,
+            "encoder": encoder,
+            "config": dict(config),
+            "runs": [],
+        }
+        key = new_key()
+        with held.opened():
+            check_empty(held.path)
+            made = cls.__new__(cls)
+            made._folder, made._about, made._key = held, about, key
+            made.links, made._entries = [], {}
+            entries, links = made._first(joining)
+            files = {entry.name: entry.to_bytes() for entry in entries}
+            held.change({**files, _KEY: key, **made._state(links, about)})
+            made._read()
+        return made
+
+    def _first(self, joining: Iterable) -> tuple[list[Entry], list[Link]]:
+        """The entries and links of a new book."""
+        now, start = _now(), public_of(self._key)
+        links = [Link(0, "begin", None, now, (), "", start)]
+        entries = []
+        for client, domain, statistics in joining:
+            self._check_joining(client, statistics)
+            entry = Entry.new(len(links), client, domain, now, statistics)
+            before = links[-1].hash
+            links.append(
+                Link(len(links), "join", client, now, (), entry.commitment, before)
+            )
+            entries.append(entry)
+        return entries, links
+
+    # who is there
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self._folder.path
+
+    @property
+    def clients(self) -> list[int]:
+        return sorted({entry.client for entry in self._entries.values()})
+
+    @property
+    def domains(self) -> dict[int, str]:
+        return {entry.client: entry.domain for entry in self._entries.values()}
+
+    @property
+    def class_names(self) -> list[str]:
+        return list(self._about["class_names"])
+
+    @property
+    def grid(self) -> Grid:
+        return Grid(tuple(self._about["exponents"]))
+
+    @property
+    def min_samples(self) -> int:
+        """Fewer rows of a class are never taken, and never left."""
+        return self._about["min_samples"]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings that the book began with."""
+        return self._about["config"]
+
+    @property
+    def form(self) -> ClosedForm:
+        """The head's kind and strength: set beforehand, or by a rule from totals."""
+        settings = self.config["ggeur"]
+        return build_closed_form(settings["closed_form"], settings)
+
+    # heads
+
+    def total(
+        self, clients: Iterable[int] | None = None, domains: Iterable[str] | None = None
+    ) -> GridStatistics:
+        """The statistics of all, of these `clients`, or of those of these `domains`.
+
+        Raises
+        ------
+        ConfigError
+            One of them is not in the book.
+        """
+        numbers = None if clients is None else set(clients)
+        names = None if domains is None else set(domains)
+        absent = sorted((numbers or set()) - set(self.clients))
+        unknown = sorted((names or set()) - set(self.domains.values()))
+        if absent or unknown:
+            what = listed([f"client {k}" for k in absent] + unknown, 5)
+            raise ConfigError(f"not in the book: {what}; it has {self.clients}")
+        found = GridStatistics.empty(len(self.class_names), self.grid)
+        for entry in self._entries.values():
+            if numbers is not None and entry.client not in numbers:
+                continue
+            if names is None or entry.domain in names:
+                found = found + entry.statistics
+        return found
+
+    def head(
+        self, clients: Iterable[int] | None = None, domains: Iterable[str] | None = None
+    ) -> Solved:
+        """The head of all, of these `clients`, or of those of these `domains`.
+
+        Raises
+        ------
+        ConfigError, StatisticsError
+            One of them is not in the book; the statistics do not allow the head.
+        """
+        return self.form.solve(self.total(clients, domains).statistics())
+
+    def rows(self, features: Any, labels: Any) -> GridStatistics:
+        """The statistics of rows [n, D] with labels [n], on the book's grid, without
+        the classes that have too few."""
+        features, labels = torch.as_tensor(features), torch.as_tensor(labels)
+        size = len(self.class_names)
+        counts = torch.bincount(labels, minlength=size)
+        kept = counts[labels] >= self.min_samples
+        return GridStatistics.of_rows(features[kept], labels[kept], size, self.grid)
+
+    def write_head(
+        self,
+        folder: str | os.PathLike,
+        clients: Iterable[int] | None = None,
+        domains: Iterable[str] | None = None,
+    ) -> list[int]:
+        """Write the head of a part into a new folder; returns the clients it is of.
+
+        Forgetting one of them removes it there, too.
+
+        Raises
+        ------
+        ConfigError
+            The folder is there already, or as `head`.
+        """
+        path = os.path.abspath(folder)
+        if os.path.exists(path):
+            raise ConfigError(f"'{folder}' is there already; name a new folder")
+        with self._changing():
+            self.total(clients, domains)
+            names = None if domains is None else set(domains)
+            part = set(self.clients if clients is None else clients)
+            part &= {k for k, d in self.domains.items() if names is None or d in names}
+            after = self._with_entries(
+                {n: e for n, e in self._entries.items() if e.client in part}
+            )
+            files = after._run_files(path, self.links[-1], (NOT_CALIBRATED,))
+            about = self._with_run(path)
+            self._folder.change({**self._state(self.links, about), **files})
+            self._about = about
+        return sorted(part)
+
+    # changes
+
+    def join(self, client: int, features: Any, labels: Any, domain: str) -> Change:
+        """Add the rows of a client; see `take`."""
+        return self.take(client, self.rows(features, labels), domain)
+
+    def take(self, client: int, statistics: GridStatistics, domain: str) -> Change:
+        """Add the statistics of a client that sends them now.
+
+        Raises
+        ------
+        ConfigError
+            They are in the book already, or the client is, with another domain.
+        StatisticsError
+            They are on another grid, of too few rows, or of no possible rows.
+        """
+        with self._changing():
+            self._check_joining(client, statistics)
+            if domain != self.domains.get(client, domain):
+                raise ConfigError(
+                    f"client {client} is of domain {self.domains[client]}, not {domain}"
+                )
+            return self._change("join", client, (statistics, domain, _now()))
+
+    def leave(self, client: int) -> Change:
+        """Take a client out. Earlier heads stay; `forget` removes them, too."""
+        with self._changing():
+            return self._change("leave", client, gone=self._of(client))
+
+    def forget(self, client: int) -> Change:
+        """Take a client out and remove all that was made with it. It may have left
+        before."""
+        with self._changing():
+            ever = [n.number for n in self.links if n.who == client and n.commitment]
+            if not ever:
+                raise ConfigError(f"client {client} was never in the book")
+            gone = [n for n in ever if n in self._entries]
+            return self._change("forget", client, gone=gone, erased=ever)
+
+    def withdraw(self, client: int, features: Any, labels: Any) -> Change:
+        """Remove rows of a client, as if it had never sent them; see `give_back`."""
+        size = len(self.class_names)
+        features, labels = torch.as_tensor(features), torch.as_tensor(labels)
+        rows = GridStatistics.of_rows(features, labels, size, self.grid)
+        return self.give_back(client, rows)
+
+    def give_back(self, client: int, rows: GridStatistics) -> Change:
+        """Remove the statistics of rows of a client.
+
+        Raises
+        ------
+        ConfigError
+            In a class there would be too few rows to go, or to stay: the difference of
+            what was known and is known would tell single rows.
+        StatisticsError
+            The client cannot have had these rows.
+        """
+        with self._changing():
+            gone = self._of(client)
+            held = self._sum_of(gone)
+            left, domain = held - rows, self.domains[client]
+            check_withdrawal(held, rows, self.min_samples, self.class_names)
+            for part in (left, rows):
+                check_possible(part)
+            since = min(self._entries[n].since for n in gone)
+            new = (left, domain, since) if left.classes else None
+            return self._change("withdraw", client, new, gone, erased=gone)
+
+    def window(self, days: float) -> Change:
+        """Take out what came more than so many days ago. Earlier heads stay."""
+        with self._changing():
+            first = _text_of(datetime.now(timezone.utc) - timedelta(days=days))
+            gone = [n for n, entry in self._entries.items() if entry.since < first]
+            return self._change("window", None, gone=gone)
+
+    def add_classes(self, names: Sequence[str]) -> Change:
+        """Let rows of new classes join; nobody has any yet.
+
+        Raises
+        ------
+        ConfigError
+            A name is empty or there already.
+        """
+        with self._changing():
+            known = [*self.class_names, *names]
+            if not names or "" in names or len(set(known)) < len(known):
+                raise ConfigError("new classes must have new names, one a line")
+            return self._change("classes", None, class_names=known)
+
+    def note_run(self, folder: str | os.PathLike) -> None:
+        """Remember a run's folder: its files are made of the statistics, too."""
+        with self._changing():
+            about = self._with_run(os.path.abspath(folder))
+            self._folder.change(self._state(self.links, about))
+            self._about = about
+
+    # what is proven
+
+    def receipt(self, client: int) -> dict[str, Any]:
+        """The signed end of the chain, for a client."""
+        end = self.links[-1]
+        known = {"book": self.links[0].hash, "client": client, "link": end.number}
+        return signed({"kind": "receipt", **known, "hash": end.hash}, self._key)
+
+    def certificate(self) -> dict[str, Any]:
+        """The signed chain and the hash of the head of those in the book."""
+        known = {
+            "kind": "certificate",
+            "links": [asdict(link) for link in self.links],
+            "head_sha256": self._sha256(self._head_file()),
+            "versions": Results.begun(**self._results_known()).versions,
+        }
+        return signed(known, self._key)
+
+    def check_certificate(self, certificate: Mapping[str, Any]) -> None:
+        """Work the head out again and compare it with the certificate's.
+
+        Raises
+        ------
+        DataError
+            The certificate is of another book, of another state of it, or of another
+            head.
+        """
+        if certificate["public_key"] != public_of(self._key):
+            raise DataError("the certificate is of another book")
+        if certificate["links"] != json.loads(
+            json.dumps(list(map(asdict, self.links)))
+        ):
+            raise DataError("the book has changed since the certificate was made")
+        if certificate["head_sha256"] != self._sha256(self._head_file()):
+            raise DataError("the head is not that of the entries in the book")
+
+    # within
+
+    def _read(self) -> None:
+        names = {name: self._folder.read(name) for name in (_BOOK, _CHAIN, _KEY)}
+        where = self._folder.path
+        try:
+            about, chain = json.loads(names[_BOOK]), json.loads(names[_CHAIN])
+            if about["format"] != _FORMAT:
+                raise ValueError(f"format {about['format']!r:.20}")
+            Grid(tuple(about["exponents"])), about["class_names"], about["runs"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"the book '{where}' is damaged: {error}") from error
+        self._about, self._key = about, names[_KEY]
+        check_signed(chain, f"the chain of '{where}'")
+        public = public_of(self._key)
+        self.links = check_chain(chain["links"], public)
+        if chain["public_key"] != public:
+            raise DataError(f"the chain of '{where}' was signed by another key")
+        before = getattr(self, "_entries", {})
+        here = present(self.links)
+        self._entries = {n: self._entry(n, link, before) for n, link in here.items()}
+
+    def _entry(self, number: int, link: Link, known: Mapping[int, Entry]) -> Entry:
+        size = len(self.class_names)
+        if number in known:
+            return known[number].padded(size)
+        name = entry_name(number)
+        entry = Entry.of_bytes(self._folder.read(name), size, self.grid, name)
+        if entry.commitment != link.commitment or entry.client != link.who:
+            raise DataError(f"'{name}' is not the entry that the chain names")
+        return entry
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        with self._folder.opened():
+            self._read()  # another process may have changed it
+            yield
+
+    def _of(self, client: int) -> list[int]:
+        """The numbers of a client's entries."""
+        own = [n for n, entry in self._entries.items() if entry.client == client]
+        if not own:
+            raise ConfigError(
+                f"client {client} is not in the book; it has {self.clients}"
+            )
+        return own
+
+    def _sum_of(self, numbers: Iterable[int]) -> GridStatistics:
+        none = GridStatistics.empty(len(self.class_names), self.grid)
+        return sum((self._entries[n].statistics for n in numbers), none)
+
+    def _check_joining(self, client: int, statistics: GridStatistics) -> None:
+        if statistics.grid != self.grid or statistics.num_classes != len(
+            self.class_names
+        ):
+            raise StatisticsError(
+                f"client {client}: its statistics are on another grid, or of other "
+                "classes"
+            )
+        few = (statistics.counts > 0) & (statistics.counts < self.min_samples)
+        if few.any() or not statistics.classes:
+            raise StatisticsError(
+                f"client {client}: no class with at least {self.min_samples} rows"
+                if not statistics.classes
+                else f"client {client}: fewer than {self.min_samples} rows of a class"
+            )
+        check_possible(statistics)
+        if any(entry.statistics == statistics for entry in self._entries.values()):
+            raise ConfigError(
+                f"client {client}: the same statistics are in the book already"
+            )
+
+    def _change(
+        self,
+        kind: str,
+        who: int | None,
+        new: tuple[GridStatistics, str, str] | None = None,
+        gone: Iterable[int] = (),
+        erased: Sequence[int] = (),
+        class_names: Sequence[str] | None = None,
+    ) -> Change:
+        """Write a change and the head after it.
+
+        `erased` are links of entries: all runs that had one of these go.
+        """
+        number, gone = len(self.links), tuple(sorted(gone))
+        entries = {n: e for n, e in self._entries.items() if n not in gone}
+        about, files, commitment = dict(self._about), {}, ""
+        if class_names is not None:
+            about["class_names"] = list(class_names)
+            entries = {n: e.padded(len(class_names)) for n, e in entries.items()}
+        if new is not None:
+            statistics, domain, since = new
+            assert who is not None, "statistics are a client's"
+            entry = Entry.new(number, who, domain, since, statistics)
+            entries[number], commitment = entry, entry.commitment
+            files[entry.name] = entry.to_bytes()
+        end = self.links[-1].hash
+        link = Link(number, kind, who, _now(), gone, commitment, end)
+        links, folder = [*self.links, link], f"runs/{number:06d}_{kind}"
+        removed = [entry_name(n) for n in gone] + self._runs_with(erased)
+        kept = [r for r in about["runs"] if not self._had(r["link"], erased)]
+        about["runs"] = kept
+        said = (NOT_CALIBRATED,) + ((NOT_RECALLED,) if erased else ())
+        after = self._with_entries(entries)
+        after._about = about
+        if entries:
+            files.update(after._run_files(folder, link, said))
+        self._folder.change({**files, **self._state(links, about)}, removed)
+        self._about, self.links, self._entries = about, links, entries
+        return Change(link, str(self._folder.path / folder) if entries else "", said)
+
+    def _with_run(self, path: str) -> dict[str, Any]:
+        """What is known of the book, with one more run elsewhere."""
+        run = {"path": path, "link": self.links[-1].number}
+        return {**self._about, "runs": [*self._about["runs"], run]}
+
+    def _with_entries(self, entries: Mapping[int, Entry]) -> Federation:
+        """The same with other entries; nothing is written."""
+        other = copy.copy(self)
+        other._entries = dict(entries)
+        return other
+
+    def _had(self, link: int, entries: Sequence[int]) -> bool:
+        """Whether the head after a link had one of these entries."""
+        return bool(present(self.links[: link + 1]).keys() & set(entries))
+
+    def _runs_with(self, erased: Sequence[int]) -> list[str]:
+        """The files and folders of all heads that had one of these entries."""
+        own = [
+            f"runs/{n.number:06d}_{n.kind}"
+            for n in self.links
+            if self._had(n.number, erased)
+        ]
+        elsewhere = [
+            os.path.join(run["path"], name)
+            for run in self._about["runs"]
+            if self._had(run["link"], erased)
+            for name in _MADE_OF_STATISTICS
+        ]
+        return own + elsewhere
+
+    def _state(self, links: Sequence[Link], about: Mapping) -> dict[str, bytes]:
+        chain = signed({"links": [asdict(link) for link in links]}, self._key)
+        texts = {_BOOK: about, _CHAIN: chain}
+        return {name: json.dumps(v, indent=1).encode() for name, v in texts.items()}
+
+    def _head_file(self) -> bytes:
+        names, encoder = self.class_names, self._about["encoder"]
+        return head_bytes(self.head().model, names, encoder)
+
+    @staticmethod
+    def _sha256(data: bytes) -> str:
+        return hashlib.sha256(data).hexdigest()
+
+    def _results_known(self) -> dict[str, Any]:
+        return {
+            "engine": "book",
+            "config": self.config,
+            "seed": self.config.get("seed", 0),
+            "domains": sorted(set(self.domains.values())),
+            "unseen_domains": [],
+            "class_names": self.class_names,
+            "encoder": self._about["encoder"],
+            "clients": [],
+        }
+
+    def _run_files(
+        self, folder: str, link: Link, said: Sequence[str]
+    ) -> dict[str, bytes]:
+        """The files of the run folder of a change."""
+        head = self._head_file()
+        results = Results.begun(notes=list(said), **self._results_known())
+        final = replace(
+            results.final, head="closed_form", head_sha256=self._sha256(head)
+        )
+        results = replace(results, status="finished", final=final)
+        change = {"change": asdict(link), "clients": self.clients, "said": list(said)}
+        return {
+            f"{folder}/{HEAD_FILE}": head,
+            f"{folder}/{RESULTS_FILE}": results.to_json().encode(),
+            f"{folder}/change.json": json.dumps(change, indent=1).encode(),
+        }
+
+
+def check_empty(path: os.PathLike) -> None:
+    """Refuse a folder that holds files already.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if any(not name.startswith(".") for name in os.listdir(path)):
+        raise ConfigError(
+            f"'{os.fspath(path)}' is not empty, and nothing is overwritten: name a new "
+            "folder for the book"
+        )
+
+
+def check_withdrawal(
+    held: GridStatistics, rows: GridStatistics, least: int, names: Sequence[str]
+) -> None:
+    """Refuse to remove `rows` from what a client has, where single rows would show.
+
+    In each class that is touched at least `least` rows go, and none or at least `least`
+    stay. Otherwise the whole class must go at once.
+
+    Raises
+    ------
+    ConfigError
+        It names the classes.
+    """
+    left = held.counts - rows.counts
+    touched = rows.counts > 0
+    wrong = touched & ((rows.counts < least) | ((left != 0) & (left < least)))
+    if wrong.any():
+        who = listed([repr(names[c]) for c in wrong.nonzero()[0]], 5)
+        raise ConfigError(
+            f"class {who}: at least {least} rows must go, and none or at least {least} "
+            "must stay; else what changes would tell of single rows. Withdraw the "
+            "whole class in one file, and nothing of it before"
+        )
+    if not touched.any():
+        raise ConfigError("there are no rows to withdraw")
+
+
+def check_possible(statistics: GridStatistics) -> None:
+    """Refuse statistics that no rows have: their scatter has a negative direction.
+
+    Raises
+    ------
+    StatisticsError
+    """
+    scatter = statistics.statistics().scatter()
+    size = float(scatter.trace()) / len(scatter)
+    smallest = scatter + 1e-7 * abs(size) * torch.eye(len(scatter), dtype=scatter.dtype)
+    failed = torch.linalg.cholesky_ex(smallest).info != 0
+    if size < 0 or (failed and bool(scatter.any())):
+        raise StatisticsError("no rows have such statistics: these were never sent")
+
+
+def _now() -> str:
+    return _text_of(datetime.now(timezone.utc))
+
+
+def _text_of(when: datetime) -> str:
+    return when.isoformat(timespec="microseconds")

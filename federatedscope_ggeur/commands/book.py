@@ -1,0 +1,201 @@
+"""``ggeur update|head|worth|certificate|verify``: a federation's book, over time."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from federatedscope_ggeur.commands import command_parser
+from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.printable import say
+
+_DAYS = {"d": 1, "w": 7, "y": 365}
+
+
+def update(arguments: Sequence[str]) -> int:
+    """Change who is in a book, and solve the head again."""
+    parser = command_parser(
+        "update",
+        "Only the head goes on from here: means and scatters would tell other clients "
+        "of the newcomer.",
+    )
+    parser.add_argument("book", metavar="BOOK", help="the book's folder")
+    what = parser.add_mutually_exclusive_group(required=True)
+    for name, does in (
+        ("join", "client K sends its statistics: the rows of --rows, or those that "
+         "the book's run has of it"),
+        ("leave", "client K goes; earlier heads stay"),
+        ("forget", "client K goes, with all heads and files that were made with it"),
+        ("withdraw", "the rows of --rows go from what client K has sent"),
+    ):  # fmt: skip
+        what.add_argument(f"--{name}", type=int, metavar="K", help=does)
+    what.add_argument(
+        "--classes", metavar="FILE", help="new classes join: their names, one a line"
+    )
+    what.add_argument(
+        "--window",
+        metavar="SPAN",
+        help="what came longer ago goes, such as 365d, 52w or 1y",
+    )
+    parser.add_argument(
+        "--rows", metavar="FILE", help="npz or csv of embeddings with labels"
+    )
+    parser.add_argument(
+        "--domain", default="", help="with --join and --rows: the client's domain"
+    )
+    options = parser.parse_args(arguments)
+    if options.withdraw is not None and options.rows is None:
+        parser.error("--withdraw needs --rows FILE, the rows that go")
+    if options.rows and options.join is None and options.withdraw is None:
+        parser.error("--rows is for --join and --withdraw")
+    # Imported here: torch takes seconds, and --help needs none of it.
+    from federatedscope_ggeur.book.federation import Federation
+
+    book = Federation.load(options.book)
+    if options.join is not None:
+        change = book.join(options.join, *_joining(book, options))
+    elif options.withdraw is not None:
+        change = book.withdraw(options.withdraw, *_rows(book, options.rows))
+    elif options.leave is not None:
+        change = book.leave(options.leave)
+    elif options.forget is not None:
+        change = book.forget(options.forget)
+    elif options.window is not None:
+        change = book.window(_days(options.window))
+    else:
+        change = book.add_classes(_names(options.classes))
+    say(f"clients in the book: {', '.join(map(str, book.clients)) or 'none'}")
+    for line in change.said:
+        say(f"note: {line}")
+    say(f"run folder: {change.folder}" if change.folder else "there is no head")
+    return 0
+
+
+def head(arguments: Sequence[str]) -> int:
+    """Write the head of some clients of a book."""
+    parser = command_parser("head")
+    parser.add_argument("book", metavar="BOOK", help="the book's folder")
+    parser.add_argument("--clients", type=_numbers, metavar="1,4,5")
+    parser.add_argument("--domains", type=lambda t: t.split(","), metavar="A,B")
+    parser.add_argument(
+        "--out", required=True, metavar="FOLDER", help="a new folder for predict --run"
+    )
+    options = parser.parse_args(arguments)
+    from federatedscope_ggeur.book.federation import Federation
+
+    book = Federation.load(options.book)
+    clients = book.write_head(options.out, options.clients, options.domains)
+    say(f"the head of clients {', '.join(map(str, clients))} is in {options.out}")
+    return 0
+
+
+def worth(arguments: Sequence[str]) -> int:
+    """Say what each client of a book adds."""
+    parser = command_parser("worth")
+    parser.add_argument("book", metavar="BOOK", help="the book's folder")
+    parser.add_argument(
+        "--rows", required=True, metavar="FILE", help="rows to validate on, with labels"
+    )
+    options = parser.parse_args(arguments)
+    from federatedscope_ggeur.book.federation import Federation
+    from federatedscope_ggeur.book.worth import worth as worth_of
+
+    book = Federation.load(options.book)
+    say("client  left out  Shapley   (points of accuracy)")
+    for one in worth_of(book, *_rows(book, options.rows)):
+        value = "-" if one.shapley is None else f"{100 * one.shapley:7.2f}"
+        say(f"{one.client:6}  {100 * one.left_out:8.2f}  {value:>7}")
+    return 0
+
+
+def certificate(arguments: Sequence[str]) -> int:
+    """Write a certificate of a book, or a client's receipt."""
+    parser = command_parser("certificate")
+    parser.add_argument("book", metavar="BOOK", help="the book's folder")
+    parser.add_argument("--out", required=True, metavar="FILE", help="a new file")
+    parser.add_argument(
+        "--receipt", type=int, metavar="K", help="client K's receipt instead"
+    )
+    options = parser.parse_args(arguments)
+    from federatedscope_ggeur.book.federation import Federation
+    from federatedscope_ggeur.files import write_atomically
+
+    if Path(options.out).exists():
+        raise ConfigError(f"'{options.out}' is there already; name a new file")
+    book, number = Federation.load(options.book), options.receipt
+    made = book.certificate() if number is None else book.receipt(number)
+    write_atomically(options.out, json.dumps(made, indent=1) + "\n")
+    say(f"written: {options.out}")
+    return 0
+
+
+def verify(arguments: Sequence[str]) -> int:
+    """Check a certificate."""
+    parser = command_parser("verify")
+    parser.add_argument("file", metavar="FILE", help="the certificate")
+    parser.add_argument("--book", metavar="BOOK", help="work out its head again")
+    parser.add_argument("--receipt", metavar="FILE", help="a client's receipt")
+    options = parser.parse_args(arguments)
+    from federatedscope_ggeur.book.certificate import verify as proven
+    from federatedscope_ggeur.book.federation import Federation
+
+    book = None if options.book is None else Federation.load(options.book)
+    receipt = None if options.receipt is None else _json(options.receipt)
+    for line in proven(_json(options.file), book, receipt):
+        say(line)
+    return 0
+
+
+def _joining(book: Any, options: argparse.Namespace) -> tuple:
+    if options.rows is None:
+        from federatedscope_ggeur.engines.book_rows import rows_of_client
+
+        return rows_of_client(book, options.join)
+    domain = options.domain or book.domains.get(options.join, "all")
+    return (*_rows(book, options.rows), domain)
+
+
+def _rows(book: Any, path: str) -> tuple:
+    """The features and labels in a file."""
+    import torch
+
+    from federatedscope_ggeur.predictor.rows import read_rows
+
+    held = read_rows(path, book.class_names)
+    if held.labels is None:
+        raise DataError(f"{path}: has no labels")
+    features = torch.from_numpy(held.features).float()
+    return features, torch.from_numpy(held.labels).long()
+
+
+def _names(path: str) -> list[str]:
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"'{path}' cannot be read: {error}") from error
+    return [line.strip() for line in lines if line.strip()]
+
+
+def _days(span: str) -> float:
+    found = re.fullmatch(r"(\d{1,6})([dwy])", span)
+    if found is None:
+        raise ConfigError(f"--window: {span!r}: write 365d, 52w or 1y")
+    return int(found[1]) * _DAYS[found[2]]
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: write 1,4,5") from None
+
+
+def _json(path: str) -> Any:
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"'{path}' cannot be read: {error}") from error

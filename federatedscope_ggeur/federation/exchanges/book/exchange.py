@@ -1,0 +1,253 @@
+"""A federation's book: clients send whole numbers, and the server keeps them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from federatedscope_ggeur.book.chain import check_signed
+from federatedscope_ggeur.book.federation import (
+    Federation,
+    check_empty,
+    check_possible,
+)
+from federatedscope_ggeur.errors import DataError, MessageError, StatisticsError
+from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.exchanges.base import (
+    ClientSide,
+    Exchange,
+    Request,
+    RequestKind,
+    Requests,
+    refusal,
+    register_exchange,
+    require_known,
+)
+from federatedscope_ggeur.federation.exchanges.book import keys
+from federatedscope_ggeur.federation.exchanges.book.messages import (
+    BookReceipt,
+    BookUpload,
+)
+from federatedscope_ggeur.federation.exchanges.statistics.exchange import check_domain
+from federatedscope_ggeur.federation.release import Release
+from federatedscope_ggeur.federation.sampling import windows
+from federatedscope_ggeur.federation.settings import RoleSettings
+from federatedscope_ggeur.federation.wire import limits
+from federatedscope_ggeur.federation.wire.declared import Declared
+from federatedscope_ggeur.geometry import Grid, GridStatistics
+from federatedscope_ggeur.printable import get_logger
+
+logger = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class BookSettings:
+    """A book that a run fills.
+
+    Attributes
+    ----------
+    folder : str
+    grid : Grid
+    class_names : tuple of str
+    encoder : str
+        What made the embeddings.
+    config : mapping
+        The run's settings, as plain values.
+    """
+
+    folder: str
+    grid: Grid
+    class_names: tuple[str, ...]
+    encoder: str
+    config: Mapping[str, Any]
+
+
+def note_run(settings: RoleSettings, folder: str | os.PathLike) -> None:
+    """Tell the book of a run, if there is one, in which folder it leaves its files: to
+    forget a client removes them there, too."""
+    if settings.demands.book:
+        place = settings.of(BookSettings).folder
+        if Path(place).is_dir():
+            Federation.load(place).note_run(folder)
+
+
+class BookClient(ClientSide):
+    """Sends statistics on the grid, and checks the receipt.
+
+    Attributes
+    ----------
+    receipt : mapping or None
+    """
+
+    receipt: Mapping[str, Any] | None = None
+
+    def statistics(self) -> BookUpload:
+        """The client's upload, without the classes of too few rows."""
+        client = self.client
+        kept = (client.counts >= client.settings.min_samples)[client.labels]
+        whole = GridStatistics.of_rows(
+            client.features[kept],
+            client.labels[kept],
+            client.task.num_classes,
+            client.settings.of(BookSettings).grid,
+        )
+        return BookUpload(client.number, client.domain, whole)
+
+    def take(self, message: BookReceipt) -> None:
+        """Check the receipt and log it: the client may keep it.
+
+        Raises
+        ------
+        MessageError
+            It is of another client, or its signature is wrong.
+        """
+        number = self.client.number
+        try:
+            self.receipt = json.loads(message.text)
+            of = check_signed(self.receipt, "the receipt").get("client")
+        except (ValueError, DataError) as error:
+            raise MessageError(str(error), field="text", sender="the server") from error
+        if of != number:
+            problem = f"it is not of client {number}"
+            raise MessageError(problem, field="text", sender="the server")
+        logger.info("client %d: receipt of the book: %s", number, message.text)
+
+
+def _validate(exchange: BookExchange, request: Request, upload: BookUpload) -> None:
+    """Refuse a second upload, another grid, or statistics that no rows have."""
+    require_known(
+        upload.client,
+        exchange.server.client_domains,
+        repeated=any(held.client == upload.client for held in exchange.uploads),
+    )
+    check_domain(upload, exchange)
+    if upload.whole.grid != exchange.settings.grid:
+        raise refusal(upload.client, "exponents", "another grid than the book's")
+    try:
+        check_possible(upload.whole)
+    except StatisticsError as error:
+        raise refusal(upload.client, "high", str(error)) from error
+
+
+def _bound(declared: Declared, exchange: Any, upload: BookUpload) -> None:
+    """Refuse more rows or longer means than the client declared."""
+    held, k = upload.whole.statistics(), upload.client
+    declared.check_rows(k, "counts", int(held.counts.sum()), declared.train)
+    norms = held.means.norm(dim=1)
+    if len(norms) and float(norms.max()) > declared.longest:
+        c = int(norms.argmax())
+        declared.refuse_norm(k, "sums", f"the mean of class {c}", float(norms[c]))
+
+
+def _largest(exchange: BookExchange) -> int:
+    classes, dim = exchange.server.task.num_classes, exchange.server.task.dim
+    return limits.PLAIN + 8 * (classes * (dim + 2) + dim * (dim + 2))
+
+
+BOOK_STATISTICS = RequestKind(
+    name="book_statistics",
+    message="book_statistics_request",
+    deadline="round0",
+    parts=(),
+    respond=lambda side: side.statistics(),
+    answer_message="book_statistics",
+    answer=BookUpload,
+    validate=_validate,
+    bound=_bound,
+    largest=_largest,
+)
+BOOK_RECEIPT = RequestKind(
+    name="book_receipt",
+    message="book_receipt",
+    deadline="round0",
+    parts=(BookReceipt,),
+    respond=lambda side, message: side.take(message),
+)
+
+
+@register_exchange("book")
+class BookExchange(Exchange):
+    """Asks for statistics on the grid, keeps them in a book, and hands out receipts.
+
+    Attributes
+    ----------
+    settings : BookSettings
+    uploads : list of BookUpload
+    """
+
+    KINDS = (BOOK_STATISTICS, BOOK_RECEIPT)
+    CLIENT = BookClient
+    KEYS = keys.KEYS
+    objections = staticmethod(keys.objections)
+    REVEALS = (
+        "counts and sums of each client's classes, and one second moment of its rows, "
+        "which the server keeps"
+    )
+
+    def __init__(self, course):
+        super().__init__(course)
+        self.settings = self.server.settings.of(BookSettings)
+        self.uploads: list[BookUpload] = []
+        self._sizes: dict[str, int] = {}
+
+    @classmethod
+    def is_due(cls, demands: Demands) -> bool:
+        return demands.book
+
+    def begin(self) -> Requests[None]:
+        """Take the uploads; totals are theirs, whole.
+
+        Raises
+        ------
+        ConfigError
+            The folder of the book is not empty.
+        """
+        course, server = self.course, self.server
+        folder = Path(self.settings.folder)
+        if folder.exists():
+            check_empty(folder)
+        total = GridStatistics.empty(server.task.num_classes, self.settings.grid)
+        for numbers in windows(server.participants, course.plan.round0_window):
+            asked = dict.fromkeys(course.membership.here(numbers), ())
+            for upload in (
+                yield from course.ask(BOOK_STATISTICS, 0, asked, self._sizes)
+            ):
+                self.uploads.append(upload)
+                total = total + upload.whole
+        rows = {held.client: int(held.whole.counts.sum()) for held in self.uploads}
+        course.on_total(Release.whole(total.statistics()), rows)
+        server.uploaded_rows.update(rows)
+
+    def complete(self) -> Requests[None]:
+        """Write the book, once there is a head, and send each client its receipt."""
+        settings = self.settings
+        book = Federation.create(
+            settings.folder,
+            settings.class_names,
+            settings.grid.dim,
+            settings.config,
+            exponents=settings.grid.exponents,
+            min_samples=self.server.settings.min_samples,
+            encoder=settings.encoder,
+            joining=[
+                (held.client, held.domain, held.whole)
+                for held in self.uploads
+                if held.whole.classes
+            ],
+        )
+        receipts = {
+            k: (BookReceipt(json.dumps(book.receipt(k))).to_bytes(),)
+            for k in self.course.membership.here(book.clients)
+        }
+        yield from self.course.tell(BOOK_RECEIPT, 0, receipts)
+
+    def record(self) -> dict[str, Any]:
+        return {
+            "statistics_bytes_up": self._sizes,
+            "uploaded_pairs": sum(len(held.whole.classes) for held in self.uploads),
+            "withheld_pairs": None if self._sizes else 0,
+        }

@@ -1,0 +1,95 @@
+"""The messages of a book: statistics on its grid up, the end of its chain down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from federatedscope_ggeur.errors import StatisticsError
+from federatedscope_ggeur.federation import wire
+from federatedscope_ggeur.federation.wire.schema import MessageSchema
+from federatedscope_ggeur.geometry import Grid, GridStatistics
+
+I64 = torch.int64
+_TENSORS = ("exponents", "classes", "counts", "sums", "high", "low")
+
+
+@dataclass(frozen=True)
+class BookUpload:
+    """Round 0, up: a client's statistics as whole numbers, after the min-count
+    threshold.
+
+    Attributes
+    ----------
+    client : int
+    domain : str
+    whole : GridStatistics
+    """
+
+    client: int
+    domain: str
+    whole: GridStatistics
+
+    def to_bytes(self) -> bytes:
+        held = self.whole
+        classes = np.array(held.classes, dtype=np.int64)
+        arrays = {
+            "exponents": np.array(held.grid.exponents, dtype=np.int64),
+            "classes": classes,
+            "counts": held.counts[classes],
+            "sums": held.sums[classes],
+            "high": held.high,
+            "low": held.low,
+        }
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        numbers = {"client": self.client, "domain": self.domain}
+        return wire.pack("book_statistics", numbers, tensors)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, schema: MessageSchema, sender: str) -> BookUpload:
+        message = wire.unpack(data, "book_statistics", sender)
+        message.only(_TENSORS)
+        size, dim = schema.num_classes, schema.dim
+        labels = message.labels("classes", size, distinct=True)
+        known = message.tensor("counts", I64, (len(labels),))
+        if ((known <= 0) | (known > wire.LARGEST)).any():
+            raise message.refuse("counts", f"counts must lie in 1..{wire.LARGEST}")
+        counts, sums = torch.zeros(size, dtype=I64), torch.zeros(size, dim, dtype=I64)
+        counts[labels] = known
+        sums[labels] = message.tensor("sums", I64, (len(labels), dim))
+        grid = Grid(tuple(message.tensor("exponents", I64, (dim,)).tolist()))
+        high, low = (
+            message.tensor(name, I64, (dim * (dim + 1) // 2,)).numpy()
+            for name in ("high", "low")
+        )
+        try:
+            whole = GridStatistics(grid, counts.numpy(), sums.numpy(), high, low)
+        except StatisticsError as error:
+            raise message.refuse("sums", str(error)) from error
+        return cls(message.client(), message.text("domain"), whole)
+
+
+@dataclass(frozen=True)
+class BookReceipt:
+    """Round 0, down: the signed end of the book's chain, for a client.
+
+    Attributes
+    ----------
+    text : str
+        As JSON.
+    """
+
+    text: str
+
+    def to_bytes(self) -> bytes:
+        return wire.pack("book_receipt", {"text": self.text}, {})
+
+    @classmethod
+    def from_bytes(
+        cls, data: bytes, schema: MessageSchema, sender: str = "the server"
+    ) -> BookReceipt:
+        message = wire.unpack(data, "book_receipt", sender)
+        message.only(())
+        return cls(message.text("text"))

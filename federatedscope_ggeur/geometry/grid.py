@@ -1,0 +1,367 @@
+"""Class statistics as whole numbers of a grid: adding and removing changes no bit.
+
+Each row is rounded to the grid first. So statistics are sums of integers, and every
+order of adding and removing the same rows gives the same numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.errors import StatisticsError
+from federatedscope_ggeur.geometry.moments import Means, add_to_mean
+from federatedscope_ggeur.geometry.scatter import Scatter
+from federatedscope_ggeur.geometry.statistics import check_embeddings
+from federatedscope_ggeur.geometry.summed import SummedStatistics
+
+#: The exponent of the step that is fine for embeddings of any usual length.
+USUAL_EXPONENT = -32
+#: Exponents of steps lie within this. Squares of the largest numbers fit float64.
+MOST_EXPONENT = 400
+# A row's numbers have 44 bits and a sign: three digits of 15 bits. So sums of products
+# of digits over this many rows are exact in float64.
+_BITS, _DIGIT, _ROWS = 44, 15, 2**18
+# A second moment is high * 2^60 + low, with 0 <= low < 2^60.
+_LOW = 4 * _DIGIT
+_MOST = 2**62
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A public step for each of `D` dimensions.
+
+    Attributes
+    ----------
+    exponents : tuple of int, of length D
+        The step of dimension d is ``2 ** exponents[d]``.
+    """
+
+    exponents: tuple[int, ...]
+
+    @classmethod
+    def of_steps(cls, steps: Sequence[float], dim: int) -> Grid:
+        """The grid of `steps`, which are powers of two.
+
+        Parameters
+        ----------
+        steps : sequence of float
+            One for each of the `dim` dimensions, or one for all. Without any the step
+            is 2^-32: float32 entries from 2^-9 to 4096 then lose nothing.
+
+        Raises
+        ------
+        StatisticsError
+            Another number of steps, or one that is no power of two.
+        """
+        known = list(steps) or [2.0**USUAL_EXPONENT]
+        if len(known) not in (1, dim):
+            raise StatisticsError(
+                f"{len(known)} steps of the grid for {dim} dimensions: give one for "
+                "each, or one for all"
+            )
+        shares, exponents = np.frexp(np.array(known, dtype=np.float64))
+        if (shares != 0.5).any() or (abs(exponents - 1) > MOST_EXPONENT).any():
+            raise StatisticsError(
+                f"the steps of a grid are powers of two from 2^-{MOST_EXPONENT} to "
+                f"2^{MOST_EXPONENT}, such as 2^-32 = {2.0**USUAL_EXPONENT!r}"
+            )
+        whole = [int(e) - 1 for e in exponents]
+        return cls(tuple(whole * dim if len(whole) == 1 else whole))
+
+    @property
+    def dim(self) -> int:
+        return len(self.exponents)
+
+    def numbers(self, features: Tensor) -> np.ndarray:
+        """Rows [n, D] as numbers of steps, rounded half to even: int64 array [n, D].
+
+        Raises
+        ------
+        StatisticsError
+            A number is too large for the grid, or the rows have another D.
+        """
+        if features.shape[1] != self.dim:
+            raise StatisticsError(
+                f"rows of {features.shape[1]} dimensions, but the grid has {self.dim}"
+            )
+        rows = features.detach().cpu().double().numpy()
+        numbers = np.rint(np.ldexp(rows, -np.array(self.exponents)))
+        far = np.abs(numbers) >= 2.0**_BITS
+        if far.any():
+            row, d = np.argwhere(far)[0]
+            raise StatisticsError(
+                f"row {row} has {rows[row, d]:g} in dimension {d}, and a step of "
+                f"2^{self.exponents[d]} takes less than "
+                f"{2.0 ** (_BITS + self.exponents[d]):g}: take a larger step there"
+            )
+        return numbers.astype(np.int64)
+
+    def rounded(self, features: Tensor) -> Tensor:
+        """Rows [n, D] on the grid: Tensor [n, D], float64."""
+        steps = np.ldexp(self.numbers(features).astype(float), self.exponents)
+        return torch.from_numpy(steps)
+
+
+@dataclass(frozen=True, eq=False)
+class GridStatistics:
+    """Counts, class sums and one second moment over all classes, as integers.
+
+    Objects are immutable. ``a + b`` are the statistics of both sets of rows, ``a - b``
+    of those that are left; both are exact.
+
+    Attributes
+    ----------
+    grid : Grid
+    counts : int64 array of shape [C]
+    sums : int64 array of shape [C, D]
+        The sum of the rows of each class, in steps.
+    high, low : int64 array of shape [D (D + 1) / 2]
+        The upper triangle of ``sum x x^T`` over all rows, in products of steps, as
+        ``high * 2^60 + low`` with ``0 <= low < 2^60``.
+
+    Raises
+    ------
+    StatisticsError
+        Shapes do not fit, a count is negative, a number is out of range, or `a` and
+        `b` have other grids or numbers of classes.
+    """
+
+    grid: Grid
+    counts: np.ndarray
+    sums: np.ndarray
+    high: np.ndarray
+    low: np.ndarray
+
+    def __post_init__(self):
+        size = self.grid.dim * (self.grid.dim + 1) // 2
+        shapes = {
+            "counts": self.counts.shape[:1],
+            "sums": (len(self.counts), self.grid.dim),
+            "high": (size,),
+            "low": (size,),
+        }
+        for name, shape in shapes.items():
+            held = getattr(self, name)
+            if held.shape != shape or held.dtype != np.int64:
+                raise StatisticsError(
+                    f"{name}: expected int64 of shape {list(shape)}, got {held.dtype} "
+                    f"of shape {list(held.shape)}"
+                )
+        if (self.counts < 0).any():
+            c = int(np.argmin(self.counts))
+            raise StatisticsError(
+                f"class {c} would have {int(self.counts[c])} rows: only what was added "
+                "can be removed"
+            )
+        # In float64, where a sum of int64 does not wrap.
+        largest = np.abs(self.sums.astype(float)).sum(axis=0).max(initial=0.0)
+        tall = np.abs(self.high.astype(float)).max(initial=0.0)
+        in_range = (self.low >= 0).all() and (self.low < 2**_LOW).all()
+        if max(largest, tall, float(self.counts.sum()) * 2**36) >= _MOST:
+            raise StatisticsError(
+                "sums of so many rows of this length do not fit: take larger steps"
+            )
+        if not in_range or (self.sums[self.counts == 0] != 0).any():
+            raise StatisticsError("no rows have such sums")
+
+    @classmethod
+    def empty(cls, num_classes: int, grid: Grid) -> GridStatistics:
+        """The statistics of no rows: the zero of the algebra."""
+        none = np.zeros(grid.dim * (grid.dim + 1) // 2, dtype=np.int64)
+        counts = np.zeros(num_classes, dtype=np.int64)
+        sums = np.zeros((num_classes, grid.dim), dtype=np.int64)
+        return cls(grid, counts, sums, none, none)
+
+    @classmethod
+    def of_rows(
+        cls, features: Tensor, labels: Tensor, num_classes: int, grid: Grid
+    ) -> GridStatistics:
+        """The statistics of rows [n, D], rounded to the grid, with labels [n].
+
+        Raises
+        ------
+        StatisticsError
+            As `ClassStatistics.from_embeddings` and `Grid.numbers`.
+        """
+        features, labels = torch.as_tensor(features), torch.as_tensor(labels)
+        check_embeddings(features, labels, num_classes)
+        found = cls.empty(num_classes, grid)
+        for rows, of in zip(features.split(_ROWS), labels.split(_ROWS)):
+            numbers, own = grid.numbers(rows), of.numpy()
+            counts = np.bincount(own, minlength=num_classes).astype(np.int64)
+            sums = np.zeros((num_classes, grid.dim), dtype=np.int64)
+            for c in np.flatnonzero(counts):
+                sums[c] = numbers[own == c].sum(axis=0)
+            found = found + cls(grid, counts, sums, *_second_moment(numbers))
+        return found
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.counts)
+
+    @property
+    def classes(self) -> list[int]:
+        """The classes with rows, ascending."""
+        return np.flatnonzero(self.counts).tolist()
+
+    def __add__(self, other: GridStatistics) -> GridStatistics:
+        return self._with(other, 1)
+
+    def __sub__(self, other: GridStatistics) -> GridStatistics:
+        return self._with(other, -1)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, GridStatistics):
+            return NotImplemented
+        names = ("counts", "sums", "high", "low")
+        same = all(np.array_equal(getattr(self, n), getattr(other, n)) for n in names)
+        return same and self.grid == other.grid
+
+    def _with(self, other: GridStatistics, sign: int) -> GridStatistics:
+        if self.grid != other.grid or self.num_classes != other.num_classes:
+            raise StatisticsError(
+                f"statistics of {self.num_classes} classes in {self.grid.dim} "
+                f"dimensions do not fit those of {other.num_classes} in "
+                f"{other.grid.dim}, or they are on another grid"
+            )
+        low = self.low + sign * other.low
+        return GridStatistics(
+            self.grid,
+            self.counts + sign * other.counts,
+            self.sums + sign * other.sums,
+            self.high + sign * other.high + (low >> _LOW),
+            low & (2**_LOW - 1),
+        )
+
+    def padded(self, num_classes: int) -> GridStatistics:
+        """The same with more classes, which have no rows."""
+        more = num_classes - self.num_classes
+        counts = np.pad(self.counts, (0, more))
+        return replace(self, counts=counts, sums=np.pad(self.sums, ((0, more), (0, 0))))
+
+    def digest(self, salt: bytes) -> str:
+        """A digest under `salt`, in hex; classes without rows do not change it."""
+        held = np.array(self.classes, dtype=np.int64)
+        parts = (np.array(self.grid.exponents), held, self.counts[held])
+        found = hashlib.sha256(salt)
+        for part in (*parts, self.sums[held], self.high, self.low):
+            found.update(np.ascontiguousarray(part, dtype="<i8").tobytes())
+        return found.hexdigest()
+
+    def statistics(self) -> SummedStatistics:
+        """The same as floats: a function of these integers alone.
+
+        The scatter is centred before it is rounded. So rows may lie far from zero.
+        """
+        rows, total = int(self.counts.sum()), self.sums.sum(axis=0)
+        upper, parts = _upper(self.grid.dim), self._floats()
+        origin = np.zeros_like(total)
+        if self._lies_far(total / max(rows, 1)):
+            origin = _coarse(total / rows)
+            # Small enough to be exact in float64, and so are products with `origin`.
+            rest, o = (total - rows * origin).astype(float), origin.astype(float)
+            for i, j in (upper, upper[::-1]):
+                parts += _product(-o[i], rest[j])
+            parts += _product(-o[upper[0]] * o[upper[1]], np.float64(rows))
+        second, o = _added(parts), origin.astype(float)
+        scatter = np.zeros((self.grid.dim, self.grid.dim))
+        scatter[upper] = scatter[upper[::-1]] = second
+        offsets = (self.sums - self.counts[:, None] * origin).astype(float)
+        shares = offsets / np.maximum(self.counts, 1)[:, None]
+        scatter -= _times(shares, offsets)
+        steps = np.ldexp(1.0, self.grid.exponents)
+        scatter *= steps[:, None]
+        scatter *= steps
+        held = torch.from_numpy(self.counts.copy())
+        start = torch.from_numpy(o * steps).expand(self.sums.shape)
+        step = torch.from_numpy(shares * steps)
+        high, low = add_to_mean(start, torch.zeros_like(step), step)
+        none = (held == 0)[:, None]
+        means = Means(held, high.masked_fill(none, 0), low.masked_fill(none, 0))
+        return SummedStatistics(means, Scatter.from_dense(torch.from_numpy(scatter)))
+
+    def _lies_far(self, mean: np.ndarray) -> bool:
+        """Whether the rows lie so far from zero that float64 would lose ten bits."""
+        i, j = _upper(self.grid.dim)
+        squares = self.high[i == j] * 2.0**_LOW + self.low[i == j]
+        spread = squares - float(self.counts.sum()) * mean * mean
+        return bool((spread < squares / 2**10).any())
+
+    def _floats(self) -> list[np.ndarray]:
+        """Four arrays of float64 whose exact sum is the second moment."""
+        half, mask = 2**30, 2**30 - 1
+        return [
+            (self.high >> 30).astype(float) * 2.0 ** (_LOW + 30),
+            (self.high & mask).astype(float) * 2.0**_LOW,
+            (self.low >> 30).astype(float) * half,
+            (self.low & mask).astype(float),
+        ]
+
+
+def _second_moment(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """High and low part of ``Z^T Z`` for numbers Z [n, D], the upper triangle."""
+    mask, upper = 2**_DIGIT - 1, _upper(numbers.shape[1])
+    digits = [numbers & mask, (numbers >> _DIGIT) & mask, numbers >> 2 * _DIGIT]
+    a, b, c = (digit.astype(float) for digit in digits)
+
+    def both(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        product = _times(left, right)
+        return product + product.T
+
+    outer, middle = _times(b, b) + both(a, c), both(b, c)
+    planes = (_times(a, a), both(a, b), outer, middle, _times(c, c))
+    carry = low = np.zeros(len(upper[0]), dtype=np.int64)
+    for place, plane in enumerate(planes[:-1]):
+        carry = plane[upper].astype(np.int64) + carry
+        low = low + ((carry & mask) << (_DIGIT * place))
+        carry = carry >> _DIGIT
+    return planes[-1][upper].astype(np.int64) + carry, low
+
+
+def _times(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """``left^T right`` by torch, whose number of threads the engines set."""
+    return (torch.from_numpy(left).T @ torch.from_numpy(right)).numpy()
+
+
+@lru_cache(maxsize=4)
+def _upper(dim: int) -> tuple[np.ndarray, np.ndarray]:
+    return np.triu_indices(dim)
+
+
+def _coarse(values: np.ndarray) -> np.ndarray:
+    """Whole numbers of at most 20 bits each near `values`: int64."""
+    share, exponent = np.frexp(values)
+    return np.rint(np.ldexp(np.rint(np.ldexp(share, 20)), exponent - 20)).astype(
+        np.int64
+    )
+
+
+def _product(a: np.ndarray, b: np.ndarray | np.float64) -> list[np.ndarray]:
+    """``a * b`` exactly, as a sum of two (Dekker, 1971)."""
+
+    def halves(x):
+        big = x * (2.0**27 + 1)
+        top = big - (big - x)
+        return top, x - top
+
+    product = a * b
+    (a1, a2), (b1, b2) = halves(a), halves(b)
+    return [product, ((a1 * b1 - product) + a1 * b2 + a2 * b1) + a2 * b2]
+
+
+def _added(terms: list[np.ndarray]) -> np.ndarray:
+    """The sum of `terms`, worked out with twice the digits of float64 (Knuth)."""
+    high = low = np.zeros_like(terms[0])
+    for term in terms:
+        total = high + term
+        back = total - high
+        low = low + ((high - (total - back)) + (term - back))
+        high = total
+    return high + low

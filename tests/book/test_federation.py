@@ -1,0 +1,289 @@
+"""Clients join, leave, withdraw and are forgotten: the head is that of those there."""
+
+import os
+import shutil
+import signal
+import sys
+
+import numpy as np
+import pytest
+import torch
+from books import DIM, NAMES, head_bits, new_book, rows_of
+
+from federatedscope_ggeur.book.federation import Federation
+from federatedscope_ggeur.errors import ConfigError, DataError, StatisticsError
+from federatedscope_ggeur.geometry import Grid, GridStatistics
+from federatedscope_ggeur.models import CLOSED_FORMS
+
+
+def test_the_head_after_a_forgetting_is_that_of_a_book_without_the_client(tmp_path):
+    book, other = new_book(tmp_path / "a", (1, 2, 3)), new_book(tmp_path / "b", (3, 1))
+    assert head_bits(book) != head_bits(other)
+    change = book.forget(2)
+    assert book.clients == [1, 3]
+    assert book.domains == {1: "here", 3: "here"}
+    assert head_bits(book) == head_bits(other) == head_bits(Federation.load(book.path))
+    assert any("cannot be recalled" in line for line in change.said)
+    assert any("not calibrated" in line for line in change.said)
+
+
+def test_the_head_is_the_closed_form_of_the_rounded_rows(tmp_path):
+    book = new_book(tmp_path / "a", (1, 2))
+    parts = [rows_of(1), rows_of(2)]
+    rows = torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
+    held = GridStatistics.of_rows(*rows, len(NAMES), Grid.of_steps([], DIM))
+    wanted = CLOSED_FORMS["lda"](shrinkage=0.01).solve(held.statistics()).model
+    assert torch.equal(wanted(rows[0]), book.head().model(rows[0]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "clients"), [(25, 3), pytest.param(1000, 8, marks=pytest.mark.slow)]
+)
+def test_random_changes_leave_the_bits_of_those_who_stay(tmp_path, changes, clients):
+    rng, book = np.random.default_rng(changes), new_book(tmp_path / "a")
+    held = {}
+    for step in range(changes):
+        k = int(rng.integers(1, clients + 1))
+        if k not in held:
+            held[k] = rows_of(1000 + step)
+            book.join(k, *held[k], "here")
+        elif rng.random() < 0.6:
+            x, y = held[k]
+            c = int(rng.choice(y.unique().numpy()))
+            own = torch.nonzero(y == c).flatten()
+            gone = own if len(own) < 10 or rng.random() < 0.3 else own[:5]
+            stay = torch.ones(len(y), dtype=torch.bool)
+            stay[gone] = False
+            book.withdraw(k, x[gone], y[gone])
+            held[k] = x[stay], y[stay]
+            if not stay.any():
+                del held[k]
+        else:
+            getattr(book, "leave" if rng.random() < 0.5 else "forget")(k)
+            del held[k]
+    assert book.clients == sorted(held)
+    if not held:
+        held = {1: rows_of(1)}
+        book.join(1, *held[1], "here")
+    fresh = new_book(tmp_path / "b")
+    for k in sorted(held):
+        fresh.join(k, *held[k], "here")
+    assert fresh.total() == book.total()
+    assert head_bits(fresh) == head_bits(book) == head_bits(Federation.load(book.path))
+
+
+def test_new_classes_give_the_head_of_a_run_with_all_classes(tmp_path):
+    book = new_book(tmp_path / "a", (1, 2), names=NAMES)
+    book.add_classes(["dog"])
+    late = rows_of(7, (1, 3))
+    book.join(3, *late, "here")
+    other = new_book(tmp_path / "b", (2,), names=[*NAMES, "dog"])
+    other.join(3, *late, "here")
+    other.join(1, *rows_of(1), "here")
+    assert book.class_names == other.class_names
+    assert head_bits(book) == head_bits(other)
+    with pytest.raises(ConfigError, match="new names"):
+        book.add_classes(["dog"])
+
+
+def test_a_window_takes_out_what_came_before(tmp_path):
+    book = new_book(tmp_path / "a", (1, 2))
+    book.window(days=1)
+    assert book.clients == [1, 2]
+    book.window(days=0)
+    assert book.clients == []
+    assert book.join(2, *rows_of(2), "there").folder
+
+
+def test_heads_of_parts_need_no_upload(tmp_path):
+    book = new_book(tmp_path / "a", (1, 2, 3))
+    assert head_bits(book, clients=[2]) == head_bits(book, domains=["there"])
+    assert head_bits(book, clients=[3, 1]) == head_bits(book, domains=["here"])
+    assert head_bits(book, clients=[1, 2, 3]) == head_bits(book)
+    for part in ({"clients": [4]}, {"domains": ["nowhere"]}):
+        with pytest.raises(ConfigError, match="not in the book"):
+            book.head(**part)
+
+
+def test_rules_of_joining(tmp_path):
+    book = new_book(tmp_path / "a", (1,))
+    with pytest.raises(ConfigError, match="in the book already"):
+        book.join(2, *rows_of(1), "here")
+    with pytest.raises(ConfigError, match="of domain here, not there"):
+        book.join(1, *rows_of(5), "there")
+    with pytest.raises(StatisticsError, match="no class with at least 5 rows"):
+        book.join(2, *rows_of(2, each=4), "here")
+    few = GridStatistics.of_rows(*rows_of(2, each=4), len(NAMES), book.grid)
+    with pytest.raises(StatisticsError, match="fewer than 5 rows of a class"):
+        book.take(2, few, "here")
+    other = GridStatistics.of_rows(*rows_of(2), len(NAMES), Grid((-20,) * DIM))
+    with pytest.raises(StatisticsError, match="another grid"):
+        book.take(2, other, "here")
+    with pytest.raises(ConfigError, match="client 9 is not in the book"):
+        book.leave(9)
+    with pytest.raises(ConfigError, match="never in the book"):
+        book.forget(9)
+    assert book.clients == [1]
+    assert len(book.links) == 2
+
+
+@pytest.mark.parametrize(
+    ("going", "allowed"),
+    [(4, False), (5, True), (7, True), (8, False), (11, False), (12, True)],
+)
+def test_rules_of_withdrawal(tmp_path, going, allowed):
+    book, (x, y) = new_book(tmp_path / "a", (1, 2)), rows_of(1)
+    before = head_bits(book)
+    rows = x[y == 1][:going], y[y == 1][:going]
+    if allowed:
+        book.withdraw(1, *rows)
+        assert int(book.total([1]).counts[1]) == 12 - going
+    else:
+        with pytest.raises(ConfigError, match="class 'bee'"):
+            book.withdraw(1, *rows)
+        assert head_bits(book) == before
+
+
+def test_rows_that_were_never_sent_cannot_be_withdrawn(tmp_path):
+    book = new_book(tmp_path / "a", (1, 2))
+    x, y = rows_of(1)
+    with pytest.raises(StatisticsError, match=r"never sent|only what was added"):
+        book.withdraw(1, 30 * x[:6], y[:6])
+    with pytest.raises(StatisticsError, match="only what was added"):
+        book.withdraw(1, *rows_of(3, each=20))
+
+
+def content(folder):
+    """All bytes below a folder."""
+    files = [p for p in folder.rglob("*") if p.is_file()]
+    return b"".join(p.read_bytes() for p in files)
+
+
+@pytest.mark.parametrize("leaves_first", [False, True])
+def test_nothing_in_the_folder_tells_of_a_forgotten_client(tmp_path, leaves_first):
+    book = new_book(tmp_path / "a", (1, 2, 3))
+    elsewhere = tmp_path / "a run"
+    elsewhere.mkdir()
+    for name in ("head.safetensors", "checkpoint.round0", "config.yaml"):
+        (elsewhere / name).write_bytes(b"made of statistics")
+    book.note_run(elsewhere)
+    number, entry = next(one for one in book._entries.items() if one[1].client == 2)
+    secrets = [entry.salt.hex().encode(), entry.salt]
+    secrets += [entry.statistics.sums[c].tobytes() for c in range(3)]
+    secrets += [entry.statistics.high.tobytes(), entry.statistics.low.tobytes()]
+    with_it = (book.total() - book.total([3])).sums, book.total().sums
+    secrets += [sums[c].tobytes() for sums in with_it for c in range(3)]
+    secrets += [head_bits(book, clients=part)[0] for part in ([1, 2], [1, 2, 3])]
+    before = content(book.path)
+    assert sum(secret in before for secret in secrets) == len(secrets) - 7
+    receipts = [book.receipt(k) for k in (1, 3)]
+    if leaves_first:
+        book.leave(2)
+        assert secrets[-1] in content(book.path)
+    book.forget(2)
+    after = content(book.path) + repr(receipts).encode()
+    assert not any(secret in after for secret in secrets)
+    assert [p.name for p in elsewhere.iterdir()] == ["config.yaml"]
+    assert book.links[number].commitment.encode() in after  # which nobody can test
+    # What is left of runs: the head before client 2 came, and the heads without it.
+    folders = sorted(p.name for p in (book.path / "runs").iterdir())
+    assert folders[0] == "000001_join"
+    assert folders[-1].endswith("forget")
+
+
+def test_a_withdrawal_leaves_no_older_entry_or_head(tmp_path):
+    book, (x, y) = new_book(tmp_path / "a", (1, 2)), rows_of(1)
+    old = book.total([1]).sums[1].tobytes()
+    assert old in content(book.path)
+    book.withdraw(1, x[y == 1][:6], y[y == 1][:6])
+    assert old not in content(book.path)
+    assert [p.name for p in (book.path / "runs").iterdir()] == ["000003_withdraw"]
+
+
+CHANGES = {
+    "join": lambda book: book.join(4, *rows_of(4), "here"),
+    "forget": lambda book: book.forget(2),
+    "withdraw": lambda book: book.withdraw(1, *(part[:6] for part in rows_of(1))),
+    "classes": lambda book: book.add_classes(["dog"]),
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "every"),
+    [("forget", 7), *(pytest.param(c, 1, marks=pytest.mark.slow) for c in CHANGES)],
+)
+def test_a_kill_between_any_two_file_operations(tmp_path, change, every):
+    """A child process that is killed at its n-th file operation."""
+    wanted = new_book(tmp_path / "wanted", (1, 2))
+    old = head_bits(wanted), wanted.clients, wanted.class_names
+    CHANGES[change](wanted)
+    new = head_bits(wanted), wanted.clients, wanted.class_names
+    seen, finished = set(), False
+    new_book(tmp_path / "before", (1, 2))
+    for n in range(0, 200, every):
+        shutil.copytree(tmp_path / "before", tmp_path / str(n))
+        book = Federation.load(tmp_path / str(n))
+        gone = book._entries[2 if change == "forget" else 1]
+        child = os.fork()
+        if not child:
+            kill_at(n, str(book.path))
+            CHANGES[change](book)
+            os._exit(0)
+        finished = os.waitpid(child, 0)[1] == 0
+        after = Federation.load(book.path)
+        state = head_bits(after), after.clients, after.class_names
+        assert state in (old, new)
+        if finished:
+            assert state == new
+            break
+        seen.add(state == new)
+        left = [p.name for p in book.path.iterdir()]
+        assert "staged" not in left
+        assert "journal.json" not in left
+        if state == new and change in ("forget", "withdraw"):
+            data = content(book.path)
+            assert gone.salt.hex().encode() not in data
+            assert gone.statistics.high.tobytes() not in data
+    assert finished
+    assert seen == {False, True}
+
+
+def kill_at(n, folder):
+    """From now on, kill this process at its n-th file operation within `folder`."""
+    count = 0
+
+    def hook(event, args):
+        nonlocal count
+        here = any(folder in str(part) for part in args)
+        if here and event in ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir"):
+            if count == n:
+                os.kill(os.getpid(), signal.SIGKILL)
+            count += 1
+
+    sys.addaudithook(hook)
+
+
+def test_a_folder_with_files_is_not_taken(tmp_path):
+    (tmp_path / "mine").write_text("text")
+    with pytest.raises(ConfigError, match="not empty"):
+        new_book(tmp_path)
+    with pytest.raises(ConfigError, match="there is no book"):
+        Federation.load(tmp_path / "none")
+    with pytest.raises(ConfigError, match="mixture"):
+        new_book(tmp_path / "b", config={"ggeur": {"closed_form": "mixture"}})
+
+
+def test_damage_is_named(tmp_path):
+    book = new_book(tmp_path / "a", (1,))
+    broken = {
+        "book.json": lambda data: data[:40],
+        "entries/000001.safetensors": lambda data: data[:-8] + bytes(8),
+        "chain.json": lambda data: data.replace(b"join", b"leave"),
+    }
+    for name, change in broken.items():
+        data = (book.path / name).read_bytes()
+        (book.path / name).write_bytes(change(data))
+        with pytest.raises(DataError, match=r"damaged|signature|not the entry"):
+            Federation.load(book.path)
+        (book.path / name).write_bytes(data)
+    assert Federation.load(book.path).clients == [1]
