@@ -58,7 +58,7 @@ def test_text_is_used_where_something_is_made_of_it(quickstart, pairs, used):
         ([*LDA, "ggeur.text.regulariser", 1], "is for training"),
         ([*LDA, "ggeur.text.interpolate", 0.5], "is for training"),
         (["ggeur.text.interpolate", 2], "must lie in 0..1"),
-        (["ggeur.text.prior", -1], "must lie in 0..1e\\+06"),
+        (["ggeur.text.prior", -1], "must lie in 0..1e\\+15"),
         (["ggeur.text.regulariser", 1, "ggeur.mlp_hidden_dim", 4], "linear head"),
         (["ggeur.text.interpolate", 0.5, "ggeur.base_method", "local"], "of its own"),
         (

@@ -46,14 +46,11 @@ PUBLIC = {"client", "stage", "session"}
 def recorded(going):
     """Results of a run, and of all its messages kind, client and what goes up."""
     found = []
-    for k, handler in going.engine._handlers.items():
 
-        def answer(kind, parts, k=k, original=handler.answer):
-            up = original(kind, parts)
-            found.append((kind.name, k, up))
-            return up
+    def note(request, replies):
+        found.extend((request.kind.name, k, up) for k, up in replies.items())
 
-        handler.answer = answer
+    going.engine.listen = note
     return going.follow(lambda record: None), found
 
 
