@@ -66,7 +66,7 @@ class Progress:
         self._begun = self._told = self._clock()
 
     def step(self, parts: int = 1, note: str = "") -> None:
-        """Note that `parts` more parts are done; `note` describes the last."""
+        """Count `parts` more parts as done; `note` describes the last one."""
         first, self.done = self.done == self._before, self.done + parts
         self._bar.update(parts)
         if note:

@@ -29,7 +29,7 @@ def role_of(cfg) -> str:
 
 
 def identity_problems(cfg) -> list[str]:
-    """A client of a distributed run has one number, and it is set once."""
+    """Check that a client of a distributed run has one number, set only once."""
     role = role_of(cfg)
     if cfg.federate.mode != "distributed" or role == "server":
         return []

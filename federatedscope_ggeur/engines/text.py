@@ -39,7 +39,7 @@ def class_texts(
     if found.features.shape != (len(names), dim):
         raise ConfigError(
             f"ggeur.encoder: its text features have D = {found.features.shape[1]}, but "
-            f"the embeddings have {dim}; name the model that they were made with"
+            f"the embeddings have D = {dim}; name the model that made the embeddings"
         )
     chosen = cfg.ggeur.text
     part = TEXT_MODELS.get(chosen.model)

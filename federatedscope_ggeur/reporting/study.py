@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Point:
-    """One point of one axis."""
+    """One value on one axis of a study, such as one method or one data set."""
 
     axis: str
     name: str

@@ -147,7 +147,9 @@ def read_join(
     header = _header(frame, _JOINING, _join_limit(settings), sender)
     if header["kind"] != JOIN:
         raise MessageError(
-            f"{header['kind']!r} instead of {JOIN!r}", field="kind", sender=sender
+            f"a message of kind {header['kind']!r} instead of {JOIN!r}",
+            field="kind",
+            sender=sender,
         )
     who = Introduction(header["number"], header["token"])
     return _envelope(header, frames, settings, sender), who

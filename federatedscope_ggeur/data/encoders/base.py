@@ -199,7 +199,7 @@ def resolve(settings: EncoderSettings) -> EncoderSettings:
 
 
 def encoder_stamp(settings: EncoderSettings) -> dict[str, str | None] | None:
-    """What changes if the encoder may have changed; None if only building it tells."""
+    """A value that changes with the encoder; None if only building it can tell."""
     stamp = ENCODERS.find(settings.name).stamp
     return None if stamp is None else dict(stamp(resolve(settings)))
 

@@ -34,7 +34,7 @@ logger = get_logger(__name__)
 
 
 class Splits(dict):
-    """The splits of one process' data, as FS wants them, and what the roles need.
+    """The splits of one process' data in FS's form, and what client and server need.
 
     Parameters
     ----------

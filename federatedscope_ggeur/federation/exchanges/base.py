@@ -408,7 +408,9 @@ def require_tensors(
     """Refuse tensors other than those that the method sends."""
     if tensors.keys() != specs.keys():
         raise refusal(
-            client, field, f"the method sends {sorted(specs)}, got {sorted(tensors)}"
+            client,
+            field,
+            f"expected the tensors {sorted(specs)}, got {sorted(tensors)}",
         )
     for name, spec in specs.items():
         problem = shape_problem(tensors[name], spec.shape)

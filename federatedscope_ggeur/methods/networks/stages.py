@@ -29,8 +29,8 @@ stage_numbers = rule_of(
 def stage_problem(model: Model, wanted: Sequence[float] = (), field: str = "") -> str:
     """Why a method that acts on stages cannot work on `model`; "" if it can.
 
-    The model may have no stages, like a head on embeddings, or fewer than the setting
-    `field` names.
+    A head on embeddings has no stages. A network may have fewer stages than the setting
+    `field` asks for.
     """
     count = len(model.stage_widths)
     if not count:

@@ -213,7 +213,7 @@ class ClosedForm:
 
     @classmethod
     def objections(cls, run: Any) -> Objections:
-        """The other settings that cannot go with it, given the facts of a run."""
+        """The settings of a run that conflict with this head."""
         if not cls.trainable:
             why = "whose head is not one that training goes on with"
             yield Objection(cls.chosen_by, {"init": ["random"]}, why)

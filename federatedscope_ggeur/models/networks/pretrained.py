@@ -66,7 +66,7 @@ def _put(network: Network, state: Mapping[str, Tensor], source: str, name: str) 
         raise _refusal(
             f"the weights {source} do not fit {name}: {len(lacking)} of its "
             f"{len(wanted)} tensors are missing or have another shape, e.g. {problem}. "
-            f"A ResNet from ImageNet needs {setting('network.stem')} imagenet and "
+            f"For a ResNet of ImageNet set {setting('network.stem')} imagenet, and use "
             "images of three channels"
         )
     with torch.no_grad():

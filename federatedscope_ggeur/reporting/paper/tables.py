@@ -50,13 +50,13 @@ class Stated:
 
 @dataclass(frozen=True)
 class Doubt:
-    """A printed figure that the other figures of its row contradict.
+    """A number in a paper's table that disagrees with the others of its row.
 
     Attributes
     ----------
     row, column : str
     printed, worked_out : float
-        The second from the row's domains, which are printed to 0.01.
+        `worked_out` is computed from the row's domains, which are printed to 0.01.
     """
 
     row: str

@@ -240,7 +240,7 @@ def take_losses(message: wire.Message, shape: tuple[int, ...]) -> tuple[int, Ten
 
 @dataclass(frozen=True)
 class ConfidenceQuery:
-    """Round 0, down: asks for a candidate's confidences at a temperature.
+    """Round 0, down: asks how sure one candidate head is at one temperature.
 
     Attributes
     ----------
