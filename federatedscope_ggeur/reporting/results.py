@@ -256,7 +256,7 @@ class Results:
         except (TypeError, ValueError) as error:
             raise DataError(f"features: must be an array of numbers: {error}") from None
         if not torch.isfinite(rows).all():
-            raise DataError("features: some are not finite in float32")
+            raise DataError("features: must be finite in float32, but some are not")
         if self.prepare is not None and rows.ndim == 2:
             rows = self.prepare(rows)
         wanted = model.in_features

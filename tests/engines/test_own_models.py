@@ -255,15 +255,11 @@ class TestFilesThatDoNotFit:
         """It holds what differs from its own run's global model alone."""
         other = left("silobn") / "heads" / "client_1.safetensors"
         shutil.copy(other, copied / "heads" / "client_1.safetensors")
-        assert "not written together with head.safetensors" in self.refused(
-            copied, files
-        )
+        assert "not of the same run as head.safetensors" in self.refused(copied, files)
 
     def test_without_the_global_model(self, copied, files):
         (copied / "head.safetensors").unlink()
-        assert "not written together with head.safetensors" in self.refused(
-            copied, files
-        )
+        assert "not of the same run as head.safetensors" in self.refused(copied, files)
 
     def test_a_damaged_one(self, copied, files):
         (copied / "heads" / "client_1.safetensors").write_bytes(b"nothing")

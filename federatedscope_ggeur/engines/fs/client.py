@@ -12,8 +12,9 @@ from federatedscope_ggeur.engines.checkpoints import (
     check_client_place,
     take_sigterm,
 )
+from federatedscope_ggeur.engines.federation import plain_config
 from federatedscope_ggeur.engines.fs.channel import SERVER, ClientManager
-from federatedscope_ggeur.engines.fs.config import check, plain_config
+from federatedscope_ggeur.engines.fs.config import check
 from federatedscope_ggeur.engines.fs.rejoining import Rejoining
 from federatedscope_ggeur.engines.fs.setup import follow_fs_logging, for_constructor
 from federatedscope_ggeur.engines.leading import CONVERGED, FAILED, FINISH, JOIN

@@ -229,7 +229,7 @@ def test_every_config_is_known_here():
     known = {
         path(name) for name in (*TABLE_8, "own_images", "own_embeddings", "quickstart")
     }
-    known.add(path("own_embeddings_private"))
+    known |= {path("own_embeddings_private"), path("own_embeddings_dp")}
     assert set(FILES) == known
 
 

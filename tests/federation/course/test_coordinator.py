@@ -16,6 +16,9 @@ from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation import evaluate
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import PrepareReply
+from federatedscope_ggeur.federation.exchanges.statistics.upload import (
+    StatisticsUpload,
+)
 from federatedscope_ggeur.federation.exchanges.training.exchange import TrainingExchange
 from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
 from federatedscope_ggeur.methods import FedFA, FedGen, FedMix, FedProto, Scaffold
@@ -49,6 +52,13 @@ def spoilt(kind, name, value):
         return (replace(sent, **{FIELDS[kind]: tensors}).to_bytes(),)
 
     return fault
+
+
+def from_elsewhere(reply, carrier):
+    """A fault: statistics of another domain."""
+    schema = carrier.coordinator.server.schema
+    sent = StatisticsUpload.from_bytes(reply[0], schema, "a client")
+    return (replace(sent, domain="elsewhere").to_bytes(),)
 
 
 class TestWithoutFaults:
@@ -189,7 +199,7 @@ class TestRefusedAnswers:
 
     def test_statistics_of_another_domain_are_refused(self):
         carried = carrier(quorum=3)
-        carried.federation.clients[2].domain = "elsewhere"
+        carried.faults["statistics", 0, 2] = from_elsewhere
         carried.round0()
         assert "field 'domain'" in carried.membership.absent[2]
 
