@@ -252,7 +252,7 @@ def test_no_rows_give_no_predictions(predicting):
         ([[1, 2, 3], [1, 2]], "must be an array of numbers"),
         (None, "must be an array of numbers"),
         ([[1, 2, float("nan")]], "must be finite"),
-        (np.full((1, 3), 1e300), "not finite in float32"),
+        (np.full((1, 3), 1e300), "must be finite in float32"),
     ],
     ids=["flat", "wide", "text", "ragged", "none", "nan", "huge"],
 )

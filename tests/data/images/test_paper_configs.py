@@ -239,8 +239,9 @@ def test_every_config_says_what_it_is():
         head, settings, _ = text.partition("\nexpname: ")
         assert settings
         title = head.splitlines()[0]
-        own = path("own_embeddings"), path("own_embeddings_private")
-        assert title.startswith("# GGEUR on ") or file == own[1]
+        heads = path("own_embeddings_private"), path("own_embeddings_dp")
+        own = path("own_embeddings"), *heads
+        assert title.startswith("# GGEUR on ") or file in heads
         if file not in (*own, path("quickstart")):
             for word in ("# Reproduces: ", "# Data: ", "# Time: ", "ggeur.steps []"):
                 assert word in head, (file.name, word)

@@ -160,6 +160,11 @@ def test_late_and_doubled_answers_cannot_start_anything_again(half_way):
         "masked_counts",
         "masked_means",
         "masked_pooled",
+        "masked_moments",
+        "masked_spread",
+        "released_moments",
+        "released_spread",
+        "book_statistics",
     }
     assert {m.msg_type for m in kept} == ANSWERED - unasked
     count = len(kept)
