@@ -146,5 +146,5 @@ def test_text_of_another_length_is_refused(config, embeddings_folder, tmp_path):
     names = [f"class {i}" for i in range(12)]
     found = class_texts(cfg, names, 16)
     assert found.features.shape == (12, 16)
-    with pytest.raises(ConfigError, match="have D = 16, but the embeddings have 20"):
+    with pytest.raises(ConfigError, match="D = 16, but the embeddings have D = 20"):
         class_texts(cfg, names, 20)

@@ -161,7 +161,11 @@ class TestRefusedUpdates:
         first, *rest = federation.train(1)
         spoilt = replace(first, upload={"c": torch.ones(3)})
         self.refused(
-            federation, 1, [spoilt, *rest], "upload", r"sends \[\], got \['c'\]"
+            federation,
+            1,
+            [spoilt, *rest],
+            "upload",
+            r"expected the tensors \[\], got \['c'\]",
         )
 
     def test_a_round_goes_on_with_those_that_are_left(self, federation):

@@ -182,6 +182,7 @@ class BookExchange(Exchange):
     KINDS = (BOOK_STATISTICS, BOOK_RECEIPT)
     CLIENT = BookClient
     KEYS = keys.KEYS
+    agreed = staticmethod(keys.agreed)
     objections = staticmethod(keys.objections)
     REVEALS = (
         "counts and sums of each client's classes, and one second moment of its rows, "

@@ -37,9 +37,13 @@ KEYS = (
         "With ggeur.book: the public step, a power of two, that each dimension is "
         "rounded to, or one for all; []: 2^-32, for entries up to 4096.",
         _steps,
-        shared=True,
     ),
 )
+
+
+def agreed(run: Demands) -> dict[str, object]:
+    """What all sides must share beside the shared keys, if there is a book."""
+    return {"book_steps": run["book_steps"]}
 
 
 def objections(run: Demands) -> Objections:
