@@ -11,12 +11,12 @@ import numpy as np
 
 from federatedscope_ggeur.cfg_ggeur.devices import encoder_device
 from federatedscope_ggeur.cfg_ggeur.encoding import encoding_settings
-from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings, options_of
-from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings, run_settings
+from federatedscope_ggeur.cfg_ggeur.method_settings import options_of
+from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings
 from federatedscope_ggeur.cfg_ggeur.start_notes import set_rows
 from federatedscope_ggeur.data import find_pending, find_reader
 from federatedscope_ggeur.engines.distributed_data import SiteData, site_data
-from federatedscope_ggeur.engines.text import text_key
+from federatedscope_ggeur.engines.sides import handshake_of, settings_for
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.advice import better_threshold, withheld_text
 from federatedscope_ggeur.federation.holdings import Holdings, Withheld
@@ -77,13 +77,8 @@ class SiteCheck:
             found = site_data(cfg)
             held, whole = found.held, found.whole
             names = tuple(whole.class_names)
-            settings = run_settings(
-                cfg, len(names), whole.dim, cfg.federate.client_num, found.text, names
-            )
-            key = text_key(found.text)
-            self.handshake = Handshake(
-                names, whole.dim, whole.encoder, agreed_settings(cfg), key
-            )
+            settings = settings_for(cfg, whole, cfg.federate.client_num, found.text)
+            self.handshake = handshake_of(whole, settings.agreed, found.text)
         except GGEURError as error:
             yield Finding("data", str(error), problem=True)
             return

@@ -126,10 +126,6 @@ class Ledger:
                 write_atomically(salt, self.salt, mode=0o600)
             self._held = self._read()
 
-    @property
-    def spendings(self) -> Spendings:
-        return self._held
-
     def charge(
         self,
         session: str,
