@@ -40,12 +40,13 @@ from federatedscope_ggeur.studies.study_file import load_study
 
 EXAMPLES = ROOT / "scripts" / "example_configs"
 BLOCKS = list(blocks())
-#: Pages with files of their own: they are followed from top to bottom.
+#: Pages with files of their own, or a book: they are followed from top to bottom.
 PAGES = sorted(
     {
         block.file
         for block in BLOCKS
-        if block.file_name.endswith(".py") or block.file.name.startswith("tutorial_")
+        if block.file_name.endswith(".py")
+        or block.file.name.startswith(("tutorial_", "living"))
     }
 )
 #: A page has those that run, in order with all else.

@@ -91,7 +91,7 @@ WRONG = {
     "fedex": (
         SPACE,
         ("hpo.fedex.use", "True", "federate.use_diff", "True"),
-        ["hpo.fedex.use: must be False: FS would put workers"],
+        ["hpo.fedex.use: must be False: FS would replace"],
     ),
 }
 NO_ROWS = ("data.splits", "[0.8, 0.0, 0.2]")
