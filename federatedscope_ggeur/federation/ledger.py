@@ -134,12 +134,13 @@ class Ledger:
         mu: float,
         most: float,
     ) -> None:
-        """Charge a release of these rows, by digest, unless its session is charged.
+        """Charge a release of these rows, by digest: new noise in a new session.
 
         Raises
         ------
         GGEURError
-            A row would have spent more than `most`, a mu. Nothing is charged then.
+            A row would have spent more than `most`, a mu, or the session is charged
+            already. Nothing is charged then.
         ConfigError
             The ledger cannot be written.
         """
@@ -147,7 +148,11 @@ class Ledger:
         with self._locked():
             held = self._read()
             if any(entry.session == session for entry in held.entries):
-                return
+                raise GGEURError(
+                    f"client {self._number}: it has sent a release in this session, and "
+                    "no longer has what it sent; new noise would be a second release, "
+                    "so nothing is sent. Begin the run again"
+                )
             now = datetime.now(timezone.utc).isoformat(timespec="seconds")
             entry = Entry(session, now, mu, len(rows), preparation)
             worst = max((held.of_row(d, preparation) for d in digests), default=0.0)

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from torch import Tensor
 
+from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation.ledger import Ledger
 from federatedscope_ggeur.federation.row_digests import row_digests
 from federatedscope_ggeur.geometry.discrete_gaussian import (
@@ -26,6 +27,8 @@ from federatedscope_ggeur.rng import numpy_generator
 
 #: Who adds the noise.
 DISTRIBUTED, SERVER, CLIENT = NOISE_BY = ("distributed", "server", "client")
+#: Rounding to float32 may move a mean of length 1 so far.
+_SLACK = 1e-6
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,8 @@ class NoiseSettings:
         The folder of clients' ledgers; "" keeps them in memory.
     most_mu : float
         What all releases of a row together may spend.
+    most_clients : int
+        The most clients that share the noise; 0: as many as the server says.
     test_seed : int or None
         Makes the noise repeat, and so protects nothing.
     public : callable () -> PublicRows, optional
@@ -61,6 +66,7 @@ class NoiseSettings:
     class_names: tuple[str, ...] = ()
     ledger: str = ""
     most_mu: float = 0.0
+    most_clients: int = 0
     test_seed: int | None = None
     public: Callable[[], PublicRows] | None = None
 
@@ -124,12 +130,13 @@ class Releaser:
         return row_digests(self._features, self._labels, names, salt).rows
 
     def charge(self, session: bytes) -> None:
-        """Charge the ledger for the release of a session, once.
+        """Charge the ledger for a session, before its first vector is noted and sent.
 
         Raises
         ------
         GGEURError
-            It would be too much.
+            It would be too much, or the session was charged before: who has lost what
+            it sent must not send other noise.
         """
         own = self.settings
         self._ledger.charge(
@@ -146,7 +153,16 @@ class Releaser:
             How many take part.
         centre : Tensor of shape (D,)
             What rows are taken from in stage "spread".
+
+        Raises
+        ------
+        MessageError
+            The centre lies where no mean of rows can. Far from all rows, numbers would
+            overflow, and one row would change more than the noise allows for.
         """
+        if stage != MOMENTS and not float(centre.double().norm()) <= 1 + _SLACK:
+            problem = "lies where no mean of rows can"
+            raise MessageError(problem, field="centre", sender="the server")
         own, plan = self.settings, self.settings.plan_of(clients)
         exact = (
             plan.moments(self._features, self._labels)

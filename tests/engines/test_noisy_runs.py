@@ -17,6 +17,13 @@ from federatedscope_ggeur.federation.exchanges.noisy_release.exchange import (
 from federatedscope_ggeur.federation.exchanges.noisy_release.messages import (
     ReleaseRequest,
 )
+from federatedscope_ggeur.federation.exchanges.secure_sums.exchange import SumsClient
+from federatedscope_ggeur.federation.exchanges.secure_sums.messages import (
+    ASKED_SETTINGS,
+    MaskedRequest,
+    SumKeysRequest,
+)
+from federatedscope_ggeur.federation.exchanges.secure_sums.settings import SumSettings
 from federatedscope_ggeur.federation.noise import NoiseSettings, Releaser
 from federatedscope_ggeur.reporting import numbers, privacy_line
 
@@ -181,7 +188,7 @@ def test_a_projection_is_public_and_part_of_the_head(config):
 
 
 def request(stage, session=b"s" * 16, centre=0.0):
-    return ReleaseRequest(session, stage, torch.full((16,), centre).double())
+    return ReleaseRequest(session, stage, torch.full((16,), centre, dtype=torch.float64))
 
 
 def side_of(config, *more):
@@ -222,6 +229,69 @@ def test_a_client_that_starts_again_repeats_its_bytes_and_is_charged_once(
     more = side_of(config, *folder, "ggeur.privacy.dp.epsilon_total", 8)
     fresh = more.vector(request("moments", session=b"t" * 16)).to_bytes()
     assert hashlib.sha256(fresh).digest() != hashlib.sha256(first).digest()
+
+
+def test_a_session_that_comes_back_gets_no_new_noise(config):
+    """A server alternates sessions: the average of two vectors would tell more."""
+    side = side_of(config, "ggeur.privacy.dp.epsilon_total", 8)
+    side.vector(request("moments"))
+    side.vector(request("moments", session=b"t" * 16))
+    with pytest.raises(GGEURError, match="second release"):
+        side.vector(request("moments"))
+
+
+@pytest.mark.parametrize("far", [0.26, 1e30, 1e308])
+def test_a_centre_where_no_mean_can_be_is_refused(config, far):
+    """Far away, numbers overflow, and no noise covers what they tell."""
+    side = side_of(config)
+    side.vector(request("moments"))
+    with pytest.raises(MessageError, match="no mean of rows"):
+        side.vector(request("spread", centre=far))
+    side.vector(request("spread", centre=0.25))
+
+
+def keys_request(settings, session, roster=(1, 2, 3)):
+    own = {name: getattr(settings, name) for name in ASKED_SETTINGS}
+    return SumKeysRequest(session, roster, **own)
+
+
+def masked_request(stage, session, keys, **more):
+    at = {one.client: one for one in keys}
+    return MaskedRequest(
+        session,
+        stage,
+        tuple(at),
+        tuple(one.key for one in keys),
+        tuple(one.commitment for one in keys),
+        tuple(one.signature for one in keys),
+        **more,
+    )
+
+
+def test_a_sum_that_begins_anew_under_its_old_name_gets_no_new_noise(config):
+    going = Run(config(*DP, *SUMS, "ggeur.privacy.dp.epsilon_total", 8))
+    settings = going.settings.role.of(SumSettings)
+    sides = [going.engine.side(k, SumsClient).participant for k in (1, 2, 3)]
+
+    def ask(session):
+        asked = keys_request(settings, session)
+        keys = [one.key(asked) for one in sides]
+        return sides[0].masked(masked_request("moments", session, keys))
+
+    first, other = b"s" * 16, b"t" * 16
+    ask(first)
+    sides[0].key(keys_request(settings, other))
+    with pytest.raises(GGEURError, match="second release"):
+        ask(first)
+
+
+def test_a_roster_of_clients_that_are_not_there_is_refused(config):
+    """Each of 100 clients would add a share that is too small for three."""
+    going = Run(config(*DP, *SUMS))
+    settings = going.settings.role.of(SumSettings)
+    side = going.engine.side(1, SumsClient).participant
+    with pytest.raises(MessageError, match="less noise"):
+        side.key(keys_request(settings, b"s" * 16, tuple(range(1, 101))))
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,6 @@ def releaser(folder, rows, total=1.0, preparation="l2", number=1):
 
 def test_rows_are_released_once_by_default(tmp_path):
     releaser(tmp_path, ROWS[:3]).charge(b"one")
-    releaser(tmp_path, ROWS[:3]).charge(b"one")  # the same session again
     releaser(tmp_path, ROWS[3:]).charge(b"two")  # other rows
     for overlapping in (ROWS[2:4], ROWS, ROWS[:1]):
         with pytest.raises(GGEURError, match="nothing is sent"):
@@ -40,6 +39,13 @@ def test_rows_are_released_once_by_default(tmp_path):
     held, _ = read_ledger(ledger_path(str(tmp_path), 1))
     assert [entry.rows for entry in held.entries] == [3, 3]
     assert held.most == pytest.approx(MU)
+
+
+def test_a_session_gets_no_second_noise(tmp_path):
+    releaser(tmp_path, ROWS[:3], total=4.0).charge(b"one")
+    with pytest.raises(GGEURError, match="second release"):
+        releaser(tmp_path, ROWS[:3], total=4.0).charge(b"one")
+    assert len(read_ledger(ledger_path(str(tmp_path), 1))[0].entries) == 1
 
 
 def test_squares_of_mu_add_up(tmp_path):

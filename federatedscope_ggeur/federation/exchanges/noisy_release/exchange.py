@@ -79,8 +79,9 @@ class ReleaseClient(ClientSide):
             return ReleaseVector(self.client.number, session, stage, values)
         if stage != RELEASE_STAGES[len(sent)]:
             raise _refused("stage", f"'{stage}', where another one comes next")
-        self._releaser.charge(session)
         vector = self._releaser.vector(stage, 1, request.centre)
+        if not sent:
+            self._releaser.charge(session)
         values = torch.from_numpy(vector)
         self._uploads.keep(session, {**sent, stage: (contents, values)})
         return ReleaseVector(self.client.number, session, stage, values)

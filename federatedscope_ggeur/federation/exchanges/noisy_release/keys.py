@@ -163,6 +163,7 @@ def noise_settings(
         class_names=tuple(class_names),
         ledger=run["dp.ledger"],
         most_mu=mu_of(total, delta),
+        most_clients=run["client_num"],
         test_seed=run["dp.test_seed"],
     )
 

@@ -233,6 +233,8 @@ class Participant:
             len(vector),
         )
         sent = torch.from_numpy((vector + masks).view(np.int64))
+        if self._releaser is not None and stage == stages[0]:
+            self._releaser.charge(now.session)
         self._note(request, now, bound, sent)
         return MaskedVector(self._number, now.session, stage, sent)
 
@@ -337,7 +339,6 @@ class Participant:
 
     def _vector(self, request: MaskedRequest, now: Current) -> np.ndarray:
         if self._releaser is not None:
-            self._releaser.charge(now.session)
             clients, origin = len(now.roster), request.origin
             found = self._releaser.vector(request.stage, clients, origin)
             return found.view(np.uint64)
@@ -383,6 +384,12 @@ class Participant:
         if noise is not None and len(roster) - noise.spared(len(roster)) < 2:
             problem = f"{len(roster)} clients, with {setting('dp.tolerated')} too few"
             raise _refusal("roster", problem)
+        if noise is not None and 0 < noise.most_clients < len(roster):
+            raise _refusal(
+                "roster",
+                f"{len(roster)} clients, and {setting('client_num')} says "
+                f"{noise.most_clients}: each would add less noise",
+            )
 
     def _check_begun(self, now: Current) -> None:
         """Refuse if rows or settings have changed since the session began.
