@@ -132,7 +132,7 @@ def run_settings(
         noise = noise_settings(demands, num_classes, dim, class_names, how)
         prior = ggeur.privacy.dp.prior
         if prior:
-            prepare = row_preparation(cfg)
+            prepare = row_preparation(cfg, encoder)
             noise = replace(
                 noise, public=partial(public_rows, prior, num_classes, dim, prepare)
             )

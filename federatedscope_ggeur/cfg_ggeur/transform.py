@@ -16,8 +16,8 @@ from federatedscope_ggeur.data import (
     named_transform,
     transform_rows,
 )
-from federatedscope_ggeur.data.transforms import names_listed, projected
-from federatedscope_ggeur.errors import ConfigError, shown
+from federatedscope_ggeur.data.transforms import names_listed, projected, rows_before
+from federatedscope_ggeur.errors import ConfigError, DataError, shown
 
 
 def row_transform(cfg) -> str:
@@ -32,12 +32,40 @@ def row_transform(cfg) -> str:
     return named
 
 
-def row_preparation(cfg) -> Callable[[Tensor], Tensor] | None:
-    """The function that transforms rows [n, D]; None if they stay as they are."""
+def row_preparation(cfg, encoder: str = "") -> Callable[[Tensor], Tensor] | None:
+    """The function that transforms rows [n, D]; None if they stay as they are.
+
+    It raises `DataError` if the run projects embeddings by `encoder` and the rows are
+    not as wide as these.
+    """
     chosen = row_transform(cfg)
     if chosen == NO_TRANSFORM:
         return None
-    return partial(transform_rows, transform=chosen)
+    return partial(_prepared, transform=chosen, width=rows_before(encoder))
+
+
+def _prepared(rows: Tensor, transform: str, width: int | None) -> Tensor:
+    if width not in (None, rows.shape[1]):
+        raise DataError(
+            f"features: rows of {rows.shape[1]} dimensions, and the run's embeddings "
+            f"have {width}, which it projects"
+        )
+    return transform_rows(rows, transform)
+
+
+def check_projected(cfg, dim: int) -> None:
+    """Refuse rows given to a run that should have been projected.
+
+    Raises
+    ------
+    ConfigError
+    """
+    most = int(cfg.ggeur.privacy.dp.project)
+    if cfg.ggeur.privacy.dp.epsilon > 0 and 0 < most < dim:
+        raise ConfigError(
+            f"ggeur.privacy.dp.project: is {most}, and rows that are given to a run "
+            f"are taken as they are, with {dim} dimensions; set it to 0"
+        )
 
 
 def check_transform(cfg) -> None:

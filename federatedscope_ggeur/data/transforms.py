@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -61,6 +62,13 @@ def projected(kept: int, seed: int) -> str:
     return f"{_PROJECTED}:{kept}:{seed}"
 
 
+def rows_before(encoder: str) -> int | None:
+    """The dimensions that rows had before a projection, by the name of what made them;
+    None if there was none."""
+    found = re.search(rf"{_PROJECTED}:\d+:\d+ of (\d+)$", encoder)
+    return int(found.group(1)) if found else None
+
+
 def random_projection(dim: int, kept: int, seed: int) -> Tensor:
     """Orthonormal rows [kept, dim], float64, drawn by seed: they depend on no data."""
     generator = torch_generator(seed, "public projection", dim, kept)
@@ -112,4 +120,6 @@ def transform_data(dataset: DataSet, transform: str) -> DataSet:
 
     domains = tuple(Domain(d.name, of(d.train), of(d.test)) for d in dataset.domains)
     encoder = f"{dataset.encoder}, {transform}"
+    if transform.startswith(_PROJECTED):
+        encoder += f" of {dataset.dim}"
     return replace(dataset, domains=domains, encoder=encoder)

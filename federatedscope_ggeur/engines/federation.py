@@ -260,7 +260,7 @@ class Federation:
             unseen_domains=unseen,
             class_names=list(handshake.class_names),
             encoder=handshake.encoder,
-            prepare=row_preparation(cfg),
+            prepare=row_preparation(cfg, handshake.encoder),
             clients=[
                 ClientInfo(k, domain, None, None) for k, domain in clients.items()
             ],

@@ -30,7 +30,11 @@ from federatedscope_ggeur.cfg_ggeur.start_notes import (
     start_notes,
     withheld_line,
 )
-from federatedscope_ggeur.cfg_ggeur.transform import row_preparation, row_transform
+from federatedscope_ggeur.cfg_ggeur.transform import (
+    check_projected,
+    row_preparation,
+    row_transform,
+)
 from federatedscope_ggeur.data import (
     DataSet,
     FederatedData,
@@ -116,6 +120,8 @@ class Run:
     ):
         self.cfg, capture = cfg, capture or Capture()
         check_place(cfg.federate.save_to, cfg.federate.restore_from)
+        if data is not None:
+            check_projected(cfg, data.dim)
         self.data = load_federated_data(cfg) if data is None else _pooled(cfg, data)
         check_embedding_dim(cfg, self.data.dim)
         self.text = class_texts(
@@ -349,7 +355,7 @@ def _begun(cfg, data: FederatedData, notes: list[str]) -> Results:
         unseen_domains=unseen,
         class_names=list(data.class_names),
         encoder=data.encoder,
-        prepare=row_preparation(cfg),
+        prepare=row_preparation(cfg, data.encoder),
         clients=_client_infos(cfg, data),
     )
 

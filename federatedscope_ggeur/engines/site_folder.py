@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.load import to_plain
 from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
 from federatedscope_ggeur.cfg_ggeur.transform import row_preparation
@@ -71,7 +72,9 @@ def site_results(
     config : dict, optional
         The settings as plain values, where an engine keeps more in `cfg` than these.
     """
-    rows = len(held.train), len(held.test), len(held.val)
+    rows: Sequence[int | None] = len(held.train), len(held.test), len(held.val)
+    if demands_of(cfg).noisy:  # exact numbers of rows stay out of results
+        rows = None, None, None
     return Results.begun(
         engine=f"{engine}, a client",
         config=to_plain(cfg) if config is None else config,
@@ -81,7 +84,7 @@ def site_results(
         class_names=list(class_names),
         encoder=encoder,
         privacy=privacy_of(cfg),
-        prepare=row_preparation(cfg),
+        prepare=row_preparation(cfg, encoder),
         clients=[ClientInfo(held.number, held.domain, *rows)],
     )
 

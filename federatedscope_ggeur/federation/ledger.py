@@ -149,9 +149,9 @@ class Ledger:
             held = self._read()
             if any(entry.session == session for entry in held.entries):
                 raise GGEURError(
-                    f"client {self._number}: it has sent a release in this session, and "
-                    "no longer has what it sent; new noise would be a second release, "
-                    "so nothing is sent. Begin the run again"
+                    f"client {self._number}: it has sent a release in this session and "
+                    "has lost it; new noise would be a second release, so nothing is "
+                    "sent. Begin the run again"
                 )
             now = datetime.now(timezone.utc).isoformat(timespec="seconds")
             entry = Entry(session, now, mu, len(rows), preparation)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -93,9 +93,24 @@ class LeftModels:
                 ) from error
         return OwnModels(model.eval(), _OwnFiles(self), self._head is not None)
 
+    @property
+    def _prepare(self) -> Callable[[Tensor], Tensor] | None:
+        return row_preparation(config_left(self.results), self.results.encoder)
+
+    def prepared(self, dim: int) -> int:
+        """The dimensions that the models take, of rows of `dim` dimensions.
+
+        Raises
+        ------
+        DataError
+            The run projects rows of other dimensions.
+        """
+        prepare = self._prepare
+        return dim if prepare is None else prepare(torch.zeros(1, dim)).shape[1]
+
     def results_with_models(self, dim: int) -> Results:
         """The results with the models, as the run returned them, for rows of `dim`
-        dimensions.
+        dimensions, once they are prepared.
 
         Raises
         ------
@@ -110,7 +125,7 @@ class LeftModels:
             model=left.model if left.shared else None,
             own_models=OwnModels(left.model, own, left.shared) if own else None,
             strange=self.strangeness(),
-            prepare=row_preparation(config_left(self.results)),
+            prepare=self._prepare,
         )
 
     def numbers(self, clients: Any, rows: int, name: str = "clients") -> Tensor:

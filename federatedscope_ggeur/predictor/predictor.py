@@ -254,8 +254,9 @@ class Predictor:
             raise ConfigError("embeddings are for the head of a run (--run)")
         dim = np.shape(features)[1] if np.ndim(features) == 2 else 0
         if self._with_models is None:
+            dim = self._left.prepared(dim) if dim else 1
             try:
-                self._with_models = self._left.results_with_models(max(dim, 1))
+                self._with_models = self._left.results_with_models(dim)
             except DataError as error:
                 raise DataError(
                     f"features: rows of shape {list(np.shape(features))} do not fit "

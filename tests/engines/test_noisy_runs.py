@@ -7,6 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.data import FederatedData
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import ConfigError, DataError, GGEURError, MessageError
 from federatedscope_ggeur.federation.exchanges.base import all_kinds, answered_kinds
@@ -25,6 +28,7 @@ from federatedscope_ggeur.federation.exchanges.secure_sums.messages import (
 )
 from federatedscope_ggeur.federation.exchanges.secure_sums.settings import SumSettings
 from federatedscope_ggeur.federation.noise import NoiseSettings, Releaser
+from federatedscope_ggeur.predictor import Predictor
 from federatedscope_ggeur.reporting import numbers, privacy_line
 
 DP = ["ggeur.closed_form", "lda", "ggeur.privacy.dp.epsilon", 4]
@@ -185,10 +189,38 @@ def test_a_projection_is_public_and_part_of_the_head(config):
     rows = torch.randn(7, 16)
     assert narrow.prepare(rows).shape == (7, 5)
     assert narrow.predict(rows.numpy()).shape == (7,)
+    with pytest.raises(DataError, match=r"rows of 9 dimensions.*have 16"):
+        narrow.predict(rows[:, :9].numpy())
+
+
+def test_a_folder_of_a_projected_run_predicts_rows_as_they_were(
+    embeddings_folder, tmp_path, quickstart
+):
+    words = [*DP, *SERVER, *SEED, "ggeur.privacy.dp.project", 5]
+    words += ["data.type", "embeddings@ggeur", "data.root", embeddings_folder]
+    words = [str(word) for word in [*words, "outdir", tmp_path / "exp"]]
+    results = run(load_config(quickstart, words))
+    assert main(["--cfg", str(quickstart), *words]) == 0
+    (left,) = (path.parent for path in (tmp_path / "exp").rglob("results.json"))
+    rows = np.random.default_rng(0).normal(size=(7, 16)).astype("float32")
+    predictor = Predictor(left)
+    assert np.array_equal(predictor.predict_proba(rows), results.predict_proba(rows))
+    for wide in (Predictor(left), predictor):
+        with pytest.raises(DataError, match=r"rows of 20 dimensions.*have 16"):
+            wide.predict_proba(np.zeros((3, 20)))
+
+
+def test_given_rows_must_not_be_in_need_of_projection(config):
+    rows = np.random.default_rng(0).normal(size=(30, 16)).astype("float32")
+    data = FederatedData.from_arrays(rows, np.arange(30) % 3, np.arange(30) % 5)
+    with pytest.raises(ConfigError, match=r"dp\.project: is 5.*16 dimensions"):
+        Run(config(*DP, *SERVER, "ggeur.privacy.dp.project", 5), data)
 
 
 def request(stage, session=b"s" * 16, centre=0.0):
-    return ReleaseRequest(session, stage, torch.full((16,), centre, dtype=torch.float64))
+    return ReleaseRequest(
+        session, stage, torch.full((16,), centre, dtype=torch.float64)
+    )
 
 
 def side_of(config, *more):
