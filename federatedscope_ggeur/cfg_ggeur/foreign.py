@@ -26,9 +26,12 @@ from federatedscope_ggeur.settings import flatten
 
 TRUST = "--trust"
 _CACHE = next(key for key in ENCODER_KEYS if key.name == "encoder.cache")
-#: What the model that is left, and how images are embedded, depend on: keys, and
-#: sections of ggeur.
-_KEYS = ("data.type", "data.root", "data.transform", "model.dropout")
+#: What the model that is left, and how images are embedded and rows prepared, depend
+#: on: keys, and sections of ggeur.
+_KEYS = (
+    *("data.type", "data.root", "data.transform", "model.dropout", "ggeur.use"),
+    *(f"ggeur.privacy.dp.{name}" for name in ("epsilon", "project", "project_seed")),
+)
 _SECTIONS = {
     *("encoder", "network", "text", "closed_form", "init", "keep"),
     "mlp_hidden_dim",

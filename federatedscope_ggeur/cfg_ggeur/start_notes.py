@@ -59,6 +59,12 @@ def start_notes(
         notes.append(step2_note(own, kind, base_method(cfg).pools_data))
     asked = due_exchanges(demands)
     notes += [part.UNSCREENED for part in asked]
+    if demands.noisy and not cfg.ggeur.agreed.class_names:
+        notes.append(
+            "differential privacy: the list of classes comes with the data and is not "
+            "covered by epsilon; it must be public. ggeur.agreed.class_names fixes it "
+            "beforehand"
+        )
     if demands.noisy:
         return [note for note in notes if note]  # others tell of exact counts
     if held is not None:

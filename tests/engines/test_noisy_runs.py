@@ -36,6 +36,7 @@ DP += ["ggeur.privacy.dp.rows_per_class", 20, "federate.make_global_eval", True]
 SUMS = ["ggeur.privacy.secure_sums", "statistics"]
 SERVER, CLIENT = (["ggeur.privacy.dp.noise", who] for who in ("server", "client"))
 MODES = {"distributed": SUMS, "server": SERVER, "client": CLIENT}
+UNPROJECTED = ["ggeur.privacy.dp.project", 0, "ggeur.privacy.dp.project_seed", 1]
 SEED = ["ggeur.privacy.dp.test_seed", 3]
 SQUARE = ["ggeur.privacy.dp.rows_per_class", 100]
 
@@ -193,10 +194,11 @@ def test_a_projection_is_public_and_part_of_the_head(config):
         narrow.predict(rows[:, :9].numpy())
 
 
-def test_a_folder_of_a_projected_run_predicts_rows_as_they_were(
-    embeddings_folder, tmp_path, quickstart
+@pytest.mark.parametrize("kept", [5, 256])
+def test_a_folder_predicts_rows_as_its_run_took_them(
+    embeddings_folder, tmp_path, quickstart, kept
 ):
-    words = [*DP, *SERVER, *SEED, "ggeur.privacy.dp.project", 5]
+    words = [*DP, *SERVER, *SEED, "ggeur.privacy.dp.project", kept]
     words += ["data.type", "embeddings@ggeur", "data.root", embeddings_folder]
     words = [str(word) for word in [*words, "outdir", tmp_path / "exp"]]
     results = run(load_config(quickstart, words))
@@ -352,11 +354,25 @@ def test_a_roster_of_clients_that_are_not_there_is_refused(config):
         ([*DP, *CLIENT, "ggeur.privacy.dp.epsilon", -1], "epsilon"),
         ([*DP, *CLIENT, "ggeur.privacy.dp.delta", 0], "delta"),
         ([*DP, *CLIENT, "ggeur.base_method", "centralised"], "base_method"),
+        ([*DP, *CLIENT, "ggeur.privacy.min_samples", 9], "min_samples"),
+        ([*DP, *SUMS, "ggeur.privacy.secure_sums_radius", 2], "sums_radius"),
+        ([*DP, *SUMS, "ggeur.privacy.secure_sums_fraction_bits", 30], "fraction_bits"),
+        ([*DP, *SUMS, "ggeur.privacy.secure_sums_new_roster", True], "new_roster"),
+        ([*DP, *CLIENT, *UNPROJECTED], "project_seed"),
     ],
 )
 def test_what_cannot_go_with_it_is_refused_by_name(config, settings, named):
     with pytest.raises(ConfigError, match=named):
         config(*settings)
+
+
+def test_a_list_of_classes_that_comes_with_the_data_is_said(config):
+    said = "the list of classes comes with the data"
+    assert any(said in note for note in Run(config(*DP, *CLIENT)).notes)
+    names = ["ggeur.agreed.class_names", [str(c) for c in range(12)]]
+    assert not any(said in note for note in Run(config(*DP, *CLIENT, *names)).notes)
+    with pytest.raises(ConfigError, match=r"agreed\.class_names"):
+        Run(config(*DP, *CLIENT, names[0], [str(c) for c in range(13)]))
 
 
 def public_file(tmp_path, embeddings_folder, rows=12):

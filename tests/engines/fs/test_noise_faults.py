@@ -53,15 +53,25 @@ def test_the_same_head_as_embedded_and_one_charge(start, embedded, noise, tmp_pa
     assert charged(tmp_path) == dict.fromkeys(EVERYONE, 1)
 
 
-@pytest.mark.parametrize("occasion", ["release_moments 0", "release_spread 0"])
+@pytest.mark.parametrize(
+    ("noise", "occasion"),
+    [
+        (CLIENT, "release_moments 0"),
+        (CLIENT, "release_spread 0"),
+        (SUMS, "sum_keys 0"),
+        (SUMS, "sum_moments 0"),
+        (SUMS, "sum_spread 0"),
+    ],
+)
 def test_a_client_that_dies_and_comes_back_is_charged_once(
-    start, embedded, occasion, tmp_path
+    start, embedded, noise, occasion, tmp_path
 ):
-    one, server, clients = start(*CLIENT, actions={3: {occasion: "die"}})
+    """Before its first upload, and after it."""
+    one, server, clients = start(*noise, actions={3: {occasion: "die"}})
     assert clients.pop(3).wait() == -9
     server.wait_for("client 3 is waited for")
     clients[3] = one.client(3, name="client_3_again")
-    check_same_head(server, list(clients.values()), embedded(*NOISE, *CLIENT))
+    check_same_head(server, list(clients.values()), embedded(*NOISE, *noise))
     assert charged(tmp_path) == dict.fromkeys(EVERYONE, 1)
 
 

@@ -219,6 +219,7 @@ def objections(run: Demands) -> Objections:
 
 _ROUNDS = "since training rounds would need noise of their own, which is not there yet"
 _EXACT = "since clients would send exact numbers"
+_SCALED = "which scales rows to length 1 and has a grid of its own"
 _FIXED = "whose heads are fixed beforehand and know the noise"
 #: What other settings must be, and why.
 _TURNED_OFF: Mapping[str, tuple[Sequence[object], str]] = {
@@ -236,6 +237,10 @@ _TURNED_OFF: Mapping[str, tuple[Sequence[object], str]] = {
     "lda.standardize": ([False], _FIXED),
     "statistics": (["class"], "which has a release of its own"),
     "float32_means": ([False], "where no means travel"),
+    "min_samples": ([5, 1], "where every row enters and no threshold holds"),
+    "secure_sums_radius": ([1.01], _SCALED),
+    "secure_sums_fraction_bits": ([40], _SCALED),
+    "secure_sums_new_roster": ([False], "where dp.ledger says what may be sent"),
     "unseen_client_num": ([0], "since unseen clients do nothing but send scores"),
 }
 
@@ -252,6 +257,8 @@ def _own_problems(run: Demands) -> Iterator[Problem]:
         yield "dp.epsilon_total", f"is below {setting('dp.epsilon')}"
     if run.distributed and not run["dp.ledger"]:
         yield "dp.ledger", "must name a folder in distributed mode"
+    if not run["dp.project"] and run["dp.project_seed"]:
+        yield "dp.project_seed", f"is of no use with {setting('dp.project')}: 0"
     clients, spared = run["client_num"], run["dp.tolerated"]
     if spared is not None and run["dp.noise"] != DISTRIBUTED:
         yield "dp.tolerated", f"is for {setting('dp.noise')}: distributed"
