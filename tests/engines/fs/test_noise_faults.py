@@ -13,6 +13,7 @@ NOISE = (
     "ggeur.privacy.dp.epsilon", 4,
     "ggeur.privacy.dp.rows_per_class", 20,
     "ggeur.privacy.dp.test_seed", 1,
+    "ggeur.privacy.min_samples", 1,
 )  # fmt: skip
 CLIENT = ("ggeur.privacy.dp.noise", "client")
 SUMS = ("ggeur.privacy.secure_sums", "statistics")
@@ -82,4 +83,5 @@ def test_those_who_sent_are_charged_though_the_run_ends(start, tmp_path):
     assert clients.pop(3).wait() == -9
     assert server.wait() == 1
     assert "client 3: " in server.output
+    assert [worker.wait() for worker in clients.values()] == [1, 1, 1]
     assert charged(tmp_path) == dict.fromkeys(EVERYONE, 1)
