@@ -24,6 +24,10 @@ from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import 
     LossQuery,
 )
 from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreReport
+from federatedscope_ggeur.federation.exchanges.noisy_release.messages import (
+    ReleaseRequest,
+    ReleaseVector,
+)
 from federatedscope_ggeur.federation.exchanges.personal.messages import (
     PersonalLosses,
     PersonalQuery,
@@ -62,6 +66,8 @@ PAYLOADS = (
     PersonalQuery,
     PersonalLosses,
     PersonalScore,
+    ReleaseRequest,
+    ReleaseVector,
 )
 
 # One valid message of each kind: its numbers and its tensors.
@@ -163,6 +169,22 @@ VALID = {
         "personal_score",
         {"client": 3, "correct": 4, "total": 5, "recall": 0.5},
         {},
+    ),
+    ReleaseRequest: (
+        "release_request",
+        {"stage": "spread"},
+        {
+            "session": torch.arange(16, dtype=torch.uint8),
+            "centre": torch.full((DIM,), 0.5, dtype=torch.float64),
+        },
+    ),
+    ReleaseVector: (
+        "release_vector",
+        {"client": 3, "stage": "moments"},
+        {
+            "session": torch.arange(16, dtype=torch.uint8),
+            "values": torch.arange(CLASSES + DIM) - 2**40,
+        },
     ),
     LogLosses: (
         "log_losses",

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,13 +13,19 @@ from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.data import FederatedData
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import ConfigError, DataError, GGEURError, MessageError
-from federatedscope_ggeur.federation.exchanges.base import all_kinds, answered_kinds
+from federatedscope_ggeur.federation.exchanges.base import (
+    Request,
+    all_kinds,
+    answered_kinds,
+)
 from federatedscope_ggeur.federation.exchanges.noisy_release.exchange import (
     RELEASE_KINDS,
+    NoisyReleaseExchange,
     ReleaseClient,
 )
 from federatedscope_ggeur.federation.exchanges.noisy_release.messages import (
     ReleaseRequest,
+    ReleaseVector,
 )
 from federatedscope_ggeur.federation.exchanges.secure_sums.exchange import SumsClient
 from federatedscope_ggeur.federation.exchanges.secure_sums.messages import (
@@ -282,6 +289,28 @@ def test_a_centre_where_no_mean_can_be_is_refused(config, far):
     with pytest.raises(MessageError, match="no mean of rows"):
         side.vector(request("spread", centre=far))
     side.vector(request("spread", centre=0.25))
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "field"),
+    [
+        ({"values": torch.zeros(27, dtype=torch.int64)}, "values"),
+        ({"stage": "spread"}, "stage"),
+        ({"session": b"t" * 16}, "session"),
+        ({"client": 9}, "client"),
+    ],
+    ids=str,
+)
+def test_a_vector_that_cannot_be_added_is_refused(config, spoilt, field):
+    going = Run(config(*DP, *CLIENT))
+    exchange = going.engine.coordinator.find(NoisyReleaseExchange)
+    asked = Request(RELEASE_KINDS["moments"], 0, {1: (b"",)})
+    values = torch.zeros(12 + 16, dtype=torch.int64)
+    vector = ReleaseVector(1, exchange.session, "moments", values)
+    asked.kind.validate(exchange, asked, vector)
+    with pytest.raises(MessageError) as caught:
+        asked.kind.validate(exchange, asked, replace(vector, **spoilt))
+    assert caught.value.field == field
 
 
 def keys_request(settings, session, roster=(1, 2, 3)):

@@ -34,6 +34,8 @@ GOLDEN = {
     "PersonalQuery": "d39ce51645fdf82d",
     "PersonalLosses": "557dc06a08b699b5",
     "PersonalScore": "2eac35fcdd9b5f5a",
+    "ReleaseRequest": "2342495ac9a5e367",
+    "ReleaseVector": "c486554b43598a38",
 }
 JOIN = "8194f1e3bdf34c47"
 #: Of the names of the settings that all sides have alike where no key is set.
