@@ -18,6 +18,7 @@ OF_PAPER = [path for path in STUDIES if "paper" in content(path)]
 every_study = pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
 
 
+@pytest.mark.slow
 @every_study
 def test_every_cell_passes_the_config_check(path):
     found = configs(path)

@@ -19,6 +19,8 @@ from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.reporting import Results
 
+pytestmark = pytest.mark.slow
+
 NAME = "parts_of_a_stranger"
 #: Writes where it stands when it is imported.
 MODULE = """
@@ -151,7 +153,6 @@ def test_no_command_imports_what_a_folder_names(command, foreign, capfd):
     assert not (foreign.here / "head").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_nor_does_its_process(command, foreign):
     done = python("-m", "federatedscope_ggeur", *words_of(command, foreign),
@@ -160,7 +161,6 @@ def test_nor_does_its_process(command, foreign):
     assert not foreign.imported()
 
 
-@pytest.mark.slow
 def test_nor_does_a_study_that_goes_on(foreign, tmp_path):
     """Its finished run, and one that was cut off, have the stranger's files."""
     (foreign.here / "s.yaml").write_text(

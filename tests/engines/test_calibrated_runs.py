@@ -7,6 +7,8 @@ from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.reporting import numbers, results_table
 
+pytestmark = pytest.mark.slow
+
 CALIBRATE = ["ggeur.calibrate", "ccvr", "ggeur.ccvr.samples", 50]
 MLP = ["ggeur.mlp_hidden_dim", 8]
 
@@ -89,7 +91,6 @@ def test_a_class_withheld_by_all_keeps_its_weights(config):
     assert int(same.sum()) == left_out
 
 
-@pytest.mark.slow
 def test_the_order_of_clients_changes_nothing(config):
     settings = [*MLP, *CALIBRATE, "federate.client_num", 7]
     settings += ["ggeur.privacy.min_samples", 1]

@@ -69,6 +69,7 @@ def map_str(settings):
     return [str(part) for part in settings]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beta", [0.01, 0.1, 0.5])
 @pytest.mark.parametrize("clients", [1, 10, 100])
 @pytest.mark.parametrize("kind", PARTITION_FREE)

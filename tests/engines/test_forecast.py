@@ -8,6 +8,8 @@ import torch
 from federatedscope_ggeur.engines.forecast import Traffic, forecast, set_up
 from federatedscope_ggeur.engines.run import Run
 
+pytestmark = pytest.mark.slow
+
 AT_SERVER = ["federate.make_global_eval", True]
 ELEVEN = ["federate.total_round_num", 11]  # the round's digits change
 

@@ -8,6 +8,8 @@ from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.reporting import numbers, results_table
 
+pytestmark = pytest.mark.slow
+
 BEST = ["ggeur.init", "closed_form", "ggeur.keep", "best"]
 IID = ["data.splitter", "iid", "data.splitter_args", [], "federate.client_num", 6]
 FEW = ["ggeur.privacy.min_samples", 3]
@@ -96,7 +98,6 @@ def test_where_labels_and_domains_are_confounded_training_has_the_last_word(conf
     assert [r.accuracy for r in same.rounds] == [r.accuracy for r in plain.rounds]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("server", [False, True])
 def test_a_stopped_run_goes_on_to_the_same_head(config, tmp_path, kind, server):

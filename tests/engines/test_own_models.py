@@ -25,6 +25,8 @@ from federatedscope_ggeur.predictor.left_models import LeftModels
 from federatedscope_ggeur.predictor.predictor import Predictor
 from federatedscope_ggeur.reporting import Results, read_results, results_table
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _forget():

@@ -8,6 +8,8 @@ from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.predictor.left_models import LeftModels
 from federatedscope_ggeur.reporting import results_table, write_run
 
+pytestmark = pytest.mark.slow
+
 OWN = ["ggeur.closed_form", "lda", "ggeur.personal.head", "means"]
 OWN += ["ggeur.privacy.min_samples", 1]
 

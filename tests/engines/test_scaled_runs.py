@@ -18,6 +18,8 @@ from federatedscope_ggeur.federation.exchanges.training.messages import Broadcas
 from federatedscope_ggeur.models.closed_forms import temperatures
 from federatedscope_ggeur.reporting import results_table
 
+pytestmark = pytest.mark.slow
+
 # More than 150 of the 324 rows are for validation.
 VALIDATED = [
     "data.splitter", "domain",

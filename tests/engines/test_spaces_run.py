@@ -23,6 +23,8 @@ from federatedscope_ggeur.geometry import ClassStatistics, SpaceSettings, Totals
 from federatedscope_ggeur.models import CLOSED_FORMS, fold, to_vector
 from federatedscope_ggeur.reporting import numbers
 
+pytestmark = pytest.mark.slow
+
 STANDARD, WHITENED = "standard", "whitened"
 MLP = ["ggeur.mlp_hidden_dim", 6, "model.dropout", 0.2]
 CCVR = ["ggeur.calibrate", "ccvr", "ggeur.ccvr.samples", 30]
@@ -230,7 +232,6 @@ def test_with_statistics_it_has_that_of_all(config):
         assert here.loss == pytest.approx(there.loss, rel=1e-3)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", [STANDARD, WHITENED])
 @pytest.mark.parametrize(
     "form", [name for name, form in CLOSED_FORMS.items() if form.trainable]

@@ -22,6 +22,8 @@ from federatedscope_ggeur.models.closed_forms import temperatures
 from federatedscope_ggeur.models.closed_forms.components import Components
 from federatedscope_ggeur.reporting import results_table
 
+pytestmark = pytest.mark.slow
+
 ALL = ["ggeur.privacy.min_samples", 1]
 IID = ["federate.client_num", 6, "data.splitter", "iid", "data.splitter_args", []]
 

@@ -28,6 +28,8 @@ from federatedscope_ggeur.federation.exchanges.training.exchange import (
 from federatedscope_ggeur.models.text import CosineHead
 from federatedscope_ggeur.models.text.adapter import AdapterHead
 
+pytestmark = pytest.mark.slow
+
 SGD = [
     "train.optimizer.lr", 0.02,
     "ggeur.steps", "[]", "federate.total_round_num", 4, "dataloader.batch_size", 16,

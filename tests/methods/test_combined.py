@@ -24,6 +24,8 @@ from federatedscope_ggeur.methods import (
 )
 from federatedscope_ggeur.models import ModelSettings
 
+pytestmark = pytest.mark.slow
+
 #: Without dropout: with it, the units dropped for the base method's term would be
 #: others than those dropped for FedMix's loss.
 PLAIN = {"linear": ModelSettings(), "mlp": ModelSettings(hidden=6)}

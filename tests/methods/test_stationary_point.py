@@ -11,6 +11,8 @@ from by_bytes import CLASSES, DIM, Federation, make_rows
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
 from federatedscope_ggeur.methods import FedAvg, FedDyn, Scaffold
 
+pytestmark = pytest.mark.slow
+
 DECAY = 0.2
 SIZES = {1: 12, 2: 40, 3: 25, 4: 23}
 
@@ -82,7 +84,6 @@ def test_feddyn_of_solved_local_problems_ends_there(solution, drawn):
     assert distance(FedDyn(0.5), solution, drawn, steps=40) < 2e-5
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("lr", "momentum"), [(0.2, 0.0), (0.05, 0.9)])
 @pytest.mark.parametrize("drawn", [4, 2])
 def test_scaffold_ends_there(solution, drawn, lr, momentum):

@@ -50,6 +50,8 @@ from federatedscope_ggeur.reporting.results import (
 from federatedscope_ggeur.reporting.study import Axis, Failed, Study, Tried, Tuned
 from federatedscope_ggeur.reporting.tables import csv_text
 
+pytestmark = pytest.mark.slow
+
 SOME = settings(max_examples=30)
 PLAIN = ("a", "b", "c")
 three_names = st.lists(foreign, min_size=3, max_size=3, unique_by=printable)

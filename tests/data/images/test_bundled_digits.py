@@ -1,6 +1,7 @@
 """The bundled digits as images."""
 
 import numpy as np
+import pytest
 from own_process import python
 from sklearn.datasets import load_digits
 
@@ -9,6 +10,8 @@ from federatedscope_ggeur.data.images.bundled_digits import (
     imaged_digits,
     read_bundled_digits,
 )
+
+pytestmark = pytest.mark.slow
 
 
 def grey(images):

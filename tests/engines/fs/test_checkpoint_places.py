@@ -14,6 +14,8 @@ from federatedscope_ggeur.engines import checkpoints
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation.course.checkpoint import checkpoint_rounds
 
+pytestmark = pytest.mark.slow
+
 ROUNDS = ("federate.total_round_num", 4)
 
 
@@ -99,7 +101,6 @@ def test_an_earlier_run_s_checkpoint_stays(fs, tmp_path):
     assert path.read_bytes() == before
 
 
-@pytest.mark.slow
 def test_a_client_does_not_write_over_a_state_that_it_does_not_go_on_from(
     fleet, tmp_path
 ):

@@ -11,6 +11,8 @@ from processes import check_same_head, numbers
 
 from federatedscope_ggeur.transport import make_token
 
+pytestmark = pytest.mark.slow
+
 EVERYONE = (1, 2, 3, 4)
 
 
@@ -25,7 +27,6 @@ def check_same(server, clients, expected):
     assert server.results["engine"] == "federatedscope distributed"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -47,7 +48,6 @@ def test_the_same_numbers_as_embedded(fleet, embedded, settings):
         assert not ALARM.findall(worker.output)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("in_units")
 def test_each_dimension_has_a_scale_and_rows_are_transformed(fleet, embedded):
     settings = ["ggeur.space", "standard", "data.transform", "[['l2']]"]
@@ -59,7 +59,6 @@ def test_each_dimension_has_a_scale_and_rows_are_transformed(fleet, embedded):
     assert server.results["encoder"].endswith(", l2")
 
 
-@pytest.mark.slow
 def test_a_client_that_transforms_its_rows_otherwise_is_refused(fleet):
     one = fleet("data.transform", "[['l2']]", "ggeur.quorum", 3)
     server = one.server("ggeur.deadline.join", 8)
@@ -74,7 +73,6 @@ def test_a_client_that_transforms_its_rows_otherwise_is_refused(fleet):
     )
 
 
-@pytest.mark.slow
 def test_clients_that_come_one_by_one_before_the_server(fleet, embedded):
     one = fleet()
     clients = [one.client(number) for number in (3, 4)]
@@ -88,7 +86,6 @@ def test_clients_that_come_one_by_one_before_the_server(fleet, embedded):
     check_same(server, clients, embedded())
 
 
-@pytest.mark.slow
 def test_every_worker_leaves_its_own_log(fleet):
     one = fleet("federate.client_num", 3, "federate.total_round_num", 1)
     server, *clients = one.server(), *(one.client(number) for number in (1, 2, 3))

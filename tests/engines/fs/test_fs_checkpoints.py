@@ -14,6 +14,8 @@ from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.reporting import Round0
 
+pytestmark = pytest.mark.slow
+
 ROUNDS = ("federate.total_round_num", 4)
 SETTINGS = {
     "plain": ["ggeur.steps", []],
@@ -72,7 +74,6 @@ WAYS = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("first", "second"), WAYS)
 @pytest.mark.parametrize(
     ("name", "last"), [("sampled", 0), *((name, 2) for name in SETTINGS)]
@@ -86,7 +87,6 @@ def test_a_run_that_was_stopped_ends_with_the_same_results(
     assert results == engines["embedded"](*settings)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("first", "second"), WAYS)
 @pytest.mark.parametrize("method", ["scaffold", "feddyn"])
 def test_a_method_s_states_go_on(engines, tmp_path, first, second, method):

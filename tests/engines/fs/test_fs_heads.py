@@ -12,6 +12,8 @@ from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.models import CLOSED_FORMS
 
+pytestmark = pytest.mark.slow
+
 ALONE = {kind: ["ggeur.closed_form", kind] for kind in CLOSED_FORMS}
 #: By lds labels and domains are confounded, and rows are not asked.
 IID = ["data.splitter", "iid", "data.splitter_args", []]
@@ -31,7 +33,6 @@ PERSONAL = [*ALONE["lda"], *IID, "ggeur.personal.head", "means"]
 STANDARD, WHITENED = ["ggeur.space", "standard"], ["ggeur.space", "whitened"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -78,7 +79,6 @@ def test_standalone_ends_with_the_same_head(fs, config, settings):
     assert_same(fs.run(*settings), Run(config(*settings)))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -113,7 +113,6 @@ def test_standalone_leaves_clients_own_heads(fs, config):
         assert file.read_bytes() == data
 
 
-@pytest.mark.slow
 def test_distributed_leaves_each_client_its_own_head(fleet, quickstart, words):
     settings = [*PERSONAL, "federate.client_num", 3]
     one = fleet(*settings)

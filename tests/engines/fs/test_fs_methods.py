@@ -16,6 +16,8 @@ from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.models import fold, named_tensors
 
+pytestmark = pytest.mark.slow
+
 ADAM = [
     "fedopt.optimizer.type", "Adam",
     "fedopt.optimizer.lr", 0.1,
@@ -27,7 +29,6 @@ SAMPLED = ["federate.client_num", 6, "federate.sample_client_num", 2]
 MLP = ["ggeur.mlp_hidden_dim", 6, "model.dropout", 0.2]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "settings"),
     [
@@ -46,7 +47,6 @@ def test_standalone_ends_with_the_same_head(fs, config, method, settings):
     assert_same(fs.run(*settings), Run(config(*settings)))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("method", OTHERS)
 def test_distributed_ends_with_the_same_head(fleet, embedded, method):
     settings = [*words(method), "federate.client_num", 3]

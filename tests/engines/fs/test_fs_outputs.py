@@ -19,6 +19,8 @@ from federatedscope_ggeur.commands.console import run_with_files
 from federatedscope_ggeur.reporting import Results
 from federatedscope_ggeur.reporting.json_values import as_json_value
 
+pytestmark = pytest.mark.slow
+
 BEST = [
     "ggeur.closed_form", "auto", "ggeur.init", "closed_form", "ggeur.keep", "best",
 ]  # fmt: skip
@@ -211,7 +213,6 @@ def test_the_config_that_fs_writes_runs_again(finished):
     assert written["federate"]["sample_client_num"] == -1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["x_test", "acc", "test_acc", "domain_avg", "king's"])
 def test_a_domain_s_name_cannot_pass_for_the_overall_score(fs, embeddings_folder, name):
     (embeddings_folder / "art.npz").rename(embeddings_folder / f"{name}.npz")

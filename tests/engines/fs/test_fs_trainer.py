@@ -17,6 +17,8 @@ from federatedscope_ggeur.federation.exchanges.training.exchange import Training
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 from federatedscope_ggeur.models import load_vector, to_vector
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def trainer(fs):

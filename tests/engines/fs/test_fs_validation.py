@@ -12,6 +12,8 @@ from standalone import assert_same, final_of, lines_at
 
 from federatedscope_ggeur.engines.run import Run
 
+pytestmark = pytest.mark.slow
+
 VALIDATED = [
     "data.splits", [0.5, 0.2, 0.3],
     "eval.split", ["test", "val"],
@@ -38,7 +40,6 @@ def test_a_run_stops_where_fs_s_own_stopper_says(federatedscope, rule, values, l
     assert first_stop(rule, values, larger) == next(ends, None)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
     [
@@ -60,7 +61,6 @@ def test_the_same_rows_choose_and_stop(fs, config, more):
     assert there.results.stopped_early == (6 if "eval.freq" in more else 3)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("more", [[], ["federate.make_global_eval", True]], ids=str)
 def test_the_same_rows_choose_the_temperature(fs, config, more):
     enough = ["data.splits", [0.3, 0.55, 0.15], "data.splitter", "domain"]
@@ -70,7 +70,6 @@ def test_the_same_rows_choose_the_temperature(fs, config, more):
     assert there.results.final.calibrated_by == "validation"
 
 
-@pytest.mark.slow
 @settings(
     max_examples=8,
     deadline=None,
@@ -120,7 +119,6 @@ def test_a_run_ends_where_the_plain_rule_says(
     assert reached == expected
 
 
-@pytest.mark.slow
 def test_distributed_stops_in_the_same_round(fleet, embedded):
     one = fleet(*STOPPING)
     server = one.server()
@@ -131,7 +129,6 @@ def test_distributed_stops_in_the_same_round(fleet, embedded):
     assert "early_stop ends the run" in server.output
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("by_server", [True, False])
 def test_distributed_without_validation_rows_selects_nothing(fleet, by_server):
     one = fleet("federate.make_global_eval", by_server)

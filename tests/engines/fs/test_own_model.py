@@ -21,6 +21,8 @@ from federatedscope_ggeur.methods import METHODS as REGISTERED
 from federatedscope_ggeur.predictor.predictor import Predictor
 from federatedscope_ggeur.reporting import read_results
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def _forget(monkeypatch):
@@ -130,7 +132,6 @@ def distributed(fork_server, path, tmp_path):
     assert not left, f"still running at the end of the test: {left}"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_distributed_each_client_keeps_its_own(distributed, method, embedded, tmp_path):
     one = distributed(method)
@@ -173,7 +174,6 @@ def test_distributed_each_client_keeps_its_own(distributed, method, embedded, tm
     assert itself == by_number
 
 
-@pytest.mark.slow
 def test_distributed_clients_that_are_cut_off_leave_what_they_scored(
     distributed, embedded, tmp_path
 ):

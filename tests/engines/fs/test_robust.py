@@ -13,6 +13,8 @@ from federatedscope_ggeur.federation.wire.schema import MessageSchema
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
 from federatedscope_ggeur.models import named_tensors, num_parameters, to_vector
 
+pytestmark = pytest.mark.slow
+
 RULES = {
     "krum": "krum_agg_num: 3",
     "median": "",
@@ -106,7 +108,6 @@ def test_a_rule_gives_what_fs_s_aggregator_gives(run_with, rule):
     assert not torch.allclose(head_of(there), mean, atol=1e-6)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["krum", "median", "trimmedmean", "bulyan"])
 def test_one_hostile_client_does_not_decide(run_with, rule):
     there, updates = run_with(rule, poison=lambda params: params - 1e3)

@@ -18,6 +18,8 @@ from federatedscope_ggeur.engines.watch import STATUS_FILE
 from federatedscope_ggeur.predictor import Predictor
 from federatedscope_ggeur.reporting import read_results
 
+pytestmark = pytest.mark.slow
+
 EVERYONE = (1, 2, 3, 4)
 #: So little training that no client's score is a round number.
 HARD = ("train.optimizer.lr", "0.0003")
@@ -83,7 +85,6 @@ def test_every_client_leaves_the_model_and_its_own_scores(
     assert f"accuracy {share:.2%}" in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_without_the_servers_word_nobody_gets_the_table(fleet):
     one = fleet("ggeur.closed_form", "lda")
     server, *clients = one.server(), *(one.client(number) for number in EVERYONE)
@@ -95,7 +96,6 @@ def test_without_the_servers_word_nobody_gets_the_table(fleet):
         assert left.final.calibrated_by == server.results["final"]["calibrated_by"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [(), ("eval.freq", "10"), ("ggeur.space", "standard", "eval.freq", "10")],
@@ -121,7 +121,6 @@ def test_a_run_that_is_cut_off_leaves_the_last_model_that_arrived(
         assert all(left[name].equal(model[name]) for name in model)
 
 
-@pytest.mark.slow
 def test_secure_sums_say_which_classes_the_head_lacks(fleet, held, tmp_path):
     """Client 1 owns nearly all rows of some classes, of which the mean never goes down
     beside a shape."""

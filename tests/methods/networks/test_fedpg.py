@@ -21,6 +21,8 @@ from federatedscope_ggeur.methods.networks.virtual_images import (
 )
 from federatedscope_ggeur.models import to_vector
 
+pytestmark = pytest.mark.slow
+
 SMALL = {
     "images_per_class": 6,
     "batch_size": 8,

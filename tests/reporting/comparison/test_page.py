@@ -14,6 +14,8 @@ from written_runs import made, noisy, write
 from federatedscope_ggeur.reporting.comparison import Comparison
 from federatedscope_ggeur.reporting.comparison.figures import figures
 
+pytestmark = pytest.mark.slow
+
 EMPTY = {"meta", "link", "br"}  # elements without an end
 NASTY = "<script>alert(1)</script> \" ' & ]]> </svg>"
 
@@ -157,7 +159,6 @@ def opened(page: str, folder):
     return "CONSOLE" in done.stderr, asked
 
 
-@pytest.mark.slow
 def test_chromium_opens_it_without_a_word_or_a_request(page, tmp_path):
     address = "http://127.0.0.1:9/x.png"
     loud = f'<img src="{address}"><script>console.error("heard")</script>'
