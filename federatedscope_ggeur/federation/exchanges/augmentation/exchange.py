@@ -75,7 +75,6 @@ class AugmentationClient(ClientSide):
         training = client.settings.training
         client.space = self._own_space() if space is None else space.space
         recipe = self._recipe(geometry, prototypes)
-        client.train_on(partial(self._recipe, geometry, prototypes))
         rows, labels = recipe.features, recipe.own_labels
         counts = client.counts
         told = counts >= client.settings.min_samples
@@ -100,6 +99,8 @@ class AugmentationClient(ClientSide):
         init_upload = client.task.method.init_upload(
             client.space.features(rows), labels, context
         )
+        # Last: a client that is never drawn makes no set to train on.
+        client.train_on(partial(self._recipe, geometry, prototypes))
         client.aggregation_weight = float(weight)
         return PrepareReply(client.number, client.aggregation_weight, init_upload)
 
