@@ -1,6 +1,6 @@
-"""Attacks on the bytes of a run: what server and clients learn of rows.
+"""Attacks on the bytes of a run: what server and clients can learn about rows.
 
-An audit that passes is no proof. It says of each attack how far it came.
+An audit that passes is no proof. For each attack it says how much the attack found.
 """
 
 from federatedscope_ggeur.audit.base import ADVERSARIES, Finding, Transcript, Truth

@@ -1,4 +1,4 @@
-"""A13: rows of withheld classes, in what clients answer about heads."""
+"""A13: finds rows of withheld classes from clients' answers about heads."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ _CHUNK_ROWS = 512
 
 
 class Numbers(NamedTuple):
-    """What rows contribute to the numbers that a client answers.
+    """What each row contributes to the numbers that a client answers.
 
     Attributes
     ----------
     hits : Tensor of shape (n, candidates), float64
     losses : Tensor of shape (n, temperatures), float64
-        In units of rounding, before it.
+        In units of the rounding step, before rounding.
     """
 
     hits: Tensor
@@ -57,20 +57,19 @@ class Numbers(NamedTuple):
 
 
 def a13(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """A13, server: hits and log-losses, less those of the rows that are known to be in
-    a client's statistics, are those of its withheld rows.
+    """A13, server: subtract known rows from hits and log-losses; withheld rows remain.
 
-    The server is given the rows behind the statistics, which A2 finds, and of which
-    withheld classes a client has how many rows, which A5 and A7 tell of. Of the known
-    rows of each such class, but for those behind statistics, it ranks those first that
-    explain the numbers best, see `likely`. It knows all rows: those that clients train
-    on and as many others. Where the numbers are explained without any withheld row, it
-    draws.
+    The server knows all rows: those that clients train on, and as many others. It is
+    given the rows behind the statistics (A2 finds them) and the number of a client's
+    rows in each withheld class (A5 and A7 find it). It ranks the known rows of each
+    such class, without those behind statistics. Rows that explain the numbers best come
+    first, see `likely`. If no withheld row is needed to explain the numbers, the ranks
+    are drawn at random.
 
     Notes
     -----
-    Rows for validation are not attacked: where they are scored, they are in the
-    numbers, and blur them.
+    Validation rows are not attacked. If they are scored, they are in the numbers and
+    blur them.
     """
     answered = sorted(set(seen.hits) | set(seen.log_losses))
     if not answered or seen.left_out is None or seen.form is None:
@@ -117,7 +116,8 @@ def a13(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
 def likely(
     rows: Tensor, total: Tensor, noise: Tensor, classes: Tensor, counts: Tensor
 ) -> Tensor:
-    """How likely each known row is among those whose numbers add up to `total`.
+    """How likely it is for each known row that it is among the rows that add up to
+    `total`.
 
     Parameters
     ----------
@@ -125,11 +125,11 @@ def likely(
         What each row would contribute.
     total : Tensor of shape (m,), float64
     noise : Tensor of shape (m,), float64
-        Standard deviations of what is told.
+        The standard deviations of `total`.
     classes : Tensor of shape (n,), int64
         From 0.
     counts : Tensor of shape (C,), int64
-        How many rows of each class are among them.
+        How many of these rows each class has.
 
     Returns
     -------
@@ -138,11 +138,11 @@ def likely(
 
     Notes
     -----
-    Where there are few sets of so many rows, it is the posterior over all of them. Else
-    it is the mean of a Gaussian posterior: of n_c known rows of a class a row is in
-    with p = counts_c / n_c before anything is told, with variance p (1 - p), and the
-    number of rows of a class is told, too. Of many rows few are in, so this is done
-    again, with the square of what was found as the variance, about 0.
+    If there are few sets of so many rows, this is the posterior over all sets. Else it
+    is the mean of a Gaussian posterior. In its prior each of the n_c known rows of a
+    class has the mean p = counts_c / n_c and the variance p (1 - p); the number of rows
+    of a class is known, too. Only few of many rows are in the set. So a second step
+    uses the prior mean 0, and the square of the first result as the variance.
     """
     sizes = torch.bincount(classes, minlength=len(counts))
     sets = _all_sets(classes, sizes.tolist(), counts.tolist())
@@ -167,7 +167,9 @@ def likely(
 def _all_sets(
     classes: Tensor, sizes: Sequence[int], counts: Sequence[int]
 ) -> Tensor | None:
-    """Each set of so many rows of the classes: shape (sets, rows); None: too many."""
+    """Each set with so many rows of each class: shape (sets, rows). None if there are
+    too many sets.
+    """
     if math.prod(math.comb(n, k) for n, k in zip(sizes, counts)) > _MOST_SETS:
         return None
     found = torch.zeros(1, 0, dtype=torch.int64)
@@ -182,8 +184,9 @@ def _all_sets(
 def _posterior(
     rows: Tensor, total: Tensor, noise: Tensor, mean: Tensor, spread: Tensor
 ) -> Tensor:
-    """The mean of weights [n] of the rows, given what they add up to, if they are
-    Gaussian before with this `mean` and `spread`."""
+    """The posterior mean of the weights [n] of the rows, given their weighted sum. The
+    prior is Gaussian with this `mean` and `spread`.
+    """
     off = (total - mean @ rows) / noise
     # Ridge regression, in the basis of the numbers: many of them say nearly the same.
     by_number, size, by_row = torch.linalg.svd(
@@ -212,8 +215,9 @@ def numbers_of(
 
 
 class _Known:
-    """All rows that the server is taken to know but for those behind statistics, and
-    what they would contribute."""
+    """All rows that the server is assumed to know, without those behind statistics, and
+    what they would contribute.
+    """
 
     def __init__(self, seen: Transcript, truth: Truth):
         self._seen, self._truth = seen, truth
@@ -227,10 +231,10 @@ class _Known:
         self._numbers = self._of(features, self.labels, 0, 0, False)
 
     def unexplained(self, k: int, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What client `k` answered, less what its rows in statistics contribute [m];
-        what those known `rows` would [n, m]; and standard deviations [m].
+        """What client `k` answered minus what its rows in statistics contribute [m];
+        what the known `rows` would contribute [n, m]; standard deviations [m].
 
-        m is 0 where nothing is left.
+        m is 0 if nothing is left.
         """
         x, y = self._truth.clients[k]
         sent, names = self._is_sent(k), self._seen.left_out.components.domain_names
@@ -268,6 +272,8 @@ class _Known:
 
 
 def _rank(scores: np.ndarray, own: np.ndarray, rng: np.random.Generator) -> int:
-    """That of the best row that is the client's `own`, from 1; equal ones are drawn."""
+    """The rank, from 1, of the best row among the client's `own`. Ties are drawn at
+    random.
+    """
     order = np.lexsort((rng.random(len(scores)), -scores))
     return int(np.argmax(own[order])) + 1

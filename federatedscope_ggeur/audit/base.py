@@ -1,4 +1,4 @@
-"""What an attack is given, and what it finds."""
+"""What an attack gets, and what it returns."""
 
 from __future__ import annotations
 
@@ -40,8 +40,9 @@ CURIOUS, LYING = ADVERSARIES = ("curious", "lying")
 
 @dataclass(frozen=True)
 class Update:
-    """One client's round: weights [C, D] and biases [C] of a linear head, after less
-    before."""
+    """One client's update in one round: the change of weights [C, D] and biases [C] of
+    a linear head.
+    """
 
     weight: Tensor
     bias: Tensor
@@ -49,17 +50,17 @@ class Update:
 
 @dataclass(frozen=True)
 class Transcript:
-    """What was said in a run, decoded as whoever got it decodes it.
+    """The messages of a run, decoded as their receivers decode them.
 
     Attributes
     ----------
     role : RoleSettings
     uploads : mapping from client to Statistics
-        What each client sent of its own in round 0, seen by the server.
+        Each client's own statistics in round 0, seen by the server.
     summed : Statistics or None
-        What the server knows as secure sums.
+        The sums that the server knows from secure sums.
     counts : Tensor of shape (C,), or None
-        Rows of the named classes over all clients, where everyone is told.
+        The rows of the named classes over all clients, if everyone is told.
     geometry : Geometry or None
         Seen by every client, in `space`.
     prototypes : mapping from client to Prototypes
@@ -73,18 +74,18 @@ class Transcript:
     head : tuple of Tensor or None
         Weights [C, D] and biases [C] of the head in closed form, seen by everyone.
     head_classes : list of int
-        Classes that this head was made of.
+        The classes that this head was made from.
     left_out : LeaveOneOut or None
-        What clients left rows out of, the same for all.
+        The message by which clients left rows out; the same for all clients.
     hits : mapping from client to HitCounts
         What they answered, seen by the server.
     loss_query : LossQuery or None
-        Which log-losses they were asked for.
+        The question for log-losses.
     log_losses : mapping from client to LogLosses
         What they answered, seen by the server.
     domains : mapping from client to str
     lied : Lied or None
-        The same run with one client that lies, where the audit has made one.
+        The same run with one lying client, if the audit made such a run.
     """
 
     role: RoleSettings
@@ -108,12 +109,12 @@ class Transcript:
 
     @property
     def sets(self) -> SetSettings:
-        """How clients make the sets that they train on."""
+        """How clients make their training sets."""
         return self.role.of(SetSettings)
 
     @property
     def form(self) -> ClosedForm | None:
-        """The one-shot head, where there is one."""
+        """The one-shot head, if there is one."""
         if not self.role.demands.closed_form:
             return None
         return self.role.of(ClosedFormSettings).form
@@ -121,16 +122,16 @@ class Transcript:
 
 @dataclass(frozen=True)
 class Claim:
-    """What one client counts as its own and nobody has.
+    """The rows that a lying client claims in its sums, and that nobody has.
 
     Attributes
     ----------
     liar : int
     rows : Tensor of shape (C,), int64
-        Rows of each class; they add up to 0.
+        The claimed rows of each class. All claimed rows add up to the zero vector.
     known : int or None
-        The class of most of them, whose scatter is ``scatter I``; the other classes'
-        rows are zeros.
+        The class of most claimed rows; their scatter is ``scatter I``. The claimed rows
+        of other classes are zero vectors.
     scatter : float
     """
 
@@ -148,9 +149,9 @@ class Lied:
     ----------
     claim : Claim
     seen : Transcript or None
-        None where the run was refused.
+        What was seen; None if the run was refused.
     refusal : str
-        By whom and why.
+        Who refused the run, and why.
     """
 
     claim: Claim
@@ -160,17 +161,17 @@ class Lied:
 
 @dataclass(frozen=True)
 class Truth:
-    """What attacks are scored by.
+    """The truth that attacks are scored against.
 
     Attributes
     ----------
     clients : mapping from client to (features [n, D], labels [n])
         The rows that clients train on.
     others : tuple of features [m, D] and labels [m]
-        Rows of the same kind that nobody trains on.
+        Rows from the same data that nobody trains on.
     num_classes : int
     seed : int
-        Keys what is drawn.
+        The seed of random draws.
     """
 
     clients: Mapping[int, tuple[Tensor, Tensor]]
@@ -192,36 +193,38 @@ class Truth:
         return x[y == c].double()
 
     def of_class(self, c: int) -> tuple[Tensor, Tensor]:
-        """Members of class `c` over all clients and rows that are none, float64."""
+        """Members of class `c` over all clients, and rows that are no members,
+        float64.
+        """
         inside = [self.rows(k, c) for k in self.clients]
         return torch.cat(inside), self.others[0][self.others[1] == c].double()
 
 
 @dataclass(frozen=True)
 class Finding:
-    """How far an attack came.
+    """How much an attack found.
 
     Attributes
     ----------
     attack, observer : str
     figure : str
-        What `value` is.
+        What `value` measures.
     value : float or None
-        None where nothing was attacked.
+        None if nothing was attacked.
     low, high : float or None
-        An interval of 95% about it, where it is an estimate.
+        The 95% interval of `value`, if `value` is an estimate.
     chance : float or None
-        What `value` would be, on average, for who has not seen the run.
+        The average `value` of somebody who guesses without having seen the run.
     limit : float or None
-        At `level` it fails above.
+        Above this limit, the run fails at `level`.
     level : {"rows", "membership", "dp", ""}
-        "": told, and no verdict hangs on it.
+        "": the value is reported without a verdict.
     passed : bool or None
-        None where nothing was attacked, where chance alone could exceed the limit, or
-        where there is none.
+        None if nothing was attacked, if chance alone could exceed the limit, or if
+        there is no limit.
     tried : int or None
-        How many rows, classes or numbers were attacked. None: there was nothing to
-        attack. 0: there was, and it was not tried.
+        The number of rows, classes or numbers that were attacked. None: there was
+        nothing to attack. 0: the attack was possible but was not tried.
     adversary : {"curious", "lying"}
     note : str
     """
@@ -256,12 +259,12 @@ Attack = Callable[[Transcript, Truth, Clock], Iterable[Finding]]
 
 
 def nothing(attack: str, observer: str, level: str, why: str, **more) -> Finding:
-    """There was nothing to attack."""
+    """The finding of an attack that had nothing to attack."""
     return Finding(attack, observer, "", level=level, note=why, **more)
 
 
 def untried(attack: str, observer: str, level: str, why: str, **more) -> Finding:
-    """There was something to attack, and it was not tried."""
+    """The finding of an attack that was possible but was not tried."""
     note = f"not tried: {why}"
     return Finding(attack, observer, "", level=level, tried=0, note=note, **more)
 
@@ -275,7 +278,9 @@ def counted(
     note: str = "",
     adversary: str = CURIOUS,
 ) -> Finding:
-    """So many of those tried were got; one is too many."""
+    """The finding of an attack that got some of the numbers that it tried. One is too
+    many.
+    """
     if not tried:
         why = "the time was over"
         return untried(attack, observer, "rows", why, adversary=adversary)
@@ -296,14 +301,16 @@ def counted(
 def recovered(
     attack: str, observer: str, found: int, tried: int, clock: Clock, note: str = ""
 ) -> Finding:
-    """So many rows were recovered of those tried."""
+    """The finding of an attack that recovered some of the rows that it tried."""
     missed = f"not recovered in {clock.seconds:g} s" if not found else ""
     note = "; ".join(filter(None, [missed, note]))
     return counted(attack, observer, "rows recovered", found, tried, note=note)
 
 
 def cosine(one: Tensor, other: Tensor) -> Tensor:
-    """Of each row of `one` [n, D] with each of `other` [m, D]: Tensor [n, m]."""
+    """The cosine of each row of `one` [n, D] with each row of `other` [m, D]: Tensor
+    [n, m].
+    """
     unit = [
         rows / rows.norm(dim=1, keepdim=True).clamp(min=1e-300) for rows in (one, other)
     ]
@@ -311,7 +318,7 @@ def cosine(one: Tensor, other: Tensor) -> Tensor:
 
 
 def matched(guesses: Tensor, rows: Tensor) -> int:
-    """How many of `rows` [m, D] some guess [n, D] recovers."""
+    """How many of `rows` [m, D] the guesses [n, D] recover."""
     if not len(guesses) or not len(rows):
         return 0
     return int((cosine(guesses, rows).max(dim=0).values > RECOVERED).sum())
@@ -320,8 +327,9 @@ def matched(guesses: Tensor, rows: Tensor) -> int:
 def drawn_classes(
     sizes: Mapping[tuple[int, int], int], seed: int, most: int = 20
 ) -> list[tuple[int, int]]:
-    """So many of the (client, class) pairs of these sizes, the smallest first; of equal
-    ones by seed."""
+    """Some of the (client, class) pairs with these sizes, the smallest first. The seed
+    decides between equal sizes.
+    """
     rng = np.random.default_rng(seed)
     order = sorted(sizes, key=lambda pair: (sizes[pair], rng.random()))
     return order[:most]

@@ -1,4 +1,6 @@
-"""Canaries: is a row told from none as rarely as differential privacy claims?"""
+"""Canaries: test whether a run with and without one row differ as little as
+differential privacy claims.
+"""
 
 from __future__ import annotations
 
@@ -33,27 +35,27 @@ def canaries(
     runs: int = 1000,
     made_by: ReleasePlan | None = None,
 ) -> Iterable[Finding]:
-    """The best attack on so many runs of the mechanism, half of them with a row that
-    changes everything as far as one row can.
+    """The best attack on many runs of the mechanism. Half of the runs have one more
+    row, which changes the release as much as one row can.
 
-    The attacker knows all other rows, what colluders sent, and the claimed noise. So
-    the likelihood ratio is the best statistic there is.
+    The attacker knows all other rows, the messages of colluders, and the claimed noise.
+    So the likelihood ratio is the best possible statistic.
 
     Parameters
     ----------
     settings : NoiseSettings
-        Of the run.
+        The noise settings of the run.
     clients : int
-        That take part in it.
+        The number of clients in the run.
     runs : int
-        With the row, and as many without it.
+        The number of runs with the row; as many are made without it.
     made_by : ReleasePlan, optional
         Draws the noise in place of the claimed plan; tests weaken it.
 
     References
     ----------
-    Dong, Roth, Su 2022: the most true positives that a mu-GDP mechanism allows at each
-    share of false ones, ``1 - Phi(Phi^-1(1 - a) - mu)``.
+    Dong, Roth, Su 2022: a mu-GDP mechanism allows at most this rate of true positives
+    at a rate a of false positives: ``1 - Phi(Phi^-1(1 - a) - mu)``.
     """
     small = replace(settings.plan, num_classes=_CLASSES, dim=_DIM)
     sharing = min(clients, _SHARING)

@@ -1,4 +1,4 @@
-"""A1 and A1b: the rows of a class, from its mean and covariance.
+"""A1 and A1b: compute the rows of a class from its mean and covariance.
 
 With n rows, mean mu and a factor F of the scatter (``F^T F = n Sigma``, rank n - 1) the
 rows are ``x_i = mu + F^T u_i`` with ``|u_i|^2 = 1 - 1/n``, ``u_i u_j = -1/n``: only a
@@ -31,13 +31,16 @@ _MOST_ROWS, _MOST_BY_NORM = 40, 4
 
 
 def a1(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """A1: where rows are not negative they are vertices of ``{u : mu + F^T u >= 0}`` in
-    which more constraints are tight than a vertex needs: zeros of the row."""
+    """A1: if rows are not negative, they are vertices of ``{u : mu + F^T u >= 0}``. The
+    zeros of a row make more constraints tight than a vertex needs.
+    """
     yield from _attacked("A1", seen, truth, clock, _MOST_ROWS, by_vertices)
 
 
 def a1b(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """A1b: where rows have length 1, n - 1 equations more; enough up to n = 4."""
+    """A1b: if rows have length 1, that gives n - 1 more equations. These suffice up to
+    n = 4.
+    """
     yield from _attacked("A1b", seen, truth, clock, _MOST_BY_NORM, by_norms)
 
 
@@ -61,7 +64,9 @@ def _attacked(name, seen, truth, clock, most, solve) -> Iterator[Finding]:
 
 
 def _targets(seen: Transcript, most: int):
-    """(client, class) -> rows, mean, factor; client 0 is all of them together."""
+    """(client, class) -> rows, mean, factor. Client 0 stands for all clients
+    together.
+    """
     held = {k: u for k, u in seen.uploads.items() if isinstance(u, ClassStatistics)}
     for k, upload in held.items():
         for c in upload.classes:
@@ -79,7 +84,7 @@ def _targets(seen: Transcript, most: int):
 def by_vertices(
     mean: Tensor, factor: Tensor, n: int, clock: Clock, seed: int
 ) -> Tensor:
-    """Rows [m, D] that are such vertices."""
+    """Rows [m, D] that are vertices as in `a1`."""
     mu, f = mean.numpy(), factor.double().numpy()
     scale, rank = float(mu.max()), len(f)
     none = torch.zeros(0, len(mu), dtype=torch.float64)
@@ -109,7 +114,7 @@ def by_vertices(
 
 
 def by_norms(mean: Tensor, factor: Tensor, n: int, clock: Clock, seed: int) -> Tensor:
-    """Rows [m, D] by rotations that make all of them as long as 1."""
+    """Rows [m, D] from rotations that give every row the length 1."""
     mu, f = mean.numpy(), factor.double().numpy()
     none = torch.zeros(0, len(mu), dtype=torch.float64)
     # |x|^2 over rows is n |mu|^2 + tr: of length 1 they are n in all.

@@ -1,4 +1,4 @@
-"""A4 and A5: rows and classes, from a client's first updates of the head."""
+"""A4 and A5: find rows and classes from a client's first updates of the head."""
 
 from __future__ import annotations
 
@@ -28,18 +28,19 @@ _MOST_CLASSES = 400
 
 
 def a4(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """A4, server: the weights of a class of few rows move along these.
+    """A4, server: the weights of a class with few rows move along these rows.
 
-    A class is re-identified where of all known rows one of the client's own lies
-    nearest to the direction in which its weights moved. Who knows the class alone, and
-    nothing of the run, finds one of m by chance once in n / m times, with n known rows
-    of the class.
+    A class is re-identified if, among all known rows, one of the client's own rows is
+    nearest to the direction in which the class's weights moved. Somebody who knows only
+    the class finds one of m own rows by chance with the probability m / n, with n known
+    rows of the class.
 
     Notes
     -----
-    Updates of several rounds are added up: GGEUR's noise around a row differs by batch,
-    the row does not. What weights of absent classes have in common is taken off, as is
-    what lies along the class means that the server itself sent for step 2.
+    Updates of several rounds are added up, since GGEUR's noise around a row differs by
+    batch and the row does not. Two parts are subtracted: what the weights of absent
+    classes have in common, and what lies along the class means that the server itself
+    sent for step 2.
     """
     if not seen.updates:
         yield _without_updates("A4", seen, "rows")
@@ -76,8 +77,9 @@ def a4(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
 
 
 def guesses(updates: Sequence[Update], c: int, absent: Tensor) -> Tensor:
-    """Along the rows of class `c`, up to their length: Tensor [rounds + 1, D], one for
-    each round and, last, one for all of them together."""
+    """Guesses of the rows of class `c`, up to their length: Tensor [rounds + 1, D].
+    There is one guess for each round; the last one is for all rounds together.
+    """
     each = []
     for update in updates:
         common = torch.zeros_like(update.weight[c])
@@ -88,7 +90,7 @@ def guesses(updates: Sequence[Update], c: int, absent: Tensor) -> Tensor:
 
 
 class _Known:
-    """All rows that the server is taken to know, in the space that is trained in."""
+    """All rows that the server is assumed to know, in the space of training."""
 
     def __init__(self, seen: Transcript, truth: Truth):
         own = [(torch.full_like(y, k), x, y) for k, (x, y) in truth.clients.items()]
@@ -100,12 +102,13 @@ class _Known:
         self._centred = self.features - self.features.mean(dim=0)
 
     def of_client(self, k: int, c: int) -> Tensor:
-        """A mask of its rows of class `c`."""
+        """A mask of the client's rows of class `c`."""
         return (self.owners == k) & (self.labels == c)
 
     def rank(self, guess: Tensor, own: Tensor, sent: Tensor) -> int:
-        """That of the best of the rows `own`, from 1, by their angle to `guess` [D]
-        once what lies along `sent` [P, D] is taken off."""
+        """The rank, from 1, of the best of the rows `own`, by the angle to `guess` [D].
+        What lies along `sent` [P, D] is subtracted first.
+        """
         guess, rows = guess.to(self._centred.dtype), self._centred
         if len(sent):
             basis, _ = torch.linalg.qr(sent.T.to(rows.dtype))
@@ -118,7 +121,9 @@ class _Known:
 
 
 def _sent(seen: Transcript, k: int, c: int) -> Tensor:
-    """The prototypes [P, D] of class `c` that client `k` got, in the space."""
+    """The prototypes [P, D] of class `c` that client `k` received, in the space of
+    training.
+    """
     got = seen.prototypes.get(k)
     if got is None:
         return torch.zeros(0, 0)
@@ -133,7 +138,7 @@ def _without_updates(attack: str, seen: Transcript, level: str) -> Finding:
 
 
 def a5(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """A5, server: the biases of classes that a client holds rise."""
+    """A5, server: the biases of the classes that a client holds rise."""
     if not seen.updates:
         yield _without_updates("A5", seen, "")
         return

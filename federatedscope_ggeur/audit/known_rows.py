@@ -1,4 +1,4 @@
-"""A2, A3, A8, A10: whether a row that is known is among those trained on."""
+"""A2, A3, A8, A10: test whether a known row is a training row."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ Scores = list[tuple[np.ndarray, np.ndarray]]
 
 
 def a2(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """A2, server: is ``x - mu`` in the span of one client's scatter? Without one: how
-    near is x to the mean?"""
+    """A2, server: is ``x - mu`` in the span of one client's scatter? Without a scatter:
+    how near is x to the mean?
+    """
     if not seen.uploads:
         yield nothing("A2", "server", _LEVEL, "nobody sends statistics of its own")
         return
@@ -52,7 +53,9 @@ def a2(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
 
 
 def a3(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """A3, client 1: the same by the shapes that went down and any mean it has."""
+    """A3, client 1: as A2, with the shapes that the server sent and any mean that the
+    client has.
+    """
     if seen.geometry is None or not seen.geometry.shapes:
         yield nothing("A3", "client", _LEVEL, "no shapes go down")
         return
@@ -75,7 +78,7 @@ def a3(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
 
 
 def a8(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """A8, client 1: how near is a row to the prototypes that it got?"""
+    """A8, client 1: how near is a row to the prototypes that the client received?"""
     k = min(truth.clients)
     got = seen.prototypes.get(k)
     if got is None or not len(got.labels):
@@ -96,7 +99,7 @@ def a8(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
 
 
 def a10(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """A10, server: leverage of a row in the sums over all clients."""
+    """A10, server: the leverage of a row in the sums over all clients."""
     held = seen.summed
     if held is None:
         parts = [_summed(upload) for upload in seen.uploads.values()]
@@ -125,7 +128,9 @@ def _finding(attack: str, observer: str, scores: Scores, note: str = "") -> Find
 def _scored(
     inverse: Tensor | None, centre: Tensor, inside: Tensor, outside: Tensor
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Higher for what is likelier a member: distances by `inverse`, negated."""
+    """Scores of rows: minus the distance by `inverse`. Likelier members have higher
+    scores.
+    """
     scores = []
     for rows in (inside, outside):
         off = rows.double() - centre.double()
@@ -135,8 +140,9 @@ def _scored(
 
 
 def _inverse(factor: Tensor) -> Tensor:
-    """Of ``F^T F``; what lies outside of its span counts a million times as much as its
-    largest direction."""
+    """The inverse of ``F^T F``. What lies outside its span counts a million times as
+    much as its largest direction.
+    """
     _, s, v = torch.linalg.svd(factor, full_matrices=False)
     largest = float(s.max()) ** 2 if len(s) else 1.0
     least = 1e-6 * max(largest, 1e-300)
@@ -164,8 +170,9 @@ def _summed(upload) -> SummedStatistics | None:
 
 
 def _known_mean(seen: Transcript, truth: Truth, k: int, c: int) -> Tensor | None:
-    """A mean of class `c` in the space that client `k` knows: a prototype's, or its
-    own, where that is in the shapes."""
+    """A mean of class `c` that client `k` knows, in the space of training: a prototype,
+    or its own mean if that is in the shapes.
+    """
     got = seen.prototypes.get(k)
     if got is not None and (got.labels == c).any():
         mean = got.prototypes[got.labels == c][0].double()

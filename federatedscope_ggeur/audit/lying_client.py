@@ -1,12 +1,13 @@
 """A11: one client that lies in the secure sums.
 
-The min-count threshold is on the sum, and who owns nearly all of a class says so
-itself. A client that claims rows which it does not have, and denies that it owns nearly
-all, has any class summed and its mean sent. It takes what it claimed away and has the
-others' mean: of one row, that row. Where a head alone goes down it claims many more
-rows of one class, ``+- r e_i`` along every axis, beside which the others' hardly count:
-it knows the covariance that the head was made with, and by it the means. Masks hide the
-lie, and signed keys do not help: the liar is a member.
+The min-count threshold applies to the sum, and each client itself reports that it owns
+nearly all of a class. A liar claims rows that it does not have, and denies that it owns
+nearly all. Then any class is summed and its mean is sent. The liar subtracts its claim
+and gets the mean of the others' rows. If the others have one row, this mean is that
+row. If the server sends only a head, the liar claims many more rows of one class, ``+-
+r e_i`` along every axis. The others' rows hardly count beside them, so the liar knows
+the covariance behind the head, and from it the means. Masks hide the lie. Signed keys
+do not help, because the liar is a member.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ from federatedscope_ggeur.federation.exchanges.secure_sums.vectors import (
 
 @dataclass(frozen=True)
 class _Claimed:
-    """What a liar adds to each sum, in place of its `ClientRows`: a claim on top, and
-    never that it owns nearly all of a class, or of all."""
+    """What a liar adds to each sum in place of its `ClientRows`: its rows and a claim.
+    It always denies that it owns nearly all of a class, or of all rows.
+    """
 
     rows: ClientRows
     claim: Claim
@@ -83,7 +85,7 @@ class _Claimed:
 def lying(
     number: int, features: Tensor, labels: Tensor, settings: SumSettings, claim: Claim
 ) -> Participant:
-    """A client that keeps to the protocol in all but what it says of its rows."""
+    """A client that follows the protocol, except for what it says about its rows."""
     liar = Participant(number, features, labels, settings)
     rows = _Claimed(ClientRows(features, labels, settings), claim)
     liar._rows = rows  # type: ignore[assignment]
@@ -91,8 +93,9 @@ def lying(
 
 
 def a_claim(truth: Truth, settings: SumSettings) -> Claim | None:
-    """Of the client that has most to gain; None where no class is held by others in
-    fewer rows than the threshold."""
+    """The claim of the client that gains most. None if the others hold no class with
+    fewer rows than the threshold.
+    """
     least = settings.min_samples
     gains = {k: _few(truth, k, least) for k in truth.clients}
     liar = max(gains, key=lambda k: (len(gains[k]), -k))
@@ -113,8 +116,9 @@ def a_claim(truth: Truth, settings: SumSettings) -> Claim | None:
 
 
 def spoken_of(claim: Claim, labels: Tensor) -> Tensor:
-    """Which of its rows, by their `labels` [n], the liar speaks of: none of classes
-    that it makes up rows of, but for the one that it fills. int64 [m]."""
+    """The rows that the liar reports, from their `labels` [n]: int64 [m]. It reports no
+    rows of classes for which it invents rows, except for the class that it fills.
+    """
     made_up = claim.rows > 0
     if claim.known is not None:
         made_up[claim.known] = False
@@ -127,8 +131,9 @@ def _few(truth: Truth, k: int, least: int) -> list[int]:
 
 
 def a11(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """A11, one lying client: what it claims, taken from class means that came down or
-    from the head."""
+    """A11, one lying client: subtract the claim from the class means that the server
+    sent, or from means computed from the head.
+    """
     as_liar = {"adversary": LYING}
     if not seen.role.demands.sums:
         why = "what one lying client gets without secure sums"

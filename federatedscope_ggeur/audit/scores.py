@@ -1,4 +1,4 @@
-"""How well members are told from others, with intervals."""
+"""How well members are distinguished from other rows, with intervals."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ AUC_LIMIT, RATE_LIMIT, AT = 0.60, 0.05, 0.01
 
 
 def auc(members: np.ndarray, others: np.ndarray) -> tuple[float, float, float]:
-    """The probability that a member scores higher than another row, ties halved, with
-    DeLong's interval of 95%.
+    """The probability that a member scores higher than another row (ties count half),
+    with DeLong's 95% interval.
 
     Notes
     -----
@@ -35,8 +35,9 @@ def auc(members: np.ndarray, others: np.ndarray) -> tuple[float, float, float]:
 def hit_rate(
     members: np.ndarray, others: np.ndarray, share: float, attacks: int
 ) -> tuple[float, float]:
-    """The share of members above all but `share` of the others, and its lower bound of
-    Clopper and Pearson at 0.05 over so many `attacks`."""
+    """The share of members that score above all but `share` of the other rows, and its
+    lower bound (Clopper and Pearson) at 0.05 over so many `attacks`.
+    """
     limit = np.quantile(others, 1 - share, method="higher")
     hits, m = int((members > limit).sum()), len(members)
     low = stats.beta.ppf(0.05 / attacks, hits, m - hits + 1) if hits else 0.0
@@ -44,8 +45,9 @@ def hit_rate(
 
 
 def more_than_chance(chances: Sequence[float], error: float = 0.05) -> int:
-    """The fewest hits that chance has in at most `error` of all cases, of as many tries
-    as there are `chances` [n] of a hit; n + 1 where even n are not so few.
+    """The fewest hits that chance reaches in at most `error` of all cases. Try i hits
+    with the probability `chances` [n]. The result is n + 1 if even n hits are too
+    likely.
 
     Notes
     -----
@@ -67,10 +69,11 @@ def reidentified(
     recovered: int | None = None,
     notes: Sequence[str] = (),
 ) -> Finding:
-    """In how many classes a row that a client holds is ranked first, against chance.
+    """The finding of how many classes have a row of the client ranked first, compared
+    with chance.
 
-    The rank is `among` so many rows; `recovered` of the client's are known as such,
-    where an attack makes rows of its own.
+    `among` is the number of ranked rows. `recovered` is the number of the client's rows
+    that an attack computed by itself.
     """
     hits, tried = ranks.count(1), len(ranks)
     least = more_than_chance(chances)
@@ -105,7 +108,7 @@ def membership(
     attacks: int = 4,
     note: str = "",
 ) -> Finding:
-    """The finding of scores of members and of rows that are none."""
+    """The finding from the scores of members and of other rows."""
     if not len(members) or not len(others):
         why = "no rows to tell apart, or no time; give some to test"
         return untried(attack, observer, "membership", why)

@@ -1,8 +1,10 @@
-"""A9, and the four ways in which who owns nearly everything takes its own away.
+"""A9, and four ways to subtract one's own rows for a client that owns nearly
+everything.
 
-Of a class that all clients have N rows of, n of them its own, a client knows the mean
-of the others once it knows the mean of all: ``(N mu - n mu_k) / (N - n)``. Where they
-hold fewer rows than the threshold nobody may know that.
+Let all clients together have N rows of a class, and one client n of them. If this
+client knows the mean of all rows, it knows the mean of the others' rows: ``(N mu - n
+mu_k) / (N - n)``. Nobody may know that mean if the others hold fewer rows than the
+threshold.
 """
 
 from __future__ import annotations
@@ -44,8 +46,9 @@ F64 = torch.float64
 
 
 def a9(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """A9, client: of two clients each has the other's counts by subtraction. What
-    leaves or joins between two runs is not in the bytes of one."""
+    """A9, client: with two clients, each gets the other's counts by subtraction. What
+    joins or leaves between two runs is not in the bytes of one run.
+    """
     geometry = seen.geometry
     if len(truth.clients) != 2 or geometry is None or geometry.pooled:
         why = "there are more than two clients, or no shapes of classes"
@@ -65,23 +68,23 @@ def a9(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
 
 
 class Owner:
-    """What one client knows beside what came down.
+    """What one client knows beside the server's messages.
 
     Attributes
     ----------
     number : int
     totals, counts : Tensor of shape (C,)
-        Rows of all clients, and its own.
+        The rows of all clients, and the client's own.
     means : Tensor of shape (C, D), float64
-        Its own; 0 where it has none.
+        The means of its own rows; 0 for classes that it does not hold.
     scatter : Tensor of shape (D, D), float64
-        Of the rows that it has, about these.
+        The scatter of its own rows about `means`.
     few : list of int
-        Classes of which the others have some rows, but fewer than the threshold.
+        Classes with some rows of others, but fewer than the threshold.
     sole : Tensor of int64
-        Classes that it alone holds, among those that the head is of.
+        Classes of the head that only this client holds.
     filled : int or None
-        A class that it has filled with rows of its own making.
+        A class that it has filled with invented rows.
     """
 
     def __init__(self, seen: Transcript, truth: Truth, number: int):
@@ -117,8 +120,9 @@ class Owner:
         return torch.nonzero((rest == 0) & (self.counts > 0) & held).flatten()
 
     def claim(self, c: int, rows: int, scatter: float) -> None:
-        """Count so many `rows` of class `c` as its own that nobody has, of mean 0 and
-        scatter ``scatter I``; it knows the mean of a class that it fills with them."""
+        """Count `rows` invented rows of class `c` as its own, with mean 0 and scatter
+        ``scatter I``. If they fill the class, the client knows the mean of the class.
+        """
         n, mean = int(self.counts[c]), self.means[c].clone()
         if not rows:
             return
@@ -131,13 +135,16 @@ class Owner:
 
     @property
     def within(self) -> Tensor:
-        """What it takes the scatter of all rows within classes for: as if the others'
-        were like its own."""
+        """Its estimate of the scatter of all rows within classes, as if the others'
+        rows were like its own.
+        """
         return self.scatter * self._share + self._claimed * self._identity
 
     @property
     def about_mean(self) -> Tensor:
-        """What it takes the scatter of all rows about their mean for, likewise."""
+        """Its estimate of the scatter of all rows about their mean, as if the others'
+        rows were like its own.
+        """
         x, total = self._rows.double(), float(self.totals.sum())
         mean = x.sum(dim=0) * self._share / total
         about = x.T @ x * self._share + self._claimed * self._identity
@@ -149,44 +156,49 @@ class Owner:
 
     @property
     def _share(self) -> float:
-        """Rows that somebody has for each one that it has."""
+        """The rows of all clients divided by its own rows."""
         return (float(self.totals.sum()) - self._claims) / max(len(self._rows), 1)
 
     def others_mean(self, c: int, mean: Tensor) -> Tensor:
-        """By subtraction from the mean of all."""
+        """The mean of the others' rows, by subtraction from the mean of all rows."""
         n, own = int(self.totals[c]), int(self.counts[c])
         return (n * mean - own * self.means[c]) / (n - own)
 
     def is_right(self, c: int, guess: Tensor) -> bool:
-        """Whether it is the others' mean."""
+        """Whether a guess is the mean of the others' rows."""
         rows = [self._truth.rows(j, c) for j in self._truth.clients if j != self.number]
         right = torch.cat(rows).mean(dim=0)
         off = float((guess - right).norm())
         return off < _CLOSE * float((right - self.means[c]).norm())
 
     def known(self, means: Mapping[int, Tensor]) -> int:
-        """Of how many classes that it nearly owns it knows the others' mean, by means
-        [D] over all clients."""
+        """The number of classes that it nearly owns and whose means of others it knows,
+        from `means` [D] over all clients.
+        """
         guesses = {c: self.others_mean(c, means[c]) for c in self.few if c in means}
         return sum(self.is_right(c, guess) for c, guess in guesses.items())
 
 
 def s1(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """S1, every client: from means that went down, or a head that is nothing else."""
+    """S1, every client: from means that the server sent, or from a head that consists
+    of means.
+    """
 
     yield from _by_every_client("S1", seen, truth, clock, by_means)
 
 
 def s2(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """S2, every client: ``mu = A V`` from a head V and the pooled shape; without a
-    shape, by the scatter of its own rows in its place."""
+    """S2, every client: ``mu = A V`` from a head V and the pooled shape. Without a
+    shape, the scatter of the client's own rows replaces it.
+    """
 
     yield from _by_every_client("S2", seen, truth, clock, by_covariance)
 
 
 def s3(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """S3, every client that owns all rows but one a class at most: from the head alone,
-    by a covariance that the rows guessed so far would give."""
+    """S3, a client that owns all rows but at most one a class: from the head alone. The
+    covariance comes from the rows guessed so far.
+    """
 
     def guesses(seen: Transcript, owner: Owner) -> dict[int, Tensor]:
         rest = (owner.totals - owner.counts).clamp(min=0)
@@ -199,8 +211,9 @@ def s3(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
 
 
 def s4(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """S4, every client that alone holds more classes than there are dimensions: from
-    the head alone, since ``V_c mu_c' = mu_c V_c'`` up to what all classes share."""
+    """S4, a client that alone holds more classes than there are dimensions: from the
+    head alone. ``V_c mu_c' = mu_c V_c'`` up to what all classes share.
+    """
 
     def guesses(seen: Transcript, owner: Owner) -> dict[int, Tensor]:
         sole = owner.sole
@@ -210,7 +223,7 @@ def s4(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
         apart, turned = (t[sole[1:]] - t[sole[:1]] for t in (owner.means, weight))
 
         def from_centre(c: int) -> Tensor:
-            """``mu_c`` less the mean over all classes."""
+            """``mu_c`` minus the mean over all classes."""
             return torch.linalg.lstsq(turned, apart @ weight[c]).solution
 
         centre = owner.means[sole] - torch.stack([from_centre(int(c)) for c in sole])
@@ -221,7 +234,7 @@ def s4(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
 
 
 def by_means(seen: Transcript, owner: Owner) -> dict[int, Tensor]:
-    """Class means over all clients that `owner` was told, as such or as a head."""
+    """The class means over all clients that `owner` received, directly or as a head."""
     found: dict[int, Tensor] = {}
     got = seen.prototypes.get(owner.number)
     if got is not None and got.counts is not None:
@@ -233,8 +246,9 @@ def by_means(seen: Transcript, owner: Owner) -> dict[int, Tensor]:
 
 
 def by_covariance(seen: Transcript, owner: Owner) -> dict[int, Tensor]:
-    """The same by a head of LDA or ridge regression, with the covariance that came down
-    or that of its own rows in place of the one which the head is made with."""
+    """The same, from a head of LDA or ridge regression. The covariance is the one that
+    the server sent or that of the client's own rows, in place of the head's.
+    """
     form = seen.form
     if seen.head is None:
         return {}
@@ -253,8 +267,9 @@ def by_covariance(seen: Transcript, owner: Owner) -> dict[int, Tensor]:
 def _rows_that_fit(
     seen: Transcript, owner: Owner, own: Tensor, clock: Clock
 ) -> dict[int, Tensor]:
-    """Class means, of those that one row of others is missing in, with which the head
-    would be the one that came down; `own` is the client's scatter within classes."""
+    """Class means that would give the head that the server sent. They are sought among
+    the means that lack one row of others; `own` is the client's scatter within classes.
+    """
     assert seen.head is not None, "no head went down"
     weight, classes = seen.head[0].double(), list(seen.head_classes)
     few = [c for c in owner.few if c in classes]
@@ -286,7 +301,7 @@ def _rows_that_fit(
 
 
 def _by_every_client(attack, seen, truth, clock, guesses) -> Iterator[Finding]:
-    """One finding over all clients and the classes that each of them nearly owns."""
+    """One finding over all clients and the classes that each client nearly owns."""
     who, form = "every client", seen.form
     owners = [Owner(seen, truth, number) for number in truth.clients]
     if not any(owner.few for owner in owners):
@@ -318,8 +333,10 @@ def _by_every_client(attack, seen, truth, clock, guesses) -> Iterator[Finding]:
 
 
 def _shift(owner: Owner, centred: Tensor) -> Tensor | None:
-    """What all class means less `centred` share, by the classes that it alone holds
-    or, else, the one that it holds most of."""
+    """The difference between the class means and `centred`; all classes share it. It
+    comes from the classes that only this client holds, or else from the class of which
+    it holds most.
+    """
     share = owner.counts / owner.totals.clamp(min=1)
     if not float(share.max()) > 0:
         return None
@@ -339,7 +356,7 @@ def _common(seen: Transcript, within: Tensor, rows: int, classes: int) -> Tensor
 
 
 def _common_of_shape(seen: Transcript, owner: Owner) -> Tensor | None:
-    """The same from the pooled shape that came down."""
+    """The common covariance, from the pooled shape that the server sent."""
     geometry = seen.geometry
     if geometry is None or not geometry.pooled or not geometry.shapes:
         return None
@@ -352,7 +369,9 @@ def _common_of_shape(seen: Transcript, owner: Owner) -> Tensor | None:
 
 
 def _common_of_own(seen: Transcript, owner: Owner) -> Tensor | None:
-    """The same from its own rows, as if all others' were like them."""
+    """The common covariance, from its own rows, as if the others' rows were like
+    them.
+    """
     rows, classes = int(owner.totals.sum()), int((owner.totals > 0).sum())
     try:
         return _common(seen, owner.within, rows, classes)
@@ -361,7 +380,7 @@ def _common_of_own(seen: Transcript, owner: Owner) -> Tensor | None:
 
 
 def _gram_of_own(form: RidgeRegression, owner: Owner) -> Tensor:
-    """What ridge regression inverts, likewise: shape [D, D]."""
+    """The matrix that ridge regression inverts, from its own rows: shape [D, D]."""
     gram = owner.about_mean
     added = form.alpha
     if added is None:
@@ -370,7 +389,9 @@ def _gram_of_own(form: RidgeRegression, owner: Owner) -> Tensor:
 
 
 def _shifted(centred: Tensor, owner: Owner, seen: Transcript) -> dict[int, Tensor]:
-    """The means of the head's classes from those `centred` anyhow, by what it knows."""
+    """The means of the head's classes from the `centred` means, by what the client
+    knows.
+    """
     shift = _shift(owner, centred)
     if shift is None:
         return {}

@@ -1,4 +1,4 @@
-"""All attacks, and what they make of a run."""
+"""Runs all attacks on a run, and draws the verdict."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def audit_run(
     seconds: float = 60.0,
     attacks: Iterable[str] = tuple(ATTACKS),
 ) -> list[Finding]:
-    """What each attack finds, within so many seconds each."""
+    """The finding of each attack; each attack has at most so many seconds."""
     found = []
     for name in attacks:
         found += list(ATTACKS[name](seen, truth, Clock(seconds)))
@@ -49,8 +49,9 @@ def audit_run(
 def self_audit(
     seen: Transcript, truth: Truth, number: int, seconds: float = 60.0
 ) -> list[Finding]:
-    """The same on what client `number` alone sends, as the server sees it; nothing is
-    needed of the others."""
+    """The findings on what client `number` alone sends, as the server sees it. Messages
+    of other clients are not needed.
+    """
     only = replace(
         seen,
         uploads={k: u for k, u in seen.uploads.items() if k == number},
@@ -64,15 +65,15 @@ def self_audit(
 
 @dataclass(frozen=True)
 class Verdict:
-    """What all findings at a level say of one kind of adversary.
+    """The verdict from all findings at one level, for one kind of adversary.
 
     Attributes
     ----------
     adversary : {"curious", "lying"}
     level : {"rows", "membership", "dp"}
     failed, passed, open, untried : tuple of str
-        Attacks, by name. Open: tried, with too little to tell from chance. All others
-        had nothing to attack.
+        Names of attacks. Open: tried, but there was too little data to tell the result
+        from chance. All other attacks had nothing to attack.
     """
 
     adversary: str
@@ -93,7 +94,7 @@ class Verdict:
 
     @property
     def outcome(self) -> str:
-        """In a word or two."""
+        """The verdict in a word or two."""
         if self.failed:
             return "FAILED"
         if self.passed:

@@ -1,4 +1,4 @@
-"""A6, A7, A12: what is told of rows beside statistics and updates."""
+"""A6, A7, A12: what is revealed beside statistics and updates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from federatedscope_ggeur.geometry import TotalSizes
 
 
 def a6(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """A6, client: the rank of a class's shape is its rows less one."""
+    """A6, client: the rank of a class's shape is the number of its rows minus one."""
     geometry = seen.geometry
     if geometry is None or geometry.pooled or not geometry.shapes:
         yield nothing("A6", "client", "rows", "no shape of a single class goes down")
@@ -38,13 +38,15 @@ def a6(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
 
 
 def _told(seen: Transcript, truth: Truth) -> torch.Tensor:
-    """Rows behind the shapes."""
+    """The number of rows behind the shapes."""
     zero = torch.zeros(truth.num_classes, dtype=torch.int64)
     return sum((upload.counts for upload in seen.uploads.values()), zero)
 
 
 def a7(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """A7, server: what a client counts for, less what it has told of, is withheld."""
+    """A7, server: a client's weight minus the rows of its statistics are the withheld
+    rows.
+    """
     if not seen.uploads or not seen.replies:
         why = "no client tells of rows of its own and counts for some"
         yield nothing("A7", "server", "rows", why)
@@ -70,8 +72,9 @@ def a7(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
 
 
 def withheld(seen: Transcript, k: int, weight: float) -> tuple[int, int] | None:
-    """Withheld classes that step 1 filled up (-1: not told apart) and rows of all
-    others; None if these settings do not say it."""
+    """The withheld classes that step 1 filled up (-1: cannot be distinguished), and the
+    rows of all other withheld classes. None if the settings do not determine them.
+    """
     told = seen.uploads[k].counts
     own_rows = seen.sets.weight != "augmented"
     if own_rows or not seen.sets.augmentation.steps:
@@ -102,8 +105,9 @@ def _shaped(seen: Transcript) -> torch.Tensor:
 
 
 def a12(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """A12, server: what an exchange of a plugin asks for. No attack here knows it, so
-    it is named and stays open."""
+    """A12, server: the question of a plugin's exchange. No attack here knows it. So it
+    is named and stays open.
+    """
     asked = plugin_exchanges(seen.role.demands)
     if not asked:
         yield nothing("A12", "server", "rows", "no exchange of a plugin asks anything")

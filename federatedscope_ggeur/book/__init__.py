@@ -1,1 +1,1 @@
-"""A federation's book: its clients' statistics, and the head of any of them."""
+"""A federation's book: the statistics of its clients, and heads made from them."""

@@ -1,4 +1,4 @@
-"""Checks a certificate of a book: by itself, by the book, by a client's receipt."""
+"""Checks a certificate alone, against the book, and against a client's receipt."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ def verify(
     book: Federation | None = None,
     receipt: Mapping[str, Any] | None = None,
 ) -> list[str]:
-    """What is proven, a line each.
+    """Check a certificate; returns what it proves, one line each.
 
     Parameters
     ----------
     certificate : mapping
         From `Federation.certificate`.
     book : Federation, optional
-        The head is worked out again from it, and compared to the bit.
+        The head is computed again from the book and compared to the bit.
     receipt : mapping, optional
-        A client's, from `Federation.receipt`: its entry is sought in the chain, which
-        must go on from there.
+        A client's receipt, from `Federation.receipt`. The chain must continue from it.
+        The client's entry is looked for in the chain.
 
     Raises
     ------
     DataError
-        A signature is wrong, the chain was rewritten, the head or the book is another.
+        A signature is wrong, the chain was rewritten, or the certificate is of another
+        head or another book.
     """
     known = check_signed(certificate, "the certificate")
     try:
@@ -41,7 +42,7 @@ def verify(
     except KeyError as error:
         raise DataError(f"the certificate: {error} is missing") from None
     if kind != "certificate":
-        raise DataError("the certificate: it is something else")
+        raise DataError("the certificate: this is not a certificate of a book")
     links = check_chain(values, key)
     said = [f"the signature is right, by the key {key}"]
     if book is not None:
@@ -53,9 +54,9 @@ def verify(
     if receipt is not None:
         mine = check_signed(receipt, "the receipt")
         if mine["public_key"] != key or mine["book"] != links[0].hash:
-            raise DataError("the receipt is of another book")
+            raise DataError("the receipt belongs to another book than the certificate")
         if mine["link"] >= len(links) or links[mine["link"]].hash != mine["hash"]:
-            raise DataError("the chain was rewritten since the receipt was made")
+            raise DataError("the chain was rewritten after the receipt was made")
         own = [n for n, link in present(links).items() if link.who == mine["client"]]
         what = f"in the book (links {own})" if own else "not in the book any more"
         said.append(f"the chain goes on from the receipt's link {mine['link']}")

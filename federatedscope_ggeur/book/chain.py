@@ -1,8 +1,8 @@
 """The chain of a book's changes: commitments, hashes and signatures.
 
 Each link names the one before it by its hash. A link that adds statistics holds a
-commitment: their digest under a salt. The salt is kept with the statistics and goes
-with them. Without it nobody can test a guess of what was removed.
+commitment: their digest under a salt. The salt is kept with the statistics and deleted
+with them. Without the salt nobody can test a guess of the removed statistics.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ KINDS = ("begin", "join", "leave", "forget", "withdraw", "classes", "window")
 
 @dataclass(frozen=True)
 class Link:
-    """One change.
+    """One change of the book: a link of the chain.
 
     Attributes
     ----------
     number : int
-        Its place, from 0.
+        Its place in the chain, from 0.
     kind : str
         One of `KINDS`.
     who : int or None
@@ -34,9 +34,9 @@ class Link:
     when : str
         Date and time, UTC.
     gone : tuple of int
-        The links whose entries go with it.
+        The links whose entries this change removes.
     commitment : str
-        Of the entry that it adds; "" if it adds none.
+        The commitment of the entry that it adds; "" if it adds none.
     before : str
         The hash of the link before.
     """
@@ -55,7 +55,7 @@ class Link:
 
     @classmethod
     def of_plain(cls, value: Any) -> Link:
-        """The link in plain values, as JSON holds them."""
+        """The link made from plain values, as JSON holds them."""
         link = cls(**{**value, "gone": tuple(value["gone"])})
         if link.kind not in KINDS or type(link.number) is not int:
             raise ValueError(f"no such change: {link.kind!r:.80}")
@@ -63,12 +63,12 @@ class Link:
 
 
 def check_chain(values: Sequence[Any], start: str) -> list[Link]:
-    """The links in plain values, which begin behind the hash `start`.
+    """The links, from plain values; the first must follow the hash `start`.
 
     Raises
     ------
     DataError
-        One is missing, was changed, or does not follow the one before.
+        A link is missing, was changed, or does not follow the link before it.
     """
     links: list[Link] = []
     for number, value in enumerate(values):
@@ -115,19 +115,19 @@ def public_of(key: bytes) -> str:
 
 
 def signed(value: Mapping[str, Any], key: bytes) -> dict[str, Any]:
-    """`value` with the public key and a signature of both."""
+    """A dict with `value`, the public key, and a signature of both."""
     whole = {**value, "public_key": public_of(key)}
     signature = _primitives().from_private_bytes(key).sign(canonical(whole))
     return {**whole, "signature": signature.hex()}
 
 
 def check_signed(value: Any, what: str) -> dict[str, Any]:
-    """`value` without its signature, which must be right.
+    """Check the signature; returns `value` without it.
 
     Raises
     ------
     DataError
-        It is not what `signed` gave.
+        The value or the signature is not what `signed` returned.
     """
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey

@@ -19,19 +19,19 @@ _SALT = 32
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """What a book holds of a client.
+    """What a book holds of one client.
 
     Attributes
     ----------
     number : int
-        Of the link that added it.
+        The number of the link that added the entry.
     client : int
     domain : str
     since : str
-        When the rows came, UTC.
+        When the rows were added, UTC.
     statistics : GridStatistics
     salt : bytes
-        Of its commitment.
+        The salt of its commitment.
     """
 
     number: int
@@ -56,7 +56,7 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """Its file within the book."""
+        """The entry's file within the book."""
         return entry_name(self.number)
 
     @property
@@ -64,7 +64,7 @@ class Entry:
         return self.statistics.digest(self.salt)
 
     def padded(self, num_classes: int) -> Entry:
-        """The same with more classes."""
+        """The entry with zero counts for more classes."""
         return replace(self, statistics=self.statistics.padded(num_classes))
 
     def to_bytes(self) -> bytes:
@@ -94,7 +94,7 @@ class Entry:
         Raises
         ------
         DataError
-            It is damaged.
+            The file is damaged.
         """
         try:
             length = int.from_bytes(data[:8], "little")
@@ -121,5 +121,5 @@ class Entry:
 
 
 def entry_name(number: int) -> str:
-    """The file of the entry that a link added, within the book."""
+    """The file, within the book, of the entry that link `number` added."""
     return f"entries/{number:06d}.safetensors"

@@ -1,4 +1,4 @@
-"""A federation that lives: clients join, leave and are forgotten."""
+"""A federation with a book: clients join, leave and are forgotten."""
 
 from __future__ import annotations
 
@@ -69,9 +69,10 @@ class Change:
     ----------
     link : Link
     folder : str
-        Of the run that it wrote, with head and results; "" if no client is left.
+        The folder of the run that the change wrote, with head and results; "" if no
+        client is left.
     said : tuple of str
-        What to know of it.
+        Notes for the user.
     """
 
     link: Link
@@ -88,7 +89,7 @@ class Federation:
     Attributes
     ----------
     clients : list of int
-        Those in the book now, ascending.
+        The clients in the book now, ascending.
     domains : dict from int to str
         The domain of each client.
     class_names : list of str
@@ -97,8 +98,8 @@ class Federation:
 
     Notes
     -----
-    The head is a function of whole numbers: of the sums over those in the book. So it
-    is to the bit the head of a federation that never had the others.
+    The head depends only on sums of whole numbers over the clients in the book. So it
+    equals, to the bit, the head of a federation that never had the other clients.
     """
 
     def __init__(self, folder: str | os.PathLike):
@@ -113,12 +114,12 @@ class Federation:
         Raises
         ------
         ConfigError
-            There is no book, or it cannot be written.
+            There is no book in the folder, or the folder cannot be written.
         DataError
-            A file of it is damaged, or the chain was rewritten.
+            A file of the book is damaged, or the chain was rewritten.
         """
         if not Folder(folder).path.is_dir():
-            raise ConfigError(f"there is no book '{os.fspath(folder)}'")
+            raise ConfigError(f"'{os.fspath(folder)}' holds no book")
         return cls(folder)
 
     @classmethod
@@ -141,29 +142,31 @@ class Federation:
         folder : path
         class_names : sequence of str
         dim : int
-            Of the embeddings.
+            The dimension of the embeddings.
         config : mapping
             The settings of the run, as nested dicts; ``config["ggeur"]["closed_form"]``
             names the head: ``lda``, ``ridge`` or ``ncm``.
         exponents : sequence of int
-            Of the public grid, see `Grid`; by default -32 for each dimension.
+            The exponents of the public grid (see `Grid`); by default -32 for each
+            dimension.
         min_samples : int
-            Fewer rows of a class are never taken, and never left.
+            The book never takes fewer rows of a class from a client, and never keeps
+            fewer.
         encoder : str
         joining : iterable of (client number, domain, GridStatistics)
-            Who is in it from the start.
+            The clients that are in the book from the start.
 
         Raises
         ------
         ConfigError
-            The folder is not empty, or there is no such head.
+            The folder is not empty, or a book cannot make such a head.
         """
         held = Folder(folder)
         form = config["ggeur"]["closed_form"]
         if form not in CLOSED_FORMS or not CLOSED_FORMS[form].from_sums:
             raise ConfigError(
-                f"a book holds one second moment for all classes: {form} cannot be "
-                "made of it; take lda, ridge or ncm"
+                f"a book holds one second moment for all classes, and {form} needs "
+                "more; take lda, ridge or ncm"
             )
         about = {
             "format": _FORMAT,
@@ -205,7 +208,7 @@ class Federation:
 
     @property
     def path(self) -> Path:
-        """The folder."""
+        """The folder of the book."""
         return self._folder.path
 
     @property
@@ -226,7 +229,7 @@ class Federation:
 
     @property
     def min_samples(self) -> int:
-        """Fewer rows of a class are never taken, and never left."""
+        """The least rows of a class that the book takes from a client, or keeps."""
         return self._about["min_samples"]
 
     @property
@@ -236,7 +239,9 @@ class Federation:
 
     @property
     def form(self) -> ClosedForm:
-        """The head's kind and strength: set beforehand, or by a rule from totals."""
+        """The head's kind and strength. The strength is set, or a rule finds it from
+        totals.
+        """
         settings = self.config["ggeur"]
         return build_closed_form(settings["closed_form"], settings)
 
@@ -245,12 +250,13 @@ class Federation:
     def total(
         self, clients: Iterable[int] | None = None, domains: Iterable[str] | None = None
     ) -> GridStatistics:
-        """The statistics of all, of these `clients`, or of those of these `domains`.
+        """The merged statistics: of all clients, of `clients`, or of the clients of
+        `domains`.
 
         Raises
         ------
         ConfigError
-            One of them is not in the book.
+            A client or domain is not in the book.
         """
         numbers = None if clients is None else set(clients)
         names = None if domains is None else set(domains)
@@ -270,18 +276,20 @@ class Federation:
     def head(
         self, clients: Iterable[int] | None = None, domains: Iterable[str] | None = None
     ) -> Solved:
-        """The head of all, of these `clients`, or of those of these `domains`.
+        """The head of all clients, of `clients`, or of the clients of `domains`.
 
         Raises
         ------
         ConfigError, StatisticsError
-            One of them is not in the book; the statistics do not allow the head.
+            A client or domain is not in the book; or the statistics do not allow the
+            head.
         """
         return self.form.solve(self.total(clients, domains).statistics())
 
     def rows(self, features: Any, labels: Any) -> GridStatistics:
-        """The statistics of rows [n, D] with labels [n], on the book's grid, without
-        the classes that have too few."""
+        """The statistics of rows [n, D] with labels [n], on the book's grid. Classes
+        with too few rows are left out.
+        """
         features, labels = torch.as_tensor(features), torch.as_tensor(labels)
         size = len(self.class_names)
         counts = torch.bincount(labels, minlength=size)
@@ -294,18 +302,18 @@ class Federation:
         clients: Iterable[int] | None = None,
         domains: Iterable[str] | None = None,
     ) -> list[int]:
-        """Write the head of a part into a new folder; returns the clients it is of.
+        """Write the head of some clients into a new folder; returns these clients.
 
-        Forgetting one of them removes it there, too.
+        Forgetting one of them removes this head, too.
 
         Raises
         ------
         ConfigError
-            The folder is there already, or as `head`.
+            The folder exists already, or `head` raises it.
         """
         path = os.path.abspath(folder)
         if os.path.exists(path):
-            raise ConfigError(f"'{folder}' is there already; name a new folder")
+            raise ConfigError(f"'{folder}' exists already; name a new folder")
         with self._changing():
             self.total(clients, domains)
             names = None if domains is None else set(domains)
@@ -323,18 +331,20 @@ class Federation:
     # changes
 
     def join(self, client: int, features: Any, labels: Any, domain: str) -> Change:
-        """Add the rows of a client; see `take`."""
+        """Add the rows of a client; raises as `take` does."""
         return self.take(client, self.rows(features, labels), domain)
 
     def take(self, client: int, statistics: GridStatistics, domain: str) -> Change:
-        """Add the statistics of a client that sends them now.
+        """Add the statistics that a client sends now.
 
         Raises
         ------
         ConfigError
-            They are in the book already, or the client is, with another domain.
+            The statistics are in the book already, or the client is in it with another
+            domain.
         StatisticsError
-            They are on another grid, of too few rows, or of no possible rows.
+            The statistics are on another grid, have too few rows, or are not those of
+            any rows.
         """
         with self._changing():
             self._check_joining(client, statistics)
@@ -345,13 +355,14 @@ class Federation:
             return self._change("join", client, (statistics, domain, _now()))
 
     def leave(self, client: int) -> Change:
-        """Take a client out. Earlier heads stay; `forget` removes them, too."""
+        """Remove a client. Its earlier heads stay; `forget` removes them, too."""
         with self._changing():
             return self._change("leave", client, gone=self._of(client))
 
     def forget(self, client: int) -> Change:
-        """Take a client out and remove all that was made with it. It may have left
-        before."""
+        """Remove a client and all that was made with it. The client may have left
+        before.
+        """
         with self._changing():
             ever = [n.number for n in self.links if n.who == client and n.commitment]
             if not ever:
@@ -360,7 +371,9 @@ class Federation:
             return self._change("forget", client, gone=gone, erased=ever)
 
     def withdraw(self, client: int, features: Any, labels: Any) -> Change:
-        """Remove rows of a client, as if it had never sent them; see `give_back`."""
+        """Remove rows of a client, as if it had never sent them; raises as `give_back`
+        does.
+        """
         size = len(self.class_names)
         features, labels = torch.as_tensor(features), torch.as_tensor(labels)
         rows = GridStatistics.of_rows(features, labels, size, self.grid)
@@ -372,8 +385,8 @@ class Federation:
         Raises
         ------
         ConfigError
-            In a class there would be too few rows to go, or to stay: the difference of
-            what was known and is known would tell single rows.
+            Too few rows of a class would go, or stay. The difference between the old
+            and the new statistics would then reveal single rows.
         StatisticsError
             The client cannot have had these rows.
         """
@@ -389,28 +402,30 @@ class Federation:
             return self._change("withdraw", client, new, gone, erased=gone)
 
     def window(self, days: float) -> Change:
-        """Take out what came more than so many days ago. Earlier heads stay."""
+        """Remove what was added more than so many days ago. Earlier heads stay."""
         with self._changing():
             first = _text_of(datetime.now(timezone.utc) - timedelta(days=days))
             gone = [n for n, entry in self._entries.items() if entry.since < first]
             return self._change("window", None, gone=gone)
 
     def add_classes(self, names: Sequence[str]) -> Change:
-        """Let rows of new classes join; nobody has any yet.
+        """Add names of new classes. No client has rows of them yet.
 
         Raises
         ------
         ConfigError
-            A name is empty or there already.
+            A name is empty, or the book has it already.
         """
         with self._changing():
             known = [*self.class_names, *names]
             if not names or "" in names or len(set(known)) < len(known):
-                raise ConfigError("new classes must have new names, one a line")
+                raise ConfigError(
+                    "give each new class a name that is not empty and not in the book"
+                )
             return self._change("classes", None, class_names=known)
 
     def note_run(self, folder: str | os.PathLike) -> None:
-        """Remember a run's folder: its files are made of the statistics, too."""
+        """Record a run's folder, since its files are made from the statistics, too."""
         with self._changing():
             about = self._with_run(os.path.abspath(folder))
             self._folder.change(self._state(self.links, about))
@@ -425,7 +440,7 @@ class Federation:
         return signed({"kind": "receipt", **known, "hash": end.hash}, self._key)
 
     def certificate(self) -> dict[str, Any]:
-        """The signed chain and the hash of the head of those in the book."""
+        """The signed chain, and the hash of the head of all clients in the book."""
         known = {
             "kind": "certificate",
             "links": [asdict(link) for link in self.links],
@@ -435,13 +450,13 @@ class Federation:
         return signed(known, self._key)
 
     def check_certificate(self, certificate: Mapping[str, Any]) -> None:
-        """Work the head out again and compare it with the certificate's.
+        """Compute the head again and compare it with the certificate's.
 
         Raises
         ------
         DataError
-            The certificate is of another book, of another state of it, or of another
-            head.
+            The certificate is of another book, of another state of this book, or of
+            another head.
         """
         if certificate["public_key"] != public_of(self._key):
             raise DataError("the certificate is of another book")
@@ -450,7 +465,9 @@ class Federation:
         ):
             raise DataError("the book has changed since the certificate was made")
         if certificate["head_sha256"] != self._sha256(self._head_file()):
-            raise DataError("the head is not that of the entries in the book")
+            raise DataError(
+                "the certificate's head was not made from the entries in the book"
+            )
 
     # within
 
@@ -460,7 +477,7 @@ class Federation:
         try:
             about, chain = json.loads(names[_BOOK]), json.loads(names[_CHAIN])
             if about["format"] != _FORMAT:
-                raise ValueError(f"format {about['format']!r:.20}")
+                raise ValueError(f"unknown format {about['format']!r:.20}")
             Grid(tuple(about["exponents"])), about["class_names"], about["runs"]
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(f"the book '{where}' is damaged: {error}") from error
@@ -508,8 +525,8 @@ class Federation:
             self.class_names
         ):
             raise StatisticsError(
-                f"client {client}: its statistics are on another grid, or of other "
-                "classes"
+                f"client {client}: its statistics have another grid or other "
+                "classes than the book"
             )
         few = (statistics.counts > 0) & (statistics.counts < self.min_samples)
         if few.any() or not statistics.classes:
@@ -535,7 +552,8 @@ class Federation:
     ) -> Change:
         """Write a change and the head after it.
 
-        `erased` are links of entries: all runs that had one of these go.
+        `erased` are links of entries. All runs made with one of these entries are
+        deleted.
         """
         number, gone = len(self.links), tuple(sorted(gone))
         entries = {n: e for n, e in self._entries.items() if n not in gone}
@@ -565,22 +583,24 @@ class Federation:
         return Change(link, str(self._folder.path / folder) if entries else "", said)
 
     def _with_run(self, path: str) -> dict[str, Any]:
-        """What is known of the book, with one more run elsewhere."""
+        """The book's state, with one more run outside its folder."""
         run = {"path": path, "link": self.links[-1].number}
         return {**self._about, "runs": [*self._about["runs"], run]}
 
     def _with_entries(self, entries: Mapping[int, Entry]) -> Federation:
-        """The same with other entries; nothing is written."""
+        """The book with other entries; nothing is written."""
         other = copy.copy(self)
         other._entries = dict(entries)
         return other
 
     def _had(self, link: int, entries: Sequence[int]) -> bool:
-        """Whether the head after a link had one of these entries."""
+        """Whether the head after `link` was made with one of these entries."""
         return bool(present(self.links[: link + 1]).keys() & set(entries))
 
     def _runs_with(self, erased: Sequence[int]) -> list[str]:
-        """The files and folders of all heads that had one of these entries."""
+        """The files and folders of all heads that were made with one of these
+        entries.
+        """
         own = [
             f"runs/{n.number:06d}_{n.kind}"
             for n in self.links
@@ -622,7 +642,7 @@ class Federation:
     def _run_files(
         self, folder: str, link: Link, said: Sequence[str]
     ) -> dict[str, bytes]:
-        """The files of the run folder of a change."""
+        """The files in the run folder of a change."""
         head = self._head_file()
         results = Results.begun(notes=list(said), **self._results_known())
         final = replace(
@@ -646,23 +666,23 @@ def check_empty(path: os.PathLike) -> None:
     """
     if any(not name.startswith(".") for name in os.listdir(path)):
         raise ConfigError(
-            f"'{os.fspath(path)}' is not empty, and nothing is overwritten: name a new "
-            "folder for the book"
+            f"'{os.fspath(path)}' is not empty, and nothing is overwritten; name a "
+            "new folder for the book"
         )
 
 
 def check_withdrawal(
     held: GridStatistics, rows: GridStatistics, least: int, names: Sequence[str]
 ) -> None:
-    """Refuse to remove `rows` from what a client has, where single rows would show.
+    """Refuse to remove `rows` from a client's rows if that would reveal single rows.
 
-    In each class that is touched at least `least` rows go, and none or at least `least`
-    stay. Otherwise the whole class must go at once.
+    In each class that loses rows, at least `least` rows must go, and none or at least
+    `least` must stay. Otherwise the whole class must go at once.
 
     Raises
     ------
     ConfigError
-        It names the classes.
+        The rule is broken; the message names the classes.
     """
     left = held.counts - rows.counts
     touched = rows.counts > 0
@@ -671,15 +691,15 @@ def check_withdrawal(
         who = listed([repr(names[c]) for c in wrong.nonzero()[0]], 5)
         raise ConfigError(
             f"class {who}: at least {least} rows must go, and none or at least {least} "
-            "must stay; else what changes would tell of single rows. Withdraw the "
-            "whole class in one file, and nothing of it before"
+            "must stay, or the change would reveal single rows. Withdraw the "
+            "whole class at once, in one file"
         )
     if not touched.any():
         raise ConfigError("there are no rows to withdraw")
 
 
 def check_possible(statistics: GridStatistics) -> None:
-    """Refuse statistics that no rows have: their scatter has a negative direction.
+    """Refuse statistics that no rows can have: their scatter is not PSD.
 
     Raises
     ------
@@ -690,7 +710,9 @@ def check_possible(statistics: GridStatistics) -> None:
     smallest = scatter + 1e-7 * abs(size) * torch.eye(len(scatter), dtype=scatter.dtype)
     failed = torch.linalg.cholesky_ex(smallest).info != 0
     if size < 0 or (failed and bool(scatter.any())):
-        raise StatisticsError("no rows have such statistics: these were never sent")
+        raise StatisticsError(
+            "no rows have such statistics, so no client can have sent them"
+        )
 
 
 def _now() -> str:

@@ -1,8 +1,9 @@
-"""A folder whose files change together: a killed process leaves the old or the new.
+"""A folder whose files change together. A killed process leaves all old or all new
+files.
 
-A change is staged in files beside. One atomic write of a journal decides for it. What
-the journal lists is done once more when the folder is next opened after a kill. So a
-deletion that was decided on is always finished.
+A change is first written to files beside the old ones. One atomic write of a journal
+then makes the change final. After a kill, the next opening of the folder does again
+what the journal lists. So a deletion that the journal lists is always finished.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Folder:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Hold the folder's lock; an interrupted change is finished or dropped first.
+        """Hold the folder's lock. An interrupted change is finished or dropped first.
 
         Raises
         ------
@@ -62,20 +63,20 @@ class Folder:
             raise DataError(f"'{self.path / name}' cannot be read: {error}") from error
 
     def change(self, files: Mapping[str, bytes], gone: Iterable[str] = ()) -> None:
-        """Write `files`, by their paths within the folder, and remove what is `gone`.
+        """Write `files`, by their paths within the folder, and remove the files `gone`.
 
         Parameters
         ----------
         files : mapping from str to bytes
         gone : iterable of str
-            Files or folders. A path that is not absolute is within the folder. One that
-            is not there is passed over.
+            Files or folders. A relative path is within the folder. A missing file is
+            ignored.
 
         Raises
         ------
         ConfigError
-            A file cannot be written. Then nothing has changed, or the rest is done when
-            the folder is next opened.
+            A file cannot be written. Then either nothing has changed, or the next
+            opening of the folder finishes the change.
         """
         try:
             (self.path / _STAGED).mkdir()
@@ -119,7 +120,7 @@ def _remove(path: Path) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Make the folder's entries outlive a power cut, where the system can."""
+    """Make the folder's entries survive a power cut, where the system can."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

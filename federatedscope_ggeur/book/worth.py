@@ -26,7 +26,7 @@ class Worth:
     ----------
     client : int
     left_out : float
-        The accuracy of all, less that of all others.
+        The accuracy with all clients minus the accuracy without this client.
     shapley : float or None
         Its Shapley value; None with more than `MOST_CLIENTS` clients.
     """
@@ -39,14 +39,14 @@ class Worth:
 def worth(book: Federation, features: Any, labels: Any) -> list[Worth]:
     """What each client adds, on rows [n, D] with labels [n].
 
-    The value of some clients is the accuracy of the head of these alone. Without a
-    client, or where there is no head, every class is as likely. Shapley values add up
-    to the accuracy of all less that.
+    The value of a set of clients is the accuracy of the head made from this set. The
+    empty set, or a set without a head, has the accuracy of chance. Shapley values add
+    up to the accuracy of all clients minus the accuracy of chance.
 
     Raises
     ------
     ConfigError
-        Rows are missing, or of other classes.
+        There are no rows, or they have other classes than the book.
 
     References
     ----------
@@ -90,7 +90,7 @@ def _accuracy(book: Federation, total: GridStatistics, features, labels) -> floa
 
 
 def _shapley(k: int, clients: Sequence[int], values: dict) -> float:
-    """The mean of what `k` adds, over all orders of `clients`."""
+    """The mean gain from adding client `k`, over all orders of `clients`."""
     n, total = len(clients), 0.0
     for part, value in values.items():
         if k in part:

@@ -17,7 +17,7 @@ BEFORE, RUN, SITES, AFTER, LIVING, ATTACK, FS, FLOWER, SET_UP = GROUPS = (
 
 
 class Command(NamedTuple):
-    """Where a command is, and its line in the help.
+    """The module of a command, and its line in the help.
 
     Attributes
     ----------
@@ -29,7 +29,7 @@ class Command(NamedTuple):
     takes : str
         The words behind the name, in the help.
     does : str
-        What it does, in one line.
+        What the command does, in one line.
     group : str
         One of `GROUPS`.
     """
@@ -150,7 +150,7 @@ def find_command(name: str) -> Callable[[Sequence[str]], int]:
 
 
 def overview() -> str:
-    """The commands, a line each, below their groups."""
+    """The commands, one line each, below the titles of their groups."""
     calls = {name: f"{name} {command.takes}" for name, command in COMMANDS.items()}
     width = max(map(len, calls.values()))
     paragraphs = []
@@ -162,7 +162,7 @@ def overview() -> str:
 
 
 def command_parser(name: str, more: str = "") -> argparse.ArgumentParser:
-    """A parser with the command's text in the table of commands, and `more`."""
+    """A parser with the command's description, and the text `more`."""
     does = COMMANDS[name].does
     return argparse.ArgumentParser(
         prog=f"{PROGRAM} {name}",

@@ -45,7 +45,7 @@ _WHO = {"curious": "curious parties, each by itself", "lying": "one lying client
 
 
 def audit(arguments: Sequence[str]) -> int:
-    """Attack a run; 0 if it passes, 3 if it fails, 2 if it could not be run."""
+    """Attack a run; returns 0 if it passes, 3 if it fails, 2 if it could not be run."""
     parser = config_parser(
         "audit",
         "Carries out round 0 and the first rounds on this machine, which must hold all "
@@ -116,7 +116,9 @@ def audit(arguments: Sequence[str]) -> int:
 
 
 def verdict_line(one: Verdict) -> str:
-    """The verdict on one kind of adversary as one line, with what was not tried."""
+    """The verdict on one kind of adversary as one line, with the attacks that were not
+    tried.
+    """
     parts = [
         f"by {', '.join(one.failed)}" if one.failed else "",
         f"tried: {', '.join(one.passed)}" if one.passed and not one.failed else "",
@@ -154,11 +156,11 @@ def _cells(one: Finding) -> tuple[str, ...]:
 
 
 def _canaries(cfg) -> list[Finding]:
-    """What the best attack makes of the mechanism that the run would use."""
+    """The finding of the best attack on the noise mechanism of the run."""
     if not demands_of(cfg).noisy:
         raise ConfigError(
-            "audit --level dp: there is no ggeur.privacy.dp.epsilon, so nothing is "
-            "claimed"
+            "audit --level dp: ggeur.privacy.dp.epsilon is not set, so the "
+            "run claims no differential privacy"
         )
     run = Run(cfg)
     settings = run.settings.role.of(NoiseSettings)
@@ -166,7 +168,7 @@ def _canaries(cfg) -> list[Finding]:
 
 
 def _own(cfg, number: int, seconds: float) -> list[Finding]:
-    """Attack what client `number` sends, in a run of this client alone."""
+    """Attack the messages of client `number`, in a run of this client alone."""
     data = load_federated_data(cfg)
     mine = [client for client in data.clients if client.number == number]
     if not mine:

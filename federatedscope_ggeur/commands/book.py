@@ -17,7 +17,7 @@ _DAYS = {"d": 1, "w": 7, "y": 365}
 
 
 def update(arguments: Sequence[str]) -> int:
-    """Change who is in a book, and solve the head again."""
+    """Change the clients of a book, and make the head again."""
     parser = command_parser(
         "update",
         "Only the head goes on from here: means and scatters would tell other clients "
@@ -94,7 +94,7 @@ def head(arguments: Sequence[str]) -> int:
 
 
 def worth(arguments: Sequence[str]) -> int:
-    """Say what each client of a book adds."""
+    """Print what each client of a book adds to the accuracy."""
     parser = command_parser("worth")
     parser.add_argument("book", metavar="BOOK", help="the book's folder")
     parser.add_argument(
@@ -125,7 +125,7 @@ def certificate(arguments: Sequence[str]) -> int:
     from federatedscope_ggeur.files import write_atomically
 
     if Path(options.out).exists():
-        raise ConfigError(f"'{options.out}' is there already; name a new file")
+        raise ConfigError(f"'{options.out}' exists already; name a new file")
     book, number = Federation.load(options.book), options.receipt
     made = book.certificate() if number is None else book.receipt(number)
     write_atomically(options.out, json.dumps(made, indent=1) + "\n")
@@ -167,7 +167,9 @@ def _rows(book: Any, path: str) -> tuple:
 
     held = read_rows(path, book.class_names)
     if held.labels is None:
-        raise DataError(f"{path}: has no labels")
+        raise DataError(
+            f"{path}: has no labels; add them as the array or column 'labels'"
+        )
     features = torch.from_numpy(held.features).float()
     return features, torch.from_numpy(held.labels).long()
 
@@ -183,7 +185,9 @@ def _names(path: str) -> list[str]:
 def _days(span: str) -> float:
     found = re.fullmatch(r"(\d{1,6})([dwy])", span)
     if found is None:
-        raise ConfigError(f"--window: {span!r}: write 365d, 52w or 1y")
+        raise ConfigError(
+            f"--window: {span!r} is not a time span; write e.g. 365d, 52w or 1y"
+        )
     return int(found[1]) * _DAYS[found[2]]
 
 
@@ -191,7 +195,9 @@ def _numbers(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}: write 1,4,5") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a list of numbers; write e.g. 1,4,5"
+        ) from None
 
 
 def _json(path: str) -> Any:

@@ -45,7 +45,7 @@ _SERVER_HEAD = """\
 
 
 def certificates(arguments: Sequence[str]) -> int:
-    """Write the folders that are not there yet."""
+    """Write the folders that do not exist yet."""
     parser = command_parser(
         "certificates",
         "A folder that exists is left as it is. Give each site its own folder and "
@@ -81,7 +81,7 @@ def certificates(arguments: Sequence[str]) -> int:
 
 
 class _Plan:
-    """What the file says, checked."""
+    """The contents of the federation's file, checked."""
 
     def __init__(self, path: str):
         import yaml
@@ -158,7 +158,7 @@ class _Plan:
 
 
 def _authority(folder: Path) -> tuple[bytes, bytes]:
-    """The authority in `folder`: made, or that of an earlier call."""
+    """The authority in `folder`: a new one, or that of an earlier call."""
     certificate, key = folder / "authority.pem", folder / "authority.key"
     if not folder.exists():
         _fill(folder, dict(zip(("authority.pem", "authority.key"), _new_authority())))
@@ -176,7 +176,7 @@ def _new_authority() -> tuple[bytes, bytes]:
 
 
 def _server(folder: Path, plan: _Plan, authority: tuple[bytes, bytes]) -> bool:
-    """Write the server's folder; whether it was there."""
+    """Write the server's folder; returns whether it existed."""
     if _is_there(folder):
         return True
     certificate, key = make_certificate(_SERVER, authority, plan.days, plan.names)
@@ -214,7 +214,7 @@ def _site(
     authority: tuple[bytes, bytes],
     secret: bytes,
 ) -> bool:
-    """Write a site's folder; whether it was there."""
+    """Write a site's folder; returns whether it existed."""
     folder, name = out / site["name"], site["name"]
     if _is_there(folder):
         return True
@@ -267,7 +267,7 @@ def _private_folder(folder: Path) -> None:
 
 
 def _fill(folder: Path, files: Mapping[str, bytes]) -> None:
-    """A new folder with these files, each for its owner alone; all of it or nothing."""
+    """Make a folder with these files, or nothing. Only the owner can read the files."""
     made = mkdtemp(dir=folder.parent, prefix=".new_")  # its owner's alone
     try:
         for name, data in files.items():

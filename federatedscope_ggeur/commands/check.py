@@ -1,4 +1,4 @@
-"""``ggeur check``: what would keep a site from joining, before it joins."""
+"""``ggeur check``: find what would keep a site from joining, before it joins."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from federatedscope_ggeur.version import __version__
 
 
 def check(arguments: Sequence[str]) -> int:
-    """Print a line for each thing; returns 1 if one keeps the site from joining."""
+    """Print a line for each check; returns 1 if a problem keeps the site from
+    joining.
+    """
     options = role_parser(
         "check", "Nothing of the data leaves this machine, and no place is taken."
     ).parse_args(arguments)

@@ -38,9 +38,9 @@ def class_counts(
 ) -> tuple[dict[Path, np.ndarray], list[str]]:
     """Score the head that each run left on its test rows again.
 
-    A client's own model is scored on the client's rows. The rows are read as the run's
-    config says. The accuracy of each domain must be the one that the run recorded of
-    that head; else the rows or the head have changed.
+    A client's own model is scored on the client's rows. The run's config says how to
+    read the rows. The accuracy of each domain must equal the one that the run recorded
+    for that head; else the rows or the head have changed.
 
     Parameters
     ----------
@@ -99,8 +99,9 @@ class _TestSets:
 
 
 def _test_sets(data: FederatedData) -> dict[str, _TestSet]:
-    """Test rows and their clients' numbers; 0, the global model, if no client holds
-    them."""
+    """Test rows and the numbers of their clients. 0 is the global model, for rows that
+    no client holds.
+    """
     found = {}
     for domain, rows in data.test_sets().items():
         held = [(c.number, len(c.test)) for c in data.clients if c.domain == domain]
@@ -116,7 +117,7 @@ def _counts(run: FoundRun, sets: _TestSets, trust: bool) -> np.ndarray:
     results = run.results
     has_own = results.final.scored == "clients"
     if not (has_own or (run.folder / HEAD_FILE).is_file()):
-        raise DataError(f"there is no {HEAD_FILE}")
+        raise DataError(f"the run's folder has no {HEAD_FILE}")
     cfg = load_config(results.config)
     if not trust:
         check_places(run.folder, places_of_data(cfg))
@@ -137,7 +138,7 @@ def _counts(run: FoundRun, sets: _TestSets, trust: bool) -> np.ndarray:
         before = None if recorded is None else recorded.accuracy.get(domain)
         if before is not None and abs(float((found == held).mean()) - before) > _NEAR:
             raise DataError(
-                f"its head has another accuracy on '{domain}' than the run recorded; "
+                f"on '{domain}' its head has another accuracy than the run recorded; "
                 "the data, or how they are read and embedded, have changed"
             )
         np.add.at(counts, (held, found), 1)

@@ -26,7 +26,7 @@ def compare(arguments: Sequence[str]) -> int:
 
 
 def add_choices(parser: argparse.ArgumentParser, name: str) -> None:
-    """Add the runs and their baseline to a parser."""
+    """Add options for the runs and their baseline to a parser."""
     parser.add_argument(
         "folders",
         nargs="+",

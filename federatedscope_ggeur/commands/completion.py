@@ -41,20 +41,20 @@ def complete() -> None:
 
 
 def completions(words: Sequence[str], prefix: str) -> tuple[dict[str, str], bool]:
-    """What may stand behind `words`, the program's name left out.
+    """The possible next words after `words`, which exclude the program's name.
 
     Parameters
     ----------
     words : sequence of str
     prefix : str
-        What of the next word is typed.
+        The typed part of the next word.
 
     Returns
     -------
     dict of str to str
-        Words that begin with `prefix`, and what they do, where that is known.
+        Words that begin with `prefix`, with their meanings, if known.
     bool
-        Whether a file or folder may stand there, too.
+        Whether a file or folder may come next, too.
     """
     names = json.loads(_NAMES.read_text(encoding="utf-8"))
     command = words[0] if words and words[0] in names["commands"] else ""
@@ -89,8 +89,9 @@ def completions(words: Sequence[str], prefix: str) -> tuple[dict[str, str], bool
 def _split(
     words: Sequence[str], options: dict[str, dict], fixed: int, takes_settings: bool
 ) -> tuple[str | None, list[str]]:
-    """The option that waits for its value, if the last word is one, and the words that
-    belong to none. The value of a setting is no option, whatever it looks like."""
+    """The option that waits for its value, if the last word is one; and the words that
+    belong to no option. A setting's value is never an option, whatever it looks like.
+    """
     given: list[str] = []
     rest = list(words)
     while rest:
@@ -111,8 +112,9 @@ def _beginning(found: dict[str, str], prefix: str) -> dict[str, str]:
 
 
 def _sections(keys: Iterable[str], prefix: str) -> list[str]:
-    """The keys that begin with `prefix`, up to their next dot where that leaves a
-    choice: hundreds of lines help nobody."""
+    """The keys that begin with `prefix`, cut at their next dot if several remain. A
+    list of hundreds of lines helps nobody.
+    """
     fitting = [key for key in keys if key.startswith(prefix)]
     while True:
         cut = {key: key.find(".", len(prefix)) + 1 for key in fitting}

@@ -50,9 +50,9 @@ def run_with_files(cfg, level: str | None = None) -> int:
     Raises
     ------
     Exception
-        What stopped the run; a `GGEURError` unless it is a bug. If the run has a
-        folder by then, log.txt has the error, too. A run that breaks off leaves the
-        files of the rounds that were over.
+        The error that stopped the run; a `GGEURError` unless it is a bug. If the run
+        has a folder by then, log.txt has the error, too. A run that breaks off leaves
+        the files of its completed rounds.
     """
     shown = cfg.verbose > 0 if level is None else level
     with shown_on_console(shown):
@@ -99,7 +99,7 @@ def _follow(run: Run, folder: Path) -> None:
 
 
 def _write(run: Run, folder: Path, status: str) -> None:
-    """All files of the rounds that are over, and the table."""
+    """Write all files of the completed rounds, and the table."""
     if status != "finished" and run.history.last_scored is None:
         logger.warning(
             "no round was over: there are no results and no head in %s", folder
@@ -121,7 +121,9 @@ def _write(run: Run, folder: Path, status: str) -> None:
 
 
 def _keep(run: Run, folder: Path) -> None:
-    """Write the checkpoint of the rounds that are over; say how to go on from it."""
+    """Write the checkpoint of the completed rounds; tell the user how to go on from
+    it.
+    """
     run.history.flush()
     kept = run.history.checkpoints
     if kept is not None and kept.path.exists():
@@ -135,7 +137,7 @@ def _done(run: Run) -> str:
 
 
 def _log_error(what: str, error: Exception) -> None:
-    """Log it into the file only; whoever catches the error shows it."""
+    """Log an error into the file only. The caller that catches the error shows it."""
     kind = type(error).__name__
     logger.error("%s: %s: %s", what, kind, error, extra=_FILE_ONLY)
     if not isinstance(error, GGEURError):
@@ -163,7 +165,7 @@ def _show(record: Round0 | RoundRecord, progress: Progress) -> None:
 
 
 class _Console(logging.StreamHandler):
-    """Standard error, where a bar stays below what is written."""
+    """Standard error, where a progress bar stays below the messages."""
 
     def emit(self, record: logging.LogRecord) -> None:
         with above_bars(self.stream):
@@ -172,7 +174,7 @@ class _Console(logging.StreamHandler):
 
 @contextmanager
 def shown_on_console(level: str | bool) -> Iterator[None]:
-    """Show the package's messages from a level on.
+    """Show the package's messages of this level and above.
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ def show_forecast(cfg) -> int:
 
 
 def forecast_lines(found: Forecast, run: Run) -> list[str]:
-    """Bytes, memory and time, as lines."""
+    """The forecast of bytes, memory and time, as lines."""
     return [*_about_bytes(found, run), *_about_memory(found, run), *_about_time(found)]
 
 
@@ -86,7 +86,7 @@ def _about_rows(run: Run) -> list[str]:
 
 
 def _about_noise(run: Run) -> list[str]:
-    """The noise of a release, beside what is public; none without."""
+    """The noise of a release, if there is one, and which rows are public."""
     if not run.settings.demands.noisy:
         return []
     own, clients = run.settings.role.of(NoiseSettings), len(run.held.numbers)
@@ -170,7 +170,7 @@ def _about_time(found: Forecast) -> list[str]:
 
 
 def _spread(rows: Mapping[int, int]) -> str:
-    """The least, the most (with their clients) and the median."""
+    """The least and the most value, with their clients, and the median."""
     ordered = sorted(rows, key=lambda number: (rows[number], number))
     few, middle, many = ordered[0], ordered[(len(ordered) - 1) // 2], ordered[-1]
     return (

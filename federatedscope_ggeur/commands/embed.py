@@ -1,5 +1,6 @@
-"""``ggeur embed``: embed a config's images, and the names of its
-classes where something is made of them, before its runs."""
+"""``ggeur embed``: embed a config's images before its runs, and the class names if the
+runs need them.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +65,9 @@ def embed(arguments: Sequence[str]) -> int:
 
 
 def _text_summary(cfg, names: Sequence[str], encoding, identity) -> list[str]:
-    """Make the text features of the classes, if they are not there, and say so."""
+    """Make the text features of the classes if they are missing; returns a line about
+    them.
+    """
     # Here, since nothing of it is wanted without text.
     from federatedscope_ggeur.data.text.load import load_text
 

@@ -1,4 +1,4 @@
-"""``ggeur enable`` and ``disable``: whether FS loads the plugin."""
+"""``ggeur enable`` and ``disable``: let FS load the plugin, or stop that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ggeur inspect``: pictures of who holds what, and of the domains' shapes."""
+"""``ggeur inspect``: pictures of the clients' rows and of the domains' shapes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ _MOST_NAMES = 12
 
 
 def inspect(arguments: Sequence[str]) -> int:
-    """Draw who holds what, and how alike the domains' shapes are; print a summary."""
+    """Draw the clients' rows and the similarity of the domains' shapes; print a
+    summary.
+    """
     parser = config_parser("inspect", "All numbers are written as CSV too.")
     parser.add_argument(
         "--out",

@@ -1,4 +1,4 @@
-"""Who holds what in a config's data, and how similar the domains' shapes are."""
+"""The clients' rows in a config's data, and the similarity of the domains' shapes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_CLIENTS = 40
 
 
 def holdings_csv(held: Holdings, class_names: Sequence[str]) -> str:
-    """A line for each client: number, domain, rows, then the rows of each class."""
+    """A CSV line for each client: number, domain, rows, then the rows of each class."""
     lines = (
         [number, domain, counts.sum(), *counts.tolist()]
         for number, domain, counts in zip(held.numbers, held.domains, held.counts)
@@ -92,8 +92,9 @@ class Similarities:
     left_out: list[int]
 
     def averages(self) -> tuple[float | None, float | None]:
-        """The mean similarity of equal classes, and of different ones; None without
-        any."""
+        """The mean similarity of equal classes and of different ones; None if there are
+        none.
+        """
         diagonal = np.eye(len(self.values), dtype=bool)
         return _mean(self.values[diagonal]), _mean(self.values[~diagonal])
 
@@ -103,10 +104,10 @@ def similarities(
 ) -> list[Similarities]:
     """Compare the shapes of classes in a reference domain with those in the others.
 
-    As in the paper's Figure 6 (MNIST with USPS, SVHN and SYN), a shape is that of all
-    training rows of a domain, before clients get them. Eq. 3 adds up five directions,
-    so a class with fewer is left out (five directions need six rows, or five uncentred
-    ones).
+    As in the paper's Figure 6 (MNIST with USPS, SVHN and SYN), a shape is computed from
+    all training rows of a domain, before clients get them. Eq. 3 adds up five
+    directions, so a class with fewer is left out (five directions need six rows, or
+    five uncentred ones).
 
     Parameters
     ----------
@@ -127,7 +128,7 @@ def similarities(
     reference = reference or names[0]
     if reference not in names:
         raise ConfigError(
-            f"--reference: there is no domain '{reference}', there are "
+            f"--reference: there is no domain '{reference}'; take one of "
             f"{', '.join(names)}"
         )
     if len(names) == 1:  # no shapes needed, and they take seconds

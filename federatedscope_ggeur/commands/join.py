@@ -21,7 +21,7 @@ def serve(arguments: Sequence[str]) -> int:
 
 
 def healthy(arguments: Sequence[str]) -> int:
-    """Returns 0 while the process that this file started goes on, else 1."""
+    """Return 0 if the process that this file started is still running, else 1."""
     options = role_parser("healthy", "For systemd, containers, monitors.").parse_args(
         arguments
     )
@@ -39,7 +39,7 @@ def healthy(arguments: Sequence[str]) -> int:
 
 
 def role_parser(name: str, more: str = "") -> argparse.ArgumentParser:
-    """A parser of a command that takes the file of one process, and nothing else."""
+    """A parser for a command that takes only the file of one process."""
     parser = command_parser(
         name, f"Paths in the file are seen from its folder. {more}".strip()
     )

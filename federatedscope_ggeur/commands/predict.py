@@ -69,8 +69,8 @@ def _check_clients(clients: object, images: list[str], rows: list[RowFile]) -> N
     several = len(rows) + bool(images) > 1
     if isinstance(clients, list) and several:
         raise ConfigError(
-            "--clients: one number for each row goes with a single file of rows, and "
-            "without images"
+            "--clients: with one number for each row, give a single file of rows and "
+            "no images"
         )
 
 
@@ -80,7 +80,7 @@ def _counting(
     class_names: Sequence[str],
     right: Counter[str],
 ) -> Iterator[Prediction]:
-    """The same predictions; `right` counts those that equal the rows' labels."""
+    """The same predictions. `right` counts those that equal the rows' labels."""
     for number, one in enumerate(found):
         if rows.labels is not None and one.classes:
             label = int(rows.labels[number])
@@ -100,7 +100,9 @@ def _predictor(options: argparse.Namespace) -> Predictor:
     if options.run is not None:
         ignored = [f"--{n}" for n in ("model", "template") if getattr(options, n)]
         if ignored:
-            raise ConfigError(f"{', '.join(ignored)}: is for --classes, not for --run")
+            raise ConfigError(
+                f"{', '.join(ignored)}: goes with --classes, not with --run"
+            )
         return Predictor(
             options.run,
             options.pretrained,
@@ -109,7 +111,7 @@ def _predictor(options: argparse.Namespace) -> Predictor:
             options.trust,
         )
     if options.clients is not None:
-        raise ConfigError("--clients: is for --run, not for --classes")
+        raise ConfigError("--clients goes with --run, not with --classes")
     return zero_shot_predictor(
         read_names(options.classes),
         options.template or ["one"],

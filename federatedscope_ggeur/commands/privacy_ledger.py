@@ -1,4 +1,6 @@
-"""``ggeur privacy-ledger``: what clients have spent of their rows' privacy."""
+"""``ggeur privacy-ledger``: how much of their rows' privacy budget clients have
+spent.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from federatedscope_ggeur.settings import is_number
 
 
 def privacy_ledger(arguments: Sequence[str]) -> int:
-    """Print each release of each ledger, and what it adds up to for the worst row."""
+    """Print each release of each ledger, and the total for the worst row."""
     parser = command_parser(
         "privacy-ledger",
         "mu^2 adds up over releases of a row; epsilons do not.",

@@ -1,4 +1,4 @@
-"""``ggeur quickstart``: a bundled study, and its table for a newcomer."""
+"""``ggeur quickstart``: run a bundled study and print its table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STUDY = "quickstart_study"
 
 
 def quickstart(arguments: Sequence[str]) -> int:
-    """Run the study and print one table; statuses are those of `study`."""
+    """Run the study and print one table; the exit statuses are those of `study`."""
     parser = command_parser(
         "quickstart",
         f"It is the bundled study {STUDY}: real digits in four domains, ten seeds, no "

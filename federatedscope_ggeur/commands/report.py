@@ -38,7 +38,7 @@ def report(arguments: Sequence[str]) -> int:
 
     formats = read_formats(options.format)
     if not options.classes and (options.plugins or options.trust):
-        raise ConfigError("--plugins, --trust: only --classes needs them")
+        raise ConfigError("--plugins and --trust only go with --classes")
     if options.out is not None:
         check_free(Path(options.out))
     found = Comparison.of(options.folders, options.baseline, options.target)
@@ -67,7 +67,7 @@ def report(arguments: Sequence[str]) -> int:
 def _by_class(
     found: Comparison, options: argparse.Namespace, texts: dict[str, str]
 ) -> list[Picture]:
-    """Figures by class, and `classes.csv` among the texts."""
+    """Figures for each class; adds `classes.csv` to the texts."""
     # Imported here: the rest of a report needs no torch.
     from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins
     from federatedscope_ggeur.commands.class_scores import class_counts

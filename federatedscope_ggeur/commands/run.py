@@ -47,8 +47,8 @@ def run(arguments: Sequence[str]) -> int:
             )
         if options.dry_run:
             raise ConfigError(
-                f"{_DRY_RUN}: only the embedded engine has it; FederatedScope sends "
-                "the same bytes, so leave out --engine federatedscope"
+                f"{_DRY_RUN}: only the embedded engine has this option; FederatedScope "
+                "sends the same bytes, so leave out --engine federatedscope"
             )
         from federatedscope_ggeur.engines.fs.launch import launch
 
@@ -80,7 +80,9 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _refuse_several_seeds(base: str, given: dict, settings: Sequence[str]) -> None:
-    """Refuse several seeds: one run has one. The error has a study for all seeds."""
+    """Refuse several seeds, since one run has one seed. The error shows a study for all
+    seeds.
+    """
     from federatedscope_ggeur.cfg_ggeur.yaml_file import literal
 
     seeds = literal(given.get("seed"))
@@ -136,9 +138,11 @@ def _parser() -> argparse.ArgumentParser:
 def _with_options_behind(
     parser: argparse.ArgumentParser, options: argparse.Namespace
 ) -> argparse.Namespace:
-    """`options` with the options behind settings, which argparse takes for settings.
+    """`options`, with those that come after the settings: argparse takes them for
+    settings.
 
-    A value that begins with ``--`` stays a value."""
+    A value that begins with ``--`` stays a value.
+    """
     words, settings = list(options.settings), []
     while words and not words[0].startswith("--"):
         settings += words[:2]
@@ -151,7 +155,7 @@ def _with_options_behind(
 
 
 def _what_is_missing(words: Sequence[str]) -> str:
-    """The problem of a command line without ``--cfg FILE`` before its settings."""
+    """The problem of a command line that does not begin with ``--cfg FILE``."""
     if not words or "." in words[0] or any(word.startswith("--cfg") for word in words):
         return "--cfg FILE is missing; settings go behind it"
     return (

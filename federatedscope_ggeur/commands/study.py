@@ -72,7 +72,7 @@ def add_study_options(parser: argparse.ArgumentParser) -> None:
 def run_study(
     file: str, options: argparse.Namespace, show: Callable[[Comparison], str]
 ) -> int:
-    """Run the study `file`; `show` makes the text that is printed of its runs.
+    """Run the study `file`; `show` makes the text that is printed about its runs.
 
     `options` are those of `add_study_options`. Returns the exit status of `study`.
     """
@@ -87,7 +87,7 @@ def run_study(
 
 
 def _list(options: argparse.Namespace) -> int:
-    """Print which runs are over, and which are to do."""
+    """Print which runs are finished, and which are to do."""
     from federatedscope_ggeur.commands.study_table import StudyTable
     from federatedscope_ggeur.studies.running import StudyRun, averages
     from federatedscope_ggeur.studies.study_file import load_study
@@ -145,7 +145,7 @@ def _say(notes: Sequence[str]) -> None:
 def _tell_end(
     found: Study, folder: Path, quiet: bool, show: Callable[[Comparison], str]
 ) -> int:
-    """Print the table of finished runs, and what failed; returns the exit status."""
+    """Print the table of finished runs and the failures; returns the exit status."""
     if not quiet:
         from federatedscope_ggeur.reporting.comparison import Comparison
 

@@ -1,4 +1,4 @@
-"""The progress of a study: a live table on a terminal, else a line for each run."""
+"""Shows a study's progress: a live table on a terminal, else a line for each run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class StudyTable:
     Parameters
     ----------
     name : str
-        The study's.
+        The study's name.
     workers : int
     quiet : bool
         Show nothing.
@@ -66,7 +66,7 @@ class StudyTable:
     def begin(
         self, stage: str, jobs: Sequence[Job], over: Mapping[str, float | None]
     ) -> None:
-        """A stage begins."""
+        """Show that a stage begins."""
         self._begin(stage, jobs)
         self._over = len(over)
         self._cells.update({name: _percent(score) for name, score in over.items()})
@@ -74,7 +74,7 @@ class StudyTable:
             self._say(f"{stage}: {len(over)} of {len(jobs)} are over already")
 
     def tell(self, event: Event) -> None:
-        """Something has happened to a job."""
+        """Show what has happened to a job."""
         name = event.job.name
         if event.kind == "rounds":
             self._cells[name] = f"{event.done}/{event.total}"
@@ -90,7 +90,7 @@ class StudyTable:
             self._tell_over(name, problem if failed else "")
 
     def list(self, jobs: Sequence[Job], over: Mapping[str, float | None]) -> None:
-        """Say which runs are over."""
+        """Show which runs are finished."""
         for name in (job.name for job in jobs):
             said = _percent(over[name]) if name in over else "to do"
             self._console.print(_text(f"{said:>10}  {name}"))
@@ -113,7 +113,7 @@ class StudyTable:
         return f"{self._stage} {self._over} of {len(self._jobs)}"
 
     def _left(self) -> str:
-        """The time that is left, by the runs of this session."""
+        """The time that is left, estimated from the runs of this session."""
         if not self._done_now:
             return "time left: not known yet"
         passed = time.monotonic() - self._started

@@ -1,4 +1,4 @@
-"""Classify images by the names of classes only, for ``predict --classes``."""
+"""Classify images by the names of classes alone, for ``predict --classes``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read_names(path: str) -> tuple[str, ...]:
     Raises
     ------
     ConfigError
-        The file cannot be read, names no class, or one twice.
+        The file cannot be read, names no class, or names a class twice.
     """
     try:
         text = Path(path).expanduser().read_text(encoding="utf-8-sig")
@@ -46,7 +46,7 @@ def zero_shot_predictor(
     device: str = "",
     cache: str = EncodingSettings.cache,
 ) -> Predictor:
-    """A predictor of classes called `names`, by the text side of the encoder.
+    """A predictor of the classes `names`, from the encoder's text side.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Leads a federation by what its clients send, whatever carries it."""
+"""Leads a federation by its clients' messages, over any transport."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Connections(Protocol):
 
 
 class Leading:
-    """Takes what clients send to the members, the driver and the course.
+    """Passes clients' messages to the members, the driver and the course.
 
     Parameters
     ----------
@@ -47,9 +47,9 @@ class Leading:
     deadlines : mapping from name to seconds
         ``ggeur.deadline``.
     begin : callable ()
-        Begins the course; called once when everyone is there who is waited for.
+        Begins the course. It is called once, when all expected clients are there.
     hub : Connections, optional
-        None where all clients are in this process. One that does not fit is then a
+        None if all clients are in this process. Then a client that does not fit is a
         wrong setting, and ends the run.
 
     Attributes
@@ -78,7 +78,7 @@ class Leading:
     # what clients send
 
     def handlers(self) -> dict[str, Handler]:
-        """What takes a client's messages, by kind."""
+        """The functions that take a client's messages, by kind."""
         answers = {
             kind.answer_message: self._answer_handler(kind)
             for kind in all_kinds()
@@ -95,7 +95,7 @@ class Leading:
         Raises
         ------
         MessageError
-            It does not fit, and all clients are in this process.
+            The client does not fit, and all clients are in this process.
         """
         members = self._members
         try:
@@ -129,7 +129,7 @@ class Leading:
     def answer(
         self, number: int, kind: RequestKind, state: int, parts: Sequence[bytes]
     ) -> None:
-        """A client answers, in time, late or unasked."""
+        """Take a client's answer: in time, late or not asked for."""
         if self.driver.waits_for(number, kind, state):
             # Before it is taken: the last of all answers is used at once.
             self._members.note_answer(number)
@@ -141,14 +141,14 @@ class Leading:
             self._strike(number, f"an answer ({kind.name}, round {state}) unasked")
 
     def fail(self, number: int, state: int, parts: Sequence[bytes]) -> None:
-        """A client says why it stops."""
+        """Take a client's message that says why it stops."""
         reason = b"".join(parts)[:1000].decode(errors="replace")
         # On one line, so that nobody writes lines of its own into the log.
         self.lose(number, " ".join(reason.split()), may_return=False)
         self.dismiss(number, "this client has said that it stops")
 
     def lose(self, number: int, reason: str, may_return: bool = True) -> None:
-        """A client's connection is gone."""
+        """Record that a client's connection is lost."""
         logger.warning("client %d is gone: %s", number, reason)
         members = self._members
         members.lose(number, reason)
@@ -159,18 +159,22 @@ class Leading:
         self.driver.gone(number, reason, may_return, is_missed)
 
     def dismiss(self, number: int, reason: str) -> None:
-        """End the connection that a client was last heard on, and no later one."""
+        """End the connection over which a client last sent something; a later one
+        stays.
+        """
         if self._hub is not None:
             self._hub.dismiss(number, reason, self._connections.get(number))
 
     def _refuse(self, refusals: Mapping[int, MessageError]) -> None:
-        """Send clients away that cannot take part."""
+        """Send away clients that cannot take part."""
         for number, error in refusals.items():
             logger.warning("%s", error)
             self.dismiss(number, str(error))
 
     def _strike(self, number: int, what: str) -> bool:
-        """Note what a client should not have sent; whether it is put out for it."""
+        """Note a forbidden message of a client; returns whether the client is excluded
+        for it.
+        """
         reason = self._members.conduct.strike(number, what)
         if reason:
             logger.warning("client %d is %s", number, reason)
@@ -196,7 +200,9 @@ class Leading:
         return {k: Absence(gone[k]) for k in request.parts if k in gone}
 
     def send_finals(self, ending: Ending, state: int) -> None:
-        """End the run: each client gets the final head or its own, and the `ending`."""
+        """End the run: send each client the final head or its own model, and the
+        `ending`.
+        """
         finals, alike = self.federation.history.finals(), {}
         for k in self._members.connected:
             alike.setdefault(id(finals[k]), []).append(k)
@@ -217,7 +223,7 @@ class Leading:
         ----------
         is_over : callable () -> bool
         handlers : callable (kind) -> Handler or None
-            By default those of `handlers`.
+            By default from the attribute `handlers`.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""What each side of a federation is put together from, on every engine."""
+"""Puts together the client's and the server's side, in the same way for all engines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from federatedscope_ggeur.models.text import ClassTexts
 
 
 class Described(Protocol):
-    """What is said of data, whoever holds the rows."""
+    """Facts about the data that do not depend on who holds the rows."""
 
     @property
     def class_names(self) -> tuple[str, ...]: ...
@@ -43,7 +43,9 @@ class Shared:
 
 
 class ServerSide(NamedTuple):
-    """The server's role and course, and what they were restored from, if anything."""
+    """The server's role and course, and the checkpoint that they were restored from, if
+    any.
+    """
 
     coordinator: Coordinator
     progress: Progress | None
@@ -52,7 +54,7 @@ class ServerSide(NamedTuple):
 def settings_for(
     cfg, data: Described, clients: int, text: ClassTexts | None
 ) -> RunSettings:
-    """The settings in `cfg` of a run of so many clients on `data`."""
+    """The settings of a run of `cfg`, with so many clients, on `data`."""
     names = data.class_names
     return run_settings(cfg, len(names), data.dim, clients, text, names, data.encoder)
 
@@ -60,7 +62,7 @@ def settings_for(
 def handshake_of(
     data: Described, agreed: Mapping[str, str], text: ClassTexts | None
 ) -> Handshake:
-    """What a side that knows `data` must have in common with the others."""
+    """What all sides must have in common, as a side that knows `data` sees it."""
     names = tuple(data.class_names)
     return Handshake(names, data.dim, data.encoder, agreed, text_key(text))
 
@@ -72,7 +74,7 @@ def client_side(
     save_to: str,
     asked: bool = True,
 ) -> ClientHandler:
-    """What answers for the client that holds `held`.
+    """Makes the handler that answers for the client that holds `held`.
 
     Parameters
     ----------
@@ -80,10 +82,10 @@ def client_side(
     settings : RunSettings
     shared : Shared
     save_to : str
-        The checkpoint that the state of the client's method belongs to; "": the state
+        The checkpoint that the state of the client's method belongs to. "": the state
         is not kept.
     asked : bool
-        Whether the user named that place, see `ClientStore`.
+        Whether the user chose `save_to`; see `ClientStore`.
     """
     splits, memory = settings.plan.evaluation.splits, shared.memory
     return ClientHandler.of(
@@ -109,7 +111,8 @@ def server_side(
     members: Membership | None = None,
     dismiss: Callable[[int, str], None] = lambda number, reason: None,
 ) -> ServerSide:
-    """What leads the clients of these domains; a run that goes on is restored.
+    """Makes the server's side, for the clients of these domains. Restores a run that
+    goes on.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Whether a site is ready to join: data and machine. Nothing leaves the machine."""
+"""Checks a site's data and machine before it joins. Nothing leaves the machine."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _MOST_CLASSES = 12
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes
     ----------
     what : str
     said : str
-        What was found; if there is a `problem`, that.
+        What was found: the facts, or the problem.
     problem : bool
-        Whether the site cannot take part as it is.
+        Whether this keeps the site from joining.
     """
 
     what: str
@@ -48,7 +48,7 @@ class Finding(NamedTuple):
 
 
 class SiteCheck:
-    """Looks at what a site has.
+    """Checks the data and the machine of a site.
 
     Parameters
     ----------
@@ -57,7 +57,8 @@ class SiteCheck:
     Attributes
     ----------
     handshake : Handshake or None
-        What the site would join with; None where the data cannot be read yet.
+        The handshake that the site would join with; None if the data cannot be read
+        yet.
     """
 
     def __init__(self, cfg):
@@ -65,7 +66,7 @@ class SiteCheck:
         self.handshake: Handshake | None = None
 
     def findings(self) -> Iterator[Finding]:
-        """A line for each thing, in the order in which a person would mend them."""
+        """The results, in the order in which a person would solve the problems."""
         cfg = self._cfg
         try:
             pending = self._pending()
@@ -92,7 +93,7 @@ class SiteCheck:
         yield from self._machine(found, counts, settings)
 
     def _pending(self) -> Finding | None:
-        """What is to be said of images that are not embedded yet."""
+        """A note on images that are not embedded yet."""
         cfg = self._cfg
         encoding = encoding_settings(cfg.ggeur, encoder_device(cfg))
         own = options_of(find_reader(cfg.data.type), cfg.ggeur)
@@ -160,7 +161,7 @@ def _room(what: str, needed: int, free: int, where: str) -> Finding:
 
 
 def _by_class(found: SiteData) -> str:
-    """How many rows to train on each class has; of many classes the extremes."""
+    """The training rows of each class; of many classes only the extremes."""
     names = found.whole.class_names
     counts = np.bincount(found.held.train.labels.numpy(), minlength=len(names))
     if len(names) <= _MOST_CLASSES:

@@ -1,7 +1,7 @@
-"""What a site of a federation leaves in its own folder: the model, and its own scores.
+"""Writes what a site keeps after a run: the model, and the site's own scores.
 
-Every engine whose clients have folders of their own calls this: it says what has
-arrived from the server, and how the run ended.
+Every engine whose clients have folders of their own uses it. The engine reports each
+message of the server, and how the run ended.
 """
 
 from __future__ import annotations
@@ -60,17 +60,18 @@ def site_results(
     encoder: str,
     config: dict | None = None,
 ) -> Results:
-    """What a site knows before the run.
+    """The results as a site knows them before the run.
 
     Parameters
     ----------
     engine : str
     cfg : the site's own settings
     held : ClientData
-        Its rows.
+        The site's rows.
     class_names, encoder : of its data
     config : dict, optional
-        The settings as plain values, where an engine keeps more in `cfg` than these.
+        The settings as plain values, for an engine that keeps other things in `cfg`,
+        too.
     """
     rows: Sequence[int | None] = len(held.train), len(held.test), len(held.val)
     if demands_of(cfg).noisy:  # exact numbers of rows stay out of results
@@ -90,14 +91,14 @@ def site_results(
 
 
 class SiteFolder:
-    """Follows one client, and writes what it leaves.
+    """Follows one client, and writes its model and scores.
 
     Parameters
     ----------
     folder : path
-        The client's own run folder, which exists.
+        The client's own run folder. It must exist.
     begun : Results
-        See `site_results`.
+        The results of `site_results`.
     held : ClientData
     client : Client
     plan : Plan
@@ -114,7 +115,7 @@ class SiteFolder:
         self._up = self._down = 0
 
     def received(self, kind: RequestKind, parts: Sequence[bytes]) -> None:
-        """A request of the server has arrived."""
+        """Record a request that has arrived from the server."""
         self._down += sum(map(len, parts))
         if kind is EVALUATE and parts:
             self._scored = parts[0]
@@ -122,18 +123,19 @@ class SiteFolder:
             self._trained = parts[0]
 
     def sent(self, parts: Sequence[bytes]) -> None:
-        """An answer has been sent."""
+        """Record an answer that has been sent."""
         self._up += sum(map(len, parts))
 
     def finish(self, final: Broadcast, ending: Ending | None = None) -> Results:
-        """The run is finished: write the model, and the client's own scores of it.
+        """Write the model and the client's own scores of it: the run is finished.
 
         Parameters
         ----------
         final : Broadcast
-            The model that the run leaves, or what the client makes its own model of.
+            The model that the run leaves, or the model that the client makes its own
+            from.
         ending : Ending, optional
-            What the server says of it.
+            What the server says of the end of the run.
 
         Raises
         ------
@@ -144,9 +146,10 @@ class SiteFolder:
         return self._write(final, "finished", ending)
 
     def cut_off(self, status: Status) -> None:
-        """The run is broken off: write the last model that arrived, if any has.
+        """Write the last model that arrived, if any: the run was broken off.
 
-        What cannot be written is said in the log: something else ended the run.
+        A file that cannot be written is only logged, because another error ended the
+        run.
         """
         try:
             last = self._last()
@@ -157,7 +160,7 @@ class SiteFolder:
         self._scored = self._trained = None
 
     def _last(self) -> Broadcast | None:
-        """The newest of what was to be scored, and what a round trained from."""
+        """The newest model among those sent for scoring and those sent for training."""
         client, scored, number = self._client, None, 0
         if self._scored is not None:
             scored = Broadcast.from_bytes(self._scored, client.scored_schema)
@@ -208,7 +211,7 @@ class SiteFolder:
     def _final(
         self, model: Model, head: bytes | None, scored, ending: Ending | None
     ) -> Final:
-        """The client's own score: the model that is left, on its own test rows."""
+        """The client's score of the final model on its own test rows."""
         test = self._held.test
         accuracy = None
         if len(test):
@@ -244,9 +247,9 @@ def _shared(ending: Ending | None) -> SharedScores | None:
 def _kept_back(
     head: Model | None, client: Client, class_names: Sequence[str]
 ) -> list[str]:
-    """What to say of classes that secure sums keep back: the head knows none of them.
+    """A note on classes that secure sums keep back; the head knows none of their rows.
 
-    A one-shot head has weights of zero there.
+    A one-shot head has zero weights for them.
     """
     if not client.settings.demands.sums or not isinstance(head, LinearHead):
         return []

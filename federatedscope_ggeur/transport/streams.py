@@ -43,7 +43,7 @@ class Allowance:
             self._changed.notify_all()
 
     def lift(self) -> None:
-        """Wake all who wait: the stream is over."""
+        """Wake all waiting threads, because the stream is over."""
         with self._changed:
             self._lifted = True
             self._changed.notify_all()
@@ -51,7 +51,7 @@ class Allowance:
 
 @dataclass(frozen=True)
 class Goodbye:
-    """The reason why the server ends a stream, and of which kind the end is.
+    """Why the server ends a stream, and the kind of the end.
 
     `refused`: the server refuses this client. `is_full`: there was no room; the client
     may try again.

@@ -51,18 +51,18 @@ __all__ = ["app"]
 
 
 def write_app(folder: Path, cfg) -> None:
-    """Write the app folder of the federation of `cfg`.
+    """Write the app folder for the federation of `cfg`.
 
     Raises
     ------
     ConfigError
-        The folder is there and not empty, or cannot be written.
+        The folder is not empty or cannot be written.
     """
     module = folder / _MODULE
     try:
         if folder.exists() and any(folder.iterdir()):
             raise ConfigError(
-                f"'{folder}' is not empty; nothing is written over, take another folder"
+                f"'{folder}' is not empty; nothing is overwritten; name another folder"
             )
         module.mkdir(parents=True)
     except OSError as error:

@@ -1,7 +1,8 @@
 """What travels between the server and a resident: a session, then messages.
 
-Flower and the ClientApp carry it as it is. A session is the resident's own name for
-itself while it runs: when it has changed, what the server sent before is lost.
+Flower and the ClientApp do not change it. A session is a name that a resident chooses
+when it starts. A new session tells the server that the resident has lost all earlier
+messages.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _LENGTH = struct.Struct(">I")
 
 
 def carried_settings(cfg) -> TransportSettings:
-    """The limits in ``distribute.grpc_max_*_message_length``, which hold here, too."""
+    """The message limits: ``distribute.grpc_max_*_message_length``."""
     names = "grpc_max_send_message_length", "grpc_max_receive_message_length"
     return TransportSettings(min(cfg.distribute.get(name, _MOST) for name in names))
 
@@ -34,12 +35,12 @@ def carried_settings(cfg) -> TransportSettings:
 def packed(
     session: bytes, envelopes: Sequence[Envelope], settings: TransportSettings
 ) -> bytes:
-    """The bytes of some messages.
+    """Messages as bytes.
 
     Raises
     ------
     MessageError
-        The receiver would refuse one of them.
+        The receiver would refuse one of the messages.
     """
     frames = chain.from_iterable(to_frames(one, settings) for one in envelopes)
     pieces = chain.from_iterable((_LENGTH.pack(len(f)), f) for f in frames)
@@ -57,7 +58,7 @@ def unpacked(
     Raises
     ------
     MessageError
-        They are no messages within the limits.
+        `data` holds no messages, or a message is too large.
     """
     if len(data) < SESSION:
         raise MessageError("is missing", field="session", sender=sender)

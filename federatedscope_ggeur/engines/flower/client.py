@@ -1,6 +1,6 @@
-"""The ClientApp: carries bytes between Flower and the site's resident, no more.
+"""The ClientApp: carries bytes between Flower and the site's resident, nothing else.
 
-It imports no torch: Flower starts a process for each message.
+It imports no torch, because Flower starts a process for each message.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ app = ClientApp()
 
 @app.query()
 def carry(message: Message, context: Context) -> Message:
-    """Hand the server's bytes to the resident, and its answer back."""
+    """Hand the server's bytes to the resident; returns the resident's answer."""
     path = context.node_config.get(SOCKET)
     if path is None:
         problem = f"its SuperNode has no --node-config '{SOCKET}=\"/path/to/socket\"'"

@@ -40,7 +40,7 @@ _LAST = 60.0
 
 @dataclass
 class _Node:
-    """A SuperNode, and the client whose resident answers behind it."""
+    """A SuperNode, and the client that its resident answers for."""
 
     id: int
     number: int | None = None
@@ -56,7 +56,7 @@ class _Node:
 
 
 class GridHub:
-    """Connections to residents; the same as `transport.Hub` for who leads the run.
+    """Connections to residents, with the interface of `transport.Hub`.
 
     Every request is one Flower message to one SuperNode. A connection lasts as long as
     the same resident answers behind the same SuperNode.
@@ -66,9 +66,9 @@ class GridHub:
     grid : Grid
     settings : TransportSettings
     greeting : tuple of bytes
-        The parts of the question who is there.
+        The parts of the message that asks who is there.
     secret : bytes, optional
-        What join tokens are made of; without it none is asked for.
+        The secret that join tokens are made from. Without it, clients need no token.
     """
 
     def __init__(
@@ -104,12 +104,14 @@ class GridHub:
         return self._events.popleft()
 
     def expect(self, number: int, most: int | None) -> None:
-        """The client's next answer may have so many bytes."""
+        """Set the largest size of the client's next answer, in bytes."""
         if number in self._clients:
             self._clients[number].most = most
 
     def send(self, number: int, envelope: Envelope) -> None:
-        """Send a client a message; one without an answer goes out with the next."""
+        """Send a client a message. If it expects no answer, it goes out with the next
+        message.
+        """
         node = self._clients.get(number)
         if node is None:
             return
@@ -118,7 +120,7 @@ class GridHub:
             self._flush(node)
 
     def dismiss(self, number: int, reason: str, connection: int | None) -> None:
-        """Send a client away, and its resident why."""
+        """End a client's connection, and tell its resident why."""
         node = self._clients.get(number)
         if node is None or connection not in (None, node.connection):
             return
@@ -127,8 +129,9 @@ class GridHub:
         self._forget(node, _MUCH_LATER)
 
     def close(self, reason: str = "") -> None:
-        """Send what is still to be sent, or the `reason` of a bad end; wait until it
-        was taken."""
+        """Send the remaining messages, or the `reason` of a failure; wait until they
+        are taken.
+        """
         for node in list(self._clients.values()):
             if reason:
                 node.waiting = [Envelope(FAILED, 0, (reason.encode(),))]
@@ -159,7 +162,7 @@ class GridHub:
                 self._push(node, [self._greeting], NOBODY)
 
     def _lose(self, node: _Node, reason: str, refused: bool = False) -> None:
-        """A connection is over."""
+        """Record that a connection has ended."""
         if node.number is not None:
             gone = Event(node.number, None, reason, refused, node.connection)
             self._events.append(gone)
@@ -242,7 +245,9 @@ class GridHub:
             self._forget(node, _MUCH_LATER)
             return
         if envelope.kind != JOIN or len(envelope.parts) != 2:
-            raise MessageError("expected a join", field="kind", sender=sender)
+            raise MessageError(
+                "the first message must be a join", field="kind", sender=sender
+            )
         join, token = envelope.parts
         number = Join.from_bytes(join, sender).client
         problem, other = "", self._clients.get(number)

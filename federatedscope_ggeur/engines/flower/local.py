@@ -47,13 +47,13 @@ class LocalFederation:
     Parameters
     ----------
     cfg : CfgNode
-        Of a run on one machine.
+        The settings of a run on one machine.
 
     Attributes
     ----------
     processes : dict from name to Popen
     folder : Path
-        What they keep; removed at the end.
+        The folder of the processes; removed at the end.
     clients : int
 
     Raises
@@ -85,7 +85,7 @@ class LocalFederation:
         Raises
         ------
         GGEURError
-            One of them ended at once.
+            A process ended at once.
         """
         self._address = f"{_HOST}:{_free_port()}"
         server = ["distribute.role", "server"]
@@ -107,7 +107,7 @@ class LocalFederation:
         Raises
         ------
         GGEURError
-            It ended at once.
+            The SuperLink ended at once.
         """
         host, _, port = self._address.partition(":")
         command = [_program("flower-superlink"), "--insecure"]
@@ -144,7 +144,7 @@ class LocalFederation:
         return self.folder / f"site{number}"
 
     def run(self, settings: Sequence[str] = ()) -> Path:
-        """Run to the end; the run's folder.
+        """Run to the end; returns the run's folder.
 
         Raises
         ------
@@ -173,7 +173,7 @@ class LocalFederation:
         return Path(told["folder"])
 
     def words(self, name: str) -> str:
-        """The last words of a process."""
+        """The last lines that a process wrote."""
         text = (self.folder / f"{name}.log").read_text(errors="replace")
         return printable(" ".join(text.split())[-1000:], 1000) or "it said nothing"
 
@@ -215,7 +215,9 @@ class LocalFederation:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _detached(self) -> list[int]:
-        """What Flower has started in groups of its own; on Linux, where /proc says."""
+        """The processes that Flower started in groups of their own; only on Linux
+        (/proc).
+        """
         home, found = f"FLWR_HOME={self.folder}/".encode(), []
         for path in Path("/proc").glob("[0-9]*/environ"):
             with suppress(OSError):
@@ -226,7 +228,7 @@ class LocalFederation:
 
 @contextmanager
 def local_federation(cfg) -> Iterator[LocalFederation]:
-    """A federation that has started; none of its processes outlives the block."""
+    """A federation that has started; all its processes end with the block."""
     one = LocalFederation(cfg)
     try:
         one.start()
@@ -236,7 +238,7 @@ def local_federation(cfg) -> Iterator[LocalFederation]:
 
 
 def run_locally(cfg) -> Path:
-    """Run `cfg` through Flower on this machine; the run's folder.
+    """Run `cfg` through Flower on this machine; returns the run's folder.
 
     Raises
     ------

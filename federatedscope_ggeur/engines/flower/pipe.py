@@ -17,19 +17,19 @@ def write_block(file: BinaryIO, data: bytes) -> None:
 
 
 def read_block(file: BinaryIO, most: int) -> bytes:
-    """Read one block of at most so many bytes.
+    """Read one block of at most `most` bytes.
 
     Raises
     ------
     ConnectionError
-        It is longer, or the other end closed the connection within it.
+        The block is longer, or the connection ended within the block.
     """
     head = file.read(_SIZE.size)
     if len(head) < _SIZE.size:
         raise ConnectionError("the connection ended before a message")
     (size,) = _SIZE.unpack(head)
     if size > most:
-        raise ConnectionError(f"{size} bytes, more than the limit of {most}")
+        raise ConnectionError(f"a message of {size} bytes exceeds the limit of {most}")
     data = file.read(size)
     if len(data) < size:
         raise ConnectionError("the connection ended within a message")
@@ -37,12 +37,12 @@ def read_block(file: BinaryIO, most: int) -> bytes:
 
 
 def exchange(path: str, data: bytes, most: int = 2**40) -> bytes:
-    """Hand `data` to the resident that listens at `path`; its answer.
+    """Hand `data` to the resident that listens at `path`; returns its answer.
 
     Raises
     ------
     OSError
-        Nobody listens there, or the resident ended before it answered.
+        No resident listens there, or it ended before it answered.
     """
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(path)

@@ -1,4 +1,4 @@
-"""Our bytes as the content of a Flower message."""
+"""Converts our bytes to the content of a Flower message, and back."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ _BYTES, _REASON = "ggeur.bytes", "ggeur.reason"
 
 
 def content_of(data: bytes) -> RecordDict:
-    """A message's content; Flower sends arrays in pieces, so it may be long."""
+    """A message's content. Flower sends arrays in pieces, so it may be long."""
     array = Array(dtype="uint8", shape=(len(data),), stype=_BYTES, data=data)
     return RecordDict({_BYTES: ArrayRecord({_BYTES: array})})
 
 
 def problem_of(reason: str) -> RecordDict:
-    """The content of a reply that has no bytes, and why."""
+    """The content of a reply that carries no bytes but the reason for it."""
     return RecordDict({_REASON: ConfigRecord({_REASON: reason})})
 
 
@@ -24,7 +24,7 @@ def read_content(content: RecordDict) -> bytes:
     Raises
     ------
     ConnectionError
-        There are none; says why.
+        The content has no bytes; the error says why.
     """
     if _REASON in content.config_records:
         reason = content.config_records[_REASON].get(_REASON)
@@ -32,4 +32,6 @@ def read_content(content: RecordDict) -> bytes:
     try:
         return content.array_records[_BYTES][_BYTES].data
     except KeyError:
-        raise ConnectionError("a reply without any bytes of ours") from None
+        raise ConnectionError(
+            "the reply does not come from this package's ClientApp"
+        ) from None

@@ -1,7 +1,7 @@
-"""The resident: a site's own process, which alone reads its data and settings.
+"""The resident: a site's own process. Only it reads the site's data and settings.
 
-Flower's sites run code that the server sends. So that code gets nothing but this
-process's answers, and the process answers only what the site's own file allows.
+Flower's sites run code that the server sends. That code only gets the answers of this
+process. The process only answers what the site's own file allows.
 """
 
 from __future__ import annotations
@@ -66,20 +66,20 @@ _SERVER = "the server"
 class Resident:
     """Answers for one client.
 
-    It belongs to one run: the first that asks. Another one is refused, so that a site
-    gives away its answers once, unless it says otherwise.
+    It belongs to the first run that asks, and refuses any other run. So a site gives
+    its answers to one run only, unless its user allows a new run.
 
     Parameters
     ----------
     cfg : CfgNode
         The site's file.
     folder : path
-        The site's own folder, which is there and locked.
+        The site's own folder. It must exist and be locked.
 
     Attributes
     ----------
     number : int
-        The client's.
+        The client's number.
     finished : bool
         Whether the run is over.
 
@@ -107,12 +107,12 @@ class Resident:
         self._leaves: SiteFolder | None = None
 
     def close(self, status: Status) -> None:
-        """Leave the last model that arrived, if the run is not finished."""
+        """Write the last model that arrived, if the run is not finished."""
         if self._leaves is not None and not self.finished:
             self._leaves.cut_off(status)
 
     def _new_handler(self) -> ClientHandler:
-        """A handler with no more memory than what the folder keeps."""
+        """A new handler; it knows only what the folder keeps."""
         shared = Shared(MemoryBudget(self._settings.memory_limit))
         place = self._settings.save_to or str(self._folder / "state")
         handler = client_side(self._data.held, self._settings, shared, place)
@@ -120,7 +120,7 @@ class Resident:
         return handler
 
     def answer(self, data: bytes) -> bytes:
-        """The answer to the bytes that came through Flower, whoever sent them."""
+        """The answer to bytes that came through Flower. They may come from anybody."""
         try:
             session, asked = unpacked(data, self._carried, _SERVER)
             replies = self._answers(session, asked)
@@ -138,12 +138,12 @@ class Resident:
         return [one for one in replies if one is not None] or [Envelope(DONE)]
 
     def _joined(self, parts: Sequence[bytes]) -> Envelope:
-        """Say who this is to the server of the run that this folder belongs to."""
+        """Send the join message to the server of the folder's run."""
         if len(parts) != 2 or len(parts[1]) != SESSION:
-            raise _refusal("parts", "expected a run and a server")
+            raise _refusal("parts", "must be a run and a server")
         run, server = parts[0][:80].decode(errors="replace"), parts[1]
         if not _RUN_ID.fullmatch(run):
-            raise _refusal("run", f"{run!r} names no run")
+            raise _refusal("run", f"{run!r} is not the id of a run")
         path = self._folder / RUN
         if not path.exists():
             write_atomically(path, f"{run}\n", mode=0o600)
@@ -152,7 +152,7 @@ class Resident:
             raise _refusal(
                 "run",
                 f"the run is {run}, but this site's folder answers the run {known}; "
-                "its person may start it again with --new-run",
+                "to change this, its user starts the resident with --new-run",
             )
         if server != self._server:
             # The server begins, or goes on from a checkpoint: nothing of before holds.
@@ -163,7 +163,7 @@ class Resident:
         return Envelope(JOIN, 0, (self._join, self._token))
 
     def _site_folder(self, run: str) -> SiteFolder:
-        """Where the model of a run is left."""
+        """The folder for the model of a run."""
         place, data = self._folder / f"run_{run[:16]}", self._data
         place.mkdir(mode=0o700, exist_ok=True)
         names, encoder = data.whole.class_names, data.whole.encoder
@@ -182,7 +182,7 @@ class Resident:
             self._finish(asked.parts)
             return None
         if kind is None:
-            raise _refusal("kind", f"{asked.kind!r} is no question")
+            raise _refusal("kind", f"{asked.kind!r} is not a question")
         self._leaves.received(kind, asked.parts)
         answer = self._handler.answer(kind, asked.parts)
         self._leaves.sent(answer)
@@ -191,9 +191,13 @@ class Resident:
         return Envelope(kind.answer_message, state, answer) if answer else None
 
     def _finish(self, parts: Sequence[bytes]) -> None:
-        """Leave the final head, or the client's own, and the client's own scores."""
+        """Write the final head or the client's own model, and the client's own
+        scores.
+        """
         if len(parts) != 2:
-            raise _refusal("parts", f"{len(parts)} parts")
+            raise _refusal(
+                "parts", f"the message has the wrong number of parts: {len(parts)}"
+            )
         final = Broadcast.from_bytes(parts[0], self._handler.client.scored_schema)
         self._leaves.finish(final, Ending.from_bytes(parts[1]))
         self.finished = True
@@ -212,7 +216,7 @@ def _refusal(field: str, problem: str) -> MessageError:
 
 
 class _Connection(socketserver.StreamRequestHandler):
-    """One ClientApp, with one message."""
+    """One connection from a ClientApp, with one message."""
 
     timeout = _PATIENCE
     server: _Socket
@@ -259,14 +263,14 @@ def serve_site(
     ----------
     cfg : CfgNode
     folder : path
-        The site's own folder; made if it is missing. It keeps what must outlive this
-        process.
+        The site's own folder; made if it is missing. It keeps what a restart needs.
     new_run : bool
         Whether to forget the run that the folder belongs to.
     path : path, optional
         The socket that ClientApps connect to; by default in the folder.
     group : str
-        The system's group that may connect, too; "": only this process's user may.
+        A group of the system whose members may connect, too. "": only this process's
+        user may connect.
 
     Raises
     ------
@@ -307,7 +311,7 @@ def _listening(path: Path, group: str, resident: Resident, cfg) -> _Socket:
 
 
 def _in_folder(cfg, folder: Path):
-    """A relative store of secure sums stands in the site's folder."""
+    """Put a relative path of the secure sums' store into the site's folder."""
     own = cfg.clone()
     own.defrost()
     privacy = own.ggeur.privacy

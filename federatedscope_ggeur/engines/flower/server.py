@@ -1,4 +1,4 @@
-"""The ServerApp: leads the course over Flower's Grid."""
+"""The ServerApp: leads the run over Flower's Grid."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def server_app(config: Path, run: str) -> ServerApp:
     config : path
         The federation's file.
     run : str
-        The run's id, in hexadecimal digits; residents answer one run.
+        The run's id, in hexadecimal digits. A resident only answers one run.
     """
     app = ServerApp()
 
@@ -59,12 +59,12 @@ def server_app(config: Path, run: str) -> ServerApp:
 
 
 def serve(grid: Grid, config: Path, run: str, settings: list[str]) -> Path:
-    """Lead the federation to its end; its run folder.
+    """Lead the federation to its end; returns its run folder.
 
     Raises
     ------
     GGEURError
-        Wrong settings, or the run failed.
+        Settings are wrong, or the run failed.
     """
     cfg = load_config(config, settings, on_fs=True)
     torch.set_num_threads(int(cfg.ggeur.num_threads))

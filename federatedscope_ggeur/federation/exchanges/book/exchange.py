@@ -46,7 +46,7 @@ logger = get_logger(__name__)
 
 @dataclass(frozen=True)
 class BookSettings:
-    """A book that a run fills.
+    """A run's settings for the book that it fills.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class BookSettings:
     grid : Grid
     class_names : tuple of str
     encoder : str
-        What made the embeddings.
+        The encoder that made the embeddings.
     config : mapping
         The run's settings, as plain values.
     """
@@ -67,8 +67,9 @@ class BookSettings:
 
 
 def note_run(settings: RoleSettings, folder: str | os.PathLike) -> None:
-    """Tell the book of a run, if there is one, in which folder it leaves its files: to
-    forget a client removes them there, too."""
+    """Tell the run's book, if there is one, where the run leaves its files. Forgetting
+    a client then removes them, too.
+    """
     if settings.demands.book:
         place = settings.of(BookSettings).folder
         if Path(place).is_dir():
@@ -86,7 +87,7 @@ class BookClient(ClientSide):
     receipt: Mapping[str, Any] | None = None
 
     def statistics(self) -> BookUpload:
-        """The client's upload, without the classes of too few rows."""
+        """The client's upload; classes with too few rows are left out."""
         client = self.client
         kept = (client.counts >= client.settings.min_samples)[client.labels]
         whole = GridStatistics.of_rows(
@@ -98,12 +99,12 @@ class BookClient(ClientSide):
         return BookUpload(client.number, client.domain, whole)
 
     def take(self, message: BookReceipt) -> None:
-        """Check the receipt and log it: the client may keep it.
+        """Check the receipt and log it, so that the client can keep it.
 
         Raises
         ------
         MessageError
-            It is of another client, or its signature is wrong.
+            The receipt is of another client, or its signature is wrong.
         """
         number = self.client.number
         try:
@@ -126,7 +127,7 @@ def _validate(exchange: BookExchange, request: Request, upload: BookUpload) -> N
     )
     check_domain(upload, exchange)
     if upload.whole.grid != exchange.settings.grid:
-        raise refusal(upload.client, "exponents", "another grid than the book's")
+        raise refusal(upload.client, "exponents", "has another grid than the book")
     try:
         check_possible(upload.whole)
     except StatisticsError as error:
@@ -200,7 +201,7 @@ class BookExchange(Exchange):
         return demands.book
 
     def begin(self) -> Requests[None]:
-        """Take the uploads; totals are theirs, whole.
+        """Take the uploads, and make exact totals of them.
 
         Raises
         ------
@@ -224,7 +225,7 @@ class BookExchange(Exchange):
         server.uploaded_rows.update(rows)
 
     def complete(self) -> Requests[None]:
-        """Write the book, once there is a head, and send each client its receipt."""
+        """Write the book once there is a head; send each client its receipt."""
         settings = self.settings
         book = Federation.create(
             settings.folder,

@@ -12,7 +12,7 @@ from federatedscope_ggeur.settings import Key, Objection, Objections, text
 
 
 def _steps(value: object) -> str:
-    """The rule of steps: what is wrong with the value."""
+    """The rule for steps; returns what is wrong with the value."""
     if not isinstance(value, (list, tuple)):
         return "must be a list of powers of two, one for each dimension, or one for all"
     try:
@@ -42,7 +42,7 @@ KEYS = (
 
 
 def agreed(run: Demands) -> dict[str, object]:
-    """What all sides must share beside the shared keys, if there is a book."""
+    """What all sides must share for a book, beside the shared keys."""
     return {"book_steps": run["book_steps"]}
 
 

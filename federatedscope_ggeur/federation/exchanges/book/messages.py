@@ -1,4 +1,4 @@
-"""The messages of a book: statistics on its grid up, the end of its chain down."""
+"""The messages of a book: statistics on its grid (up), the end of its chain (down)."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class BookReceipt:
     Attributes
     ----------
     text : str
-        As JSON.
+        The receipt, as JSON.
     """
 
     text: str

@@ -1,4 +1,4 @@
-"""Statistics under differential privacy: clients add noise, or the server does."""
+"""Statistics under differential privacy. The clients or the server add the noise."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ _MOST_ROWS = 2**20
 
 
 class ReleaseClient(ClientSide):
-    """Answers one session with one vector a stage, each noted before it is sent."""
+    """Answers one session: one vector for each stage. Each is noted before it is
+    sent.
+    """
 
     def __init__(self, client: Client, rows):
         super().__init__(client, rows)
@@ -63,22 +65,27 @@ class ReleaseClient(ClientSide):
         Raises
         ------
         MessageError
-            A stage is asked for twice with other contents, or too early.
+            A stage is requested too early, or a second time with other contents.
         GGEURError
-            The rows are spent; see `Ledger.charge`.
+            The privacy budget of the rows is spent; see `Ledger.charge`.
         """
         contents = hashlib.sha256(request.to_bytes()).hexdigest()
         session, stage = request.session, request.stage
         if stage not in RELEASE_STAGES:
-            raise _refused("stage", f"there is no stage {stage!r:.80}")
+            raise _refused("stage", f"unknown stage {stage!r:.80}")
         sent = self._uploads.of(session)
         if stage in sent:
             asked, values = sent[stage]
             if asked != contents:
-                raise _refused("stage", f"'{stage}' a second time, with other contents")
+                raise _refused(
+                    "stage",
+                    f"'{stage}' is requested a second time, with other contents",
+                )
             return ReleaseVector(self.client.number, session, stage, values)
         if stage != RELEASE_STAGES[len(sent)]:
-            raise _refused("stage", f"'{stage}', where another one comes next")
+            raise _refused(
+                "stage", f"'{stage}' is requested, but another stage comes next"
+            )
         vector = self._releaser.vector(stage, 1, request.centre)
         if not sent:
             self._releaser.charge(session)
@@ -94,11 +101,13 @@ def _refused(field: str, problem: str) -> MessageError:
 def _validate(
     exchange: NoisyReleaseExchange, request: Request, vector: ReleaseVector
 ) -> None:
-    """A vector of this session and stage, as long as all others."""
+    """Check that a vector belongs to this session and stage, and has the common
+    length.
+    """
     k, stage = vector.client, _stage_of(request.kind)
     require_known(k, exchange.server.participants)
     if vector.session != exchange.session:
-        raise refusal(k, "session", "another session than the one under way")
+        raise refusal(k, "session", "belongs to another session than the current one")
     if vector.stage != stage:
         raise refusal(k, "stage", f"{vector.stage!r:.80}, in stage '{stage}'")
     length = exchange.settings.plan.length(stage)
@@ -133,10 +142,10 @@ def _stage_of(kind: RequestKind) -> str:
 
 @register_exchange("noisy_release")
 class NoisyReleaseExchange(Exchange):
-    """Has every client release its statistics in two stages, and adds them up.
+    """Every client releases its statistics in two stages; the server adds them up.
 
-    Where clients add shares of the noise under the masks of secure sums, that exchange
-    does the asking, and this one records.
+    Under secure sums clients add shares of the noise below their masks. Then the
+    secure-sums exchange asks the clients, and this exchange only records.
     """
 
     KINDS = tuple(RELEASE_KINDS.values())
@@ -168,12 +177,12 @@ class NoisyReleaseExchange(Exchange):
         return cls.KINDS if demands.noisy and not demands.sums else ()
 
     def begin(self) -> Requests[None]:
-        """Have all connected clients release their statistics.
+        """Ask all connected clients to release their statistics.
 
         Raises
         ------
         GGEURError
-            A client is lost, or a total makes no sense.
+            A client is lost, or a total is impossible.
         """
         course, server = self.course, self.server
         if server.settings.demands.sums:
@@ -195,7 +204,9 @@ class NoisyReleaseExchange(Exchange):
         self.take(plan.released(counts, centre, total), roster)
 
     def take(self, release: NoisyStatistics, roster: Iterable[int]) -> None:
-        """Use a release of the clients in `roster`. All of it may go down."""
+        """Use a release of the clients in `roster`. All of it may be sent to
+        clients.
+        """
         self.server.take_noisy(replace(release, public=self._public), roster)
 
     def _total(self, stage: str, roster: list[int], centre: Tensor) -> Requests[Any]:
@@ -216,8 +227,9 @@ class NoisyReleaseExchange(Exchange):
                 )
                 raise GGEURError(
                     f"round 0, release of '{stage}': clients {missing} are missing "
-                    f"({why}); who is lost is waited for as long as "
-                    f"{setting('deadline')} says. What others have sent is spent"
+                    f"({why}); the server waits for lost clients as long as "
+                    f"{setting('deadline')} says. The budget of what others sent is "
+                    "spent"
                 )
             for one in answers:
                 total += one.values.numpy()

@@ -140,7 +140,7 @@ _AGREED = (
 
 
 def agreed(run: Demands) -> dict[str, object]:
-    """The settings that all sides share where the release is due."""
+    """The settings that all sides must share if statistics are released with noise."""
     return {f"dp.{name}": run[f"dp.{name}"] for name in _AGREED}
 
 
@@ -151,7 +151,7 @@ def noise_settings(
     class_names: Sequence[str],
     preparation: str,
 ) -> NoiseSettings:
-    """How a run of these facts releases its statistics."""
+    """The release's settings, from the facts of the run."""
     delta = run["dp.delta"]
     total = run["dp.epsilon_total"] or run["dp.epsilon"]
     plan = ReleasePlan(num_classes, dim, run["dp.epsilon"], delta, releases_square(run))
@@ -169,7 +169,7 @@ def noise_settings(
 
 
 def releases_square(run: Demands) -> bool:
-    """Whether the second moment is released: by public numbers alone."""
+    """Whether the second moment is released; only public numbers decide this."""
     form = run.form
     return (
         form is not None
@@ -180,7 +180,7 @@ def releases_square(run: Demands) -> bool:
 
 
 def objections(run: Demands) -> Objections:
-    """What cannot go with differential privacy, or without it."""
+    """What cannot go with differential privacy, and what needs it."""
     if not run.noisy:
         for key in KEYS[1:]:
             field = key.name.removeprefix("privacy.")

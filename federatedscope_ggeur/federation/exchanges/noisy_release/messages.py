@@ -1,4 +1,4 @@
-"""The messages of a release without secure sums: one vector a client and stage."""
+"""The messages of a release without secure sums: one vector per client and stage."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ReleaseRequest:
     session : bytes
     stage : {"moments", "spread"}
     centre : Tensor of shape (D,), float64
-        Stage "spread": what rows are taken from; else zeros.
+        The centre that is subtracted from rows in stage "spread"; else zeros.
     """
 
     session: bytes
@@ -47,7 +47,7 @@ class ReleaseRequest:
 
 @dataclass(frozen=True)
 class ReleaseVector:
-    """Round 0, up: what a client adds to a release in one stage.
+    """Round 0, up: a client's part of a release in one stage.
 
     Attributes
     ----------

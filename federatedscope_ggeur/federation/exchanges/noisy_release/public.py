@@ -1,4 +1,4 @@
-"""Public rows that a release corrects: ``ggeur.privacy.dp.prior``."""
+"""Public rows that the release corrects: ``ggeur.privacy.dp.prior``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def public_rows(
     dim: int,
     prepare: Callable[[Tensor], Tensor] | None,
 ) -> PublicRows:
-    """What the rows of an npz file say of the classes.
+    """The statistics of the classes in the public rows of an npz file.
 
     Parameters
     ----------
@@ -27,12 +27,12 @@ def public_rows(
     num_classes, dim : int
         C, and D of the rows once they are prepared.
     prepare : callable, optional
-        What is made of the run's own rows before anything else.
+        The preparation that the run's own rows go through first.
 
     Raises
     ------
     DataError
-        The file cannot be read, or some class has no row in it.
+        The file cannot be read, or it has no row of some class.
     """
     file, where = Path(path).expanduser(), setting("dp.prior")
     if not file.is_file():
@@ -41,21 +41,21 @@ def public_rows(
     features = torch.as_tensor(held["features"]).float()
     labels = torch.as_tensor(held["labels"]).long()
     if features.ndim != 2 or labels.shape != features.shape[:1]:
-        raise DataError(f"{where}: '{path}' has no label for each row")
+        raise DataError(f"{where}: '{path}' must have one label for each row")
     rows = features if prepare is None else prepare(features)
     if rows.shape[1] != dim:
         raise DataError(
-            f"{where}: '{path}' has rows of {features.shape[1]} dimensions, which are "
-            "not the embeddings of the run"
+            f"{where}: '{path}' has rows of {features.shape[1]} dimensions, and the "
+            "run's embeddings have others"
         )
     if not rows.isfinite().all():
         raise DataError(f"{where}: '{path}' holds NaN or infinity")
     if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < num_classes:
-        raise DataError(f"{where}: '{path}' has labels beyond 0..{num_classes - 1}")
+        raise DataError(f"{where}: '{path}' has labels outside 0..{num_classes - 1}")
     missing = sorted(set(range(num_classes)) - set(labels.tolist()))
     if missing:
         raise DataError(
             f"{where}: '{path}' has no row of class {missing[0]}; every class needs "
-            "one or more"
+            "at least one"
         )
     return PublicRows.of(rows, labels, num_classes)

@@ -1,4 +1,4 @@
-"""What a client has sent of the release under way, so that it can send it again."""
+"""Keeps what a client sent of the current release, so that it can send it again."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Sent = Mapping[str, tuple[str, Tensor]]
 
 
 class Uploads:
-    """The uploads of one client's last session: in a file, so that a restart changes
-    no byte, or in memory if there is no folder.
+    """The uploads of one client's last session. A file keeps them, so that a restart
+    changes no byte; without a folder they stay in memory.
     """
 
     def __init__(self, folder: str, number: int):
@@ -30,16 +30,16 @@ class Uploads:
             self._load(self._path)
 
     def of(self, session: bytes) -> Sent:
-        """What was sent in a session; nothing if it is a new one."""
+        """The uploads of a session; empty if the session is new."""
         return self._sent if session == self._session else {}
 
     def keep(self, session: bytes, sent: Sent) -> None:
-        """Note what is about to be sent.
+        """Note an upload before it is sent.
 
         Raises
         ------
         ConfigError
-            It cannot be written.
+            The note cannot be written.
         """
         if self._path is not None:
             tensors = wire.under("values", {s: v for s, (_, v) in sent.items()})
@@ -54,8 +54,8 @@ class Uploads:
                 write_atomically(self._path, data, mode=0o600)
             except ConfigError as error:
                 raise ConfigError(
-                    f"{setting('dp.ledger')}: {error}; nothing is sent that is not "
-                    "noted there first"
+                    f"{setting('dp.ledger')}: {error}; so nothing was sent, since "
+                    "each upload is noted there first"
                 ) from error
         self._session, self._sent = session, dict(sent)
 
@@ -72,6 +72,6 @@ class Uploads:
         except (OSError, ValueError, KeyError) as error:
             raise ConfigError(
                 f"{setting('dp.ledger')}: '{path}' cannot be used: {error}; remove it "
-                "if no run is under way"
+                "if no run is going on"
             ) from error
         self._session, self._sent = session.numpy().tobytes(), sent
