@@ -100,7 +100,8 @@ def build_closed_form(
     ----------
     name : str
     sections : mapping from a closed form's name to its settings
-        As in a config. Other names in it are ignored.
+        As in a config. Other names in it are ignored. What is left out has its
+        default.
 
     Raises
     ------
@@ -108,7 +109,7 @@ def build_closed_form(
         There is no such closed form, or it does not take a value.
     """
     part = CLOSED_FORMS.find(name)
-    given = sections[name] if part.SETTINGS else {}
+    given = sections.get(name, {})
     own: dict[str, Any] = {
         k.name: given[k.name] for k in part.SETTINGS if k.name in given
     }
