@@ -50,12 +50,12 @@ def test_a_life_of_a_book(book, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "status", "told"),
     [
-        (["update", "none", "--leave", "1"], 1, "there is no book 'none'"),
+        (["update", "none", "--leave", "1"], 1, "'none' holds no book"),
         (["update", "none", "--withdraw", "1"], 2, "--withdraw needs --rows"),
         (["update", "none", "--leave", "1", "--rows", "x"], 2, "--rows is for"),
         (["update", "none"], 2, "required"),
         (["verify", "none.json"], 1, "cannot be read"),
-        (["head", "none", "--clients", "a", "--out", "x"], 2, "write 1,4,5"),
+        (["head", "none", "--clients", "a", "--out", "x"], 2, "write e.g. 1,4,5"),
     ],
 )
 def test_wrong_usage(words, status, told, capsys, tmp_path, monkeypatch):

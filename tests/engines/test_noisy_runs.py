@@ -253,7 +253,7 @@ def test_stages_come_in_order(config):
     side = side_of(config)
     with pytest.raises(MessageError, match="comes next"):
         side.vector(request("spread"))
-    with pytest.raises(MessageError, match="no stage"):
+    with pytest.raises(MessageError, match="unknown stage"):
         side.vector(request("all"))
 
 

@@ -100,7 +100,7 @@ def test_a_folder_answers_one_run_also_after_a_restart(start, tmp_path):
 
 @pytest.mark.parametrize("run", [b"", b"../../etc", b"0123456789ABCDEF", b"\xff" * 16])
 def test_what_is_no_name_of_a_run_is_refused(start, tmp_path, run):
-    assert "names no run" in refused(start().join(run)[1])
+    assert "is not the id of a run" in refused(start().join(run)[1])
     assert not (tmp_path / RUN).exists()
 
 
