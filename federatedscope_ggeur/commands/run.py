@@ -42,8 +42,8 @@ def run(arguments: Sequence[str]) -> int:
     if options.engine == "federatedscope":
         if options.log_level is not None:
             raise ConfigError(
-                "--quiet, --log-level: FederatedScope has its own setting for this; "
-                "write verbose 0 behind --cfg FILE"
+                "--quiet, --log-level: not used by FederatedScope, which has a setting "
+                "of its own; for less output, write verbose 0 after --cfg FILE"
             )
         if options.dry_run:
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""Split rows into train, validation and test parts, or evenly, class by class."""
+"""Split rows class by class: into train, validation and test parts, or evenly."""
 
 from __future__ import annotations
 

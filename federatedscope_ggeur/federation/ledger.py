@@ -214,7 +214,7 @@ def ledger_path(folder: str, number: int) -> Path:
 
 
 def read_ledger(path: Path) -> tuple[Spendings, str]:
-    """A ledger on disk, and the mark of its salt.
+    """Read a ledger file: its spendings, and the hash that identifies its salt.
 
     Raises
     ------

@@ -44,7 +44,7 @@ class MemoryBudget:
         return self._model(task, task.model)
 
     def modules(self, task: Task, device: torch.device) -> Modules:
-        """The modules of `task` on a device, likewise."""
+        """The modules of `task` on a device, shared by all clients as `model` is."""
         if self._modules is None or self._modules[0] is not task:
             model = scored = self.model(task).to(device)
             if task.scored is not None:

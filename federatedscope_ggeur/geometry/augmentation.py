@@ -350,8 +350,10 @@ class AugmentedSet:
                 out[rows].addmm_(noise, directions.T)
 
     def _places(self, chosen: Tensor) -> tuple[Tensor, Tensor]:
-        """For the chosen rows of all blocks whether each is new, and its anchor: a row
-        of the client's own, or of the prototypes below them.
+        """Whether each of the `chosen` rows of all blocks is new, and its anchor.
+
+        An anchor is a row number: the client's own rows come first, then the
+        prototypes of all blocks.
         """
         blocks = self.blocks
         lengths = torch.tensor([block.rows for block in blocks])

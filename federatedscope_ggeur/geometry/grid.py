@@ -69,7 +69,7 @@ class Grid:
         shares, exponents = np.frexp(np.array(known, dtype=np.float64))
         if (shares != 0.5).any() or (abs(exponents - 1) > MOST_EXPONENT).any():
             raise StatisticsError(
-                f"the steps of a grid are powers of two from 2^-{MOST_EXPONENT} to "
+                f"the steps of a grid must be powers of two from 2^-{MOST_EXPONENT} to "
                 f"2^{MOST_EXPONENT}, such as 2^-32 = {2.0**USUAL_EXPONENT!r}"
             )
         whole = [int(e) - 1 for e in exponents]

@@ -1,8 +1,8 @@
 """How many rows of a class an augmented set has: one rule for each source.
 
-The rules differ for a class with more rows of its own than its size. If a rule cuts,
-own rows stay as long as they fit, and new rows, drawn at random, fill the places left.
-If the own rows do not all fit, the rows that stay are drawn at random.
+The rules differ for a class with more own rows than the size that is set for a class.
+A rule that cuts keeps the own rows if all of them fit, and fills the places left with
+new rows, drawn at random. If the own rows do not all fit, a random draw of them stays.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ class Workers:
 
 
 class _Worker:
-    """One process, as the process that gives out jobs sees it."""
+    """A worker process, as seen from the process that gives out the jobs."""
 
     def __init__(self, start: str = "spawn"):
         context = multiprocessing.get_context(start)

@@ -89,7 +89,9 @@ def _find(root: Path) -> tuple[Path, dict[str, list[Path]]]:
             raise _LAYOUT.problem(
                 base, f"holds .json files in '{part}', but none in '{other}'."
             )
-    raise _LAYOUT.lacking(root, "holds no such folders")
+    raise _LAYOUT.lacking(
+        root, "holds no folder train, test or all_data with .json files"
+    )
 
 
 class _LeafFile(NamedTuple):

@@ -41,10 +41,10 @@ def classes(task: Task, per_client: int) -> np.ndarray:
     parts, left = divmod(m * per_client, max(len(present), 1))
     if left or not parts:
         raise ConfigError(
-            f"data.splitter: classes does not fit {where}: clients times per_client is "
-            f"{m} x {per_client} = {m * per_client}, which must be a multiple of "
-            f"{len(present)}. Change federate.client_num or per_client in "
-            "data.splitter_args."
+            f"data.splitter: 'classes' does not fit {where}: clients times per_client "
+            f"is {m} x {per_client} = {m * per_client}, which must be a multiple of "
+            f"{len(present)}, the number of classes. Change "
+            "federate.client_num or per_client in data.splitter_args."
         )
     if counts.min() < parts:
         raise ConfigError(

@@ -108,7 +108,7 @@ def check_search(cfg, client_cfgs=None) -> None:
 
 
 def _space_problems(cfg) -> Iterator[str]:
-    """What is wrong with the ends of each range, and with each choice."""
+    """Problems of the search space, as lines: bad ends of ranges, and bad choices."""
     already = set(problems(cfg))
     for name, values in _search_space(cfg.hpo.ss).items():
         if "." not in name:

@@ -194,10 +194,11 @@ class GeneratorTraining:
         known: Tensor,
         rng: torch.Generator,
     ) -> Tensor:
-        """Train `generator` in place against a frozen `model`. Returns the next P'.
+        """Train `generator` in place against a frozen `model`.
 
-        Labels are drawn uniformly. The other arguments are those of `generator_loss`.
-        If training diverges, results hold NaN.
+        Returns P', the virtual prototypes, after training. Labels are drawn uniformly.
+        The other arguments are those of `generator_loss`. If training diverges, results
+        hold NaN.
         """
         vector = to_vector(generator)
         bind_vector(generator, vector)

@@ -238,7 +238,10 @@ class ComponentBook:
         self._scatter: Tensor | None = None
 
     def add(self, statistics: Located, client: int, domain: str) -> None:
-        """Add a client's statistics. If any client's have no scatters, none is kept."""
+        """Add a client's statistics.
+
+        The sum of scatters is kept only if every client's statistics have scatters.
+        """
         if domain not in self._names:
             self._names = (*self._names, domain)
         part = Components.of_client(statistics, client, domain, self._names)

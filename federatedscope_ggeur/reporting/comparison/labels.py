@@ -125,7 +125,7 @@ def _common_name(runs: Sequence[FoundRun]) -> str:
 
 
 def _compared(run: FoundRun) -> dict[str, Any]:
-    """The settings that runs of one row share, with engine and encoder."""
+    """The settings that all runs of a row share, engine and encoder included."""
     settings = {
         key: value
         for key, value in flatten(run.results.config, keep_empty=True)

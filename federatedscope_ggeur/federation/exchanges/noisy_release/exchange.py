@@ -109,7 +109,7 @@ def _validate(
     if vector.session != exchange.session:
         raise refusal(k, "session", "belongs to another session than the current one")
     if vector.stage != stage:
-        raise refusal(k, "stage", f"{vector.stage!r:.80}, in stage '{stage}'")
+        raise refusal(k, "stage", f"expected '{stage}', got {vector.stage!r:.80}")
     length = exchange.settings.plan.length(stage)
     if len(vector.values) != length:
         problem = f"{len(vector.values)} numbers, and stage '{stage}' has {length}"
@@ -204,8 +204,9 @@ class NoisyReleaseExchange(Exchange):
         self.take(plan.released(counts, centre, total), roster)
 
     def take(self, release: NoisyStatistics, roster: Iterable[int]) -> None:
-        """Use a release of the clients in `roster`. All of it may be sent to
-        clients.
+        """Hand the server a `release` from the clients in `roster`.
+
+        All numbers of the release may be sent to clients.
         """
         self.server.take_noisy(replace(release, public=self._public), roster)
 

@@ -37,9 +37,9 @@ def largest_fraction_bits(radius: float, max_rows: int) -> int:
 
 
 def encode(values: np.ndarray, bits: int) -> np.ndarray:
-    """``round_half_even(v 2^f)`` for each v of `values`, float64: uint64 [same shape].
+    """Encode each float64 v of `values` as ``round_half_even(v 2^f)``; f is `bits`.
 
-    No value may exceed ``2^(63 - f)``.
+    The result is uint64, of the same shape. No value may exceed ``2^(63 - f)``.
     """
     scaled = np.rint(np.asarray(values, dtype=np.float64) * 2.0**bits)
     return scaled.astype(np.int64).view(np.uint64)
