@@ -77,7 +77,7 @@ def test_runs_without_a_head_are_named(folders, beheaded):
     assert counts == {}
     (note,) = notes
     assert "beheaded" in note
-    assert "there is no head.safetensors" in note
+    assert "has no head.safetensors" in note
 
 
 def test_runs_whose_clients_kept_their_models_elsewhere_are_named(folders, tmp_path):
@@ -96,7 +96,7 @@ def test_a_head_that_is_not_the_runs_is_refused(folders):
     other = FoundRun(run.folder, replace(run.results, rounds=rounds))
     counts, (note,) = class_counts([other])
     assert counts == {}
-    assert "another accuracy on 'clean'" in note
+    assert "on 'clean' its head has another accuracy" in note
 
 
 def test_data_that_are_gone_are_named(folders):
@@ -113,7 +113,7 @@ def test_the_report_draws_them(folders, beheaded, tmp_path, capsys):
     out = tmp_path / "out"
     assert main(["report", *words, "--out", str(out), "--format", "svg"]) == 0
     printed = capsys.readouterr().out
-    assert "there is no head.safetensors" in printed
+    assert "has no head.safetensors" in printed
     for name in ("classes.csv", "classes.svg", "confusion.svg"):
         assert (out / name).is_file()
     assert json.dumps("confusion")[1:-1] in (out / "report.html").read_text("utf-8")
