@@ -112,7 +112,7 @@ def test_the_report_draws_them(folders, beheaded, tmp_path, capsys):
     words = [str(folders["trained"]), str(beheaded), "--classes"]
     out = tmp_path / "out"
     assert main(["report", *words, "--out", str(out), "--format", "svg"]) == 0
-    printed = capsys.readouterr().out
+    printed = " ".join(capsys.readouterr().out.split())
     assert "has no head.safetensors" in printed
     for name in ("classes.csv", "classes.svg", "confusion.svg"):
         assert (out / name).is_file()
