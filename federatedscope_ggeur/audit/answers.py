@@ -141,8 +141,8 @@ def likely(
     If there are few sets of so many rows, this is the posterior over all sets. Else it
     is the mean of a Gaussian posterior. In its prior each of the n_c known rows of a
     class has the mean p = counts_c / n_c and the variance p (1 - p); the number of rows
-    of a class is known, too. Only few of many rows are in the set. So a second step
-    uses the prior mean 0, and the square of the first result as the variance.
+    of a class is known, too. Only few of many rows are in the set. So this is
+    repeated with the prior mean 0, and the square of the last result as the variance.
     """
     sizes = torch.bincount(classes, minlength=len(counts))
     sets = _all_sets(classes, sizes.tolist(), counts.tolist())

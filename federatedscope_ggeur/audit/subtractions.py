@@ -156,7 +156,7 @@ class Owner:
 
     @property
     def _share(self) -> float:
-        """The rows of all clients divided by its own rows."""
+        """The rows of all clients, without its claims, divided by its own rows."""
         return (float(self.totals.sum()) - self._claims) / max(len(self._rows), 1)
 
     def others_mean(self, c: int, mean: Tensor) -> Tensor:
@@ -334,8 +334,9 @@ def _by_every_client(attack, seen, truth, clock, guesses) -> Iterator[Finding]:
 
 def _shift(owner: Owner, centred: Tensor) -> Tensor | None:
     """The difference between the class means and `centred`; all classes share it. It
-    comes from the classes that only this client holds, or else from the class of which
-    it holds most.
+    comes from the class that this client filled with claims. Without one, it comes from
+    the classes that only this client holds, or else from the class of which it holds
+    most.
     """
     share = owner.counts / owner.totals.clamp(min=1)
     if not float(share.max()) > 0:

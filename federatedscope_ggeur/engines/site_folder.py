@@ -73,9 +73,9 @@ def site_results(
         The settings as plain values, for an engine that keeps other things in `cfg`,
         too.
     """
-    rows: Sequence[int | None] = len(held.train), len(held.test), len(held.val)
-    if demands_of(cfg).noisy:  # exact numbers of rows stay out of results
-        rows = None, None, None
+    parts, noisy = (held.train, held.test, held.val), demands_of(cfg).noisy
+    # Under differential privacy exact numbers of rows stay out of results.
+    rows = [None if noisy else len(part) for part in parts]
     return Results.begun(
         engine=f"{engine}, a client",
         config=to_plain(cfg) if config is None else config,

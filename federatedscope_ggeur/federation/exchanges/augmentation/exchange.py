@@ -99,7 +99,7 @@ class AugmentationClient(ClientSide):
         init_upload = client.task.method.init_upload(
             client.space.features(rows), labels, context
         )
-        # Last: a client that is never drawn makes no set to train on.
+        # After the context, which would make the set: most clients are never drawn.
         client.train_on(partial(self._recipe, geometry, prototypes))
         client.aggregation_weight = float(weight)
         return PrepareReply(client.number, client.aggregation_weight, init_upload)

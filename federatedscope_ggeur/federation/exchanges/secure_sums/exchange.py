@@ -73,7 +73,7 @@ def _validate_vector(
     stage = stage_of(request.kind)
     exchange.require_session(vector.client, vector.session)
     if vector.stage != stage:
-        problem = f"{vector.stage!r:.80}, in stage '{stage}'"
+        problem = f"expected '{stage}', got {vector.stage!r:.80}"
         raise refusal(vector.client, "stage", problem)
     length = exchange.collector.length(stage)
     if len(vector.masked) != length:
