@@ -17,10 +17,10 @@ DISTRIBUTED_KEYS = (
     *alike(
         NOT_SET,
         whole(1, not_set_allowed=True),
-        quorum="The run ends with an error when fewer clients than this are left, "
-        "joining included; -1: all must be there.",
-        client_number="Distributed, with distribute.data_idx -1: this client's number, "
-        "1, 2, ...; otherwise data_idx is the number.",
+        quorum="The fewest clients that the run goes on with, from joining on. With "
+        "fewer it ends with an error; -1: all clients.",
+        client_number="Distributed, with distribute.data_idx -1: the number of this "
+        "client: 1, 2, ... Without it, data_idx is the number.",
     ),
     Key(
         "domain",
@@ -32,51 +32,54 @@ DISTRIBUTED_KEYS = (
         600.0,
         positive_up_to(1e9),
         "deadline.",
-        join="Distributed: seconds that the server waits for clients to join, and a "
-        "client for a server that it cannot reach.",
-        round0="Distributed: seconds for the answers to one request of round 0, or of "
-        "calibration.",
-        train="Distributed: seconds for the local training of a round.",
-        evaluate="Distributed: seconds for the clients' evaluation of a round.",
-        silence="Distributed, client: seconds without a word of the server, which says "
-        "that it is there, after which it gives up.",
+        join="Distributed: seconds that the server waits for clients to join, and "
+        "that a client waits for a server it cannot reach.",
+        round0="Distributed: seconds that the server waits for answers to one "
+        "request of round 0 or of calibration.",
+        train="Distributed: seconds that the server waits for the local training of "
+        "a round.",
+        evaluate="Distributed: seconds that the server waits for the clients' "
+        "evaluation of a round.",
+        silence="Distributed, client: after so many seconds without any word from the "
+        "server, the client gives up. A waiting server says so from time to time.",
     ),
     *alike(
         "",
         text,
         "tls.",
-        certificate="Distributed: this process's own certificate chain (PEM file); on "
-        "the server it switches TLS on.",
-        key="Private key of tls.certificate (PEM file).",
-        authority="Distributed: certificates to trust (PEM file); on a client it "
-        "switches TLS on, on the server it demands certificates of the clients.",
+        certificate="Distributed: PEM file with the certificate chain of this process. "
+        "On the server it switches TLS on.",
+        key="Distributed: PEM file with the private key of tls.certificate.",
+        authority="Distributed: PEM file with the certificates to trust. On a client "
+        "it switches TLS on. On the server it makes clients show certificates.",
     ),
     *alike(
         "",
         text,
-        join_secret="Distributed, server: file with the secret that join tokens are "
-        "made of (`ggeur token`); clients must then have one.",
-        join_token="Distributed, client: file with its join token.",
+        join_secret="Distributed, server: file with the secret of the join tokens (see "
+        "`ggeur token`). With it, only clients with a token can join.",
+        join_token="Distributed, client: file with the client's join token.",
     ),
     Key(
         "share_results",
         False,
-        "Distributed, server: send every client the accuracy of each domain at "
-        "the end; with one client in a domain it is that client's.",
+        "Distributed, server: at the end, send every client the accuracy of each "
+        "domain. Where a domain is one client, this is that client's accuracy.",
         one_of(True, False),
     ),
     Key(
         "agreed.class_names",
         [],
-        "Names that the classes must have, in the order of their numbers; []: whatever "
-        "the data say. A server without data of its own refuses clients that differ.",
+        "Names that the classes must have, in the order of their numbers; []: those "
+        "of the data. A server without data refuses clients with other names.",
         names("class names"),
     ),
     Key(
         "agreed.encoder",
         "",
-        "What the embeddings must be made by, as encoder.txt or the log of a run says "
-        "it; empty: whatever the data say. Likewise for a server without data.",
+        "Encoder that the embeddings must come from, as written in encoder.txt or in "
+        "the log of a run; '': that of the data. A server without data refuses "
+        "clients with another.",
         text,
     ),
 )

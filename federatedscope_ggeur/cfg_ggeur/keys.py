@@ -43,8 +43,8 @@ REGISTRIES: tuple[Registry, ...] = (
 PLUGINS = Key(
     "plugins",
     [],
-    "Modules with parts of your own (`register_method` and its siblings), sought "
-    "beside the YAML file, then where Python finds modules.",
+    "Modules with parts of your own (`register_method` and the like). They are looked "
+    "for beside the YAML file, then where Python finds modules.",
     names("module names"),
 )
 
@@ -54,45 +54,52 @@ _RUN_KEYS = (
     Key(
         "embedding_dim",
         NOT_SET,
-        "Dimensions that the embeddings must have; -1: whatever they have.",
+        "Number of dimensions that the embeddings must have; -1: any.",
         whole(1, not_set_allowed=True),
     ),
     Key(
         "screen",
         SCREENS[0],
-        "What a client sends that is unlike all that the others do (class means, "
-        "spreads, updates, weights, rows; compared with the others' medians, from "
-        "three clients up): warn names it in the log, refuse puts the client out.",
+        "What happens to a client whose message is unlike those of the others (class "
+        "means, spreads, updates, weights, rows, compared with medians; needs three "
+        "clients). warn: the log names it. refuse: it is put out of the run.",
         one_of(*SCREENS),
     ),
     *DISTRIBUTED_KEYS,
     Key(
         "checkpoint_every",
         60.0,
-        "Seconds between two checkpoints in the run folder, which are written where "
-        "federate.save_to names no file: after round 0, then so often at most, at the "
-        "end, and when the run is stopped; -1: none. Where a method keeps a state on "
-        "clients, FederatedScope's engines write one after every round.",
+        "The shortest time in seconds between two checkpoints in the run folder, "
+        "which a run without federate.save_to writes; -1: none. There is always one "
+        "after round 0, at the end, and when the run is stopped. For methods with a "
+        "client state, FederatedScope's engines write one after every round.",
         positive_up_to(1e9, not_set_allowed=True),
     ),
     Key(
         "workers",
         0.0,
-        "Processes that train and score the clients of an embedded run, with the same "
-        "bits; 0: one in Python, and in commands the cores where that pays.",
+        "Embedded engine: processes that train and score the clients. Their number "
+        "does not change a bit of the result. 0: one in Python; in commands one a "
+        "core, where that is faster.",
         whole(0, maximum=1024),
     ),
-    Key("num_threads", 1.0, "torch threads of each process.", whole(1, maximum=1024)),
+    Key(
+        "num_threads",
+        1.0,
+        "Number of torch threads of each process.",
+        whole(1, maximum=1024),
+    ),
     Key(
         "memory_limit",
         1e9,
-        "Bytes of augmented sets that a process keeps; the rest is redrawn each round.",
+        "Bytes of augmented sets that a process keeps in memory. It draws other sets "
+        "again in each round.",
         not_negative,
     ),
     Key(
         "tensorboard",
         False,
-        "Write each round's scores into the run folder for TensorBoard, too.",
+        "Write each round's scores for TensorBoard, too, into the run folder.",
         one_of(True, False),
     ),
     PLUGINS,

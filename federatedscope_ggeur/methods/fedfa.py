@@ -46,7 +46,12 @@ class FedFA(Method):
     )
     receives = "gamma: D numbers"
     SETTINGS = (
-        Key("probability", 0.5, "Probability that a batch is shaken.", fraction()),
+        Key(
+            "probability",
+            0.5,
+            "Probability that noise is added to a batch.",
+            fraction(),
+        ),
     )
 
     probability: float

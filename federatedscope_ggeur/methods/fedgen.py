@@ -56,17 +56,27 @@ class FedGen(Method):
         "classes it has seen"
     )
     SETTINGS = (
-        Key("alpha", 1.0, "Weight of the generated rows.", not_negative),
+        Key("alpha", 1.0, "Weight of the loss on generated rows.", not_negative),
         Key(
             "noise_dim",
             32.0,
-            "Length of the generator's noise.",
+            "Dimensions of the generator's noise.",
             whole(1, maximum=2**16),
         ),
-        Key("hidden", 128.0, "The generator's hidden units.", whole(1, maximum=2**16)),
-        Key("lr", 0.001, "Rate of the generator's Adam.", positive),
-        Key("steps", 50.0, "The generator's steps a round.", whole(1, maximum=10**6)),
-        Key("batch_size", 32.0, "Draws of such a step.", whole(2, maximum=10**6)),
+        Key("hidden", 128.0, "Hidden units of the generator.", whole(1, maximum=2**16)),
+        Key("lr", 0.001, "Learning rate of the generator's Adam.", positive),
+        Key(
+            "steps",
+            50.0,
+            "Training steps of the generator in a round.",
+            whole(1, maximum=10**6),
+        ),
+        Key(
+            "batch_size",
+            32.0,
+            "Generated rows in each of these steps.",
+            whole(2, maximum=10**6),
+        ),
     )
 
     alpha: float

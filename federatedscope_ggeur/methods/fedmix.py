@@ -44,7 +44,8 @@ class FedMix(Method):
         Key(
             "batch_size",
             5.0,
-            "Rows that a mean is sent of; privacy.min_samples at least.",
+            "Number of rows in each mean that a client sends; at least "
+            "privacy.min_samples.",
             whole(1),
         ),
     )

@@ -23,8 +23,13 @@ class FedNTD(Method):
     meaning = "distils the global model's view of the not-true classes"
     source = "Lee 2022"
     SETTINGS = (
-        Key("beta", 1.0, "Weight of the distillation.", not_negative),
-        Key("temperature", 1.0, "Temperature of the softmax.", positive),
+        Key("beta", 1.0, "Weight of the distillation loss.", not_negative),
+        Key(
+            "temperature",
+            1.0,
+            "Temperature of the softmax in the distillation loss.",
+            positive,
+        ),
     )
 
     beta: float

@@ -44,11 +44,18 @@ class FedOpt(Method):
     source = "Reddi 2021"
     SECTION = "fedopt.optimizer"
     SETTINGS = (
-        Key("type", "SGD", "The server's optimiser.", one_of(*_OPTIONS)),
-        Key("lr", 0.01, "Its learning rate.", not_negative),
+        Key("type", "SGD", "The server's optimizer.", one_of(*_OPTIONS)),
+        Key("lr", 0.01, "Learning rate of the server's optimizer.", not_negative),
         Key("momentum", None, "Momentum of SGD; 0.0 if not set.", below(1.0)),
-        Key("betas", None, "Of the others; [0.9, 0.99] if not set.", _betas),
-        Key("eps", None, "Of the others; 0.001 if not set.", positive),
+        Key(
+            "betas",
+            None,
+            "Betas of the other optimizers; [0.9, 0.99] if not set.",
+            _betas,
+        ),
+        Key(
+            "eps", None, "Epsilon of the other optimizers; 0.001 if not set.", positive
+        ),
     )
     lower_if_diverging = ("lr",)
 

@@ -42,7 +42,8 @@ class FedProto(Method):
         Key(
             "strength",
             2.0,
-            "Weight lambda of the distance to the prototypes (a mean over dimensions).",
+            "Weight lambda of the squared distance to the prototypes, averaged over "
+            "dimensions.",
             not_negative,
         ),
     )

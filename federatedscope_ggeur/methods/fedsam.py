@@ -27,8 +27,13 @@ class FedSAM(Method):
     meaning = "steps by the gradient at the worst point near the weights"
     source = "Qu 2022; ASAM: Caldarola 2022"
     SETTINGS = (
-        Key("rho", 0.05, "How far away that point is.", not_negative),
-        Key("eta", 0.2, "Of `adaptive`: added to |w|.", not_negative),
+        Key(
+            "rho",
+            0.05,
+            "Distance from the weights to the point at which the gradient is taken.",
+            not_negative,
+        ),
+        Key("eta", 0.2, "With adaptive: number that is added to |w|.", not_negative),
         Key(
             "adaptive",
             False,

@@ -48,8 +48,8 @@ class FPL(Method):
     sends = "class means of the representation, and of which classes"
     receives = "cluster means of each class, their means, and which are known"
     SETTINGS = (
-        Key("temperature", 0.02, "Temperature t of the contrast.", positive),
-        Key("strength", 1.0, "Weight of both terms.", not_negative),
+        Key("temperature", 0.02, "Temperature t of the contrastive loss.", positive),
+        Key("strength", 1.0, "Weight of both loss terms.", not_negative),
     )
     lower_if_diverging = ("strength",)
 

@@ -28,8 +28,8 @@ class Moon(Method):
     )
     source = "Li 2021"
     SETTINGS = (
-        Key("mu", 1.0, "Weight of the contrastive term.", not_negative),
-        Key("temperature", 0.5, "Temperature of the cosines.", positive),
+        Key("mu", 1.0, "Weight of the contrastive loss.", not_negative),
+        Key("temperature", 0.5, "Temperature of the cosine similarities.", positive),
     )
     keeps_state = True
 

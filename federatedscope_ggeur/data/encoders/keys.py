@@ -23,65 +23,70 @@ ENCODER_KEYS = (
     Key(
         "encoder.name",
         "open_clip",
-        "The encoder that embeds images: open_clip, timm, hog, pixels, run (a network "
-        "of an earlier run) or one of your own; image keeps the pixels, for a network "
-        "to train on.",
+        "Encoder of the images: open_clip, timm, hog, pixels, run (a network of an "
+        "earlier run) or one of your own. image keeps the pixels, for a network that "
+        "is trained on them.",
         text,
     ),
     Key(
         "encoder.model",
         "",
-        "The encoder's model; '': ViT-B-16 with open_clip. timm needs one; run takes "
-        "the folder of a run.",
+        "The encoder's model; '': ViT-B-16 for open_clip. timm needs a model; for "
+        "run, name the folder of a run.",
         text,
     ),
     Key(
         "encoder.pretrained",
         "",
-        "Its weights: a tag, a file (.safetensors, or a state dict), or none for "
-        "random ones; '': openai with open_clip, the model's own with timm.",
+        "Weights of the encoder: a tag, a file (.safetensors or a state dict), or "
+        "none for random ones; '': openai for open_clip, the model's own for timm.",
         text,
     ),
     Key(
         "encoder.quick_gelu",
         "auto",
-        "Whether open_clip weights were trained with QuickGELU: with, without, or "
-        "auto (found out).",
+        "Whether the open_clip weights were trained with QuickGELU: with, without, or "
+        "auto, which finds it out.",
         one_of("auto", "with", "without"),
     ),
     Key(
         "encoder.normalize",
         False,
-        "Scale every embedding to length 1; False keeps the model's own length, which "
-        "is about 10 with CLIP.",
+        "True: scale every embedding to length 1. False: keep the model's length, "
+        "about 10 for CLIP.",
         one_of(True, False),
     ),
     Key(
         "encoder.image_size",
         NOT_SET,
-        "hog, pixels and image: images are resized to a square of so many pixels a "
-        "side; -1: 64, 16 and 32.",
+        "hog, pixels and image: side, in pixels, of the square that images are "
+        "resized to; -1: 64, 16 and 32.",
         whole(1, not_set_allowed=True, maximum=4096),
     ),
     Key(
         "encoder.precision",
         "fp32",
-        "Arithmetic of the encoder: fp32, bf16 or (GPU only) fp16.",
+        "Number format that the encoder computes in: fp32, bf16 or (GPU only) fp16.",
         one_of("fp32", "bf16", "fp16"),
     ),
     Key(
         "encoder.device",
         "auto",
-        "Where the encoder computes: auto (a GPU if there is one), cpu, cuda, cuda:1. "
-        "Heads are trained where use_gpu and device say.",
+        "Where the encoder runs: auto (a GPU if there is one), cpu, cuda or cuda:1. "
+        "For heads, see use_gpu and device.",
         _device,
     ),
-    Key("encoder.batch_size", 64.0, "Images that it embeds at a time.", whole(1)),
+    Key(
+        "encoder.batch_size",
+        64.0,
+        "How many images the encoder embeds at a time.",
+        whole(1),
+    ),
     Key(
         "encoder.num_workers",
         NOT_SET,
-        "Processes that decode images; 0: none but the main one; -1: one for each CPU, "
-        "at most 16.",
+        "Processes that decode images; 0: only the main process; -1: one for each "
+        "CPU, at most 16.",
         whole(0, not_set_allowed=True, maximum=1024),
     ),
     Key(
@@ -93,29 +98,29 @@ ENCODER_KEYS = (
     Key(
         "encoder.cache",
         "embeddings_cache",
-        "Folder that keeps embeddings. It can be copied to a machine without images "
-        "and weights.",
+        "Folder that keeps embeddings. A machine without images and weights can use a "
+        "copy of it.",
         _folder,
     ),
     Key(
         "encoder.float16_cache",
         False,
-        "Store embeddings in half precision: half the space, 3 digits. Not for image, "
-        "which keeps bytes.",
+        "Store embeddings in half precision: half the space, 3 digits. The encoder "
+        "image cannot use it.",
         one_of(True, False),
     ),
     Key(
         "encoder.hash_files",
         False,
-        "Notice changed images by their contents, not by size and time of their files. "
-        "Each run then decodes all images.",
+        "Compare images by their contents, not by size and time of their files. Every "
+        "run then reads all images.",
         one_of(True, False),
     ),
     Key(
         "encoder.skip_unreadable",
         False,
-        "Leave out images that cannot be loaded, and name them in the log; otherwise "
-        "they are an error.",
+        "True: leave out images that cannot be loaded, and name them in the log. "
+        "False: stop with an error.",
         one_of(True, False),
     ),
 )

@@ -30,8 +30,8 @@ _DATA_SEED = 0  # part of the data set: it decides domains and noise
 _IMAGING = Key(
     "imaging",
     True,
-    "Four domains of a quarter of the digits each: clean, inverted, blurred, noisy; "
-    "False: one domain, digits, of all 1,797 as they are.",
+    "Four domains (clean, inverted, blurred, noisy), each with a quarter of the "
+    "digits; False: one domain, digits, with all 1,797 as they are.",
     one_of(True, False),
 )
 

@@ -80,8 +80,8 @@ _FEDBN_SEED = 0  # part of the split
 _SPLIT = Key(
     "split",
     "none",
-    "none: data.splits makes the split; fedbn: a fixed one with the test sizes of "
-    "FedBN and FedFA, 225, 192, 59 and 32.",
+    "none: data.splits makes the split. fedbn: a fixed split with the test sizes of "
+    "FedBN and FedFA: 225, 192, 59 and 32.",
     one_of("none", "fedbn"),
 )
 

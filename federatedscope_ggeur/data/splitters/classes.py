@@ -11,8 +11,8 @@ from federatedscope_ggeur.settings import Key, whole
 _PER_CLIENT = Key(
     "per_client",
     2.0,
-    "Classes of each client. The number of clients times this must be a multiple of "
-    "the domain's classes.",
+    "Number of classes of each client. The number of clients times this must be a "
+    "multiple of the domain's classes.",
     whole(1),
 )
 

@@ -19,7 +19,7 @@ logger = get_logger(__name__)
 _USERS_PER_CLIENT = Key(
     "users_per_client",
     1.0,
-    "Each client gets the rows of so many users; other users take no part. -1: all "
+    "Number of users whose rows a client gets; other users take no part. -1: all "
     "users, divided evenly.",
     whole(1, not_set_allowed=True),
 )

@@ -45,12 +45,12 @@ def _dirichlet(rng: np.random.Generator, alpha: float, size: int) -> np.ndarray:
 
 
 _SKEW = (
-    Key("alpha", None, "Of the Dirichlet distribution.", positive),
+    Key("alpha", None, "Concentration alpha of the Dirichlet distribution.", positive),
     Key(
         "min_per_class",
         0.0,
         "Rows of each class that every client of a domain gets first, if there are "
-        "enough. The rest is divided in those proportions.",
+        "enough. The Dirichlet shares divide the rest.",
         whole(0),
     ),
 )
@@ -76,7 +76,7 @@ def _lda(task: Task, alpha: float, min_per_class: int) -> Shares:
         Key(
             "fraction",
             NOT_SET,
-            "Share of a client; 1/m if not given.",
+            "Share of the domain's rows that a client gets; 1/m if not given.",
             positive_up_to(1, not_set_allowed=True),
         )
     ],

@@ -27,9 +27,9 @@ TEXT_KEYS = (
     Key(
         "text.templates",
         ["one"],
-        "Prompts; a class's text features are the mean over them. Each is a template "
-        "with {} for the class's name, or one (a photo of a {}.), or imagenet80, "
-        "OpenAI's 80.",
+        "Prompts. The text features of a class are the mean over them. Each is a "
+        "template with {} for the name of the class, or one (a photo of a {}.), or "
+        "imagenet80, the 80 of OpenAI.",
         _templates,
         shared=True,
     ),

@@ -115,26 +115,32 @@ class FedFAPlus(Method):
         Key(
             "variant",
             "plus",
-            "l, h or plus (both); of ablations c, c2, r, direct.",
+            "l, h, or plus for both; c, c2, r and direct are ablations.",
             one_of(*_LEARNT, "h", *_FIXED),
         ),
-        Key("probability", 0.5, "Probability that a layer acts.", fraction()),
+        Key("probability", 0.5, "Probability that a layer adds its noise.", fraction()),
         Key("momentum", 0.99, "Momentum of the running means of statistics.", below(1)),
         Key(
             "debias",
             True,
-            "Remove the start from the running means; False follows the paper to the "
-            "letter.",
+            "Correct the running means for their start at zero. False follows the "
+            "paper to the letter.",
             one_of(True, False),
         ),
-        Key("bins", 8.0, "Bins of a histogram.", whole(3, maximum=1024)),
-        Key("weight", 0.1, "Weight of the histograms' alignment.", not_negative),
+        Key("bins", 8.0, "Number of bins of a histogram.", whole(3, maximum=1024)),
+        Key("weight", 0.1, "Weight of the loss that aligns histograms.", not_negative),
         Key("temperature", 0.01, "Temperature of the soft bins.", positive),
-        Key("stages", [], "Stages with a layer, from 1; [] is all.", stage_numbers),
+        Key(
+            "stages",
+            [],
+            "Stages of the network with a layer, counted from 1; []: all.",
+            stage_numbers,
+        ),
         Key(
             "align_stages",
             [],
-            "Stages to align, from 1; [] is the last.",
+            "Stages of the network whose histograms are aligned, counted from 1; []: "
+            "the last.",
             stage_numbers,
         ),
         Key("noise", 1.0, "Standard deviation of the layers' noise e.", positive),

@@ -36,17 +36,20 @@ class MixStyle(Method):
     meaning = "mixes the statistics of feature maps between the rows of a batch"
     source = "Zhou 2021"
     SETTINGS = (
-        Key("probability", 0.5, "Probability that a layer acts.", fraction()),
+        Key(
+            "probability", 0.5, "Probability that a layer mixes statistics.", fraction()
+        ),
         Key(
             "alpha",
             0.1,
-            "Of Beta(alpha, alpha), which draws the share that a row keeps.",
+            "Parameter of Beta(alpha, alpha), which draws the share of its own "
+            "statistics that a row keeps.",
             positive,
         ),
         Key(
             "stages",
             [],
-            "Stages with a layer, from 1; [] is the first three.",
+            "Stages of the network with a layer, counted from 1; []: the first three.",
             stage_numbers,
         ),
     )

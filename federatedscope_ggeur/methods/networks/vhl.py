@@ -39,22 +39,25 @@ class VHL(Method):
         Key(
             "images_per_class",
             64.0,
-            "Noise images of a class.",
+            "Number of noise images of each class.",
             whole(1, maximum=10**6),
         ),
         Key(
             "batch_size",
             128.0,
-            "Noise images of a client's step.",
+            "Noise images in each training step of a client.",
             whole(2, maximum=10**6),
         ),
-        Key("virtual", 1.0, "Weight of their cross-entropy.", not_negative),
-        Key("alignment", 1.0, "Weight of the alignment.", not_negative),
-        Key("temperature", 0.07, "Temperature of the alignment.", positive),
+        Key(
+            "virtual", 1.0, "Weight of the cross-entropy on noise images.", not_negative
+        ),
+        Key("alignment", 1.0, "Weight of the alignment loss.", not_negative),
+        Key("temperature", 0.07, "Temperature of the alignment loss.", positive),
         Key(
             "align_epochs",
             5.0,
-            "Passes over a client's rows, in a round, that are aligned.",
+            "Epochs of each round in which a client's rows are aligned with noise "
+            "images.",
             whole(0),
         ),
     )

@@ -43,8 +43,8 @@ def shrinkage_key(meaning: str) -> Key:
     return Key(
         "shrinkage",
         NOT_SET,
-        f"{meaning}share of the spherical covariance in the common one, 0 to 1; -1: "
-        "chosen by leave-one-out.",
+        f"{meaning}weight of the spherical covariance in the common one, from 0 to 1; "
+        "-1: leave-one-out chooses it.",
         fraction(not_set_allowed=True),
     )
 
@@ -54,8 +54,8 @@ def standardize_key(meaning: str) -> Key:
     return Key(
         "standardize",
         False,
-        f"{meaning}work on rows whose dimensions are divided by their standard "
-        "deviations; `auto` tries both.",
+        f"{meaning}divide each dimension by its standard deviation first. `auto` "
+        "tries both.",
         one_of(True, False),
     )
 
@@ -65,6 +65,6 @@ def strength_key(meaning: str) -> Key:
     return Key(
         "strength",
         NOT_SET,
-        f"{meaning}multiple of their mean; -1: chosen by leave-one-out.",
+        f"{meaning}multiple of their mean; -1: leave-one-out chooses it.",
         positive_or_not_set,
     )

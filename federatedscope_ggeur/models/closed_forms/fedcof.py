@@ -58,7 +58,10 @@ class FedCOF(ClosedForm):
     meaning = "covariances from the spread of clients' class means; counts and means"
     source = "FedCOF 2024"
     SETTINGS = (
-        strength_key("FedCOF: what is added to the variances that means show, as a "),
+        strength_key(
+            "FedCOF: number that is added to the variances estimated from class means, "
+            "as a "
+        ),
     )
     NEEDS = "means"
     # Fewer values than elsewhere, because leaving rows out costs more here.

@@ -67,30 +67,36 @@ class FisherSynthesis(ClosedForm):
         Key(
             "energy",
             0.995,
-            "Fisher: share of the class means' scatter that its space keeps, 0 to 1.",
+            "Fisher: share of the scatter between class means that the space keeps, "
+            "from 0 to 1.",
             fraction(),
         ),
         Key(
             "spread",
             0.9,
-            "Fisher: factor on the standard deviations of draws.",
+            "Fisher: factor on the standard deviation of the draws.",
             positive,
         ),
-        Key("samples", 100.0, "Fisher: draws of each class.", whole(1, maximum=10**6)),
+        Key(
+            "samples",
+            100.0,
+            "Fisher: number of draws for each class.",
+            whole(1, maximum=10**6),
+        ),
         Key(
             "penalty",
             0.001,
-            "Fisher: what the squared norm of the weights counts for beside the mean "
-            "cross-entropy of draws.",
+            "Fisher: weight of the squared norm of the weights beside the mean "
+            "cross-entropy.",
             positive,
         ),
         Key(
             "shrinkage",
             UNTUNED_SHRINKAGE,
-            "Fisher: as lda.shrinkage, for the covariance that its space whitens.",
+            "Fisher: the same as lda.shrinkage, for the covariance that is whitened.",
             fraction(),
         ),
-        priors_key("Fisher: as lda.priors."),
+        priors_key("Fisher: the same as lda.priors."),
     )
     NEEDS = "class"
 

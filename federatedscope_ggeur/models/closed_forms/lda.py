@@ -68,11 +68,12 @@ class LinearDiscriminant(ClosedForm):
         Key(
             "rule",
             "leave_one_out",
-            "LDA with shrinkage -1: leave_one_out, or ledoit_wolf.",
+            "LDA with shrinkage -1: how the shrinkage is chosen: leave_one_out or "
+            "ledoit_wolf.",
             one_of("leave_one_out", "ledoit_wolf"),
         ),
         priors_key(
-            "LDA: prior of a class by merged counts, or none: the same for all."
+            "LDA: class priors. counts: by the merged counts. none: equal ones."
         ),
         standardize_key("LDA: "),
     )

@@ -66,12 +66,12 @@ class MixtureDiscriminant(ClosedForm):
         Key(
             "components",
             "domain",
-            "Mixture discriminant: a mean for each class and domain, or each class and "
-            "client.",
+            "Mixture discriminant: a mean for each class and domain, or for each "
+            "class and client.",
             one_of("domain", "client"),
         ),
         shrinkage_key("Mixture discriminant: "),
-        priors_key("Mixture discriminant: as lda.priors."),
+        priors_key("Mixture discriminant: the same as lda.priors."),
         standardize_key("Mixture discriminant: "),
     )
     trainable = False

@@ -72,14 +72,14 @@ class RidgeRegression(ClosedForm):
     source = "Fed3R 2024, AFL 2025"
     SETTINGS = (
         strength_key(
-            "Ridge regression on one-hot labels: what is added to the eigenvalues of "
+            "Ridge regression on one-hot labels: number added to the eigenvalues of "
             "the Gram matrix, as a "
         ),
         Key(
             "alpha",
             NOT_SET,
-            "Ridge regression, in place of strength: what is added to them itself "
-            "(Fed3R, AFL); -1: not used.",
+            "Ridge regression, in place of strength: number added to the eigenvalues, "
+            "without a factor (Fed3R, AFL); -1: not used.",
             positive_or_not_set,
         ),
         standardize_key("Ridge regression: "),

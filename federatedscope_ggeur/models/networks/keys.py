@@ -54,57 +54,57 @@ NETWORK_KEYS = (
     Key(
         "network.name",
         _DEFAULT.name,
-        "A network to train end to end on pixels, in place of a head on embeddings: "
-        "one of the table in docs/networks.md, timm:<model> or one of your own; '': a "
-        "head. It needs ggeur.encoder.name image.",
+        "A network to train on pixels, in place of a head on embeddings: a name from "
+        "docs/networks.md, timm:<model> or one of your own; '': a head. A network "
+        "needs ggeur.encoder.name image.",
         _name,
         shared=True,
     ),
     Key(
         "network.stem",
         _DEFAULT.stem,
-        "How a ResNet begins: cifar, 3x3 without pooling, or imagenet, 7x7 with stride "
-        "2 and pooling.",
+        "First layers of a ResNet. cifar: 3x3, without pooling. imagenet: 7x7 with "
+        "stride 2, and pooling.",
         one_of(*STEMS),
         shared=True,
     ),
     Key(
         "network.norm",
         _DEFAULT.norm,
-        "What replaces the network's BatchNorm: batch (nothing), layer, group (32 "
-        "groups or fewer) or none.",
+        "Layers in the place of BatchNorm: batch (BatchNorm itself), layer, group (at "
+        "most 32 groups) or none.",
         one_of(*NORMS),
         shared=True,
     ),
     Key(
         "network.mean",
         list(_DEFAULT.mean),
-        "Means of red, green and blue in 0..1 that are subtracted from pixels.",
+        "Mean of red, green and blue, in 0..1, that is subtracted from pixels.",
         _means,
         shared=True,
     ),
     Key(
         "network.std",
         list(_DEFAULT.std),
-        "Standard deviations that pixels are then divided by.",
+        "Standard deviation of red, green and blue that pixels are then divided by.",
         _deviations,
         shared=True,
     ),
     Key(
         "network.augment",
         _DEFAULT.augment,
-        "How training images are augmented: none; crop_flip, moved by up to 4 pixels "
-        "and mirrored; flip_rotate, mirrored and turned by up to 30 degrees; "
-        "resized_crop, a part of 70 to 100 %, mirrored, colours jittered.",
+        "Augmentation of training images. none: none. crop_flip: shift by up to 4 "
+        "pixels, mirror. flip_rotate: mirror, rotate by up to 30 degrees. "
+        "resized_crop: cut out 70 to 100 %, mirror, change colours.",
         one_of(*AUGMENTATIONS),
         shared=True,
     ),
     Key(
         "network.weights",
         _DEFAULT.weights,
-        "Weights that training starts from: a file (.safetensors, or a state dict), "
-        "default, or the name of weights of torchvision or timm; '': random weights. A "
-        "last layer of other classes is drawn anew.",
+        "Weights that training starts from: a file (.safetensors or a state dict), "
+        "default, or the name of weights of torchvision or timm; '': random weights. "
+        "A last layer for other classes starts at random.",
         text,
     ),
 )

@@ -86,8 +86,8 @@ class FedCLIP(TextPart):
         Key(
             "loss",
             "batch",
-            "Loss: batch, pairs of images and texts of a mini-batch, as published; "
-            "class, cross-entropy over classes.",
+            "Training loss. batch: contrast between the images and texts of a "
+            "mini-batch, as published. class: cross-entropy over classes.",
             one_of("batch", "class"),
         ),
     )

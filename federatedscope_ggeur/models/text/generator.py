@@ -64,7 +64,7 @@ class FedTPG(TextPart):
         Key(
             "n_ctx",
             4.0,
-            "Vectors that its network makes.",
+            "Number of vectors that the network makes.",
             whole(1, maximum=64),
         ),
     )

@@ -25,40 +25,40 @@ TEXT_USE_KEYS = (
     Key(
         "text.model",
         "",
-        "What is trained in place of a head, with text as its last layer: fedclip, "
-        "promptfl, fedtpg; '': a head.",
+        "A model with text features as its last layer, trained in place of a head: "
+        "fedclip, promptfl or fedtpg; '': a head.",
         _model,
         shared=True,
     ),
     Key(
         "text.prior",
         0.0,
-        "lda, mixture and auto: as a prior of a class mean, its text counts like so "
-        "many rows; 4 is a good number, 0: none.",
+        "lda, mixture and auto: the text features of a class count like this many "
+        "rows in its mean; 0: not at all. 4 is a good value.",
         not_negative,
         shared=True,
     ),
     Key(
         "text.ensemble",
         0.0,
-        "lda and auto: weight of the closed form's logits beside the zero-shot ones; 1 "
-        "as published, 0: no ensemble.",
+        "lda and auto: weight of the closed form's logits beside the zero-shot ones; "
+        "0: no ensemble; 1: as published.",
         not_negative,
         shared=True,
     ),
     Key(
         "text.regulariser",
         0.0,
-        "Training of a linear head: weight of |W - W_zs|^2, the pull to the zero-shot "
-        "head; 0: none.",
+        "Training of a linear head: weight of |W - W_zs|^2, which pulls it to the "
+        "zero-shot head; 0: no pull.",
         not_negative,
         shared=True,
     ),
     Key(
         "text.interpolate",
         1.0,
-        "Share t of the trained head in the one that is scored and left, (1 - t) W_zs "
-        "+ t W, 0 to 1; 1: the trained head.",
+        "Share t of the trained head in the saved one, (1 - t) W_zs + t W, from 0 to "
+        "1; 1: only the trained head.",
         fraction(),
         shared=True,
     ),

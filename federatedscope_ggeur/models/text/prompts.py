@@ -129,7 +129,7 @@ class PromptFL(TextPart):
         Key(
             "n_ctx",
             16.0,
-            "Vectors before a class's name.",
+            "Number of trained vectors before the name of a class.",
             whole(1, maximum=64),
         ),
     )

@@ -36,16 +36,16 @@ KEYS = (
     Key(
         "augmentation",
         "ggeur",
-        "What is done to embeddings in training: ggeur, as ggeur.steps says; none; or, "
-        "in GGEUR's place, a baseline augmentation.",
+        "What happens to embeddings in training. ggeur: GGEUR with the steps of "
+        "ggeur.steps. none: nothing. Any other name is a baseline augmentation.",
         AUGMENTATIONS.rule,
         shared=True,
     ),
     Key(
         "steps",
         [1, 2],
-        "Augmentation by GGEUR: [] none, [1] single-domain, [1, 2] multi-domain, [2] "
-        "prototypes alone.",
+        "GGEUR's augmentation steps: [] none, [1] single-domain, [1, 2] multi-domain, "
+        "[2] around prototypes alone.",
         steps,
         shared=True,
     ),
@@ -65,50 +65,52 @@ KEYS = (
     Key(
         "epoch_share",
         1.0,
-        "Share of the augmented set that an epoch takes, drawn anew for each round, "
-        "with new noise; class proportions and averages stay those of the whole set. "
-        "SGD goes as far in fewer steps: by momentum 0.9, and by the rate for what is "
-        "left. Below 1 a run is cheaper, and not the paper's.",
+        "Share of the augmented set in one epoch. Each round draws it anew, with new "
+        "noise and the class proportions and aggregation weights of the whole set. A "
+        "larger momentum (0.9) and learning rate make up for the fewer steps of SGD. "
+        "Below 1 the run is cheaper; it is not the paper's.",
         positive_share,
         shared=True,
     ),
     Key(
         "geometry",
         "class",
-        "Shapes that the server sends for GGEUR's steps: class, one for each class; "
-        "pooled, one for all, of the scatter within classes.",
+        "Shapes that the server sends for GGEUR. class: one for each class. pooled: "
+        "one for all classes, from the scatter within classes.",
         one_of("class", "pooled"),
         shared=True,
     ),
     Key(
         "prototypes",
         "domain",
-        "Anchors of step 2: one for each class and other domain, or other client, or "
-        "one over all other clients (with privacy.secure_sums).",
+        "Anchors of step 2, for each class. domain: one for each other domain. "
+        "client: one for each other client. others: one mean over all other clients; "
+        "secure sums need it.",
         one_of("domain", "client", "others"),
     ),
     Key(
         "sizes",
         "auto",
-        "How many rows a class gets. paper: step 1 fills it up to step1_size, step 2 "
-        "adds step2_size for each prototype; with more rows than that of its own it "
-        "keeps them all, and step 1 adds none. release, the published code: the same "
-        "with steps [1] and no target_size_per_class; otherwise step1_size new rows "
-        "however many it has, step2_size for each prototype, and a cut to "
-        "target_size_per_class. document, the plugin document: new rows for each row "
-        "and each prototype, and a cut to target_size_per_class if that is set. A cut "
-        "keeps own rows while they fit (else as many at random) and new ones at random "
-        "in the places left. auto: document where one of its keys is set, else paper.",
+        "How many rows a class gets. paper: step 1 fills the class up to step1_size, "
+        "and step 2 adds step2_size for each prototype; a larger class keeps all its "
+        "rows, and step 1 adds none. release: the published code's rule. With steps "
+        "[1] and no target_size_per_class it is that of paper; otherwise step 1 adds "
+        "step1_size new rows to each class, step 2 adds step2_size for each "
+        "prototype, and target_size_per_class cuts the class. document: the plugin "
+        "document's rule. Each row and each prototype gets new rows, and "
+        "target_size_per_class cuts the class if it is set. A cut keeps own rows "
+        "first and fills up with new ones, at random. auto: document if one of its "
+        "keys is set, otherwise paper.",
         one_of("auto", "paper", "release", "document"),
     ),
     *alike(
         NOT_SET,
         whole(0, not_set_allowed=True, maximum=10**9),
-        step1_size="paper: rows of a class after step 1, originals included; -1: 2000 "
-        "with steps [1], else 500. release: the same with steps [1] and no target, "
-        "otherwise new rows of a class in step 1; -1: 500.",
-        step2_size="paper, release: new rows for each prototype in step 2; -1: 500, "
-        "and 600 with prototypes: others, of which a class has one.",
+        step1_size="paper: rows of a class after step 1, its own rows included; -1: "
+        "2000 with steps [1], otherwise 500. release: the same with steps [1] and no "
+        "target, otherwise the new rows of a class in step 1; -1: 500.",
+        step2_size="paper, release: new rows for each prototype in step 2; -1: 500, or "
+        "600 with prototypes others, where a class has only one prototype.",
         num_generated_per_sample="document: new rows around each embedding in step 1; "
         "-1: 50.",
         num_generated_per_prototype="document: new rows for each prototype in step 2; "
@@ -117,23 +119,25 @@ KEYS = (
     Key(
         "target_size_per_class",
         NOT_SET,
-        "release, document: rows of a class that a cut leaves, originals included; -1: "
+        "release, document: rows of a class after the cut, its own rows included; -1: "
         "2000 with release and step 2, otherwise no cut.",
         whole(1, not_set_allowed=True),
     ),
     Key(
         "weight",
         "augmented",
-        "Rows that a client counts for in averages, and so tells the server of: "
-        "augmented, its original ones, or those that it sends statistics of, which "
-        "says nothing of withheld ones.",
+        "Number of rows that a client counts for in averages; the server learns it. "
+        "augmented: all rows that the client trains on. original: its own rows. "
+        "statistics: the rows that it sends statistics of, so that the server learns "
+        "nothing of withheld rows.",
         one_of("augmented", "original", "statistics"),
     ),
     Key(
         "privacy.train_withheld",
         True,
-        "Train on rows of classes that the client has fewer than privacy.min_samples "
-        "of. A single one can be read off the update of a head; False leaves them out.",
+        "Train on rows of classes in which the client has fewer rows than "
+        "privacy.min_samples. The update of a head reveals a class's only row. False "
+        "leaves these rows out.",
         one_of(True, False),
     ),
 )

@@ -26,16 +26,17 @@ KEYS = (
     Key(
         "book",
         "",
-        "A new folder of the server for the clients' statistics: `ggeur update` lets "
-        "clients join, leave and be forgotten there, and the head is always that of "
-        "those who stay.",
+        "Server: a new folder for the federation's book, which keeps the clients' "
+        "statistics. With `ggeur update`, clients join, leave and are forgotten "
+        "there, and the head follows.",
         text,
     ),
     Key(
         "book_steps",
         [],
-        "With ggeur.book: the public step, a power of two, that each dimension is "
-        "rounded to, or one for all; []: 2^-32, for entries up to 4096.",
+        "With ggeur.book: the step, a public power of two, that statistics are "
+        "rounded to. One for all dimensions, or one for each; []: 2^-32, for entries "
+        "up to 4096.",
         _steps,
     ),
 )

@@ -15,35 +15,35 @@ KEYS = (
     Key(
         "init",
         "random",
-        "Where training starts: random, or closed_form, at the head that "
-        "ggeur.closed_form names. With random a closed form is the whole run: there "
-        "are no rounds of training.",
+        "Where training starts. random: at random weights. closed_form: at the head "
+        "that ggeur.closed_form names. With random and a closed form, nothing is "
+        "trained: the closed form is the result.",
         one_of("random", "closed_form"),
         shared=True,
     ),
     Key(
         "temperature",
         "leave_one_out",
-        "What makes the probabilities of a head honest: leave_one_out, a temperature "
-        "chosen by the log-loss of the clients' rows, each left out, or, for a trained "
-        "head, of 150 or more validation rows; or none.",
+        "How the head's probabilities are calibrated. leave_one_out: a temperature "
+        "from the log-loss of the clients' rows, each left out of the head; a trained "
+        "head takes 150 or more validation rows instead. none: not at all.",
         one_of("leave_one_out", "none"),
         shared=True,
     ),
     Key(
         "confidences",
         False,
-        "Whether clients answer how sure the head in closed form is of their left-out "
-        "rows, as 64 counts: predict --flag-below needs them.",
+        "Clients send, as 64 counts, how confident the one-shot head is on their "
+        "rows, each left out of the head. `predict --flag-below` needs these counts.",
         one_of(True, False),
         shared=True,
     ),
     Key(
         "keep",
         "trained",
-        "With init: closed_form, the head that the run leaves: trained, or best, the "
-        "one of the head in closed form and the trained one that validation rows or "
-        "leave-one-out prefer.",
+        "With init closed_form: which head the run keeps. trained: the trained one. "
+        "best: the one-shot head or the trained one, whichever does better on "
+        "validation rows, or by leave-one-out where there are none.",
         one_of("trained", "best"),
         shared=True,
     ),

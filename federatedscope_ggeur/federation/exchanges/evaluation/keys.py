@@ -7,7 +7,8 @@ KEYS = (
     Key(
         "unseen_domains",
         [],
-        "Domains that no client holds and every evaluation scores (leave one out).",
+        "Domains for the test alone: no client holds them, and every evaluation "
+        "scores them (leave one domain out).",
         names("domain names"),
     ),
 )

@@ -45,14 +45,15 @@ KEYS = (
     Key(
         f"{_DP}.epsilon",
         0.0,
-        "Differential privacy of the statistics of round 0, for each row of each "
-        "client: epsilon; 0: none.",
+        "Differential privacy of the statistics of round 0: epsilon for each row of "
+        "each client; 0: no differential privacy.",
         _epsilon("0 (no differential privacy)"),
     ),
     Key(
         f"{_DP}.delta",
         1e-5,
-        "Differential privacy: delta, well below one over the number of all rows.",
+        "Differential privacy: delta. Keep it well below one over the number of all "
+        "rows.",
         rule_of(
             "must be above 0 and at most 0.01",
             lambda value: is_number(value) and 0 < value <= 0.01,
@@ -61,73 +62,73 @@ KEYS = (
     Key(
         f"{_DP}.noise",
         DISTRIBUTED,
-        "Who adds the noise: distributed, each client a share, below the masks of "
-        "secure sums; client, each client all of it; server, the server, which sees "
-        "everything without noise.",
+        "Differential privacy: who adds the noise. distributed: each client adds a "
+        "share, under the masks of secure sums. client: each client adds all of it. "
+        "server: the server adds it, and sees everything without noise.",
         one_of(*NOISE_BY),
     ),
     Key(
         f"{_DP}.tolerated",
         -1.0,
-        "dp.noise: distributed: so many clients may tell the server what they sent, "
-        "and epsilon holds for all others; -1: a third of all clients.",
+        "With dp.noise distributed: how many clients may collude with the server "
+        "while epsilon still holds for all others; -1: a third of all clients.",
         whole(0, not_set_allowed=True),
     ),
     Key(
         f"{_DP}.rows_per_class",
         0.0,
-        "Differential privacy: about how many rows a class has over all clients, as "
-        "far as that is public; the data are not looked at. From 100 on the second "
-        "moment is released as well.",
+        "Differential privacy: a public guess of how many rows a class has over all "
+        "clients. Nothing looks at the data for it. From 100 on, the release has the "
+        "second moment, too.",
         whole(0),
     ),
     Key(
         f"{_DP}.project",
         256.0,
-        "Differential privacy: embeddings of more dimensions are projected to so many, "
-        "at random; 0: not at all.",
+        "Differential privacy: a random projection takes longer embeddings to this "
+        "many dimensions; 0: no projection.",
         whole(0),
     ),
     Key(
         f"{_DP}.project_seed",
         0.0,
-        "Differential privacy: seed of the projection, which is public.",
+        "Differential privacy: seed of the random projection. It is public.",
         whole(0),
     ),
     Key(
         f"{_DP}.prior",
         "",
-        "Differential privacy, server: npz file of public rows (features, labels), "
-        "one or more a class, in the embeddings of the data; their class means are "
-        "the guess that the release corrects.",
+        "Differential privacy, server: npz file of public embeddings (features, "
+        "labels), one or more for each class. Their class means are the first guess, "
+        "which the release corrects.",
         text,
     ),
     Key(
         f"{_DP}.ledger",
         "",
-        "Differential privacy, client: folder of the ledger of what is spent of each "
-        "row; keep it from run to run. Distributed runs must have one.",
+        "Differential privacy, client: folder of the ledger, which records the budget "
+        "spent on each row. Keep it from run to run. Distributed runs need one.",
         text,
     ),
     Key(
         f"{_DP}.epsilon_total",
         0.0,
-        "Differential privacy, client: epsilon of all releases of a row together, at "
-        "dp.delta; 0: dp.epsilon, which allows one release.",
+        "Differential privacy, client: budget of a row over all releases, as epsilon "
+        "at dp.delta; 0: dp.epsilon, which is enough for one release.",
         _epsilon("0 (one release)"),
     ),
     Key(
         f"{_DP}.report_scores",
         False,
-        "Differential privacy: clients tell the server exact scores of the head on "
-        "their test rows, which epsilon does not cover.",
+        "Differential privacy: clients send the server exact scores of the head on "
+        "their test rows. Epsilon does not cover these scores.",
         one_of(True, False),
     ),
     Key(
         f"{_DP}.test_seed",
         -1.0,
-        "Differential privacy, tests only: the noise is drawn by this seed and "
-        "protects nothing; -1: by the operating system.",
+        "Differential privacy, for tests only: seed of the noise. Seeded noise "
+        "protects nothing. -1: the operating system draws the noise.",
         whole(0, not_set_allowed=True),
     ),
 )

@@ -7,16 +7,18 @@ KEYS = (
     Key(
         "personal.head",
         "none",
-        "Heads that clients make and keep beside the one-shot head: none; or means, "
-        "LDA with each client's class means drawn to the merged ones.",
+        "Heads that clients make for themselves beside the one-shot head. none: none. "
+        "means: LDA whose class means lie between the client's own and the merged "
+        "ones.",
         one_of("none", "means"),
         shared=True,
     ),
     Key(
         "personal.prior",
         "global",
-        "Priors of classes in clients' own heads: global, as in the head of all; or "
-        "own, each client's shares, which helps on rows of the same mix alone.",
+        "Class priors of the clients' own heads. global: those of the head of all. "
+        "own: the client's class shares, which help only on rows with the same "
+        "shares.",
         one_of("global", "own"),
         shared=True,
     ),

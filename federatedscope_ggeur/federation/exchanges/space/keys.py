@@ -7,19 +7,19 @@ KEYS = (
     Key(
         "space",
         SPACES[0],
-        "Coordinates that are trained in, made from totals of the clients' rows: "
-        "standard, centred and scaled so that one rate suits all embeddings, each "
-        "dimension by itself where they are in different units; raw, the embeddings as "
-        "they are; whitened, equally wide in all directions within "
-        "classes. The model is one on raw embeddings afterwards.",
+        "Coordinates of the embeddings in training, from totals of the clients' rows. "
+        "standard: centred and scaled so that one learning rate suits all embeddings; "
+        "dimensions in different units are scaled one by one. raw: the embeddings as "
+        "they are. whitened: equal variance within classes in all directions. The "
+        "saved head takes raw embeddings in each case.",
         one_of(*SPACES),
         shared=True,
     ),
     Key(
         "whitened.shrinkage",
         SpaceSettings.shrinkage,
-        "The whitened space: share of the spherical covariance in the common one of "
-        "classes, above 0 and at most 1.",
+        "The whitened space: weight of the spherical covariance in the one that is "
+        "whitened, above 0 and at most 1.",
         positive_share,
         shared=True,
     ),

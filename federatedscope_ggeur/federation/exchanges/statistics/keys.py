@@ -22,55 +22,55 @@ KEYS = (
     Key(
         "statistics",
         "class",
-        "What clients send in round 0 beside counts and means, at most: class, a "
-        "scatter for each class; summed, one summed over classes, which is enough for "
-        "most closed forms; means, nothing; compressed, the first directions of the "
-        "summed one, in few bits.",
+        "What a client sends of each class in round 0, beside counts and means. "
+        "class: a scatter matrix for each class. summed: one scatter, summed over "
+        "classes; most closed forms need no more. means: no scatter. compressed: the "
+        "main directions of the summed scatter, in few bits.",
         one_of("class", "summed", "means", "compressed"),
         shared=True,
     ),
     Key(
         "compressed.rank",
         170.0,
-        "Compressed statistics: directions of the scatter, at most; -1: as many as "
-        "compressed.energy asks for.",
+        "Compressed statistics: the largest number of directions of the scatter; -1: "
+        "as many as compressed.energy needs.",
         whole(1, not_set_allowed=True),
         shared=True,
     ),
     Key(
         "compressed.energy",
         0.95,
-        "Compressed statistics: share of a client's scatter that the directions hold, "
-        "above 0 and at most 1, if compressed.rank allows.",
+        "Compressed statistics: share of a client's scatter that the directions keep, "
+        "above 0 and at most 1. compressed.rank can lower it.",
         positive_share,
         shared=True,
     ),
     Key(
         "compressed.dtype",
         "int8",
-        "Compressed statistics: what means and directions are rounded to, with one "
-        "scale a row.",
+        "Compressed statistics: number format of means and directions. Each row has a "
+        "scale of its own.",
         one_of("int8", "float16", "float32"),
         shared=True,
     ),
     Key(
         "round0_window",
         8.0,
-        "Clients asked for their statistics at a time.",
+        "How many clients the server asks for statistics at a time.",
         whole(1),
     ),
     Key(
         "privacy.min_samples",
         5.0,
-        "A client says nothing of a class it has fewer samples of. 1 reproduces the "
-        "paper and reveals single embeddings.",
+        "Min-count threshold: a client sends nothing of a class in which it has fewer "
+        "rows than this. 1 is the paper's run; it reveals single embeddings.",
         whole(1),
     ),
     Key(
         "privacy.float32_means",
         False,
-        "Round means to float32 before they travel: the difference of two says less of "
-        "the row by which they differ.",
+        "Round class means to float32 before they are sent. The difference of two "
+        "means then reveals less of a row that only one of them has.",
         one_of(True, False),
     ),
 )

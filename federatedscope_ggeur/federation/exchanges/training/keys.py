@@ -14,23 +14,23 @@ KEYS = (
     Key(
         "base_method",
         next(iter(METHODS)),
-        "Federated optimisation method that GGEUR is combined with.",
+        "Federated method that GGEUR is combined with.",
         METHODS.rule,
         shared=True,
     ),
     Key(
         "mlp_hidden_dim",
         0.0,
-        "Hidden units of the head, of which training drops model.dropout (0.5 by FS's "
-        "default, 0 in the example configs); 0: a linear head.",
+        "Hidden units of an MLP head; 0: a linear head. Dropout is model.dropout: 0.5 "
+        "by FS's default, 0 in the example configs.",
         whole(0, maximum=2**16),
         shared=True,
     ),
     Key(
         "max_share",
         1.0,
-        "The largest share of an average of updates that one client has: what a client "
-        "counts for is cut to it; 1: any. The log names the largest share.",
+        "The largest share that one client has in an average of updates; 1: no limit. "
+        "The log names the largest share.",
         positive_share,
     ),
 )
