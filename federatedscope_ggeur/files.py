@@ -18,7 +18,8 @@ def write_atomically(
     Parameters
     ----------
     path : path
-        The file to write or replace; its folder must exist.
+        The file to write or replace; its folder must exist. A device or a pipe, such
+        as ``/dev/stdout``, is written to and not replaced.
     data : bytes or str
         Text is written as UTF-8; its line ends stay as they are.
     mode : int
@@ -35,6 +36,9 @@ def write_atomically(
     # Not tempfile: its files are private (0600), but results must follow the umask.
     temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
+        if _is_device(path):
+            path.write_bytes(raw)
+            return
         new = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with open(new, "wb") as file:
             file.write(raw)
@@ -48,3 +52,9 @@ def write_atomically(
             problem = error.strerror or error
             raise ConfigError(f"cannot write '{path}': {problem}") from error
         raise
+
+
+def _is_device(path: Path) -> bool:
+    """Whether `path` is a device or a pipe. ``/dev/stdout`` may also lead to a file."""
+    other = path.exists() and not path.is_file() and not path.is_dir()
+    return other or path.parent == Path("/dev")

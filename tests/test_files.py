@@ -3,6 +3,9 @@
 import os
 import re
 import stat
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -56,3 +59,27 @@ def test_file_is_as_readable_as_any_other(tmp_path):
     write_atomically(tmp_path / "atomic", "")
     modes = {stat.S_IMODE(os.stat(tmp_path / n).st_mode) for n in ("plain", "atomic")}
     assert len(modes) == 1
+
+
+@pytest.mark.skipif(os.name != "posix", reason="devices are files on POSIX")
+def test_a_pipe_and_a_device_are_written_to_and_stay(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_atomically(tmp_path / "pipe", b"through")
+    assert os.read(reader, 100) == b"through"
+    os.close(reader)
+    assert stat.S_ISFIFO(os.stat(tmp_path / "pipe").st_mode)
+    (tmp_path / "link").symlink_to("/dev/null")
+    write_atomically(tmp_path / "link", "nowhere")
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_standard_output_is_written_to_where_it_is_a_file(tmp_path):
+    program = (
+        "from federatedscope_ggeur.files import write_atomically\n"
+        "write_atomically('/dev/stdout', 'text')"
+    )
+    with open(tmp_path / "out", "wb") as out:
+        subprocess.run([sys.executable, "-c", program], stdout=out, check=True)
+    assert (tmp_path / "out").read_text() == "text"
+    assert Path("/dev/stdout").is_symlink()
