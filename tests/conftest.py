@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from fake_checkout import write_checkout
+from threadpoolctl import threadpool_limits
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 
@@ -24,7 +25,11 @@ EXAMPLES = Path(__file__).parent.parent / "scripts" / "example_configs"
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread():
+    """One thread each: tests in several processes share the cores."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the programs that tests start
     torch.set_num_threads(1)
+    with threadpool_limits(1):
+        yield
 
 
 @pytest.fixture(scope="session")
