@@ -233,7 +233,7 @@ def test_heads_of_ones_own():
     by_row = made.predict_proba(X, SITE)
     south = made.predict_proba(X, "south")
     assert np.array_equal(by_row[SITE == "south"], south[SITE == "south"])
-    with pytest.raises(ValueError, match="'west' is not in clients_"):
+    with pytest.raises(ValueError, match="'west' is unknown; clients_ lists the"):
         made.predict(X, "west")
     with pytest.raises(ValueError, match="2 labels for 600 rows"):
         made.predict(X, ["south", "north"])
