@@ -70,7 +70,7 @@ def _wait(handle: int, what: str) -> None:
                 )
                 return
         if not told:
-            logger.info("another process is doing this: %s; waiting for it", what)
+            logger.info("another process holds the lock for %s; waiting for it", what)
             told = True
         time.sleep(_POLL_SECONDS)
 

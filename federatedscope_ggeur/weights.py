@@ -32,7 +32,7 @@ def local_file(name: str, key: str) -> Path | None:
     if path.is_file():
         return path
     if os.sep in name or name.endswith(_KINDS):  # no tag
-        raise ConfigError(f"{key}: the file '{name}' does not exist")
+        raise ConfigError(f"{key}: there is no file '{name}'")
     return None
 
 

@@ -200,7 +200,7 @@ def test_of_two_processes_one_embeds_and_one_waits(
     caplog.set_level(logging.INFO, "federatedscope_ggeur")
     encoded = embed_slowly(str(tree), settings.cache)
     out, _ = other_process.communicate(timeout=60)
-    assert "another process is at embedding day (train)" in caplog.text
+    assert "another process holds the lock for embedding day (train)" in caplog.text
     assert encoded.extracted + int(out) == 30
     assert int(out) >= 15
     assert len(encoded) == 30
