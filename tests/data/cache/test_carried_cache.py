@@ -53,7 +53,7 @@ def test_it_runs_without_the_images(tree, settings, tmp_path, caplog, root):
     (tmp_path / "empty").mkdir()
     here = embed(tree, settings)
     there = embed(tmp_path / root if root == "empty" else root, carried(settings))
-    assert "are used without the images" in caplog.text
+    assert "are used, because there are no images" in caplog.text
     assert there.extracted == 0
     assert (there.encoder, there.class_names) == (here.encoder, here.class_names)
     for name, (train, test) in here.domains.items():
@@ -114,7 +114,7 @@ def test_a_damaged_or_missing_file_is_an_error_without_images(tree, settings):
         embed("nowhere", settings)
     first.write_bytes(whole)
     second.unlink()
-    with pytest.raises(DataError, match="it is missing"):
+    with pytest.raises(DataError, match="the file is missing"):
         embed("nowhere", settings)
 
 
