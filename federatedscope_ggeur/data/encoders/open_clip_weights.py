@@ -159,7 +159,7 @@ def _tag(settings: EncoderSettings) -> dict:
     tags = registry.list_pretrained_tags_by_model(model)
     raise ConfigError(
         f"ggeur.encoder.pretrained: '{name}' is neither a file nor a tag of weights "
-        f"of open_clip's {model}; its tags are {', '.join(tags) or 'no published ones'}. "
+        f"of open_clip's {model}. Its tags: {', '.join(tags) or 'no published ones'}. "
         "Set 'none' for random weights"
     )
 

@@ -1,4 +1,4 @@
-"""The result of an image reader: labelled images, by domain and split, not yet loaded."""
+"""The result of an image reader: labelled images by domain and split, none loaded."""
 
 from __future__ import annotations
 

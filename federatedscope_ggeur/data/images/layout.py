@@ -83,7 +83,7 @@ class Layout:
     containers: Sequence[str] = ()
 
     def problem(self, where: Path, what: str) -> DataError:
-        """An error that says what is wrong, what was expected, and the data's source."""
+        """An error that says what is wrong, what was expected, and where to get it."""
         return DataError(
             f"{where.absolute()}: {what} {self.name}@ggeur looks below data.root for "
             f"{self.accepted}. Nothing is downloaded. Get the data set from "

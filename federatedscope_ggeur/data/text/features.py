@@ -1,4 +1,4 @@
-"""`TextFeatures`, a unit vector for each class, and the file in which users give them."""
+"""`TextFeatures`, a unit vector for each class, and the file that a user may give."""
 
 from __future__ import annotations
 
