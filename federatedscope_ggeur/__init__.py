@@ -1,7 +1,7 @@
-"""GGEUR, federated classification on frozen image embeddings, for FederatedScope.
+"""Federated classification on frozen image embeddings (GGEUR), for FederatedScope.
 
-The names below are the public interface; each is imported when it is first used, so
-that importing the package costs nothing.
+`__all__` lists the public interface. Each name is imported at its first use, so that
+importing the package costs nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``python -m federatedscope_ggeur``."""
+"""Entry point of ``python -m federatedscope_ggeur``."""
 
 import sys
 

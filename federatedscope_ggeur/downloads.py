@@ -1,4 +1,4 @@
-"""Published weights: found on this machine, or downloaded if they must be."""
+"""Find published weights on this machine, or download them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Remote:
     filenames : tuple of str
         The file's possible names in `repo`, the best first.
     url : str
-        Another address of the file; "" if there is none.
+        Address of the file outside the hub; "" if there is none.
     folder : Path
         The folder that keeps a file from `url`.
     sha256 : str
@@ -52,21 +52,21 @@ class Remote:
 
     @property
     def address(self) -> str:
-        """The address to fetch the file from by hand."""
+        """The address from which a person can fetch the file by hand."""
         if self.repo:
             return f"{hub()}/{self.repo}/resolve/main/{self.filenames[0]}"
         return self.url
 
 
 def of_timm(config) -> Remote:
-    """The `Remote` of weights that timm describes by a `PretrainedCfg`."""
+    """The places of the weights that a `PretrainedCfg` of timm describes."""
     names = (config.hf_hub_filename,) if config.hf_hub_filename else _TIMM_FILES
     folder = Path(torch.hub.get_dir()) / "checkpoints"
     return Remote(config.hf_hub_id or "", names, config.url or "", folder)
 
 
 def hub() -> str:
-    """The Hugging Face hub, or the mirror of it that ``HF_ENDPOINT`` names."""
+    """Address of the Hugging Face hub, or of the mirror that ``HF_ENDPOINT`` names."""
     return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
 
 
@@ -80,7 +80,7 @@ _refused: ContextVar[str] = ContextVar("refused", default="")
 
 @contextmanager
 def refused(why: str) -> Iterator[None]:
-    """Refuse all downloads inside this block; the error gives `why`."""
+    """Refuse all downloads inside this block. The error gives `why` as the reason."""
     before = _refused.set(why)
     try:
         yield
@@ -91,7 +91,7 @@ def refused(why: str) -> Iterator[None]:
 def check_allowed() -> None:
     """Raise `UntrustedError` if downloads are refused."""
     if why := _refused.get():
-        raise UntrustedError(f"nothing is downloaded because {why}")
+        raise UntrustedError(f"downloads are not allowed here, because {why}")
 
 
 def sha256_file(path: Path) -> str:
@@ -104,7 +104,7 @@ def sha256_file(path: Path) -> str:
 
 
 def find(remote: Remote) -> Path | None:
-    """The file of the weights, if it is on this machine; uses no network."""
+    """The weights file on this machine; None if there is none. Uses no network."""
     if remote.repo:
         from huggingface_hub import try_to_load_from_cache
 
@@ -122,7 +122,7 @@ def find(remote: Remote) -> Path | None:
 
 
 def obtain(remote: Remote, what: str, size: Callable[[], int], by_hand: str) -> Path:
-    """The weights' file, downloaded if it is not on this machine.
+    """The path of the weights file. The file is downloaded if this machine lacks it.
 
     Parameters
     ----------
@@ -173,7 +173,8 @@ def obtain(remote: Remote, what: str, size: Callable[[], int], by_hand: str) -> 
 def check_network(address: str) -> None:
     """Raise `OSError` if a URL's host, or the proxy before it, cannot be reached.
 
-    It takes about two seconds. The libraries would try again for a minute.
+    The check takes about two seconds. Without it the download libraries would try again
+    for a minute.
     """
     host = urlsplit(address).hostname or ""
     proxies = {} if proxy_bypass(host) else getproxies()

@@ -13,13 +13,17 @@ _LONG = re.compile(r"\S{301,}")
 
 
 def name_settings(keys: Mapping[str, str]) -> None:
-    """Tell messages which config key belongs to each field of the frozen settings."""
+    """Register the config key of each field, so that messages can name the key."""
     _KEYS.update(keys)
 
 
 def setting(field: str) -> str:
-    """The name of a setting in a message: its config key, if `name_settings` gave one;
-    else the field's own name. Rooms that see no config know no keys."""
+    """The name of a setting for a message: its config key if known, else its field
+    name.
+
+    `name_settings` registers the config keys. Rooms that see no config know only
+    fields.
+    """
     return _KEYS.get(field, field)
 
 
@@ -46,13 +50,13 @@ def _cut(found: re.Match) -> str:
 class GGEURError(Exception):
     """Base of every error that a user, a data file or a peer can cause.
 
-    Its text is printable. It is one line, unless the error was given `Lines`. A word of
-    more than 300 characters is cut: only a value can be that long.
+    The text is printable. It has one line, unless the error was made from `Lines`.
+    Words of more than 300 characters are cut, because only a value can be that long.
     """
 
     @property
     def lines(self) -> list[str]:
-        """The lines of its text, so that another error can include them."""
+        """The lines of the error's text, so that another error can include them."""
         given = self.args[0] if len(self.args) == 1 else super().__str__()
         lines = given.split("\n") if isinstance(given, Lines) else [given]
         return [_LONG.sub(_cut, printable(line, LINE)) for line in lines]
@@ -66,8 +70,11 @@ class ConfigError(GGEURError, ValueError):
 
 
 class UntrustedError(ConfigError):
-    """A run's folder asks for something that only the user may allow: to import a
-    plugin, to read files outside the folder, or to download."""
+    """A run's folder needs something that only the user may allow.
+
+    Such things are to import a plugin, to read a file outside the folder, or to
+    download.
+    """
 
 
 class DataError(GGEURError, ValueError):
@@ -75,11 +82,11 @@ class DataError(GGEURError, ValueError):
 
 
 class StatisticsError(GGEURError, ValueError):
-    """Class statistics do not fit together, or lack what was asked for."""
+    """Class statistics do not fit together, or a needed part of them is missing."""
 
 
 class PluginError(GGEURError):
-    """A part of a user's own failed, or gave what cannot be used."""
+    """A user's own part failed, or returned a value that cannot be used."""
 
 
 class MessageError(GGEURError, ValueError):
@@ -92,7 +99,7 @@ class MessageError(GGEURError, ValueError):
     field : str
         The field of the message that is wrong.
     sender : str
-        Who sent it, e.g. ``"client 3"``.
+        The sender of the message, e.g. ``"client 3"``.
     """
 
     def __init__(self, problem: str, *, field: str, sender: str = "unknown sender"):

@@ -1,4 +1,4 @@
-"""Arrays in, classifier out: a federation as an estimator of scikit-learn."""
+"""Federated classification as a scikit-learn estimator: arrays in, classifier out."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ except ImportError as error:
     import sklearn
 
     raise ImportError(
-        "FederatedClassifier needs scikit-learn 1.6 or newer, and this is "
-        f"{sklearn.__version__}; everything else of this package works with it"
+        "FederatedClassifier needs scikit-learn 1.6 or newer, but this is version "
+        f"{sklearn.__version__}. Update scikit-learn: the rest of this package works "
+        "with either"
     ) from error
 
 #: What `auto` does; other methods change it.
@@ -62,29 +63,31 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     method : str
-        ``"auto"``: what ``ggeur_own_embeddings.yaml`` does, a one-shot (closed-form)
-        head, and training where that head does not suffice. ``"ggeur"``: GGEUR with
-        FedAvg. Or the name of a closed form (``"lda"``, ...), of a base method
-        (``"fedavg"``, ``"scaffold"``, ...) or of an augmentation (``"fedmix"``, ...).
+        ``"auto"`` does what ``ggeur_own_embeddings.yaml`` does: a one-shot
+        (closed-form) head, and training if that head does not suffice. ``"ggeur"`` is
+        GGEUR with FedAvg. The name of a closed form (``"lda"``, ...), a base method
+        (``"fedavg"``, ``"scaffold"``, ...) or an augmentation (``"fedmix"``, ...)
+        chooses that part.
     settings : dict, optional
-        More settings by their YAML names, such as ``{"ggeur.space": "raw"}``; nested
-        dicts are taken, too. They go before those of `method`.
+        More settings by their YAML names, such as ``{"ggeur.space": "raw"}``. Nested
+        dicts are allowed, too. These settings override those of `method`.
     random_state : int, RandomState or None
-        An int is the ``seed`` of the run. None takes a new one at each fit.
+        An int is the ``seed`` of the run. None draws a new seed at each fit.
     splitter : str, optional
-        With a number of clients in `fit`: how rows are dealt to them
-        (``data.splitter``); by default ``"iid"``.
+        How rows are divided (``data.splitter``) if `fit` gets a number of clients. The
+        default is ``"iid"``.
     splitter_args : list of dict, optional
-        Its ``data.splitter_args``, such as ``[{"alpha": 0.1}]``.
+        The arguments of `splitter` (``data.splitter_args``), such as ``[{"alpha":
+        0.1}]``.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
     clients_ : list
-        The label of each client, in the order of their numbers from 1. Where `clients`
-        and `domains` divide rows differently it is a pair of both.
+        The label of each client, in the order of the client numbers from 1. If a client
+        has rows in several domains, each label is a pair (client, domain).
     results_ : Results
-        Table, rounds, bytes, privacy and notes of the run.
+        The results of the run: table, rounds, bytes, privacy and notes.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
         Only if `X` has names.
@@ -104,7 +107,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
     True
     """
 
-    # By these names `fit` takes them in pipelines and in cross-validation.
+    # Pipelines and cross-validation pass these arguments of `fit` by name.
     __metadata_request__fit: ClassVar = {"clients": True, "domains": True}
 
     def __init__(
@@ -131,26 +134,28 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         y : array of shape (n_samples,)
             Labels of any kind.
         clients : array of shape (n_samples,), or int, optional
-            Who holds each row; or how many clients the rows are dealt to. Without it
-            one client holds all rows, and no min-count threshold applies unless
-            `settings` names one.
+            The client that holds each row, or the number of clients that share the
+            rows. By default one client holds all rows. There is no min-count threshold
+            then, unless `settings` sets one.
         domains : array of shape (n_samples,), optional
-            The domain of each row; by default all are of one. The rows of a client in
-            two domains count as two clients.
+            The domain of each row. By default all rows are in one domain. A client with
+            rows in two domains counts as two clients.
 
         Raises
         ------
         ValueError
-            Wrong `X` or `y`.
+            `X` or `y` is wrong.
         ConfigError, DataError
-            Wrong settings, an unknown method; wrong `clients` or `domains`.
+            The settings, the method, `clients` or `domains` are wrong.
         """
         X, y = validate_data(self, _as_numpy(X), _as_numpy(y), dtype=np.float32)
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             found = self.classes_[0]
-            raise ValueError(f"y has one class, {found!r}; a classifier needs two")
+            raise ValueError(
+                f"y has only one class, {found!r}; give rows of at least two"
+            )
         cfg = load_config(_CONFIG, self._overrides(clients, domains))
         prepare = row_preparation(cfg)
         rows = torch.from_numpy(X.copy())
@@ -168,8 +173,8 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         ----------
         X : array of shape (n_samples, n_features)
         clients : label, or array of shape (n_samples,), optional
-            Whose model predicts, by labels in `clients_`. Only methods that leave
-            clients models of their own need it.
+            The clients whose models predict, by their labels in `clients_`. Needed only
+            if clients have models of their own.
 
         Returns
         -------
@@ -179,10 +184,10 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         return self.classes_[codes]
 
     def predict_proba(self, X, clients=None) -> np.ndarray:
-        """The probability of each class of `classes_`.
+        """The probability of each class of `classes_`, for each row of `X`.
 
-        ``results_.final.calibrated_by`` says what makes it honest; None means that it
-        is not calibrated.
+        ``results_.final.calibrated_by`` names the calibration. None there means that
+        the probabilities are not calibrated.
 
         Parameters
         ----------
@@ -197,20 +202,19 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
     def save(self, folder: str | Path) -> None:
         """Write the fitted classifier into a new folder.
 
-        `load` reads it, and so does ``ggeur predict --run``.
+        `load` and ``ggeur predict --run`` read this folder.
 
         Raises
         ------
         FileExistsError
-            There is a file or folder of this name.
+            `folder` exists already.
         TypeError
-            The labels are neither str, int, float nor bool, or a parameter is not
-            plain.
+            A label is not a str, int, float or bool, or JSON cannot hold a parameter.
         """
         check_is_fitted(self)
         folder = Path(folder)
         if folder.exists():
-            raise FileExistsError(f"'{folder}' is there already; name a new folder")
+            raise FileExistsError(f"'{folder}' exists already; name a new folder")
         known = {
             "parameters": self.get_params(),
             "classes": _plain(self.classes_),
@@ -234,7 +238,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         Raises
         ------
         ConfigError, DataError
-            It is no such folder, or a file in it is damaged.
+            `save` did not write this folder, or a file in it is damaged.
         """
         path = Path(folder) / _FILE
         try:
@@ -246,7 +250,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
             names = known["feature_names_in"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(
-                f"'{path}': is not what FederatedClassifier.save writes: {error}"
+                f"'{path}': FederatedClassifier.save did not write this file: {error}"
             ) from None
         if names is not None:
             made.feature_names_in_ = np.array(names, dtype=object)
@@ -254,7 +258,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         return made
 
     def _overrides(self, clients: Any, domains: Any) -> dict[str, Any]:
-        """The settings behind the file: what `fit` knows, the method's, the user's."""
+        """All settings on top of the config file. The user's override all others."""
         seed = self.random_state
         if not isinstance(seed, (int, np.integer)):
             seed = check_random_state(seed).randint(2**31 - 1)
@@ -267,8 +271,8 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
             known["data.splitter_args"] = list(self.splitter_args or [])
         if not _is_number(clients) and (self.splitter or self.splitter_args):
             raise ConfigError(
-                "splitter: needs a number of clients to deal the rows to, such as "
-                "fit(X, y, clients=10)"
+                "splitter: needs the number of clients that share the rows; give it to "
+                "fit, such as fit(X, y, clients=10)"
             )
         several = domains is not None and len(np.unique(as_array(domains))) > 1
         known.update(_of_method(self.method, several))
@@ -302,10 +306,10 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         return replace(data, clients=held)
 
     def _warn(self, cfg, data: FederatedData) -> None:
-        """Warn of what the run noted, and of classes that cannot be predicted."""
+        """Warn of the run's notes, and of classes that cannot be predicted."""
         for note in self.results_.notes:
             warnings.warn(note, UserWarning, stacklevel=3)
-        # Of secure sums a note has said it.
+        # With secure sums a note of the run says this already.
         sums = cfg.ggeur.privacy.secure_sums != "none"
         if self.results_.final.head != "closed_form" or sums:
             return
@@ -320,7 +324,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
             warnings.warn(
                 f"{len(unknown)} of {len(sent)} classes cannot be predicted, "
                 f"{listed([repr(c) for c in unknown.tolist()], 5)}: no client has "
-                f"{least:g} rows of them; lower ggeur.privacy.min_samples",
+                f"{least:g} rows of any of them. Lower ggeur.privacy.min_samples",
                 UserWarning,
                 stacklevel=3,
             )
@@ -332,21 +336,25 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         return getattr(self.results_, method)(X, numbers)
 
     def _numbers(self, clients: Any, rows: int) -> np.ndarray:
-        """The numbers of clients by their labels."""
+        """The client number of each row, found by the clients' labels."""
         if isinstance(clients, (str, tuple)) or np.ndim(clients) == 0:
             clients = [clients] * rows
         labels = clients.tolist() if hasattr(clients, "tolist") else list(clients)
         if len(labels) != rows:
-            raise ValueError(f"clients: {len(labels)} labels for {rows} rows")
+            raise ValueError(
+                f"clients: got {len(labels)} labels for {rows} rows; give one a row"
+            )
         place = {label: number for number, label in enumerate(self.clients_, 1)}
         unknown = [label for label in labels if label not in place]
         if unknown:
-            raise ValueError(f"clients: {unknown[0]!r} is not in clients_")
+            raise ValueError(
+                f"clients: {unknown[0]!r} is unknown; clients_ lists the clients"
+            )
         return np.array([place[label] for label in labels])
 
 
 def _of_method(method: str, several_domains: bool) -> dict[str, Any]:
-    """The settings of a method by its name."""
+    """The settings that a method's name stands for."""
     if method == "auto":
         return {}
     if method == "ggeur":
@@ -384,7 +392,9 @@ def _select(
 
 def _plain(labels: np.ndarray) -> list:
     if labels.dtype.kind not in "UOiufb":
-        raise TypeError(f"labels of type {labels.dtype} cannot be saved")
+        raise TypeError(
+            f"labels of type {labels.dtype} cannot be saved; use str or int"
+        )
     return [_plain_label(label) for label in labels.tolist()]
 
 
@@ -393,7 +403,7 @@ def _plain_label(label: Any) -> Any:
         return [_plain_label(one) for one in label]
     if not isinstance(label, (str, int, float, bool)):
         raise TypeError(
-            "labels that are saved must be str, int, float or bool, and this is "
+            "a label must be a str, int, float or bool to be saved, but one is "
             f"{label!r}"
         )
     return label
@@ -406,4 +416,4 @@ def _from_plain(label: Any) -> Any:
 def _refuse(value: Any) -> Any:
     if isinstance(value, (np.ndarray, np.generic)):
         return value.tolist()
-    raise TypeError(f"only plain values can be saved, and this is {value!r}")
+    raise TypeError(f"JSON cannot hold {value!r}, so it cannot be saved")

@@ -23,41 +23,51 @@ def example_folder() -> Path:
 
 
 def study_folder() -> Path:
-    """The folder of the bundled study files; else as `example_folder`."""
-    return _folder("study_files", "studies", "study files")
-
-
-def find_config(name: str | os.PathLike) -> Path:
-    """The file `name`, or the example config of that name, with or without ``.yaml``.
+    """The folder of the bundled study files, in the package or in a checkout beside it.
 
     Raises
     ------
     ConfigError
-        Neither exists.
+        Neither folder exists.
+    """
+    return _folder("study_files", "studies", "study files")
+
+
+def find_config(name: str | os.PathLike) -> Path:
+    """Path of the file `name`, or else of the example config of that name.
+
+    The ending ``.yaml`` of an example may be left out.
+
+    Raises
+    ------
+    ConfigError
+        There is neither such a file nor such an example.
     """
     found = _find(name, example_folder)
     if found is not None:
         return found
     raise ConfigError(
-        f"the config file '{Path(name)}' does not exist, and no bundled one has that "
-        "name; `ggeur configs` lists them"
+        f"the config file '{Path(name)}' does not exist, and no bundled config has "
+        "that name; `ggeur configs` lists the bundled configs"
     )
 
 
 def find_study(name: str | os.PathLike) -> Path:
-    """The study file `name`, or the bundled one of that name, as `find_config`.
+    """Path of the file `name`, or else of the bundled study of that name.
+
+    The ending ``.yaml`` of a bundled study may be left out.
 
     Raises
     ------
     ConfigError
-        Neither exists.
+        There is neither such a file nor such a bundled study.
     """
     found = _find(name, study_folder)
     if found is not None:
         return found
     bundled = sorted(path.stem for path in study_folder().glob("*.yaml"))
     raise ConfigError(
-        f"the study file '{Path(name)}' does not exist, and no bundled one has that "
+        f"the study file '{Path(name)}' does not exist, and no bundled study has that "
         f"name; the bundled ones are {', '.join(bundled)}"
     )
 

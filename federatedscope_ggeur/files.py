@@ -13,7 +13,8 @@ from federatedscope_ggeur.errors import ConfigError
 def write_atomically(
     path: str | os.PathLike, data: bytes | str, mode: int = 0o666
 ) -> None:
-    """Write `data` to `path`: a reader sees either the old file or the whole new one.
+    """Write `data` to `path` in one step: readers see the old file or the whole new
+    one.
 
     Parameters
     ----------
@@ -23,13 +24,13 @@ def write_atomically(
     data : bytes or str
         Text is written as UTF-8; its line ends stay as they are.
     mode : int
-        The file's permissions from its first byte on, less the umask.
+        The file's permissions, less the umask. They hold from the first byte on.
 
     Raises
     ------
     ConfigError
-        If the file cannot be written, e.g. because the disk is full. Nothing is left
-        behind then.
+        The file cannot be written, e.g. because the disk is full. No part of a file is
+        left then.
     """
     path = Path(path)
     raw = data.encode() if isinstance(data, str) else data

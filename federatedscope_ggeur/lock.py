@@ -25,9 +25,9 @@ def locked(
 ) -> Iterator[None]:
     """Hold the lock `path`; wait if another process holds it.
 
-    The file is made if it is missing, and stays. If the process is killed, the lock is
-    free again. If the file system has no locks, none is held: two processes may then do
-    `what` at once. Files written by rename stay whole even so.
+    The lock file is made if it is missing, and is never removed. A killed process frees
+    its lock. If the file system has no locks, nothing is locked: two processes may then
+    do `what` at once. Even then, files that are written by rename stay whole.
 
     Parameters
     ----------
@@ -65,10 +65,12 @@ def _wait(handle: int, what: str) -> None:
             return
         except OSError as error:
             if error.errno not in _TAKEN:
-                logger.warning("cannot lock %s: %s; going on without", what, error)
+                logger.warning(
+                    "cannot lock %s: %s; continuing without a lock", what, error
+                )
                 return
         if not told:
-            logger.info("another process is at %s; waiting for it", what)
+            logger.info("another process holds the lock for %s; waiting for it", what)
             told = True
         time.sleep(_POLL_SECONDS)
 

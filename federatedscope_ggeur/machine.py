@@ -1,4 +1,4 @@
-"""What this process may use of its machine, and the memory that it has used."""
+"""Cores and memory that this process may use, and the memory that it has used."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from pathlib import Path
 
 
 def usable_cores() -> int:
-    """CPUs that this process may use."""
+    """Number of CPU cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def start_method() -> str:
-    """The best way for `multiprocessing` to begin a process on this machine.
+    """The best way for `multiprocessing` to start a process on this machine.
 
     "fork" passes objects as they are and imports nothing again. "spawn" is for Windows,
-    which has no fork, and for macOS, whose system libraries do not support it.
+    which has no fork, and for macOS, whose system libraries do not support fork.
     """
     return "fork" if sys.platform == "linux" else "spawn"
 
 
 def available_memory() -> int | None:
-    """Bytes of memory that a new process can have; None if the system does not tell."""
+    """Bytes of memory that a new process can get; None if the system does not tell."""
     with contextlib.suppress(OSError):
         found = re.search(
             r"MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text()
@@ -39,8 +39,8 @@ def available_memory() -> int | None:
 def peak_memory() -> int | None:
     """The peak memory of this process in bytes; None if the system does not tell.
 
-    On Linux it is the peak since the start of the run (`reporting.provenance` resets it
-    there). Elsewhere it is the peak since the start of the process.
+    On Linux this is the peak since the start of the run, because `reporting.provenance`
+    resets the peak there. Elsewhere it is the peak since the start of the process.
     """
     with contextlib.suppress(OSError):
         status = Path("/proc/self/status").read_text()

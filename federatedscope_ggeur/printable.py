@@ -1,9 +1,9 @@
-"""Make text of others printable: `printable`, and the sinks that all rooms share.
+"""Make text from others printable before a person sees it.
 
 Names, notes and errors may come from a peer, a results file or a folder. All text for a
-person passes `printable` when it enters its sink. `get_logger` does so for the log,
-`say` for the terminal, `as_html` for a page, `file_name` for a file or folder. CSV,
-Markdown and LaTeX also have special characters of their own; `reporting` escapes them.
+person passes `printable` when it enters its sink: `get_logger` for the log, `say` for
+the terminal, `as_html` for a page, `file_name` for a file or folder. CSV, Markdown and
+LaTeX also have special characters of their own; `reporting` escapes those.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from numbers import Number
 from typing import TextIO
 
-#: The most characters of a name, and of a line with names in it.
+#: The most characters that a name may have, and a line with names in it.
 NAME, LINE = 300, 10_000
 # Unicode calls them letters and marks, but nobody sees them.
 _INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0")
@@ -25,7 +25,7 @@ _MOST_BYTES = 240  # file systems take 255, with an ending
 
 
 def is_hidden(character: str) -> bool:
-    """Whether a character does more, or less, than show itself in its line.
+    """Whether a character is invisible or changes the text around it.
 
     Hidden are controls, line ends, bidi marks, zero-width characters, lone surrogates,
     and code points that Unicode does not assign.
@@ -36,10 +36,10 @@ def is_hidden(character: str) -> bool:
 
 
 def printable(text: object, most: int = NAME) -> str:
-    """`text` in one line of at most `most` characters. Hidden characters are escaped as
-    Python escapes them, such as ``\\n`` and ``\\x1b``.
+    r"""`text` as one line of at most `most` characters, with hidden characters escaped.
 
-    A second call changes nothing. `most` must be at least 40.
+    The escapes are Python's, such as ``\\n`` and ``\\x1b``. A second call changes
+    nothing. `most` must be at least 40.
     """
     whole = str(text)
     shown = "".join(map(_shown, whole[: most + 1]))
@@ -56,7 +56,7 @@ def _shown(character: str) -> str:
 
 
 class Lines(str):
-    """Several lines, each printable. The sinks keep line ends of this text only.
+    """A text of several printable lines. Sinks keep line ends of this type only.
 
     Parameters
     ----------
@@ -71,17 +71,17 @@ class Lines(str):
 
 
 def say(*lines: object, file: TextIO | None = None) -> None:
-    """Print each of `lines` for a person, as one line each."""
+    """Print each of `lines` as one printable line, for a person."""
     for line in lines:
         print(_text(line), file=file or sys.stdout, flush=True)
 
 
 def get_logger(name: str) -> logging.Logger:
-    """The logger `name`. Its records are printable, whichever handler writes them.
+    """The logger `name`. All its records are printable, whichever handler writes them.
 
     A message is one line, whatever its arguments hold. Line ends stay in three places
-    only: the format text of a message with arguments, `Lines`, and errors of this
-    package.
+    only: in `Lines`, in errors of this package, and in the format text of a message
+    that has arguments.
     """
     logger = logging.getLogger(name)
     logger.addFilter(_make_printable)
@@ -101,7 +101,8 @@ def _make_printable(record: logging.LogRecord) -> bool:
 
 
 def _text(value: object) -> object:
-    """A value made ready for a sink of whole lines."""
+    """`value` as a sink of whole lines shows it: printable, and one line unless
+    `Lines`."""
     # Lists and dicts show their texts as repr does, and repr escapes them.
     if isinstance(value, (Lines, Number, Mapping, list, tuple, type(None))):
         return value
@@ -111,14 +112,14 @@ def _text(value: object) -> object:
 
 
 def as_html(text: object) -> str:
-    """`text` escaped for HTML: between tags, or in the quotes of an attribute."""
+    """`text` escaped for HTML, to stand between tags or in a quoted attribute."""
     return html.escape(printable(text, LINE))
 
 
 def file_name(name: str, most: int = 80) -> str:
-    """`name` made fit for a file or folder; "_" if nothing is left of it.
+    """`name` as a safe name for a file or folder; "_" if no character can stay.
 
-    Word characters, ".", "=" and "-" stay.
+    Word characters, ".", "=" and "-" stay. Others become "_".
     """
     plain = "".join("_" if is_hidden(character) else character for character in name)
     kept = re.sub(r"[^\w.=-]+", "_", plain).strip("_.")[:most]

@@ -1,4 +1,4 @@
-"""Show how far long work is: as a bar on a terminal, elsewhere as lines of the log."""
+"""Show the progress of long work: a bar on a terminal, lines of the log elsewhere."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _hidden: ContextVar[bool] = ContextVar("hidden", default=False)
 
 
 class Progress:
-    """Shows the progress of work of `total` parts, in a ``with`` block.
+    """Shows the progress of work that has `total` parts. Use it in a ``with`` block.
 
-    On a terminal it is a bar. Elsewhere it writes lines to the package's log: one after
-    the first part and one after the last. Between them the clock decides, not the
-    number of parts: the pauses grow from two seconds to a minute. Each line gives the
-    parts that are done, about how long is left, and the peak memory of the process.
+    On a terminal it shows a bar. Elsewhere it writes lines to the package's log: after
+    the first part, after the last, and in between at pauses that grow from two seconds
+    to a minute. Each line gives the parts that are done, the time that is left, and the
+    peak memory of the process.
 
     Parameters
     ----------
     total, done : int
-        Number of parts in all, and of parts that were done before.
+        Number of all parts, and of those that were done before.
     unit : str
         The name of a part, e.g. ``"rounds"``.
     what : str
-        The name of the work, if the unit alone does not say it.
+        The name of the work, if the unit alone does not explain it.
     clock : callable
         Returns seconds that never decrease.
     """
@@ -62,7 +62,8 @@ class Progress:
         self._bar.close()
 
     def begin(self) -> None:
-        """Start the clock: the parts begin now. Time before does not count for them."""
+        """Start the clock, because the first part begins now. Earlier time does not
+        count."""
         self._begun = self._told = self._clock()
 
     def step(self, parts: int = 1, note: str = "") -> None:
@@ -101,13 +102,14 @@ def no_progress() -> Iterator[None]:
 
 @contextmanager
 def above_bars(stream) -> Iterator[None]:
-    """Write to `stream` above a bar, so that the bar stays in one piece."""
+    """Let other code write to `stream` above a progress bar, so that the bar stays
+    whole."""
     with tqdm.external_write_mode(file=stream):
         yield
 
 
 def bytes_text(number: float) -> str:
-    """A number of bytes as text with three digits (1 MB = 10^6)."""
+    """A number of bytes as text with three digits, such as "1.5 MB" (1 MB = 10^6)."""
     for unit, name in _PREFIXES:
         if number >= unit:
             return f"{number / unit:.3g} {name}"
@@ -115,7 +117,7 @@ def bytes_text(number: float) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """Seconds as text for a person, with two digits."""
+    """Seconds as text for a person, with two digits, such as "42 s" or "5 min"."""
     if seconds < 0.01:
         return f"{seconds:.2f} s"
     if seconds < 100:

@@ -1,7 +1,7 @@
-"""Seeded generators: each purpose has its own key, and each key its own generator.
+"""Seeded random generators. Each purpose has its own key, and so its own generator.
 
 A generator depends on its key alone, never on how many numbers were drawn before. So
-clients may run in any order and in any process: they draw the same numbers.
+clients draw the same numbers in any order and in any process.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ import torch
 
 
 def derive_seed(seed: int, *key: int | str) -> int:
-    """A 63-bit seed that depends on `seed` and every part of `key`.
+    """A seed of 63 bits that depends on `seed` and on each part of `key`.
 
-    Type and length of each part count. So ``(1, 23)`` differs from ``(12, 3)``, and the
-    number 1 differs from the text "1".
+    The type and the length of each part count. So ``(1, 23)`` differs from ``(12, 3)``,
+    and the number 1 differs from the text "1".
     """
     digest = hashlib.blake2b(digest_size=8)
     for part in (int(seed), *key):
         kind = "s" if isinstance(part, str) else "i"
         text = part if isinstance(part, str) else str(int(part))
-        # A domain has the name of its file, and that may hold bytes that are not UTF-8.
+        # A part may be a file's name, which may hold bytes that are not UTF-8.
         digest.update(f"{kind}{len(text)}:{text};".encode(errors="surrogatepass"))
     return int.from_bytes(digest.digest(), "little") >> 1
 
 
 def torch_generator(seed: int, *key: int | str) -> torch.Generator:
-    """A CPU `torch.Generator` for ``(seed, *key)``."""
+    """A CPU `torch.Generator`, seeded by ``(seed, *key)``."""
     return torch.Generator().manual_seed(derive_seed(seed, *key))
 
 
 def numpy_generator(seed: int, *key: int | str) -> np.random.Generator:
-    """A `numpy.random.Generator` for ``(seed, *key)``."""
+    """A `numpy.random.Generator`, seeded by ``(seed, *key)``."""
     return np.random.default_rng(derive_seed(seed, *key))

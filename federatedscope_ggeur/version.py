@@ -1,3 +1,3 @@
-"""The version of this package, stated once."""
+"""The version of this package. It is stated only here."""
 
 __version__ = "0.1.0"

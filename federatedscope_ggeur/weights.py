@@ -1,4 +1,4 @@
-"""Weights files, read safely, and the libraries that make models for weights."""
+"""Read weights files safely, and load the libraries that make models for them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from torch import Tensor, nn
 
 from federatedscope_ggeur.errors import ConfigError
 
-#: The best weights that a library publishes of a model.
+#: The tag that means the best weights that a library publishes for a model.
 DEFAULT = "default"
 _KINDS = (".safetensors", ".pt", ".pth", ".bin")
 
 
 def local_file(name: str, key: str) -> Path | None:
-    """The file that the setting `key` names; None if it names none.
+    """The path of the file called `name`; None if `name` is a tag and no file.
 
     Raises
     ------
     ConfigError
-        It names a file that does not exist.
+        `name` is a path, but there is no such file. The message names the setting
+        `key`.
     """
     path = Path(name).expanduser()
     if path.is_file():
@@ -36,17 +37,18 @@ def local_file(name: str, key: str) -> Path | None:
 
 
 def read_weights(path: Path, key: str) -> Mapping[str, Tensor]:
-    """The state dict in a file that the setting `key` names; no code in it is run.
+    """The state dict in a weights file. No code in the file is run.
 
     Raises
     ------
     ConfigError
-        It is no weights file, or would have to be unpickled unsafely.
+        The file is no weights file, or could only be unpickled unsafely. The message
+        names the setting `key`.
     """
     if path.suffix not in _KINDS:
         raise ConfigError(
-            f"{key}: '{path}' is no weights file: its name must end in "
-            f"{', '.join(_KINDS)}"
+            f"{key}: the name of a weights file must end in {', '.join(_KINDS)}, got "
+            f"'{path}'"
         )
     try:
         if path.suffix == ".safetensors":
@@ -57,28 +59,29 @@ def read_weights(path: Path, key: str) -> Mapping[str, Tensor]:
     except pickle.UnpicklingError as error:
         raise ConfigError(
             f"{key}: '{path}' holds more than tensors. It is not read, because "
-            "unpickling it could run any program. Save its state dict alone, best as "
-            ".safetensors."
+            "unpickling such a file could run any program. Save the state dict alone, "
+            "best as .safetensors."
         ) from error
-    except Exception as error:  # whatever torch makes of a file that is none of its own
+    except Exception as error:  # torch has many errors for a file that it cannot read
         raise ConfigError(
-            f"{key}: cannot read the weights file '{path}', which must hold a state "
-            f"dict: {error}"
+            f"{key}: cannot read the weights file '{path}': {error}. It must hold a "
+            "state dict"
         ) from error
     if not isinstance(state, Mapping):
         raise ConfigError(
-            f"{key}: '{path}' holds a {type(state).__name__}, not a state dict"
+            f"{key}: '{path}' holds a {type(state).__name__}. Save a state dict instead"
         )
     return state
 
 
 def load_library(name: str, package: str, key: str, needed_by: str = "") -> ModuleType:
-    """The library of that name, which is on PyPI as `package`.
+    """Import the library `name`, which PyPI calls `package`.
 
     Raises
     ------
     ConfigError
-        It is not installed, or was built for another torch; names the setting `key`.
+        The library is not installed, or was built for another torch. The message names
+        the setting `key`.
     """
     try:
         return import_module(name)
@@ -90,48 +93,48 @@ def load_library(name: str, package: str, key: str, needed_by: str = "") -> Modu
 
 
 def load_timm(model: str, key: str, needed_by: str = "") -> ModuleType:
-    """timm, which has a model of that name.
+    """Import timm, and check that timm knows `model`.
 
     Raises
     ------
     ConfigError
-        It is not installed, or has no such model.
+        timm is not installed, or has no such model.
     """
     library = load_library("timm", "timm", key, needed_by)
     if not library.is_model(model):
         like = library.list_models(f"*{model[:6]}*")[:8] or ["resnet50"]
         raise ConfigError(
-            f"{key}: timm has no model '{model}'; there are e.g. {', '.join(like)}"
+            f"{key}: timm has no model '{model}'; it has e.g. {', '.join(like)}"
         )
     return library
 
 
 def timm_config(library: ModuleType, model: str, tag: str, key: str):
-    """timm's description of the weights that it publishes of a model under a tag.
+    """timm's description of the weights that it publishes for a model under a tag.
 
     Raises
     ------
     ConfigError
-        There are none.
+        timm has no such weights.
     """
     plain = model.partition(".")[0]
     try:
         found = library.get_pretrained_cfg(
             model if tag == DEFAULT else f"{plain}.{tag}"
         )
-    except RuntimeError:  # of that tag there are none
+    except RuntimeError:  # timm has no weights with that tag
         found = None
     if found is None or not (found.hf_hub_id or found.url):
         tags = library.list_pretrained(f"{plain}.*")
         raise ConfigError(
-            f"{key}: timm has no weights '{tag}' of {model}; there are "
-            f"{', '.join(tags) or 'none'}; or name a file"
+            f"{key}: timm has no weights '{tag}' of {model}. Name a file, or one of "
+            f"timm's tags: {', '.join(tags) or 'none'}"
         )
     return found
 
 
 def parameter_bytes(build: Callable[[], nn.Module]) -> int:
-    """Bytes of a model's parameters in float32, found without its weights."""
+    """Size of a model's parameters in bytes, as float32. No weights are loaded."""
     with torch.random.fork_rng(devices=[]):
         try:
             with torch.device("meta"):

@@ -36,7 +36,7 @@ def test_a_file_comes_before_an_example_and_an_example_before_a_folder():
     "name", ["my.yaml", "no/ggeur_pacs.yaml", "./ggeur_pacs", "", "..", "x" * 5000]
 )
 def test_what_is_neither_is_named(name):
-    with pytest.raises(ConfigError, match="does not exist, and no bundled one"):
+    with pytest.raises(ConfigError, match="does not exist, and no bundled"):
         find_config(name)
 
 

@@ -1,6 +1,6 @@
-"""Data: embeddings of several domains, read, split and divided among clients.
+"""Embeddings of several domains: read them, split them, and divide them among clients.
 
-Every module of this folder is imported and registers its readers.
+All modules of this folder are imported, and register their readers.
 """
 
 from federatedscope_ggeur.data.centralise import centralise

@@ -1,4 +1,4 @@
-"""All clients' training rows in one place."""
+"""Move the training rows of all clients to one client."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ ALL_DOMAINS = "all domains"
 def centralise(data: FederatedData) -> FederatedData:
     """Give the training rows of all clients to one client, number 1.
 
-    Validation and test rows stay where they were.
+    Validation and test rows stay with their clients.
 
     Parameters
     ----------
     data : FederatedData
-        Data whose training rows are in one place already are returned unchanged.
+        The data. If one client has all training rows already, they are returned
+        unchanged.
 
     Returns
     -------
     FederatedData
-        The one client holds the training rows, in the order of the clients that had
-        them. `test_sets` and `rows` of the other splits return what they did before.
+        The data with one client, which holds the training rows in the order of the
+        former clients. `test_sets` and `rows` of the other splits are as before.
     """
     if data.is_centralised:
         return data

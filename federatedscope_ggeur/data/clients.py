@@ -1,4 +1,4 @@
-"""What clients hold: rows of their own, or ranges of rows that they share."""
+"""The rows of clients: rows of their own, or ranges of rows that they share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SPLITS = ("train", "test", "val")
 
 @dataclass(frozen=True)
 class ClientData:
-    """What one client holds; each part may have no rows.
+    """The rows of one client. Each part may have no rows.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ class ClientData:
     domain : str
     train, test : Embeddings
     val : Embeddings, optional
-        Rows for validation; none if not given.
+        Rows for validation. By default there are none.
     """
 
     number: int
@@ -40,9 +40,11 @@ class ClientData:
             object.__setattr__(self, "val", self.train.select([]))
 
     def hold_out(self, share: float, seed: int) -> ClientData:
-        """With a share of the training rows set aside for validation, by class.
+        """The client with a share of its training rows moved to validation, class by
+        class.
 
-        Which ones depends on the seed and on who the client is alone.
+        Which rows are moved depends only on the seed and on the client's domain and
+        number.
         """
         if share == 0:
             return self
@@ -54,26 +56,26 @@ class ClientData:
 def held_out(
     labels: np.ndarray, share: float, seed: int, domain: str, number: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Row numbers of the training and the validation rows of a client with `labels`."""
+    """Row numbers of a client's training and validation rows."""
     rng = numpy_generator(seed, "partition", domain, "val", number)
     return hold_out(labels, share, rng)
 
 
 class ClientRanges(Sequence[ClientData]):
-    """Clients whose rows are ranges of rows that they share.
+    """A sequence of clients whose rows are ranges of shared rows.
 
-    A client is a few numbers here. Its rows are views, made each time when they are
-    asked for: a federation may have very many clients, of which few are drawn.
+    Only a few numbers are kept for a client. Its rows are views, made each time they
+    are needed. A federation may have very many clients, of which few are drawn.
 
     Parameters
     ----------
     numbers : sequence of int, of length K
-        Ascending.
+        The client numbers, ascending.
     domains : sequence of str, of length K
     rows : mapping from split to mapping from domain to Embeddings
-        The domain's rows of the split, client after client.
+        The rows of each split and domain, client after client.
     sizes : mapping from split to int array [K]
-        How many of these each client has.
+        The number of rows that each client has in a split.
     """
 
     def __init__(
@@ -103,7 +105,7 @@ class ClientRanges(Sequence[ClientData]):
         return ClientData(number, domain, **parts)
 
     def part(self, index: int, split: str) -> Embeddings:
-        """The rows of one split of the client at `index`."""
+        """The rows that the client at `index` has in a split."""
         kept = self._last.get(split)
         if kept is None or kept[0] != index:
             last = int(self._ends[split][index])
@@ -114,7 +116,7 @@ class ClientRanges(Sequence[ClientData]):
 
 
 def _ends(sizes: np.ndarray, domains: Sequence[str]) -> np.ndarray:
-    """Where the range of each client ends among its domain's rows."""
+    """The end of each client's range among the rows of its domain."""
     names, codes = np.unique(np.array(domains, dtype=object), return_inverse=True)
     ends = np.zeros(len(domains), dtype=np.int64)
     for code in range(len(names)):
@@ -124,7 +126,7 @@ def _ends(sizes: np.ndarray, domains: Sequence[str]) -> np.ndarray:
 
 
 class ClientRange:
-    """One client of `ClientRanges`, as a `ClientData` that holds no rows."""
+    """One client of `ClientRanges`. It works as a `ClientData`, but holds no rows."""
 
     __slots__ = ("_all", "_index")
 
@@ -156,21 +158,21 @@ Held = Union[ClientData, ClientRange]
 
 
 def held_lazily(clients: Sequence[ClientData]) -> Iterable[Held]:
-    """The clients, without their rows where these are ranges."""
+    """The clients one by one, without holding rows of those that share rows."""
     if isinstance(clients, ClientRanges):
         return (ClientRange(clients, index) for index in range(len(clients)))
     return clients
 
 
 def sizes_of(clients: Sequence[ClientData], split: str) -> np.ndarray:
-    """How many rows of a split each client has: int array [K]."""
+    """The number of rows that each client has in a split: int array [K]."""
     if isinstance(clients, ClientRanges):
         return clients.sizes[split]
     return np.array([len(getattr(one, split)) for one in clients], dtype=np.int64)
 
 
 def class_counts(clients: Sequence[ClientData], num_classes: int) -> np.ndarray:
-    """The rows to train on of each client and class: int array [K, C]."""
+    """The number of training rows of each client and class: int array [K, C]."""
     counts = np.zeros((len(clients), num_classes), dtype=np.int64)
     if not isinstance(clients, ClientRanges):
         for i, one in enumerate(clients):
@@ -186,7 +188,7 @@ def class_counts(clients: Sequence[ClientData], num_classes: int) -> np.ndarray:
 
 
 def all_rows(clients: Sequence[ClientData]) -> Iterator[tuple[str, Embeddings]]:
-    """All rows by split, in as few pieces as they lie in."""
+    """Yield all rows with their split, in as few pieces as they are stored in."""
     if isinstance(clients, ClientRanges):
         for split, domains in clients.rows.items():
             yield from ((split, rows) for rows in domains.values())

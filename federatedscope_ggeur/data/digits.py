@@ -1,4 +1,4 @@
-"""The bundled handwritten digits as four domains (``digits_quickstart@ggeur``)."""
+"""The bundled handwritten digits as embeddings (``digits_quickstart@ggeur``)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from federatedscope_ggeur.data.split import split_domain
 
 
 def read_digits_quickstart(splits: Sequence[float], seed: int) -> DataSet:
-    """scikit-learn's 1,797 real 8x8 digits as four domains of disjoint samples.
+    """Read scikit-learn's 1,797 real 8x8 digits as four domains of disjoint samples.
 
-    The domains are those of `imaged_digits`: clean, inverted, blurred, noisy.
-    Histograms of oriented gradients embed them, D = 324. Each sample always has the
-    same domain; only the train/test split depends on `seed`.
+    The domains are those of `imaged_digits`: clean, inverted, blurred, noisy. The
+    embeddings are histograms of oriented gradients, D = 324. Each sample always has the
+    same domain. Only the train/test split depends on `seed`.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def read_digits_quickstart(splits: Sequence[float], seed: int) -> DataSet:
     Raises
     ------
     ConfigError
-        Impossible `splits`.
+        `splits` is impossible.
     """
     return DataSet(
         tuple(split_domain(rows, splits, seed) for rows in _embedded()),
@@ -44,14 +44,14 @@ def read_digits_quickstart(splits: Sequence[float], seed: int) -> DataSet:
 
 @register_reader("digits_quickstart", bundled=True)
 def _read(root: str, splits: Sequence[float], seed: int) -> DataSet:
-    """The bundled digits as four domains; `root` is ignored."""
+    """Read the bundled digits as four domains. `root` is ignored."""
     return read_digits_quickstart(splits, seed)
 
 
-# They depend on nothing, and take longer than a short run.
+# Kept, because the embeddings are always the same and take longer than a short run.
 @lru_cache(maxsize=1)
 def _embedded() -> tuple[Embeddings, ...]:
-    """All rows of each domain."""
+    """All rows of each domain, embedded."""
     return tuple(
         Embeddings.from_numpy(_hog(images), labels, name, "digits_quickstart")
         for name, (images, labels) in imaged_digits().items()
@@ -59,11 +59,11 @@ def _embedded() -> tuple[Embeddings, ...]:
 
 
 def _hog(images: np.ndarray) -> np.ndarray:
-    """Features [n, 324] float32 of `images` [n, 8, 8] with values in [0, 16]."""
+    """HOG features [n, 324], float32, of `images` [n, 8, 8] with values in [0, 16]."""
     from skimage.feature import hog
 
-    # Gradients carry no sign, so an inverted image would look just like the clean one;
-    # the square root, HOG's usual gamma correction, tells bright from dark.
+    # HOG ignores the sign of gradients, so an inverted image would look just like the
+    # clean one. The square root, HOG's usual gamma correction, tells bright from dark.
     histograms = [
         hog(image / WHITE, 9, (2, 2), (2, 2), transform_sqrt=True) for image in images
     ]

@@ -1,4 +1,4 @@
-"""`Embeddings`, `Domain` and `DataSet`: checked containers of rows."""
+"""`Embeddings`, `Domain` and `DataSet`: containers of rows that check their rows."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ def _first_row(bad: torch.Tensor) -> int:
 
 
 def check_labels_below(labels: torch.Tensor, num_classes: int, where: str) -> None:
-    """Raise a `DataError` naming `where` and the first label >= `num_classes`."""
+    """Refuse labels that are `num_classes` or more.
+
+    The `DataError` names `where` and the first such label.
+    """
     bad = labels >= num_classes
     if bad.any():
         row = _first_row(bad)
         raise DataError(
             f"{where}: label {int(labels[row])} in row {row} of 'labels' is out of "
-            f"range: with {num_classes} classes, labels run from 0 to "
+            f"range: with {num_classes} classes, labels go from 0 to "
             f"{num_classes - 1}. Correct the label or name the missing classes."
         )
 
@@ -39,11 +42,13 @@ def _check_shapes(features, labels, where: str) -> None:
     ):
         if array.ndim != ndim:
             raise DataError(
-                f"{where}: '{name}' must have {ndim} dimension(s), {shape}, but has "
-                f"shape {list(array.shape)}."
+                f"{where}: '{name}' must have the shape {shape}, but has the shape "
+                f"{list(array.shape)}."
             )
     if features.shape[1] == 0:
-        raise DataError(f"{where}: 'features' has no columns (D = 0).")
+        raise DataError(
+            f"{where}: 'features' has no columns (D = 0). Embed the data again."
+        )
     if len(features) != len(labels):
         raise DataError(
             f"{where}: 'features' has {len(features)} rows but 'labels' has "
@@ -61,12 +66,12 @@ def _check_dtypes(rows: Embeddings, where: str) -> None:
     found = rows.features.dtype
     if rows.image_shape is None and found == torch.uint8:
         raise DataError(
-            f"{where}: 'features' is torch.uint8, as images' pixels are; say their "
-            "'image_shape', (channels, height, width), or take float32."
+            f"{where}: 'features' is torch.uint8, which is for pixels of images. Give "
+            "their 'image_shape', (channels, height, width), or use float32."
         )
     wanted = torch.float32 if rows.image_shape is None else torch.uint8
     if found != wanted:
-        kind = "" if rows.image_shape is None else " where there is an 'image_shape'"
+        kind = "" if rows.image_shape is None else " if there is an 'image_shape'"
         raise DataError(f"{where}: 'features' must be {wanted}{kind}, but is {found}.")
 
 
@@ -74,21 +79,22 @@ def _check_image_shape(shape: tuple[int, ...], dim: int, where: str) -> None:
     if len(shape) != 3 or min(shape) < 1 or math.prod(shape) != dim:
         raise DataError(
             f"{where}: 'image_shape' {tuple(shape)} does not fit rows of {dim} "
-            "pixels: it must be (channels, height, width) with that product."
+            "pixels. It must be (channels, height, width) with the product "
+            f"{dim}."
         )
 
 
 def _check_values(features: torch.Tensor, labels: torch.Tensor, where: str) -> None:
     # Bytes need no check, and they may fill most of the memory.
     if features.is_floating_point():
-        # In pieces: what they are compared by is as large as they are.
+        # In pieces, because the result of a comparison is as large as its input.
         for first in range(0, len(features), _CHECKED):
             finite = torch.isfinite(features[first : first + _CHECKED])
             if not finite.all():
                 row = first + _first_row(~finite.all(dim=1))
                 raise DataError(
                     f"{where}: 'features' holds NaN or inf; the first such row is "
-                    f"{row}. Remove or recompute it."
+                    f"{row}. Remove or recompute such rows."
                 )
     _check_not_negative("labels", labels, where)
 
@@ -106,37 +112,38 @@ def _check_not_negative(name: str, column: torch.Tensor, where: str) -> None:
 def _check_users(users: torch.Tensor, rows: int, where: str) -> None:
     if users.ndim != 1 or len(users) != rows:
         raise DataError(
-            f"{where}: 'users' must have shape [{rows}], a user's number for each "
-            f"row, but has {list(users.shape)}."
+            f"{where}: 'users' must hold one user's number for each row, shape "
+            f"[{rows}], but has the shape {list(users.shape)}."
         )
     _check_not_negative("users", users, where)
 
 
 @dataclass(frozen=True, eq=False)
 class Embeddings:
-    """Labelled rows of one domain, embeddings or pixels; n may be 0.
+    """Labelled rows of one domain, either embeddings or pixels.
 
     Parameters
     ----------
     features : torch.Tensor of shape [n, D]
-        Finite float32 embeddings, one in each row. With an `image_shape`, each row
-        holds the uint8 pixels of an image, channel by channel and row by row. Code that
-        computes with pixels casts them, a batch at a time.
+        Finite float32 embeddings, one in each row; n may be 0. With an `image_shape`,
+        each row holds the uint8 pixels of an image, channel by channel and row by row.
+        Code that computes with pixels casts them, a batch at a time.
     labels : torch.Tensor of shape [n], int64
         Class numbers, 0 or more.
     domain : str
         The domain that the rows come from.
     image_shape : (channels, height, width) or None
-        The shape of the images whose pixels the rows are: D numbers. None for
+        The shape of an image, if the rows are pixels. Its product is D. None for
         embeddings.
     users : torch.Tensor of shape [n], int64, or None
-        The number of the user who made each row, from 0 within the domain; None if the
-        data do not say it.
+        The number of the user who made each row, from 0 within the domain. None if
+        unknown.
 
     Raises
     ------
     DataError
-        Wrong shape, dtype or value; names the domain, the array and the first bad row.
+        A shape, dtype or value is wrong. The error names the domain, the array and the
+        first bad row.
     """
 
     features: torch.Tensor
@@ -166,25 +173,26 @@ class Embeddings:
         users: np.ndarray | None = None,
         copy: bool = True,
     ) -> Embeddings:
-        """Check arrays, cast them to float32 and int64, and name `where` in errors.
+        """Make embeddings from arrays: check them, and cast them to float32 and int64.
 
         Parameters
         ----------
         features : array of shape [n, D], of floats or integers
-            With an `image_shape` they must be uint8, and stay so.
+            With an `image_shape` they must be uint8, and are not cast.
         labels : array of shape [n], of whole numbers in any dtype
         domain : str
         where : str
-            Where the arrays come from, e.g. a file's path; errors start with it.
+            The source of the arrays, e.g. a file's path. Errors start with it.
         image_shape : array of shape [3], of integers, optional
         users : array of shape [n], of any integer dtype, optional
         copy : bool
-            False: the rows may be those of `features`, which nobody changes.
+            Whether to copy the rows. False is allowed if nobody changes `features`
+            later.
 
         Raises
         ------
         DataError
-            As for the class, and for dtypes or values that the cast would spoil.
+            A shape, dtype or value is wrong, or the cast would change a value.
         """
         if features.dtype.kind not in "fiu":
             raise DataError(
@@ -198,7 +206,7 @@ class Embeddings:
             cast = _as_float32(features, where)
         else:
             shape = _as_shape(image_shape, features, where)
-        # A copy: torch must not share memory with an array that its owner may change.
+        # Copied, because the owner of the array may change it later.
         own = torch.tensor(cast) if copy and cast is features else _shared(cast)
         tensors = own, _as_int64("labels", labels, where)
         _check_values(*tensors, where)
@@ -209,9 +217,9 @@ class Embeddings:
 
     @classmethod
     def concatenate(cls, parts: Sequence[Embeddings], domain: str = "") -> Embeddings:
-        """The rows of `parts` (at least one), in order.
+        """Join the rows of `parts`, in order. There must be at least one part.
 
-        They get the domain `domain`, by default that of the first part.
+        The result has the domain `domain`, by default that of the first part.
         """
         domain = domain or parts[0].domain
         if len(parts) == 1:
@@ -231,7 +239,7 @@ class Embeddings:
         return self.features.shape[1]
 
     def select(self, index) -> Embeddings:
-        """The rows at `index` (row numbers in any order, or a mask of length n)."""
+        """The rows at `index`: row numbers in any order, or a mask of length n."""
         index = torch.as_tensor(index)
         if index.numel() == 0:
             index = index.long()  # an empty list arrives as floats
@@ -240,28 +248,28 @@ class Embeddings:
         return self._with(features=features, labels=labels, users=users)
 
     def between(self, first: int, last: int) -> Embeddings:
-        """The rows from `first` to before `last`: views, no copies."""
+        """The rows from `first` up to, but without, `last`: views, no copies."""
         users = None if self.users is None else self.users[first:last]
         features, labels = self.features[first:last], self.labels[first:last]
         return self._with(features=features, labels=labels, users=users)
 
     def copied(self) -> Embeddings:
-        """The same rows in memory of their own."""
+        """The same rows, with features in their own memory."""
         return self._with(features=self.features.clone())
 
     def of_domain(self, domain: str) -> Embeddings:
-        """The same rows as those of another domain."""
+        """The same rows under another domain's name."""
         return self._with(domain=domain)
 
     def _with(self, **changed) -> Embeddings:
-        """With other values of some fields, which have been checked."""
+        """A copy with other values of some fields, which the caller has checked."""
         part = object.__new__(type(self))
         vars(part).update(vars(self), **changed)
         return part
 
 
 def _integers(name: str, array: np.ndarray, where: str) -> np.ndarray:
-    """`array` as integers. Floats are accepted if they are whole."""
+    """`array` as integers. Floats are accepted if they are whole numbers."""
     if array.dtype.kind == "f":
         bad = ~(np.isfinite(array) & (array == np.round(array))).reshape(-1)
         if bad.any():
@@ -287,7 +295,7 @@ def _as_int64(name: str, array: np.ndarray, where: str) -> torch.Tensor:
             row = int(bad.argmax())
             raise DataError(
                 f"{where}: '{name}' ({array.dtype}) holds {array[row]} in row {row}, "
-                "too large for int64. Number them from 0."
+                "which is too large for int64. Number them from 0."
             )
     return torch.tensor(array.astype(np.int64))
 
@@ -301,13 +309,14 @@ def _as_float32(features: np.ndarray, where: str) -> np.ndarray:
     if bad.any():
         raise DataError(
             f"{where}: 'features' ({features.dtype}) holds values too large for "
-            f"float32; the first such row is {int(bad.argmax())}. Rescale them."
+            f"float32; the first such row is {int(bad.argmax())}. Scale the "
+            "embeddings down."
         )
     return cast
 
 
 def _shared(array: np.ndarray) -> torch.Tensor:
-    """A tensor in the memory of `array`."""
+    """A tensor that shares the memory of `array`."""
     with warnings.catch_warnings():
         # Torch warns of arrays that cannot be written to. Nobody writes to rows.
         warnings.simplefilter("ignore", UserWarning)
@@ -319,7 +328,7 @@ def _as_shape(
 ) -> tuple[int, int, int]:
     if features.dtype != np.uint8:
         raise DataError(
-            f"{where}: 'features' must hold bytes (uint8) where there is an "
+            f"{where}: 'features' must hold bytes (uint8) if there is an "
             f"'image_shape', but has dtype {features.dtype}."
         )
     shape = tuple(_integers("image_shape", array, where).reshape(-1).tolist())
@@ -329,7 +338,7 @@ def _as_shape(
 
 @dataclass(frozen=True)
 class Domain:
-    """One domain's name, training rows and test rows."""
+    """One domain: its name, its training rows and its test rows."""
 
     name: str
     train: Embeddings
@@ -338,24 +347,24 @@ class Domain:
 
 @dataclass(frozen=True)
 class DataSet:
-    """Several domains that share D, the images' shape and the classes.
+    """A data set: one or more domains with the same D, image shape and classes.
 
     Parameters
     ----------
     domains : tuple of Domain
-        At least one; names differ.
+        At least one domain. Their names differ.
     class_names : tuple of str, of length C
         The name of class c stands at position c.
     encoder : str
-        How the embeddings were made, in one line.
+        A description of the encoder in one line.
     identity : mapping, optional
-        Everything about the encoder that the embeddings depend on; None if unknown.
+        All properties of the encoder that the embeddings depend on. None if unknown.
 
     Raises
     ------
     DataError
-        D or the shape of images differs, a name is repeated, or a label is >= C. The
-        error names the domain, the split and the row.
+        Two domains differ in D or image shape, a name is repeated, or a label is C or
+        more. The error names the domain, the split and the row.
     """
 
     domains: tuple[Domain, ...]
@@ -365,10 +374,12 @@ class DataSet:
 
     def __post_init__(self):
         if not self.domains:
-            raise DataError("a data set needs at least one domain.")
+            raise DataError("a data set needs at least one domain; this one has none.")
         names = [domain.name for domain in self.domains]
         if len(set(names)) < len(names):
-            raise DataError(f"domain names must differ, but are {names}.")
+            raise DataError(
+                f"the domains of a data set must have different names, but are {names}."
+            )
         first = f"domain '{names[0]}', split 'train'"
         for domain in self.domains:
             for split in ("train", "test"):
@@ -382,7 +393,7 @@ class DataSet:
                 if rows.image_shape != self.image_shape:
                     raise DataError(
                         f"{where}: 'image_shape' is {rows.image_shape}, but {first} "
-                        f"has {self.image_shape}. Make all domains with the same "
+                        f"has {self.image_shape}. Embed all domains with the same "
                         "encoder."
                     )
                 check_labels_below(rows.labels, self.num_classes, where)
@@ -394,7 +405,7 @@ class DataSet:
 
     @property
     def image_shape(self) -> tuple[int, int, int] | None:
-        """(channels, height, width) where rows are pixels; None for embeddings."""
+        """(channels, height, width) of images, if rows are pixels; else None."""
         return self.domains[0].train.image_shape
 
     @property

@@ -1,4 +1,4 @@
-"""An image data set as features. A cache that was carried here needs no images."""
+"""An image data set as features. A copied cache makes the images unnecessary."""
 
 from __future__ import annotations
 
@@ -24,21 +24,22 @@ logger = get_logger(__name__)
 
 @dataclass(frozen=True)
 class Encoded:
-    """An image data set as features.
+    """An image data set whose images were turned into features.
 
     Parameters
     ----------
     domains : mapping from name to (train, test or None)
-        In the data set's order. None: the data came without a split.
+        The features of each domain, in the data set's order. `test` is None if the data
+        came without a split.
     class_names : tuple of str
     encoder : str
         The encoder's name.
     files : tuple of Path
-        Where the features are.
+        The cache files with the features.
     extracted : int
-        How many images were embedded just now. All others were in the cache.
+        The number of images that were embedded just now. All others were in the cache.
     seconds : float
-        How long that took. Loading the encoder does not count.
+        The time that this took, without loading the encoder.
     identity : mapping or None
         The encoder's identity.
     """
@@ -57,17 +58,18 @@ class Encoded:
         return next(iter(self.domains.values()))[0].dim
 
     def __len__(self) -> int:
-        """Images in all domains and splits."""
+        """The number of images in all domains and splits."""
         parts = [part for both in self.domains.values() for part in both]
         return sum(len(part) for part in parts if part is not None)
 
     def data_set(self, splits: Sequence[float], seed: int) -> DataSet:
-        """The data set, split by `splits` if the data came without a split.
+        """Make the data set. `splits` divides the rows if the data came without a
+        split.
 
         Raises
         ------
         ConfigError, DataError
-            As `split_domain`.
+            The errors of `split_domain`.
         """
         domains = [
             split_domain(train, splits, seed)
@@ -81,30 +83,31 @@ class Encoded:
 def read_carried(
     folder: Path, request: Request, error: DataError, defaults: Mapping[str, object]
 ) -> Encoded:
-    """The data set as a cache holds it, without its images.
+    """Read a data set from a cache, without its images.
 
     Parameters
     ----------
     folder : Path
-        The cache's.
+        The folder of the cache.
     request : Request
     error : DataError
-        Why there are no images. It is raised again if the cache has no such data set.
+        The reason why there are no images. It is raised again if the cache has no such
+        data set.
     defaults : mapping
-        Of the reader's own settings.
+        The defaults of the reader's own settings.
 
     Raises
     ------
     DataError
-        Also if cache files are damaged or missing.
+        The cache has no such data set, or its files are damaged or missing.
     """
     found = find_carried(folder, request, defaults)
     if not found:
         held = {record.encoder for record in all_records(folder)}
         if held:
             logger.warning(
-                "%s holds features, but none of %s with these settings; it was filled "
-                "by %s",
+                "the cache %s holds no features of %s with these settings, only "
+                "features made by %s",
                 folder,
                 request.data_type,
                 "; ".join(sorted(held)),
@@ -113,13 +116,13 @@ def read_carried(
     if len({record.name + str(record.files()) for record in found}) > 1:
         roots = ", ".join(f"'{record.root}'" for record in found)
         several = (
-            f"The cache {folder} holds several data sets of this type and encoder; set "
-            f"data.root to one of those they were made from: {roots}"
+            f"The cache {folder} holds several data sets of this type and encoder. Set "
+            f"data.root to the folder that one of them was made from: {roots}"
         )
         raise DataError(Lines([*error.lines, several])) from error
     record = found[0]
     logger.warning(
-        "the features in %s (%s) are used without the images: %s",
+        "the features in the cache %s (%s) are used, because there are no images: %s",
         folder,
         record.encoder,
         error,
@@ -142,8 +145,8 @@ def _read_entry(folder: Path, domain: str, split: str, part: SplitRecord) -> Emb
     try:
         return entry.read()
     except (FileNotFoundError, DamagedError) as error:
-        problem = error if isinstance(error, DamagedError) else "it is missing"
+        problem = error if isinstance(error, DamagedError) else "the file is missing"
         raise DataError(
-            f"the cache file '{entry.path}' cannot be used: {problem}; and there "
-            "are no images to make it again. Copy the cache folder once more."
+            f"the cache file '{entry.path}' cannot be used: {problem}. There are no "
+            "images to make it again. Copy the cache folder once more."
         ) from error

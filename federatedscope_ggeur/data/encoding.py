@@ -1,4 +1,4 @@
-"""From an image data set to its features, by way of the embedding cache."""
+"""Turn an image data set into features, by way of the embedding cache."""
 
 from __future__ import annotations
 
@@ -49,23 +49,24 @@ logger = get_logger(__name__)
 
 @dataclass(frozen=True)
 class EncodingSettings:
-    """How the images of a data set become features.
+    """The settings for turning the images of a data set into features.
 
     Parameters
     ----------
     encoder : EncoderSettings
     extraction : ExtractionSettings
     device : str
-        auto (a GPU if there is one), cpu, cuda or cuda:<number>.
+        The device of the encoder: auto (a GPU if there is one), cpu, cuda or
+        cuda:<number>.
     cache : str
-        Folder of the embedding cache.
+        The folder of the embedding cache.
     float16 : bool
-        Store features in half precision.
+        Whether to store features in half precision.
     hash_files : bool
-        Recognise images by their decoded contents, not by size and time of their files.
-        That decodes all images once more.
+        Whether to recognise images by their decoded contents, and not by size and time
+        of their files. This decodes all images once more.
     skip_unreadable : bool
-        Leave out images that cannot be loaded.
+        Whether to leave out images that cannot be loaded.
     """
 
     encoder: EncoderSettings = field(default_factory=EncoderSettings)
@@ -79,15 +80,15 @@ class EncodingSettings:
 
 @dataclass(frozen=True)
 class Pending:
-    """Images that a run would embed before anything else.
+    """The number of images that a run must embed first, and the time for it.
 
     Parameters
     ----------
     images, total : int
-        How many images are not in the cache, and how many there are.
+        The number of images that are not in the cache, and the number of all images.
     seconds : float or None
-        About how long embedding them takes, measured on one batch. None: the encoder's
-        weights are not on this machine.
+        About how long embedding these images takes, measured on one batch. None if the
+        encoder's weights are not on this machine.
     """
 
     images: int
@@ -102,10 +103,10 @@ def find_images(
     settings: EncodingSettings,
     options: Mapping[str, object],
 ) -> Encoded | Encoding:
-    """The images of a data set, ready to be embedded.
+    """Find the images of a data set, ready to be embedded.
 
-    If the reader finds no images, a cache that was filled with the same settings, here
-    or on another machine, takes their place.
+    If the reader finds no images, a cache that was filled with the same settings
+    replaces them. It may have been filled on another machine.
 
     Parameters
     ----------
@@ -115,14 +116,14 @@ def find_images(
     root : str
     settings : EncodingSettings
     options : mapping
-        All of the reader's own settings.
+        The reader's own settings, all of them.
 
     Raises
     ------
     DataError
-        There are no images, and no cache of them.
+        There are no images, and the cache does not hold their features.
     ConfigError
-        The encoder does not take these settings.
+        The encoder does not accept these settings.
     """
     check_encoder(settings.encoder)
     request = Request(
@@ -144,13 +145,13 @@ def find_images(
 
 
 def encoded(found: Encoded | Encoding) -> Encoded:
-    """What `find_images` found, embedded."""
+    """The features of the result of `find_images`. Images that need it are embedded."""
     return found.run() if isinstance(found, Encoding) else found
 
 
 @dataclass
 class Encoding:
-    """The images of a data set, to be embedded by way of the cache."""
+    """Embeds the images of a data set, by way of the cache."""
 
     folder: Path
     request: Request
@@ -164,14 +165,14 @@ class Encoding:
         self._stamp = encoder_stamp(self.settings.encoder)
 
     def run(self) -> Encoded:
-        """Embed the images; those in the cache are taken from there.
+        """Embed the images, except those whose features are in the cache.
 
         Raises
         ------
         DataError
             An image cannot be read.
         ConfigError
-            The encoder cannot be had, or the cache cannot be written.
+            The encoder cannot be built, or the cache cannot be written.
         """
         domains, records = {}, []
         for domain in self.images.domains:
@@ -205,7 +206,10 @@ class Encoding:
         )
 
     def pending(self) -> Pending | None:
-        """What `run` would embed; None if nothing. Nothing is written or fetched."""
+        """The images that `run` would embed; None if there are none.
+
+        Nothing is written or fetched.
+        """
         parts = [
             (domain.name, split, self._loadable(domain.name, split, images))
             for domain in self.images.domains
@@ -215,7 +219,7 @@ class Encoding:
         total = sum(len(images) for _, _, images in parts)
         known = self._known is not None and self._is_known_encoder(self._known)
         here = self._stamp is None or self._stamp.get("weights", "") is not None
-        if not (known or here):  # to know the encoder, its weights would be fetched
+        if not (known or here):  # building the encoder would fetch its weights
             return Pending(total, total, None)
         missing = [self._entry(*part)[1].missing(part[2]) for part in parts]
         if not any(missing):
@@ -227,8 +231,11 @@ class Encoding:
         return Pending(sum(missing), total, seconds)
 
     def _seconds_an_image(self, images: Images) -> float:
-        """Measured on one batch once processes are started; on all images if they are
-        few."""
+        """Seconds for one image, measured on one batch after the processes have
+        started.
+
+        If there are few images, all of them are measured.
+        """
         settings, rows = self.settings.extraction, []
         batches = extract(self._encoder, images, settings)
         times = [time.perf_counter()]
@@ -241,8 +248,7 @@ class Encoding:
         return (times[-1] - times[0]) / sum(rows)
 
     def _entry(self, domain: str, split: str, images: Images) -> tuple[str, Entry]:
-        """The path of the features below the cache folder, and the entry that reads
-        them."""
+        """The path of an entry inside the cache folder, and the entry itself."""
         settings, where = self.settings, (self.images.name, domain, split)
         stamps = images.stamps
         if settings.hash_files:
@@ -252,8 +258,7 @@ class Encoding:
         return file, Entry(self.folder / file, key, domain, split)
 
     def _loadable(self, domain: str, split: str, images: Images) -> Images:
-        """All images, without those that could not be loaded before if that is asked
-        for."""
+        """The images, without known unreadable ones if the settings skip those."""
         if not self.settings.skip_unreadable:
             return images
         return self._left_out(domain, split, images).known()
@@ -294,8 +299,9 @@ class Encoding:
         before = self._known.files().get((domain, split)) if self._known else None
         if before not in (None, file):
             logger.warning(
-                "the features of domain '%s' (%s) in %s are out of date: images or "
-                "encoder have changed. They are made again; the old ones stay in %s",
+                "the features of domain '%s' (%s) in %s are out of date, because "
+                "images or encoder have changed. They are made again; the old ones "
+                "stay in %s",
                 domain,
                 split,
                 self.folder,
@@ -306,8 +312,8 @@ class Encoding:
     def _identity(self) -> Mapping[str, object]:
         """The encoder's identity.
 
-        It is the recorded one if nothing that it depends on has changed. So a run on a
-        full cache loads no model.
+        If nothing that it depends on has changed, it is the recorded identity. So a run
+        with a full cache loads no model.
         """
         if self._known is not None and self._is_known_encoder(self._known):
             return self._known.identity
@@ -331,14 +337,14 @@ class Encoding:
         logger.info("encoder: %s, D = %d, on %s", encoder.name, encoder.dim, device)
         if encoder.image_shape is not None and self.settings.float16:
             raise ConfigError(
-                "ggeur.encoder.float16_cache: leave it out, since the encoder "
+                "ggeur.encoder.float16_cache: leave it out, because the encoder "
                 f"'{self.settings.encoder.name}' keeps bytes"
             )
         if "_identity" in self.__dict__ and encoder.identity != self._identity:
             raise ConfigError(
-                f"the encoder {encoder.name} did not fill the cache {self.folder}, "
-                "though its weights look the same; set ggeur.encoder.cache to another "
-                "folder"
+                f"the cache {self.folder} was filled by another encoder than "
+                f"{encoder.name}, though the weights look the same; set "
+                "ggeur.encoder.cache to another folder"
             )
         return encoder
 
@@ -348,5 +354,5 @@ class Encoding:
         try:
             write_record(self.folder, self.request, record)
         except ConfigError as error:
-            # The features can be used without it, perhaps from a read-only medium.
+            # The features can be used without the record, e.g. from a read-only medium.
             logger.warning("%s", error)

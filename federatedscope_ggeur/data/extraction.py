@@ -1,4 +1,4 @@
-"""Features of images: decoded by worker processes while the encoder computes."""
+"""Compute features of images. Worker processes decode while the encoder computes."""
 
 from __future__ import annotations
 
@@ -24,22 +24,23 @@ _MOST_WORKERS = 16
 
 
 class UnreadableError(DataError):
-    """An image cannot be loaded."""
+    """An image that cannot be loaded."""
 
 
 @dataclass(frozen=True)
 class ExtractionSettings:
-    """How images are embedded. The features are the same up to rounding.
+    """The speed settings of embedding. Features do not depend on them, up to rounding.
 
     Parameters
     ----------
     batch_size : int
-        Images that the encoder computes at a time.
+        The number of images that the encoder computes at a time.
     num_workers : int or None
-        Processes that decode images. 0: this process decodes. None: one process for
-        each CPU, at most 16.
+        The number of processes that decode images. 0 means that this process decodes.
+        None means one process for each CPU, at most 16.
     num_threads : int or None
-        torch threads of the encoder on a CPU. None: one for each CPU.
+        The number of torch threads of the encoder on a CPU. None means one for each
+        CPU.
     """
 
     batch_size: int = 64
@@ -50,25 +51,26 @@ class ExtractionSettings:
 def extract(
     encoder: Encoder, images: Images, settings: ExtractionSettings, first: int = 0
 ) -> Iterator[Tensor]:
-    """Features of `images` from row `first` on, in order, a batch at a time.
+    """Yield features of `images` from row `first` on, in order, batch by batch.
 
     The same images give the same features up to rounding, whatever `settings` and
-    `first` are. The bits are the same on the same device with the same batches: if
-    ``batch_size`` is the same, and `first` is a multiple of it.
+    `first` are. The bits are the same on the same device if ``batch_size`` is the same
+    and `first` is a multiple of it.
 
     Yields
     ------
     Tensor of shape [b, D], of the encoder's dtype, on the CPU
-        b is ``batch_size``, except in the last batch.
+        The features. b is ``batch_size``, except in the last batch.
 
     Raises
     ------
     UnreadableError
-        An image that cannot be read.
+        An image cannot be read.
     DataError
-        The features of an image are not finite; the error names its key.
+        The features of an image are not finite. The error names the image's key.
     ConfigError
-        The features have another length than the encoder says, or the workers died.
+        The features have another length than the encoder's `dim`, or a worker process
+        died.
     """
     pinned = encoder.device.type == "cuda"
     batches = _loaded(
@@ -88,19 +90,19 @@ def extract(
 
 
 def hash_contents(images: Images, settings: ExtractionSettings) -> tuple[str, ...]:
-    """SHA-256 of every decoded image: its size and its pixels.
+    """SHA-256 of every decoded image, over its size and its pixels.
 
     Raises
     ------
     UnreadableError
-        An image that cannot be read.
+        An image cannot be read.
     """
     batches = _loaded(images, 0, _digest, list, settings)
     return tuple(digest for batch in batches for digest in batch)
 
 
 def unreadable_rows(images: Images, settings: ExtractionSettings) -> dict[int, str]:
-    """The row numbers of images that cannot be loaded, and why."""
+    """The row numbers of images that cannot be loaded, each with the reason."""
     found, first = {}, 0
     for batch in _loaded(images, 0, _nothing, list, settings, fails=False):
         for row, sample in enumerate(batch, first):
@@ -111,7 +113,7 @@ def unreadable_rows(images: Images, settings: ExtractionSettings) -> dict[int, s
 
 
 def _nothing(image: Image.Image) -> None:
-    """What is kept of an image that could be loaded."""
+    """Drop an image that could be loaded."""
 
 
 def _digest(image: Image.Image) -> str:
@@ -123,21 +125,21 @@ def _checked(first: int, features: Tensor, encoder: Encoder, images: Images) -> 
     features = features.cpu()
     if features.ndim != 2 or features.shape[1] != encoder.dim:
         raise ConfigError(
-            f"the encoder {encoder.name} gave features of shape "
-            f"{list(features.shape)} instead of [B, {encoder.dim}]"
+            f"the encoder {encoder.name} returned features of shape "
+            f"{list(features.shape)}, but must return shape [B, {encoder.dim}]"
         )
     bad = ~torch.isfinite(features).all(dim=1)
     if bad.any():
         key = images.keys[first + int(bad.nonzero()[0, 0])]
         raise DataError(
-            f"the features of image '{key}' are not finite with encoder "
-            f"{encoder.name}; with fp16, take ggeur.encoder.precision bf16 or fp32"
+            f"the features of image '{key}' are not finite with the encoder "
+            f"{encoder.name}; with fp16, set ggeur.encoder.precision bf16 or fp32"
         )
     return features
 
 
 class _Rows(Dataset):
-    """Rows of `images` from `first` on, converted. Errors become a `_Failure`."""
+    """The images from row `first` on, converted. An error becomes a `_Failure`."""
 
     def __init__(self, images: Images, first: int, convert: Callable):
         self.images, self.first, self.convert = images, first, convert
@@ -151,20 +153,23 @@ class _Rows(Dataset):
             return self.convert(self.images.load(row))
         except DataError as error:
             return _Failure(str(error))
-        except Exception as error:  # whatever an image makes a decoder raise
+        except Exception as error:  # decoders raise many kinds
             key = self.images.keys[row]
             return _Failure(f"image '{key}': {type(error).__name__}: {error}")
 
 
 @dataclass(frozen=True)
 class _Failure:
-    """DataLoader would put its own text and a traceback around an error's message."""
+    """The message of an error in a worker process.
+
+    As an exception, DataLoader would add its own text and a traceback to the message.
+    """
 
     message: str
 
 
 def _merged(samples: list, merge: Callable, fails: bool):
-    """A merged batch. If `fails`, the first failure in the batch instead."""
+    """Merge samples into a batch. If `fails`, a failure in them is returned instead."""
     failures = [sample for sample in samples if isinstance(sample, _Failure)]
     return failures[0] if failures and fails else merge(samples)
 
@@ -178,16 +183,16 @@ def _loaded(
     pin_memory: bool = False,
     fails: bool = True,
 ) -> Iterator:
-    """Converted and merged batches of rows, in order.
+    """Yield batches of rows, in order: loaded, converted and merged.
 
-    An image that cannot be read is an error if `fails`; otherwise the batch holds a
-    `_Failure` in its place.
+    An unreadable image is an error if `fails`. Otherwise the batch holds a `_Failure`
+    in its place.
     """
     rows = _Rows(images, first, convert)
     workers = _workers(rows, settings)
     prepare = getattr(images.load, "prepare", None)
     if prepare is not None:
-        prepare()  # once, or each forked process would do it
+        prepare()  # once here, so that no forked process has to do it
     loader = DataLoader(
         rows,
         batch_size=settings.batch_size,
@@ -214,7 +219,10 @@ def _loaded(
 
 
 def _ignore_interrupts(worker: int) -> None:
-    """Ctrl-C reaches all processes; the main one ends the others."""
+    """Ignore Ctrl-C in a worker process.
+
+    Ctrl-C reaches all processes, and the main process ends the others.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
@@ -226,14 +234,14 @@ def _workers(rows: _Rows, settings: ExtractionSettings) -> int:
     if workers and start_method() == "spawn" and asked is None:
         try:
             pickle.dumps(rows)
-        except Exception:  # a closure, an open file: whatever pickle cannot take
+        except Exception:  # pickle cannot hold it, e.g. a closure or an open file
             return 0
     return workers
 
 
 @contextmanager
 def torch_threads(number: int) -> Iterator[None]:
-    """Run torch on `number` threads, then on as many as before."""
+    """Run torch on `number` threads inside this block."""
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:

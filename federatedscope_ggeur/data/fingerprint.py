@@ -1,4 +1,4 @@
-"""Which rows a data set holds, as one hash."""
+"""One hash of all rows of a data set."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _MODULUS = 1 << (8 * _BYTES)
 
 
 def fingerprint(data: FederatedData) -> tuple[int, str]:
-    """How many rows there are, and a hash of them.
+    """The number of all rows, and a hash of them.
 
-    The hash covers the rows with their labels and splits. The order of the rows, and
-    which client holds them, do not matter: it is the sum of the rows' own hashes
-    (BLAKE2b).
+    The hash covers the rows with their labels and splits. It is made from the sum of
+    the rows' own hashes (BLAKE2b). So the order of the rows does not matter, nor which
+    client holds them.
 
     Returns
     -------
     rows : int
-        Rows of all splits.
+        The number of rows of all splits.
     sha256 : str
-        64 hexadecimal digits.
+        The hash, in 64 hexadecimal digits.
     """
     parts = list(all_rows(data.clients))
     for split, domains in (data.pooled or {}).items():

@@ -1,4 +1,4 @@
-"""Read a folder of precomputed embeddings (``data.type: embeddings@ggeur``)."""
+"""Read a folder of given embeddings (``data.type: embeddings@ggeur``)."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ _MOST_CLASSES = 100_000
 def read_embeddings_folder(
     root: str | Path, splits: Sequence[float], seed: int
 ) -> DataSet:
-    """Read every domain of a folder, sorted by name.
+    """Read the embeddings of all domains in a folder. Domains are sorted by name.
 
     Layouts: ``<domain>.npz``, or ``<domain>/{train,test}.npz``, or ``{train,test}.npz``
-    (one domain, called "all"), with arrays ``features`` [n, D] (floats or integers,
-    cast to float32) and ``labels`` [n] (whole numbers, or class names).
+    (one domain, called "all"). Each file has the arrays ``features`` [n, D] (floats or
+    integers, cast to float32) and ``labels`` [n] (whole numbers, or class names).
 
     A file may also hold ``image_shape`` (channels, height, width). Its features are
-    then the images' pixels, uint8, channel by channel. ``users`` [n] (integers) says
+    then the pixels of images, uint8, channel by channel. ``users`` [n] (integers) says
     who made each row, for ``data.splitter: natural``.
 
-    Beside the files there may be ``class_names.txt`` (one name in each line, class 0
+    Beside these files there may be ``class_names.txt`` (one name in each line, class 0
     first), ``encoder.txt`` (one line) and ``text.npz`` (text features of the classes,
-    see `data.text`). Without ``class_names.txt``, labels that are names name the
-    classes; numbered classes are called "0", "1", .... Other files are ignored.
+    see `data.text`). Without ``class_names.txt``, labels that are names give the class
+    names. Numbered classes are called "0", "1", .... Other files are ignored.
 
     Parameters
     ----------
@@ -67,9 +67,9 @@ def read_embeddings_folder(
     Raises
     ------
     DataError
-        Something cannot be used. The error names the path, the problem and the way out.
+        A file cannot be used. The error names the path, the problem and what to do.
     ConfigError
-        Impossible `splits`.
+        `splits` is impossible.
     """
     root = Path(root).expanduser()
     with unreadable_named(root):
@@ -97,13 +97,13 @@ def read_embeddings_folder(
 
 
 def _find_files(root: Path) -> dict[str, dict[str, Path]]:
-    """The files of each domain by split; "" if the domain has no split."""
+    """The files of each domain by split. The split is "" if the domain has no split."""
     if not root.is_dir():
         problem = "is not a folder" if root.exists() else "does not exist"
         raise DataError(f"data.root: {root.absolute()} {problem}. {LAYOUTS}")
     here = _npz_in(root)
     if TEXT in here and is_text_file(here[TEXT]):
-        del here[TEXT]  # it is about the classes, not a domain
+        del here[TEXT]  # this file is about classes and is no domain
     files = {stem: {"": path} for stem, path in here.items() if stem not in _SPLITS}
     single = {stem: path for stem, path in here.items() if stem in _SPLITS}
     nested = {
@@ -115,11 +115,11 @@ def _find_files(root: Path) -> dict[str, dict[str, Path]]:
     present = [name for group in (files, single, nested) for name in sorted(group)]
     if sum(map(bool, (files, single, nested))) > 1:
         raise DataError(
-            f"{root}: mixed layouts: {present}. Keep to one of them, and move other "
-            f".npz files elsewhere. {LAYOUTS}"
+            f"{root}: the files {present} have different layouts. Use one layout, and "
+            f"move other .npz files elsewhere. {LAYOUTS}"
         )
     if not present:
-        raise DataError(f"{root}: no .npz file found. {LAYOUTS}")
+        raise DataError(f"{root}: the folder has no .npz file. {LAYOUTS}")
     if single:
         _check_pair(root, single)
         return {"all": single}
@@ -129,7 +129,7 @@ def _find_files(root: Path) -> dict[str, dict[str, Path]]:
 
 
 def _npz_in(folder: Path) -> dict[str, Path]:
-    # Not glob: it skips a folder that it may not list.
+    # Not glob, because glob skips a folder that it may not list.
     paths = (path for path in folder.iterdir() if path.suffix == ".npz")
     return {
         path.stem: path
@@ -139,7 +139,7 @@ def _npz_in(folder: Path) -> dict[str, Path]:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether there is a file at `path`. Anything else at `path` is refused."""
+    """Whether `path` is a file. Folders, broken links and the like are refused."""
     if not os.path.lexists(path):
         return False
     if not path.exists():
@@ -157,9 +157,12 @@ def _check_pair(folder: Path, found: dict[str, Path]) -> None:
     missing = [f"{split}.npz" for split in _SPLITS if split not in found]
     extra = [f"{name}.npz" for name in sorted(found) if name not in _SPLITS]
     if missing:
-        raise DataError(f"{folder}: {' and '.join(missing)} missing. {LAYOUTS}")
+        raise DataError(f"{folder}: {' and '.join(missing)} is missing. {LAYOUTS}")
     if extra:
-        raise DataError(f"{folder}: not expected beside train and test: {extra}.")
+        raise DataError(
+            f"{folder}: there must be no .npz file beside train.npz and test.npz, but "
+            f"there is {extra}. Move it elsewhere."
+        )
 
 
 def read_npz(
@@ -167,20 +170,20 @@ def read_npz(
     needed: Sequence[str] = _NEEDED,
     optional: Sequence[str] = _OPTIONAL,
 ) -> dict[str, np.ndarray]:
-    """The arrays of an npz file by name.
+    """Read the arrays of an npz file, by name.
 
     Raises
     ------
     DataError
         The file is damaged, needs pickle, or lacks an array. The error names the file.
     """
-    # numpy takes a file of an unknown kind for a pickle, so look for a zip first. Open
-    # the file: zipfile says "no zip" of a path that cannot be opened.
+    # numpy takes a file of an unknown kind for a pickle, so look for a zip first. The
+    # file is opened here, because zipfile calls an unreadable path "no zip".
     with open(path, "rb") as file:
         is_zip = zipfile.is_zipfile(file)
     if not is_zip:
         raise DataError(
-            f"{path}: corrupt, or not an npz archive. Write it with "
+            f"{path}: the file is corrupt, or no npz archive. Write it with "
             "numpy.savez(path, features=..., labels=...)."
         )
     try:
@@ -190,22 +193,26 @@ def read_npz(
     except Exception as error:  # a damaged zip fails in many ways
         if "allow_pickle" in str(error):
             raise DataError(
-                f"{path}: needs pickle (an array of Python objects), which is refused "
+                f"{path}: an array of Python objects needs pickle, which is refused "
                 "because unpickling can run code. Save numbers, or names as str."
             ) from None
         raise DataError(
-            f"{path}: corrupt, cannot be read ({error}). Write it again."
+            f"{path}: the file is corrupt and cannot be read ({error}). Write it again."
         ) from error
     for name in (*needed, *(name for name in optional if name in names)):
         if not isinstance(arrays.get(name), np.ndarray):
-            raise DataError(f"{path}: no array '{name}'; the file holds {names}.")
+            raise DataError(
+                f"{path}: the file lacks the array '{name}'; it holds {names}."
+            )
     return arrays
 
 
 def _as_rows(path: Path, domain: str, arrays: dict[str, np.ndarray]) -> Embeddings:
     rows = Embeddings.from_numpy(**arrays, domain=domain, where=str(path))
     if len(rows) == 0:
-        raise DataError(f"{path}: 'features' and 'labels' have zero rows.")
+        raise DataError(
+            f"{path}: 'features' and 'labels' have no rows. Remove the file."
+        )
     return rows
 
 
@@ -214,8 +221,8 @@ def _names_of_labels(
 ) -> tuple[str, ...]:
     """The class names if the labels in the files are names; () if they are numbers.
 
-    Labels that are names become numbers. Without class_names.txt, classes are in the
-    order of their names.
+    Labels that are names are turned into numbers, in place. Without class_names.txt,
+    classes are in the order of their names.
     """
     named = [path for path in arrays if is_named(arrays[path]["labels"])]
     if not named:
@@ -223,8 +230,8 @@ def _names_of_labels(
     numbered = [path for path in arrays if path not in named]
     if numbered:
         raise DataError(
-            f"{root}: labels are names in {named[0].name} and numbers in "
-            f"{numbered[0].name}. Keep to one of them."
+            f"{root}: labels are names in {named[0].name}, but numbers in "
+            f"{numbered[0].name}. Use one kind in all files."
         )
     path = root / "class_names.txt"
     if _is_there(path):
@@ -243,7 +250,7 @@ def _class_names(root: Path, read: dict[tuple[str, str], Embeddings]) -> tuple:
         largest = max(int(rows.labels.max()) for rows in read.values())
         if largest >= _MOST_CLASSES:
             raise DataError(
-                f"{root}: the largest label is {largest}, which would mean "
+                f"{root}: the largest label is {largest}, so there would be "
                 f"{largest + 1} classes. Number the classes from 0 without gaps."
             )
         _say_gaps(root, largest, read)
@@ -261,19 +268,19 @@ def _read_names(path: Path) -> tuple[str, ...]:
 
 
 def _say_gaps(root: Path, largest: int, read: dict) -> None:
-    """Warn of labels that no row has: few people want classes without rows."""
+    """Warn of labels without rows, because few people want classes without rows."""
     held = {c for rows in read.values() for c in rows.labels.unique().tolist()}
     missing = [c for c in range(largest + 1) if c not in held]
     if not missing:
         return
     shown = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
     why = (
-        "labels count from 0 and these start at 1"
+        "labels must count from 0, but these start at 1"
         if missing == [0]
-        else "labels count from 0 without gaps"
+        else "labels must count from 0 without gaps"
     )
     logger.warning(
-        "%s: no row has the label %s (%s), so there are classes without rows. Number "
+        "%s: no row has the label %s (%s), so some classes have no rows. Number "
         "the labels anew, or name all classes in class_names.txt",
         root,
         shown,
@@ -295,5 +302,5 @@ def _read_text(path: Path) -> str:
             return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{path}: not UTF-8 text ({error}). Save it as UTF-8."
+            f"{path}: the text is not UTF-8 ({error}). Save it as UTF-8."
         ) from error

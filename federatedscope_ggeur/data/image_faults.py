@@ -1,4 +1,4 @@
-"""Find images that cannot be loaded, and files that stand in two classes."""
+"""Find images that cannot be loaded, and equal files in different classes."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _FEW = 5
 
 
 class LeftOut:
-    """The images of one domain and split that cannot be loaded. The cache notes them.
+    """The images of one domain and split that cannot be loaded. The cache keeps a list.
 
     Parameters
     ----------
     folder : Path
-        Of the cache.
+        The folder of the cache.
     where : [data set, domain, split]
     images : Images
-        All of them.
+            All images of the domain and split.
     """
 
     def __init__(self, folder: Path, where: Sequence[str], images: Images):
@@ -42,7 +42,7 @@ class LeftOut:
         self._path = folder / "unreadable" / f"{name}.json"
 
     def known(self) -> Images:
-        """The images without those that could not be loaded before."""
+        """The images without those that the cache lists as unreadable."""
         with suppress(OSError, ValueError, TypeError):
             noted = set(json.loads(self._path.read_text(encoding="utf-8")))
             return self._without([k in noted for k in self._images.keys])
@@ -51,21 +51,21 @@ class LeftOut:
     def found(
         self, first: DataError, settings: ExtractionSettings, skip: bool
     ) -> Images:
-        """Find all images that cannot be loaded, after the `first` one.
+        """Find all images that cannot be loaded, after the `first` error.
 
         Returns
         -------
         Images
-            The others.
+            The images that can be loaded.
 
         Raises
         ------
         DataError
-            Not to `skip` them, or no image is left. The error names the first few, and
-            how many there are.
+            `skip` is False, or no image is left. The error names the first few images,
+            and how many there are.
         """
         bad = unreadable_rows(self._images, settings)
-        if not bad:  # all can be loaded: something else is wrong
+        if not bad:  # all images can be loaded, so something else is wrong
             raise first
         total, keys = len(self._images), [self._images.keys[row] for row in bad]
         count = f"{len(bad)} of {total} images of {self._what} cannot be loaded"
@@ -75,13 +75,13 @@ class LeftOut:
                 lines.append(f"{count}: {shown(keys)}.")
             if len(bad) < total:
                 way_out = f"{setting('encoder.skip_unreadable')} True"
-                lines.append(f"To go on without: {way_out}")
+                lines.append(f"To go on without these images, set {way_out}")
             raise DataError(Lines(lines)) from first
-        logger.warning("%s and are left out: %s", count, shown(keys[:_FEW]))
+        logger.warning("%s, so they are left out: %s", count, shown(keys[:_FEW]))
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(self._path, json.dumps(keys))
-        except (OSError, ConfigError) as error:  # the next run finds them again
+        except (OSError, ConfigError) as error:  # the next run finds the images again
             logger.warning("%s", error)
         return self._without([row in bad for row in range(total)])
 
@@ -91,7 +91,7 @@ class LeftOut:
 
 
 def select(images: Images, rows: np.ndarray) -> Images:
-    """Some of `images`, by their rows in ascending order."""
+    """The images in some `rows`, which must ascend."""
 
     def some(column: tuple) -> tuple:
         return tuple(column[row] for row in rows)
@@ -108,7 +108,7 @@ def select(images: Images, rows: np.ndarray) -> Images:
 
 
 class _Selected:
-    """Loads some of the images of another loader."""
+    """A loader of some images of another loader."""
 
     def __init__(self, load: Callable, rows: list[int]):
         self._load, self._rows = load, rows
@@ -119,11 +119,11 @@ class _Selected:
 
 
 def in_several_classes(images: Images) -> list[list[str]]:
-    """The keys of files that are the same bytes and have different labels."""
+    """Groups of files with equal bytes and different labels, as lists of keys."""
     if images.paths is None:
         return []
     groups = [list(range(len(images)))]
-    # Only files of one size are read.
+    # Sizes are compared first, so that only files of the same size are read.
     for feature in (_size, _digest):
         parts: dict[tuple, list[int]] = {}
         for number, group in enumerate(groups):
@@ -134,12 +134,12 @@ def in_several_classes(images: Images) -> list[list[str]]:
 
 
 def warn_of_several_classes(images: Images, what: str) -> None:
-    """Warn of files that stand in more than one class: one of their labels is wrong."""
+    """Warn of equal files in several classes: at most one of their labels is right."""
     groups = in_several_classes(images)
     if groups:
         logger.warning(
-            "%s: %d files are the same bytes as one of another class, e.g. %s; one of "
-            "their labels is wrong",
+            "%s: %d files are equal to a file of another class, e.g. %s; only one of "
+            "their labels can be right",
             what,
             sum(map(len, groups)),
             shown(groups[0][:_FEW]),

@@ -1,4 +1,4 @@
-"""Labels that are the names of classes."""
+"""Turn labels that are names of classes into numbers."""
 
 from __future__ import annotations
 
@@ -12,26 +12,28 @@ from federatedscope_ggeur.errors import DataError, shown
 def numbers_of_names(
     labels: np.ndarray, class_names: Sequence[str], where: str
 ) -> np.ndarray:
-    """The class numbers of `labels` that are class names: int64 array of shape [n].
+    """The numbers of the classes that `labels` name: int64 array of shape [n].
 
     Raises
     ------
     DataError
-        A label is no class's name.
+        A label is not the name of a class.
     """
     if labels.ndim != 1:
-        raise DataError(f"{where}: 'labels' must have 1 dimension, not {labels.ndim}.")
+        raise DataError(
+            f"{where}: 'labels' must have 1 dimension, but has {labels.ndim}."
+        )
     place = {name: number for number, name in enumerate(class_names)}
     names = labels.astype(str).tolist()
     for row, name in enumerate(names):
         if name not in place:
             raise DataError(
                 f"{where}: row {row} has the label {shown(name)}, which is none of the "
-                f"{len(place)} classes. Correct it, or name the class."
+                f"{len(place)} classes. Correct the label, or name the class."
             )
     return np.array([place[name] for name in names], dtype=np.int64)
 
 
 def is_named(labels: np.ndarray) -> bool:
-    """Whether labels are texts."""
+    """Whether `labels` are texts and not numbers."""
     return labels.dtype.kind in "US"

@@ -29,9 +29,9 @@ from federatedscope_ggeur.data.splitters import Task, divide, read_arguments
 from federatedscope_ggeur.data.torch_datasets import embed_datasets
 from federatedscope_ggeur.errors import ConfigError, DataError, listed, setting, shown
 
-#: The domain of rows that come without one.
+#: The domain of rows that come without a domain.
 ALL = "all"
-#: Rows that are compared at a time.
+#: The number of rows that are compared at a time.
 _COMPARED = 4096
 
 
@@ -42,21 +42,21 @@ class FederatedData:
     Parameters
     ----------
     clients : sequence of ClientData
-        In order of number: 1, 2, ..., K.
+        The clients in the order of their numbers 1, 2, ..., K.
     domains : tuple of str
         The seen domains, each held by at least one client.
     unseen : tuple of Domain
-        The domains that no client holds. Only their test rows are scored.
+        The domains that no client holds. Only their test rows are used, for scores.
     class_names : tuple of str, of length C
     encoder : str
     pooled : mapping from split ("test", "val") to mapping from domain to Embeddings
-        Where one client trains on the rows of all domains (see `centralise`), the rows
-        of the seen domains that no client holds. None elsewhere.
+        If one client trains on the rows of all domains (see `centralise`), the other
+        rows of the seen domains, which no client holds. Otherwise None.
     identity : mapping, optional
-        Everything about the encoder that the embeddings depend on; None if unknown.
+        All properties of the encoder that the embeddings depend on. None if unknown.
     pooled_clients : int
-        How many clients held the training rows before one client got them all; 0 if
-        they never moved.
+        The number of clients that held the training rows before one client got them
+        all. 0 if the rows never moved.
     """
 
     clients: Sequence[ClientData]
@@ -86,7 +86,8 @@ class FederatedData:
         encoder: str = "arrays",
         copy: bool = True,
     ) -> FederatedData:
-        """Make data from arrays, Tensors or lists with one entry for each of n rows.
+        """Make data from arrays, Tensors or lists that have one entry for each of n
+        rows.
 
         Parameters
         ----------
@@ -97,20 +98,22 @@ class FederatedData:
             The client of each row. Clients are numbered from 1 in the order of these
             values. By default one client holds all rows.
         domains : array of shape (n,), optional
-            The domain of each row; all rows of a client have the same. By default there
-            is one domain.
+            The domain of each row. All rows of a client must have the same domain. By
+            default there is one domain.
         test, validation : bool arrays of shape (n,), optional
-            Which rows to test on, and which to validate on. All others are trained on.
+            The rows to test on, and the rows to validate on. All other rows are for
+            training.
         class_names : sequence of str, optional
-            By default the names among the labels, in their order, or "0", "1", ...
+            The names of the classes. By default the names among the labels, sorted, or
+            "0", "1", ...
         users : int array of shape (n,), optional
-            Who made each row.
+            The user who made each row.
         encoder : str
-            How the features were made, in one line.
+            A description of the encoder in one line.
         copy : bool
-            False if nobody changes `features` from now on. Then float32 rows in order
-            are not copied. The order is by split (training, test, validation), then by
-            domain, then by client.
+            Set False if nobody changes `features` from now on. Then float32 rows that
+            are in order already are not copied. The order is by split (training, test,
+            validation), then by domain, then by client.
 
         Raises
         ------
@@ -126,7 +129,9 @@ class FederatedData:
             features, labels, ALL, "arrays", None, users, copy=False
         )
         if len(rows) == 0:
-            raise DataError("arrays: 'features' and 'labels' have zero rows.")
+            raise DataError(
+                "arrays: 'features' and 'labels' have no rows; give at least one."
+            )
         if class_names is None:
             class_names = [str(c) for c in range(int(rows.labels.max()) + 1)]
         n = len(rows)
@@ -138,7 +143,7 @@ class FederatedData:
         if both.any():
             row = int(both.argmax())
             raise DataError(
-                f"row {row} is both a test and a validation row; choose one."
+                f"row {row} is both a test and a validation row; make it one of them."
             )
         names, firsts, owner = np.unique(
             client_of, return_index=True, return_inverse=True
@@ -183,7 +188,7 @@ class FederatedData:
         domains: Mapping[str, str] | None = None,
         **more: Any,
     ) -> FederatedData:
-        """Make data from one image data set for each client, as torchvision has them.
+        """Make data from one image data set for each client, in torchvision's style.
 
         Parameters
         ----------
@@ -191,10 +196,10 @@ class FederatedData:
             The clients are numbered from 1 in this order.
         encoder : str or EncoderSettings
         domains : mapping from client to str, optional
-            By default there is one domain.
+            The domain of each client. By default there is one domain.
         more
-            Test sets, class names, cache and device, see `embed_datasets`. The errors
-            are the same, too.
+            Test sets, class names, cache and device, as for `embed_datasets`. The
+            errors are the same, too.
         """
         encoded = embed_datasets(datasets, encoder, **more)
         clients = []
@@ -213,11 +218,11 @@ class FederatedData:
 
     @property
     def is_centralised(self) -> bool:
-        """Whether all domains' training rows are in one place."""
+        """Whether one client has the training rows of all domains."""
         return self.pooled is not None
 
     def faults(self) -> list[str]:
-        """Reasons why no head can learn: one class alone, or equal rows."""
+        """Reasons why no head can learn: only one class, or only equal rows."""
         rows = [part for split, part in all_rows(self.clients) if split == "train"]
         rows = [part for part in rows if len(part)]
         if not rows:
@@ -229,10 +234,10 @@ class FederatedData:
                 f"all training rows are of one class, {name}: no head learns anything"
             ]
         first = rows[0].features[:1]
-        # One row that differs ends the search.
+        # The first row that differs ends the search.
         pieces = (piece for part in rows for piece in part.features.split(_COMPARED))
         if all(bool((piece == first).all()) for piece in pieces):
-            return ["all training rows are the same: no head can tell classes apart"]
+            return ["all training rows are equal, so no head can tell classes apart"]
         return []
 
     @property
@@ -242,7 +247,7 @@ class FederatedData:
 
     @property
     def image_shape(self) -> tuple[int, int, int] | None:
-        """(channels, height, width) where rows are pixels; None for embeddings."""
+        """(channels, height, width) of images, if rows are pixels; else None."""
         return self.clients[0].train.image_shape
 
     @property
@@ -251,13 +256,17 @@ class FederatedData:
         return len(self.class_names)
 
     def test_sets(self) -> dict[str, Embeddings]:
-        """The whole test set of each domain, seen domains first. Rows are in client
-        order."""
+        """The test set of each domain, seen domains first.
+
+        The rows of a seen domain are in client order.
+        """
         return {**self.rows("test"), **{d.name: d.test for d in self.unseen}}
 
     def rows(self, split: str) -> dict[str, Embeddings]:
-        """The rows of a split, "train", "val" or "test", of each seen domain, in client
-        order."""
+        """The rows that each seen domain has in a split, in client order.
+
+        `split` is "train", "val" or "test".
+        """
         if self.pooled is not None and split in self.pooled:
             return dict(self.pooled[split])
         clients = self.clients
@@ -273,10 +282,11 @@ class FederatedData:
     def server_rows(
         self, splits: Sequence[str], seen: bool
     ) -> dict[str, dict[str, Embeddings]]:
-        """The rows that a server scores a head on, by split and domain.
+        """The rows on which the server scores a head, by split and domain.
 
-        They are all rows of the `splits` if the server holds those of `seen` domains,
-        and the test sets of unseen domains.
+        If the server holds the rows of `seen` domains, these are all their rows in
+        `splits`. If "test" is in `splits`, the test sets of unseen domains are there,
+        too.
         """
         rows = {split: self.rows(split) if seen else {} for split in splits}
         if "test" in rows:
@@ -285,20 +295,20 @@ class FederatedData:
 
 
 def as_array(values: Any) -> np.ndarray:
-    """An array, a Tensor or a list as a numpy array."""
+    """Turn an array, a Tensor or a list into a numpy array."""
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu()
     return np.asarray(values)
 
 
 def column_of(name: str, values: Any, rows: int, default: Any) -> np.ndarray:
-    """One entry for each row."""
+    """`values` as an array with one entry for each row; `default` in all if None."""
     if values is None:
         return np.full(rows, default)
     column = as_array(values)
     if column.shape != (rows,):
         raise DataError(
-            f"{name}: must be of shape ({rows},), one for each row, got {column.shape}"
+            f"{name}: must be of shape ({rows},), one entry a row, got {column.shape}"
         )
     return column
 
@@ -316,17 +326,18 @@ def _refuse_domains(client: object, domains: np.ndarray) -> None:
     found = np.unique(domains).tolist()
     raise DataError(
         f"client {shown(client)} has rows of {len(found)} domains, "
-        f"{listed([shown(one) for one in found], 3)}. A client has one domain. "
-        "Give each part a client of its own."
+        f"{listed([shown(one) for one in found], 3)}. A client has only one domain. "
+        "Make a client for each domain."
     )
 
 
 def _check_clients(data: FederatedData) -> None:
-    """Refuse data that no run could train or score on.
+    """Refuse data on which no run could train or be scored.
 
     Raises
     ------
     DataError
+        Client numbers, domains, dimensions or labels are wrong.
     """
     clients = data.clients
     numbers = [client.number for client in held_lazily(clients)]
@@ -336,15 +347,15 @@ def _check_clients(data: FederatedData) -> None:
         raise DataError(f"clients: numbers must differ and ascend, but {problem}")
     unknown = {client.domain for client in held_lazily(clients)} - set(data.domains)
     if unknown and data.pooled is None:
-        raise DataError(f"clients: domain {min(unknown)!r} is not in domains")
+        raise DataError(f"clients: domain {min(unknown)!r} is missing in 'domains'")
     parts = [rows for _, rows in all_rows(clients)]
     parts += [one.test for one in data.unseen]
     dims = {rows.dim for rows in parts}
     if len(dims) > 1:
         where = next(where for where, rows in _named(data) if rows.dim != data.dim)
         raise DataError(
-            f"{where}: rows have D = {min(dims - {data.dim})}, and client "
-            f"{numbers[0]}'s have D = {data.dim}; embed all by one encoder"
+            f"{where}: rows have D = {min(dims - {data.dim})}, but those of client "
+            f"{numbers[0]} have D = {data.dim}; embed all by one encoder"
         )
     labels = torch.cat([rows.labels for rows in parts])
     classes = len(data.class_names)
@@ -354,7 +365,7 @@ def _check_clients(data: FederatedData) -> None:
 
 
 def _named(data: FederatedData) -> Iterator[tuple[str, Embeddings]]:
-    """All rows, and what errors call them."""
+    """Yield all rows with the name that errors give them."""
     for client in data.clients:
         for split in ("train", "test", "val"):
             yield f"client {client.number}, {split}", getattr(client, split)
@@ -372,7 +383,7 @@ def partition(
     unseen_domains: Sequence[str] = (),
     validation: float = 0.0,
 ) -> FederatedData:
-    """Give every client one domain and a part of its rows.
+    """Divide a data set among clients. Every client gets a part of one domain.
 
     Client k = 1..K gets the seen domain (k - 1) mod (number of seen domains). The
     splitter divides a domain's train rows among its m clients, disjointly:
@@ -380,31 +391,34 @@ def partition(
     - ``iid``: at random, in equal parts.
     - ``lda`` ``[{'alpha': b}]``: for each class, proportions ~ Dirichlet(b) over the m
       clients; a client may get nothing.
-    - ``domain`` ``[{'fraction': f}]``: each client gets the share f (default 1/m).
+    - ``domain`` ``[{'fraction': f}]``: each client gets the share f of the rows
+      (default 1/m).
     - ``lds`` ``[{'alpha': b}]``: client k gets the share ``lds_matrix(...)[k - 1, c]``
-      of class c; what no client of the domain takes is left out.
+      of class c. The rest of the domain's rows is left out.
     - ``classes`` ``[{'per_client': r}]``: r classes a client, in equal parts.
-    - ``subset`` ``[{'share': s}]``: the share s of one class, a little of all others.
+    - ``subset`` ``[{'share': s}]``: the share s of one class, and a little of all
+      others.
     - ``natural`` ``[{'users_per_client': q}]``: all rows of q users.
 
     ``lda`` and ``lds`` also take ``min_per_class`` (default 0). Every client of the
-    domain first gets so many rows of each class; the shares divide the rows that are
-    left, see `Shares`. In the code published with the GGEUR paper it is called
-    ``min_require_size``, and is 1 for label skew. The paper does not mention it.
+    domain first gets this many rows of each class. The shares divide the rows that are
+    left, see `Shares`. The published code of the GGEUR paper calls it
+    ``min_require_size``, and uses 1 for label skew. The paper does not mention it.
 
-    Every test row goes to exactly one client: the classes evenly, but with ``natural``
-    a client gets the test rows of its own users.
+    Every test row goes to exactly one client. Each class is divided evenly, but with
+    ``natural`` a client gets the test rows of its own users.
 
     Parameters
     ----------
     dataset : DataSet
     client_num : int
-        K, ``federate.client_num``: at least one for each seen domain.
+        K, ``federate.client_num``. There must be at least one client for each seen
+        domain.
     splitter, splitter_args : ``data.splitter``, ``data.splitter_args``
     seed : int
     unseen_domains : ``ggeur.unseen_domains``, names of domains that no client holds
     validation : float
-        Share of a client's training rows that it sets aside (`validation_share`).
+        The share of its training rows that a client sets aside (`validation_share`).
 
     Raises
     ------
@@ -417,7 +431,7 @@ def partition(
     if client_num < len(seen):
         raise ConfigError(
             f"{setting('client_num')} is {client_num}, but there are {len(seen)} seen "
-            f"domains ({', '.join(domain.name for domain in seen)}) and each needs a "
+            f"domains ({', '.join(domain.name for domain in seen)}), and each needs a "
             f"client. Raise it, or name domains in {setting('unseen_domains')}."
         )
     domains = [seen[k % len(seen)].name for k in range(client_num)]
@@ -451,7 +465,7 @@ def partition(
 
 
 def _dealt(rows: Embeddings, parts: Sequence[np.ndarray]) -> Embeddings:
-    """The rows of all clients of a domain, client after client."""
+    """The rows of all clients of a domain in one piece, client after client."""
     order = np.concatenate(parts)
     in_place = len(order) == len(rows) and bool((order == np.arange(len(rows))).all())
     return rows if in_place else rows.select(order)
@@ -470,7 +484,7 @@ def _separate(
     if not seen:
         raise ConfigError(
             f"{setting('unseen_domains')}: {list(unseen_domains)} leaves no domain to "
-            f"train on; leave out at least one of {known}."
+            f"train on; remove at least one of {known} from it."
         )
     unseen = tuple(d for d in dataset.domains if d.name in unseen_domains)
     return seen, unseen

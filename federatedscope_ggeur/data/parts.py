@@ -1,4 +1,4 @@
-"""How a function becomes a registered reader, encoder or splitter."""
+"""Register a function as a reader, an encoder or a splitter."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def registered(
     by_name: bool = True,
     **flags: Any,
 ) -> Callable[[Function], Function]:
-    """Decorator: the function is `name` in `registry`.
+    """Decorator: register the function as `name` in `registry`.
 
     The function gets attributes: ``name``, ``SETTINGS``, ``meaning`` (the first line of
     its docstring), and those in `flags`.
@@ -27,8 +27,8 @@ def registered(
     Raises
     ------
     TypeError
-        It is no function of `takes`; or, with `by_name`, does not take its settings as
-        keywords.
+        The function does not have the arguments `takes`. Or, with `by_name`, it does
+        not take its settings as keywords.
     """
     own = [key.name for key in settings] if by_name else []
 
@@ -43,6 +43,6 @@ def registered(
 
 
 def filled_in(part: Any, options: Mapping[str, object]) -> dict[str, Any]:
-    """A part's own settings: `options`, and the defaults of all others."""
+    """A part's own settings: `options`, and the defaults for all others."""
     missing = [key for key in part.SETTINGS if key.name not in options]
     return {**{key.name: key.read(key.default) for key in missing}, **options}

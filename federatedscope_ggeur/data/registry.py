@@ -1,4 +1,4 @@
-"""The readers of each ``data.type``: of embeddings, or of images to embed."""
+"""The readers of each ``data.type``. They read embeddings, or images to embed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NONE: Mapping[str, object] = MappingProxyType({})
 def register_reader(
     name: str, settings: Sequence[Key] = (), bundled: bool = False
 ) -> Callable[[Reader], Reader]:
-    """Decorator: the function reads ``data.type: <name>@ggeur``.
+    """Decorator: register a function that reads ``data.type: <name>@ggeur``.
 
     The function is called as ``reader(root, splits, seed, **own)`` with its own
     `settings`, ``ggeur.<name>.*``, and returns a `DataSet`. `bundled` says that the
@@ -42,29 +42,29 @@ def register_reader(
 
 
 def is_image_type(data_type: str) -> bool:
-    """Whether `data_type` is an image data set, which an encoder embeds.
+    """Whether `data_type` is an image data set, which an encoder must embed.
 
     Raises
     ------
     ConfigError
-        Unknown type.
+        The type is unknown.
     """
     return find_reader(data_type) in IMAGE_READERS.values()
 
 
 def find_reader(data_type: str) -> Reader | ImageReader:
-    """The reader of embeddings or of images that serves `data_type`.
+    """The reader for `data_type`, which reads embeddings or images.
 
     Raises
     ------
     ConfigError
-        Unknown type.
+        The type is unknown.
     """
     name = data_type[: -len(SUFFIX)] if data_type.endswith(SUFFIX) else ""
     found = READERS.get(name) or IMAGE_READERS.get(name)
     if found is None:
         known = ", ".join(name + SUFFIX for name in sorted({*READERS, *IMAGE_READERS}))
-        raise ConfigError(f"data.type '{data_type}' is unknown; known are: {known}.")
+        raise ConfigError(f"data.type '{data_type}' is unknown; known: {known}.")
     return found
 
 
@@ -87,22 +87,23 @@ def load_data(
         ``data.root``; readers of bundled data ignore it.
     splits : [train, val, test]
         Fractions, used if the data come without a split. Validation rows stay among the
-        training rows until clients set them aside (`partition`).
+        training rows until clients take them out (`partition`).
     seed : int
         Decides the split.
     encoder : EncodingSettings, optional
-        How images are embedded and where the features are kept.
+        The settings of the encoder and of the cache, for images.
     options : mapping
-        The reader's own settings by name. Others have their defaults.
+        The reader's own settings by name. Missing ones have their defaults.
     transform : {"none", "l2", "sqrt_l2"}
-        How embeddings are transformed. Those of images stay as the encoder makes them.
+        The transform of embeddings. Embeddings of images stay as the encoder makes
+        them.
 
     Raises
     ------
     ConfigError
-        The type is unknown, the splits are impossible, or the encoder cannot be made.
+        The type is unknown, the splits are impossible, or the encoder cannot be built.
     DataError
-        The data cannot be used as they are.
+        The data cannot be used.
     """
     reader = find_reader(data_type)
     check_splits(splits)
@@ -119,7 +120,7 @@ def embed_data(
     encoder: EncodingSettings | None = None,
     options: Mapping[str, object] = _NONE,
 ) -> Encoded:
-    """Embed an image data set, or find it in the cache.
+    """Embed an image data set, or take its features from the cache.
 
     Parameters
     ----------
@@ -129,12 +130,12 @@ def embed_data(
     Raises
     ------
     ConfigError, DataError
-        As `load_data`; or `data_type` is no image data set.
+        The errors of `load_data`. Or `data_type` is no image data set.
     """
     if not is_image_type(data_type):
         raise ConfigError(
-            f"data.type: '{data_type}' holds embeddings already; there is nothing to "
-            "embed"
+            f"data.type: '{data_type}' holds embeddings already, so there is nothing "
+            "to embed; name an image data set"
         )
     return encoded(_find_images(data_type, root, encoder, options))
 
@@ -145,9 +146,9 @@ def find_pending(
     encoder: EncodingSettings | None = None,
     options: Mapping[str, object] = _NONE,
 ) -> Pending | None:
-    """The images that `load_data` would embed first; None if there are none.
+    """The number of images that `load_data` would embed first; None if there are none.
 
-    Parameters and errors as `load_data`; nothing is written.
+    Parameters and errors are those of `load_data`. Nothing is written.
     """
     if not is_image_type(data_type):
         return None

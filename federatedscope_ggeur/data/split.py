@@ -1,4 +1,4 @@
-"""Split rows class by class: into train, validation and test parts, or evenly."""
+"""Split rows class by class: into training, validation and test parts, or evenly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from federatedscope_ggeur.rng import numpy_generator
 
 
 def check_splits(splits: Sequence[float]) -> None:
-    """Raise a `ConfigError` naming ``data.splits`` unless [train, val, test] fit."""
+    """Raise a `ConfigError` about ``data.splits`` unless it is a possible split."""
     if (
         not isinstance(splits, (list, tuple))
         or len(splits) != 3
@@ -32,17 +32,17 @@ def check_splits(splits: Sequence[float]) -> None:
 def validation_share(splits: Sequence[float]) -> float:
     """The share of validation rows among all rows that are not test rows.
 
-    The same holds for a data set with a test split of its own: the first two numbers of
-    ``data.splits`` divide its other rows.
+    A data set may have its own test split. The first two numbers of ``data.splits``
+    then divide the other rows.
     """
     return splits[1] / (splits[0] + splits[1])
 
 
 def _spread(counts: np.ndarray, total: int) -> np.ndarray:
-    """Integers that sum to `total` <= sum(counts), proportional to `counts`.
+    """Integers proportional to `counts` whose sum is `total` <= sum(counts).
 
-    Cumulative rounding (half up, in integers): each is within one of its exact share
-    and never above its count.
+    Cumulative sums are rounded (half up). So each integer is within one of its exact
+    share, and never above its count.
     """
     everything = int(counts.sum())
     if everything == 0:
@@ -54,19 +54,20 @@ def _spread(counts: np.ndarray, total: int) -> np.ndarray:
 def stratified_split(
     labels: np.ndarray, train: float, test: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Row numbers of disjoint train and test parts, both ascending.
+    """Split rows at random, class by class, into disjoint train and test parts.
 
     Parameters
     ----------
     labels : int array of shape [n]
     train, test : float
-        Fractions of n. The train part has exactly ``round(train * n)`` rows, both
-        together ``round((train + test) * n)``, each class in proportion.
+        Fractions of n. The train part has exactly ``round(train * n)`` rows. Both parts
+        together have ``round((train + test) * n)`` rows. Each class is in proportion.
     rng : numpy.random.Generator
 
     Returns
     -------
     (train_rows, test_rows) : int arrays
+        The row numbers of both parts, ascending.
     """
     order = rng.permutation(len(labels))
     classes, counts = np.unique(labels, return_counts=True)
@@ -83,10 +84,11 @@ def stratified_split(
 
 
 def split_domain(rows: Embeddings, splits: Sequence[float], seed: int) -> Domain:
-    """Split one domain's rows by `splits`. The draw depends on seed and name alone.
+    """Split one domain's rows by `splits`, at random.
 
-    Validation rows stay among the training rows. Each client sets its own aside (see
-    `hold_out`), so that every client has some.
+    The draw depends only on the seed and the domain's name. Validation rows stay among
+    the training rows. Each client takes out its own (see `hold_out`), so that every
+    client has some.
 
     Raises
     ------
@@ -111,19 +113,22 @@ def split_domain(rows: Embeddings, splits: Sequence[float], seed: int) -> Domain
 def hold_out(
     labels: np.ndarray, share: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Row numbers of disjoint training and validation parts, both ascending.
+    """Split training rows at random, class by class, into training and validation
+    parts.
 
     Parameters
     ----------
     labels : int array of shape [n]
     share : float
-        Fraction of n for validation: ``round(share * n)`` rows, the classes in
-        proportion. The last row of a class is never taken: training needs it more.
+        The fraction of n for validation: ``round(share * n)`` rows, each class in
+        proportion. The last row of a class is never taken, because training needs it
+        more.
     rng : numpy.random.Generator
 
     Returns
     -------
     (train_rows, validation_rows) : int arrays
+        The row numbers of both parts, ascending.
     """
     classes, counts = np.unique(labels, return_counts=True)
     total = min(round(share * len(labels)), int((counts - 1).sum()))
@@ -138,9 +143,9 @@ def hold_out(
 def deal_evenly(
     labels: np.ndarray, parts: int, rng: np.random.Generator
 ) -> list[np.ndarray]:
-    """Deal all rows to `parts` players like cards sorted by class.
+    """Deal all rows to `parts` players, like cards that are sorted by class.
 
-    Returns `parts` disjoint ascending arrays of row numbers; their sizes differ by at
+    Returns `parts` disjoint ascending arrays of row numbers. Their sizes differ by at
     most one, overall and within every class.
     """
     order = rng.permutation(len(labels))

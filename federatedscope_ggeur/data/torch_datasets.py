@@ -1,4 +1,4 @@
-"""Image data sets as torchvision has them: embedded, through the cache."""
+"""Embed image data sets in torchvision's style, through the cache."""
 
 from __future__ import annotations
 
@@ -29,45 +29,48 @@ def embed_datasets(
     cache: str = "embeddings_cache",
     device: str = "auto",
 ) -> Encoded:
-    """Embed each client's images, or take them from the cache.
+    """Embed each client's images, or take their features from the cache.
 
     Images are recognised by their content, so each call loads all of them once.
 
     Parameters
     ----------
     datasets : mapping from client to data set
-        A data set has a length. By number, it returns a PIL image and a class number,
-        like torchvision's without a transform; or a mapping with ``image`` and
-        ``label``, like those of Hugging Face.
+        A data set has a length. ``dataset[i]`` is a PIL image and a class number, as in
+        torchvision without a transform. Or it is a mapping with ``image`` and
+        ``label``, as in Hugging Face's data sets.
     encoder : str or EncoderSettings
-        A name alone stands for the encoder's default settings.
+        The encoder. A name stands for the encoder with default settings.
     test : mapping from client to data set, optional
-        Images to test on.
+        The images to test on.
     class_names : sequence of str, optional
-        By default ``classes`` of the first data set, or "0", "1", ...
+        The names of the classes. By default ``classes`` of the first data set, or "0",
+        "1", ...
     cache : str
-        A folder.
+            The folder of the embedding cache.
     device : str
-        auto, cpu, cuda, ...
+            The device of the encoder: auto, cpu, cuda, ...
 
     Raises
     ------
     ConfigError
-        There is no data set, or the encoder cannot be made.
+        There is no data set, or the encoder cannot be built.
     DataError
-        A data set returns something else.
+        A data set returns something else than an image and a label.
 
     Returns
     -------
     Encoded
-        Its domains are the clients.
+        The features. Its domains are the clients.
     """
     if not datasets:
-        raise ConfigError("datasets: must name a data set for each client")
+        raise ConfigError(
+            "datasets: must hold a data set for each client, but is empty"
+        )
     test = test or {}
     unknown = set(test) - set(datasets)
     if unknown:
-        raise ConfigError(f"test: {min(unknown)!r} is not among the datasets")
+        raise ConfigError(f"test: {min(unknown)!r} is no client of datasets")
     found = [
         ImageDomain(name, _images(name, held), _images(name, test.get(name, ())))
         for name, held in datasets.items()
@@ -103,8 +106,8 @@ class _Loader:
         if not isinstance(image, Image.Image):
             kind = type(image).__name__
             raise DataError(
-                f"data set {self.name!r}: row {row} has a {kind}, not a PIL image; "
-                "leave out its transform"
+                f"data set {self.name!r}: row {row} has a {kind} and not a PIL image; "
+                "leave out the data set's transform"
             )
         return image.convert("RGB")
 
@@ -116,5 +119,5 @@ class _Loader:
         if isinstance(found, (tuple, list)) and len(found) == 2:
             return found[0], found[1]
         raise DataError(
-            f"data set {self.name!r}: row {row} is no pair of an image and a label"
+            f"data set {self.name!r}: row {row} must be a pair of an image and a label"
         )

@@ -1,4 +1,4 @@
-"""How `data.transform` changes embeddings before anything else uses them."""
+"""The transforms of `data.transform`, which change embeddings before any other use."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def named_transform(listed: Sequence) -> str:
     none.
 
     In FederatedScope's lists, a transform of images is a list of its name and its
-    arguments. So here a name may stand in a list of its own, too.
+    arguments. So a name may stand in its own list here, too.
     """
     found = (one for one in names_listed(listed) if one in TRANSFORMS)
     return next(found, NO_TRANSFORM)
 
 
 def names_listed(listed: Sequence) -> list:
-    """The list with each of `TRANSFORMS` as its plain name; other entries stay."""
+    """The list with plain names for each of `TRANSFORMS`. Other entries stay."""
     return [
         one[0] if isinstance(one, (list, tuple)) and [*one] in _ALONE else one
         for one in listed
@@ -41,11 +41,12 @@ def names_listed(listed: Sequence) -> list:
 
 
 def transform_rows(rows: Tensor, transform: str) -> Tensor:
-    """Rows of shape (n, D) after one of `TRANSFORMS`, in their own type.
+    """Transform rows of shape (n, D) by one of `TRANSFORMS`. Their dtype stays.
 
     l2 scales each row to Euclidean length 1. A row of zeros stays. sqrt_l2 first takes
-    the signed square root ``sign(x) |x|^(1/2)`` of each entry. `projected` names l2, a
-    projection to fewer dimensions, and l2 again; then rows are (n, kept).
+    the signed square root ``sign(x) |x|^(1/2)`` of each entry. A transform of
+    `projected` is l2, a projection to fewer dimensions, and l2 again; rows then have
+    the shape (n, kept).
     """
     name, *numbers = transform.split(":")
     if name == _PROJECTED:
@@ -57,20 +58,24 @@ def transform_rows(rows: Tensor, transform: str) -> Tensor:
 
 
 def projected(kept: int, seed: int) -> str:
-    """The transform to `kept` dimensions by `seed`; 0, or no more than rows have, is
-    l2 alone."""
+    """The name of the projection to `kept` dimensions that `seed` decides.
+
+    If `kept` is 0, or not below the rows' dimension, it is l2 alone.
+    """
     return f"{_PROJECTED}:{kept}:{seed}"
 
 
 def rows_before(encoder: str) -> int | None:
-    """The dimensions that rows had before a projection, by the name of what made them;
-    None if there was none."""
+    """The dimension of rows before a projection; None if there was no projection.
+
+    `encoder` is the name of what made the rows.
+    """
     found = re.search(rf"{_PROJECTED}:\d+:\d+ of (\d+)$", encoder)
     return int(found.group(1)) if found else None
 
 
 def random_projection(dim: int, kept: int, seed: int) -> Tensor:
-    """Orthonormal rows [kept, dim], float64, drawn by seed: they depend on no data."""
+    """Draw orthonormal rows [kept, dim], float64, by seed. They depend on no data."""
     generator = torch_generator(seed, "public projection", dim, kept)
     drawn = torch.randn(dim, kept, dtype=torch.float64, generator=generator)
     basis, signs = torch.linalg.qr(drawn)
@@ -100,7 +105,7 @@ def _or_one(sizes: Tensor) -> Tensor:
 
 
 def transform_data(dataset: DataSet, transform: str) -> DataSet:
-    """A data set whose rows are transformed; its `encoder` says so.
+    """Transform the rows of a data set, and add the transform to its `encoder`.
 
     Raises
     ------
@@ -111,7 +116,7 @@ def transform_data(dataset: DataSet, transform: str) -> DataSet:
         return dataset
     if dataset.image_shape is not None:
         raise DataError(
-            f"data.transform: {transform} is for embeddings, and these rows are the "
+            f"data.transform: {transform} is for embeddings, but these rows are the "
             "pixels of images; leave it out"
         )
 

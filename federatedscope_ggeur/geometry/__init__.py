@@ -1,4 +1,4 @@
-"""Pure maths on tensors: class statistics, geometric shapes, new embeddings."""
+"""Pure maths on tensors: class statistics, shapes, augmentation, spaces."""
 
 from federatedscope_ggeur.geometry.augmentation import (
     AugmentationSettings,

@@ -1,9 +1,10 @@
-"""New embeddings along global directions.
+"""Draw new embeddings along the global directions of each class.
 
-Algorithm 1 of the paper (one domain) and Algorithm 2 (several). `augment` decides how
-many rows of a class are drawn around which anchors. `AugmentedSet.draw` draws them (Eq.
-5). The set is a recipe: it gives the same rows each time. So callers may keep the rows,
-or throw them away and draw again. Of a share of the set, each round has other rows.
+This is Algorithm 1 of the paper (one domain) and Algorithm 2 (several domains).
+`augment` decides how many rows of a class are drawn around which anchors.
+`AugmentedSet.draw` draws them (Eq. 5). An `AugmentedSet` is a recipe that always gives
+the same rows. So callers may keep the rows, or throw them away and draw again. If a
+round uses only a share of the set, each round draws other rows.
 """
 
 from __future__ import annotations
@@ -32,15 +33,16 @@ class AugmentationSettings:
     Attributes
     ----------
     steps : tuple of int
-        ``()`` for the originals alone, ``(1,)`` single-domain, ``(1, 2)`` multi-domain.
+        The augmentation steps: ``()`` for none, ``(1,)`` for one domain, ``(1, 2)`` for
+        several domains.
     sizes : TotalSizes, ReleaseSizes or PerAnchorSizes
     scale : {"covariance", "eigenvalue"}
         See `GeometricShape.basis`.
     noise : {"fixed", "fresh"}
-        The same rows every round, or new noise every round.
+        Whether all rounds have the same rows, or each has new noise.
     share : float
-        The share of each class's rows that is drawn in a round, in (0, 1]. Below 1,
-        each round has other rows, with new noise.
+        The share of each class's rows that one round draws, in (0, 1]. Below 1, each
+        round has other rows, with new noise.
     """
 
     steps: tuple[int, ...] = (1, 2)
@@ -51,7 +53,7 @@ class AugmentationSettings:
 
     def __post_init__(self):
         if not set(self.steps) <= {1, 2}:
-            raise ValueError(f"steps must be among 1 and 2, got {self.steps}")
+            raise ValueError(f"steps may hold only 1 and 2, got {self.steps}")
         if self.scale not in SCALES or self.noise not in NOISES:
             raise ValueError(f"unknown scale {self.scale!r} or noise {self.noise!r}")
         if not 0 < self.share <= 1:
@@ -59,7 +61,7 @@ class AugmentationSettings:
 
     @property
     def draws_anew(self) -> bool:
-        """Whether each round has new noise, or other rows."""
+        """Whether each round draws again, and not the rows of round 0."""
         return self.noise == "fresh" or self.share < 1
 
 
@@ -73,7 +75,7 @@ def augment(
     seed: int,
     space: Space | None = None,
 ) -> AugmentedSet:
-    """The recipe of one client's training set, class by class.
+    """Make the recipe of one client's training set.
 
     Algorithm 1 has step 1 alone ("local domain augmentation"). Algorithm 2 has step 1
     and step 2 ("cross-domain simulation").
@@ -84,18 +86,18 @@ def augment(
         The client's own embeddings, the anchors of step 1.
     labels : Tensor of shape (n,), int64
     shapes : mapping from class to GeometricShape
-        The global shapes. The new rows of step 1 of a class without one are copies of
-        the client's own, so that it counts as much as the others. Without any shapes
-        there are no new rows.
+        The global shapes. If a class has no shape, its new rows of step 1 are copies of
+        the client's own rows, so that the class counts as much as the others. Without
+        any shapes there are no new rows.
     prototypes : Tensor of shape (P, D)
         The anchors of step 2: class means of other domains or clients.
     prototype_labels : Tensor of shape (P,), int64
     settings : AugmentationSettings
     seed : int
-        The same seed draws the same rows.
+        The same seed gives the same rows.
     space : Space, optional
-        The space of shapes, prototypes and drawn rows, where `features` are raw
-        embeddings. By default all are in one.
+        The space of shapes, prototypes and drawn rows, if `features` are still raw
+        embeddings. By default `features` are in that space already.
 
     Raises
     ------
@@ -106,8 +108,8 @@ def augment(
     for c, shape in shapes.items():
         if shape.dim != dim:
             raise StatisticsError(
-                f"the shape of class {c} is in {shape.dim} dimensions, the embeddings "
-                f"are in {dim}"
+                f"the shape of class {c} has {shape.dim} dimensions, but the "
+                f"embeddings have {dim}"
             )
     if prototypes.shape != (len(prototype_labels), dim):
         raise StatisticsError(
@@ -122,8 +124,7 @@ def augment(
 
 @dataclass(frozen=True)
 class _Block:
-    """One class of a recipe: the originals, then the rows of step 1, then those of step
-    2."""
+    """One class of a recipe: its own rows, new rows of step 1, new rows of step 2."""
 
     label: int
     own: Tensor  # [n] rows of the client's embeddings
@@ -132,7 +133,7 @@ class _Block:
     around_each: int  # new rows of step 2 for each prototype
     shape: GeometricShape | None
     whole: int  # rows after the cut
-    rows: int  # those of one round
+    rows: int  # rows of one round
 
     @property
     def drawn(self) -> int:
@@ -143,18 +144,20 @@ class _Block:
         return self.around_own + len(self.prototypes) * self.around_each
 
     def anchor_order(self) -> Tensor:
-        """The anchor of each new row, as in `_anchors_of`."""
+        """The anchor index of each new row, as `_anchors_of` numbers anchors."""
         own, around_own, around_each = self.sizes
         return _anchors_of(torch.arange(self.new), own, around_own, around_each)
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """Own rows, new rows of step 1, new rows for each prototype."""
+        """Numbers of own rows, new rows of step 1, and new rows for each prototype."""
         return len(self.own), self.around_own, self.around_each
 
     def kept(self, generator: torch.Generator) -> Tensor:
-        """The drawn rows that the cut leaves, in order. Originals stay as long as they
-        fit."""
+        """Indices of the rows that the cut keeps, ascending.
+
+        The cut keeps all own rows if they fit, and else a random draw of them.
+        """
         n = len(self.own)
         if self.whole <= n:
             return torch.randperm(n, generator=generator)[: self.whole].sort().values
@@ -165,14 +168,14 @@ class _Block:
 def _anchors_of(
     new: Tensor, own: int | Tensor, around_own: int | Tensor, around_each: int | Tensor
 ) -> Tensor:
-    """The anchors of `new` rows, as indices: the originals first, then the prototypes.
+    """The anchor index of each of the `new` rows: own rows first, then prototypes.
 
-    The numbers of a block are whole, or tensors with one for each row.
+    Each size is one number, or a tensor with one number for each row.
     """
-    # Algorithm 1, lines 14-16, and Algorithm 2, lines 4-6: j = 1..n_k^i. A divisor of 0
-    # has no row.
+    # Algorithm 1, lines 14-16, and Algorithm 2, lines 4-6: j = 1..n_k^i. If a number
+    # is 0, no row uses it, so 1 may replace it.
     step1 = new % _at_least_one(own)
-    # Algorithm 2, lines 7-9: each prototype from other domains.
+    # Algorithm 2, lines 7-9: the prototypes of other domains in turn.
     step2 = own + (new - around_own) // _at_least_one(around_each)
     return torch.where(new < around_own, step1, step2)
 
@@ -204,12 +207,11 @@ def _make_block(
 
 @dataclass(frozen=True)
 class AugmentedSet:
-    """The recipe of a training set, see `augment`; `draw` makes its rows.
+    """The recipe of a training set. `augment` makes the recipe, `draw` makes the rows.
 
-    It holds no rows but views of the client's own, as long as nothing is drawn.
-
-    Rows stand class by class, in ascending order. Within a class the originals come
-    first. Then come the rows of step 1, then those of step 2, prototype by prototype.
+    Until `draw` is called, the recipe holds only views of the client's own rows. Drawn
+    rows stand class by class, in ascending order. Within a class the own rows come
+    first, then the rows of step 1, then those of step 2, prototype by prototype.
     """
 
     features: Tensor
@@ -222,14 +224,16 @@ class AugmentedSet:
 
     @property
     def enlarges(self) -> bool:
-        """Whether there may be more rows than the client's own. Without shapes no class
-        is enlarged: with some, one without a shape counts as much as the others.
+        """Whether the set may have more rows than the client's own.
+
+        Without any shapes no class is enlarged. With some shapes, classes without a
+        shape are enlarged too, so that they count as much as the others.
         """
         return bool(self.shapes and self.settings.steps)
 
     @cached_property
     def blocks(self) -> tuple[_Block, ...]:
-        """The parts of an enlarged set, class by class."""
+        """The blocks of an enlarged set, one for each class."""
         prototypes, prototype_labels = self.anchors
         blocks = []
         for c in torch.cat([self.own_labels, prototype_labels]).unique().tolist():
@@ -242,21 +246,21 @@ class AugmentedSet:
 
     @property
     def whole(self) -> int:
-        """Rows of the whole set, of which `draw` returns a share."""
+        """Number of rows of the whole set. `draw` returns a share of them."""
         if not self.enlarges:
             return len(self.own_labels)
         return sum(block.whole for block in self.blocks)
 
     @property
     def rows(self) -> int:
-        """Rows that `draw` returns."""
+        """Number of rows that `draw` returns for a round."""
         if not self.enlarges:
             return len(self.own_labels)
         return sum(block.rows for block in self.blocks)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the drawn features and labels."""
+        """Bytes of memory that the drawn features and labels take."""
         return self.rows * (self.features.shape[1] * self.features.element_size() + 8)
 
     @property
@@ -268,7 +272,7 @@ class AugmentedSet:
 
     @property
     def labels(self) -> Tensor:
-        """Labels of the rows: Tensor of shape (rows,), int64."""
+        """Labels of the rows that `draw` returns: Tensor of shape (rows,), int64."""
         if not self.enlarges:
             return self.own_labels.sort().values
         labels = torch.tensor([b.label for b in self.blocks], dtype=torch.int64)
@@ -278,10 +282,10 @@ class AugmentedSet:
     def draw(
         self, round_number: int = 0, out: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Features of shape (rows, D) and labels of shape (rows,) for one round.
+        """Draw one round's features of shape (rows, D) and labels of shape (rows,).
 
-        `out` is a tensor of the features' shape and type; the features are drawn into
-        it. At low rank, finding fresh memory takes about as long as drawing.
+        `out` is a tensor of the features' shape and type. If given, the features are
+        drawn into it: at low rank, getting fresh memory takes about as long as drawing.
         """
         drawn_for = round_number if self.settings.draws_anew else 0
         shape = (self.rows, self.features.shape[1])
@@ -327,10 +331,10 @@ class AugmentedSet:
             torch.index_select(full, 0, block.kept(generator), out=target)
 
     def _draw_share(self, own: Tensor, drawn_for: int, out: Tensor) -> None:
-        """Draw a share of each block's rows at random, and make no others.
+        """Draw a random share of each block's rows into `out`. Other rows are not made.
 
-        A class has few rows in a share, so all classes are chosen from at once: work
-        for each class costs more than its rows.
+        In a share a class has few rows, so the work for each class would cost more than
+        its rows. Therefore rows of all classes are chosen at once.
         """
         generator = torch_generator(self.seed, "share", drawn_for)
         chosen = torch.cat([_share_of_block(b, generator) for b in self.blocks])
@@ -350,10 +354,10 @@ class AugmentedSet:
                 out[rows].addmm_(noise, directions.T)
 
     def _places(self, chosen: Tensor) -> tuple[Tensor, Tensor]:
-        """Whether each of the `chosen` rows of all blocks is new, and its anchor.
+        """Whether each of the `chosen` rows is new, and the row number of its anchor.
 
-        An anchor is a row number: the client's own rows come first, then the
-        prototypes of all blocks.
+        Row numbers count the client's own rows first, then the prototypes of all
+        blocks.
         """
         blocks = self.blocks
         lengths = torch.tensor([block.rows for block in blocks])
@@ -376,7 +380,7 @@ class AugmentedSet:
 
 
 def _share_of_block(block: _Block, generator: torch.Generator) -> Tensor:
-    """The rows of one round among the block's drawn ones, ascending."""
+    """Indices of the block's rows that one round draws, ascending."""
     chosen = torch.randperm(block.whole, generator=generator)[: block.rows]
     if block.whole != block.drawn:
         chosen = block.kept(generator)[chosen]

@@ -1,7 +1,7 @@
-"""Statistics in few bytes: the first directions of one pooled scatter, in few bits.
+"""Class statistics in few bytes: few directions of one pooled scatter, in few bits.
 
-`CompressedStatistics` is what travels. Its `restore` gives statistics that merge like
-all others. `CompressionLoss` measures what compression has changed.
+Clients send `CompressedStatistics`. Its `restore` gives statistics that merge like all
+others. `CompressionLoss` measures what compression has changed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Compression:
     Attributes
     ----------
     rank : int or None
-        The most directions of the scatter to keep; None: all.
+        The largest number of directions of the scatter to keep; None keeps all.
     energy : float
-        Share of the scatter's trace, above 0 and at most 1. Keep only as many
-        directions as hold this share. 1: as many as `rank` allows.
+        Share of the scatter's trace to keep, above 0 and at most 1. Only as many
+        directions are kept as hold this share. 1 keeps as many as `rank` allows.
     dtype : {"float32", "float16", "int8"}
         The type that means and directions are rounded to, with one scale for each row.
     """
@@ -39,7 +39,7 @@ class Compression:
     dtype: str = "float32"
 
     def kept(self, squares: Tensor) -> int:
-        """How many directions to keep, given their eigenvalues [r] in descending
+        """Number of directions to keep, given their eigenvalues [r] in descending
         order."""
         rank = len(squares)
         if self.energy < 1 and rank:
@@ -50,17 +50,19 @@ class Compression:
 
 @dataclass(frozen=True)
 class CompressionLoss:
-    """What compression has changed. For several clients it is the sum of their losses.
+    """The changes that compression made. Losses of several clients add up.
 
     Attributes
     ----------
     energy : float
         Trace of the scatter W. Compression does not change the trace.
     left_out : float
-        The part of the trace beyond the directions kept; `restore` spreads it evenly.
+        The part of the trace beyond the kept directions. `restore` spreads this part
+        evenly over the other directions.
     scatter : float
         ``|W' - W|`` (Frobenius norm); W' is the restored scatter. For several clients
-        it is the sum, an upper bound of the norm of the summed difference.
+        this is the sum of the norms. The sum is an upper bound of the norm of the
+        summed difference.
     rounding : float
         The part of `scatter` due to rounding: ``|W' - W''|``. W'' is W' before its
         directions were rounded.
@@ -88,17 +90,18 @@ class CompressionLoss:
 
 @dataclass(frozen=True)
 class CompressedStatistics:
-    """Counts, and means and a factor of the pooled scatter in few bits.
+    """Counts, means and a factor of the pooled scatter; means and factor in few bits.
 
     Attributes
     ----------
     counts : Tensor of shape (C,), int64
     means : RoundedRows of shape (K + 1, D), or (0, D) without samples
-        First the mean of all rows. Then, for each of the K classes with samples, its
-        mean minus that first row as rounded. So rounding errors scale with the distance
-        of a mean from the other means, not with its distance from the origin.
+        The first row is the mean of all rows. Then comes one row for each of the K
+        classes with samples: its mean minus the rounded first row. So rounding errors
+        scale with the distance of a mean from the other means, not with its distance
+        from the origin.
     factor : RoundedRows of shape (r, D), or None
-        The factor of the first r directions of W, see Notes; None: there are only
+        The factor of the first r directions of W, see Notes. None if there are only
         means.
     left_out : float
         Trace of W beyond these directions.
@@ -109,13 +112,13 @@ class CompressedStatistics:
 
         W' = sum_{i <= r} (s_i - t) v_i v_i^T + t I,   t = sum_{i > r} s_i / (D - r)
 
-    It has the first r eigenvalues and the trace of W. Its other eigenvalues are the
-    mean of those left out. Of all matrices of this form it is the nearest to W. It is
+    W' has the first r eigenvalues and the trace of W. Its other eigenvalues are the
+    mean of those left out. Of all matrices of this form, W' is the nearest to W. It is
     also the maximum-likelihood covariance of probabilistic principal components.
 
     Int8 rounds the directions in steps. The step is the root mean square of the entries
-    of the last direction kept. The squared error of an entry is then a twelfth of the
-    squared step on average, less than leaving out the next direction costs. Weaker
+    of the last kept direction. The squared error of an entry is then a twelfth of the
+    squared step on average. Leaving out the next direction would cost more. Weaker
     directions take few bits.
 
     References
@@ -132,7 +135,7 @@ class CompressedStatistics:
     def of(
         cls, statistics: Pooled, how: Compression
     ) -> tuple[CompressedStatistics, CompressionLoss]:
-        """The compressed form of `statistics`, and the loss."""
+        """Compress `statistics`; return the compressed form and the loss."""
         classes, located = statistics.classes, statistics.located
         counts = located.counts[classes].double()
         means = _round_means(located.high, located.low, classes, counts, how.dtype)
@@ -148,7 +151,7 @@ class CompressedStatistics:
         return held, held._loss(statistics, factor)
 
     def restore(self) -> Pooled:
-        """The restored statistics, ready to be merged."""
+        """Restore the statistics, so that they can be merged."""
         means = self._means()
         if self.factor is None:
             return MeanStatistics.from_moments(self.counts, means)
@@ -161,7 +164,7 @@ class CompressedStatistics:
 
     @property
     def energy(self) -> float:
-        """Trace of the scatter that is restored."""
+        """Trace of the restored scatter."""
         if self.factor is None:
             return 0.0
         dim = self.factor.numbers.shape[1]
@@ -176,15 +179,14 @@ class CompressedStatistics:
         return means
 
     def _even(self) -> float:
-        """The share of each remaining direction in `left_out`."""
+        """The part of `left_out` that each direction beyond the kept ones gets."""
         if self.factor is None or self.left_out == 0:
             return 0.0
         rank, dim = self.factor.numbers.shape
         return self.left_out / (dim - rank)
 
     def _loss(self, statistics: Pooled, factor: Tensor | None) -> CompressionLoss:
-        """The loss against the exact `statistics` and their `factor` before
-        rounding."""
+        """The loss, against the exact `statistics` and their unrounded `factor`."""
         shift = (self._means() - statistics.located.high) - statistics.located.low
         moved = float((statistics.counts.double() @ shift.square()).sum())
         if factor is None or not isinstance(statistics, SummedStatistics):
@@ -204,8 +206,10 @@ class CompressedStatistics:
 def _round_means(
     high: Tensor, low: Tensor, classes: list[int], counts: Tensor, dtype: str
 ) -> RoundedRows:
-    """Means ``high + low`` [C, D] of `classes`, rounded as `CompressedStatistics`
-    says."""
+    """Round the means ``high + low`` [C, D] of `classes`.
+
+    The result has the layout of `CompressedStatistics.means`.
+    """
     high, low = high[classes], low[classes]
     if not classes:
         return RoundedRows.of(high, dtype)
@@ -221,8 +225,7 @@ def _round_means(
 def _shortened(factor: Tensor, how: Compression) -> tuple[Tensor, float]:
     """The rows of a thin factor [R, D] to keep, and the trace of the other rows.
 
-    The rows kept are shortened by the even part, which `restore` adds to all
-    directions.
+    The kept rows become shorter, because `restore` adds an even part to all directions.
     """
     lengths = factor.norm(dim=1)
     squares = lengths.square()
@@ -235,6 +238,6 @@ def _shortened(factor: Tensor, how: Compression) -> tuple[Tensor, float]:
 
 
 def _spread(rows: Tensor, even: float) -> Tensor:
-    """``R^T R + even I`` [D, D] of rows [r, D]."""
+    """The matrix ``R^T R + even I`` [D, D] for rows R [r, D]."""
     identity = torch.eye(rows.shape[1], dtype=rows.dtype)
     return rows.T @ rows + even * identity

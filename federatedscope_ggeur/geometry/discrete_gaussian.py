@@ -1,8 +1,8 @@
-"""Exact draws of the discrete Gaussian: noise whose privacy no rounding weakens.
+"""Exact draws of the discrete Gaussian. No rounding weakens the privacy of this noise.
 
-Integers alone decide every draw. Words of 63 random bits are compared with the first 63
-bits of a probability; where these are equal, which is so once in 2^63 draws, the rest
-of the probability decides as a fraction of whole numbers.
+Only integers decide a draw. A word of 63 random bits is compared with the first 63 bits
+of a probability. In one of 2^63 draws both are equal; then the rest of the probability
+decides, as a fraction of whole numbers.
 
 References
 ----------
@@ -18,34 +18,35 @@ from collections.abc import Callable
 
 import numpy as np
 
-#: A function of n that gives n random words, uint64.
+#: A function that takes n and returns n random words, uint64.
 Words = Callable[[int], np.ndarray]
 _BITS = 63
 _ONE = 1 << _BITS
-#: The largest standard deviation, in steps: draws must fit 63 bits.
+#: The largest standard deviation, in steps. Draws must fit into 63 bits.
 LARGEST_DEVIATION = 2**50
 
 
 def system_words(count: int) -> np.ndarray:
-    """Random words of the operating system: uint64 [count]."""
+    """`count` random words from the operating system: uint64 array [count]."""
     return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
 
 
 def seeded_words(generator: np.random.Generator) -> Words:
-    """Words that repeat, for tests: noise that is made of them protects nothing."""
+    """A source of repeatable words, for tests only. Noise made from them protects
+    nothing."""
     return lambda count: generator.integers(0, 2**64, size=count, dtype=np.uint64)
 
 
 def discrete_gaussian(
     count: int, deviation: int, words: Words = system_words
 ) -> np.ndarray:
-    """Whole numbers k, each drawn with probability prop. to ``exp(-k^2 / 2 s^2)``.
+    """Draw whole numbers k with probability proportional to ``exp(-k^2 / 2 s^2)``.
 
     Parameters
     ----------
     count : int
     deviation : int
-        s, from 1 to `LARGEST_DEVIATION`.
+        The parameter s, from 1 to `LARGEST_DEVIATION`.
     words : callable (int) -> uint64 array
 
     Returns
@@ -53,13 +54,13 @@ def discrete_gaussian(
     int64 array of shape (count,)
     """
     if not 1 <= deviation <= LARGEST_DEVIATION:
-        raise ValueError(f"a deviation from 1 to 2^50 is needed, got {deviation}")
+        raise ValueError(f"the deviation must lie in 1..2^50, got {deviation}")
     draws = np.zeros(count, dtype=np.int64)
     missing, scale = np.arange(count), deviation + 1
     square, whole = deviation**2, 2 * (deviation * scale) ** 2
     while len(missing):
         drawn = _laplace(len(missing), scale, words)
-        # exp(-(|k| - s^2/t)^2 / 2 s^2), of Python's integers, which do not overflow
+        # exp(-(|k| - s^2/t)^2 / 2 s^2) with Python's integers, which do not overflow
         off = np.abs(drawn).astype(object) * scale - square
         accepted = _exponentially(off * off, whole, words)
         draws[missing[accepted]] = drawn[accepted]
@@ -68,7 +69,10 @@ def discrete_gaussian(
 
 
 def _laplace(count: int, scale: int, words: Words) -> np.ndarray:
-    """Whole numbers with probability prop. to ``exp(-|k| / t)``: int64 [count]."""
+    """Draw whole numbers k with probability proportional to ``exp(-|k| / t)``.
+
+    `scale` is t. The result is an int64 array [count].
+    """
     draws, missing = np.zeros(count, dtype=np.int64), np.arange(count)
     while len(missing):
         low = _below(len(missing), scale, words)
@@ -76,7 +80,7 @@ def _laplace(count: int, scale: int, words: Words) -> np.ndarray:
         times = _geometric(len(missing), words)
         sizes = low + scale * times
         negative = (words(len(missing)) & np.uint64(1)).astype(bool)
-        kept &= ~(negative & (sizes == 0))  # zero would come twice
+        kept &= ~(negative & (sizes == 0))  # else zero would be twice as likely
         signed = np.where(negative, -sizes, sizes)
         draws[missing[kept]] = signed[kept]
         missing = missing[~kept]
@@ -84,7 +88,7 @@ def _laplace(count: int, scale: int, words: Words) -> np.ndarray:
 
 
 def _below(count: int, limit: int, words: Words) -> np.ndarray:
-    """Uniform whole numbers below `limit`: int64 [count]."""
+    """Draw uniform whole numbers from 0 to `limit` - 1: int64 array [count]."""
     draws, missing = np.zeros(count, dtype=np.int64), np.arange(count)
     shift = np.uint64(64 - limit.bit_length())
     while len(missing):
@@ -96,7 +100,7 @@ def _below(count: int, limit: int, words: Words) -> np.ndarray:
 
 
 def _geometric(count: int, words: Words) -> np.ndarray:
-    """How often in a row an event of probability 1/e happens: int64 [count]."""
+    """How often in a row an event of probability 1/e happens: int64 array [count]."""
     times, going = np.zeros(count, dtype=np.int64), np.arange(count)
     while len(going):
         happens = _exponentially(np.ones(len(going), dtype=object), 1, words)
@@ -106,12 +110,16 @@ def _geometric(count: int, words: Words) -> np.ndarray:
 
 
 def _exponentially(above: np.ndarray, below: int, words: Words) -> np.ndarray:
-    """Events of probability ``exp(-g)``, g = above / below: bool [n].
+    """Draw events that happen with probability ``exp(-g)``, g = above / below.
 
     Parameters
     ----------
     above : array of Python's int, of shape (n,), none negative
     below : int
+
+    Returns
+    -------
+    bool array of shape (n,)
     """
     wholes, rests = above // below, above % below
     happens = _with_fraction(rests, below, words)
@@ -128,10 +136,10 @@ def _exponentially(above: np.ndarray, below: int, words: Words) -> np.ndarray:
 
 
 def _with_fraction(above: np.ndarray, below: int, words: Words) -> np.ndarray:
-    """As `_exponentially`, for g from 0 to 1.
+    """Draw events that happen with probability ``exp(-g)``, for g from 0 to 1.
 
-    With A_k an event of probability g/k, the first k whose A_k fails is odd with
-    probability ``exp(-g)``.
+    Let A_k be an event of probability g/k. The first k whose A_k fails is odd with
+    probability ``exp(-g)``. Arguments and result are as for `_exponentially`.
     """
     first = np.array([min(x * _ONE // below, _ONE) for x in above], dtype=np.uint64)
     odd = np.ones(len(above), dtype=bool)

@@ -1,9 +1,10 @@
 """Differential privacy of Gaussian noise: from epsilon and delta to a scale, and back.
 
-A mechanism is mu-GDP if telling two neighbouring data sets apart by its output is no
-easier than telling N(0, 1) from N(mu, 1). Noise of standard deviation s on a vector
-that moves by at most Delta is (Delta / s)-GDP. Several such outputs, each of which may
-depend on those before, are ``sqrt(sum mu_b^2)``-GDP. All of this is exact.
+A mechanism is mu-GDP under this condition: telling two neighbouring data sets apart by
+its output is no easier than telling N(0, 1) from N(mu, 1). A vector that moves by at
+most Delta, with noise of standard deviation s, is (Delta / s)-GDP. Several such outputs
+together are ``sqrt(sum mu_b^2)``-GDP, even if each depends on those before. All of this
+is exact.
 
 References
 ----------
@@ -21,9 +22,9 @@ _HALVINGS = 200
 
 
 def delta_of(epsilon: float, mu: float) -> float:
-    """The least delta for which a mu-GDP mechanism is (epsilon, delta)-private.
+    """The smallest delta for which every mu-GDP mechanism is (epsilon, delta)-private.
 
-    ``Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)``.
+    The formula is ``Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)``.
     """
     if mu <= 0:
         return 0.0
@@ -32,7 +33,7 @@ def delta_of(epsilon: float, mu: float) -> float:
 
 
 def mu_of(epsilon: float, delta: float) -> float:
-    """The largest mu whose mechanisms are (epsilon, delta)-private.
+    """The largest mu for which every mu-GDP mechanism is (epsilon, delta)-private.
 
     Parameters
     ----------
@@ -45,9 +46,10 @@ def mu_of(epsilon: float, delta: float) -> float:
 
 
 def epsilon_of(mu: float, delta: float) -> float:
-    """The least epsilon for which a mu-GDP mechanism is (epsilon, delta)-private.
+    """The smallest epsilon for which every mu-GDP mechanism is (epsilon,
+    delta)-private.
 
-    Infinite if it is beyond 700.
+    The result is infinite if epsilon would be above 700.
     """
     found = _largest(lambda epsilon: delta_of(epsilon, mu) > delta, most=700.0)
     return found if found < 700.0 else math.inf
@@ -59,7 +61,10 @@ def _normal(x: float) -> float:
 
 
 def _largest(holds: Callable[[float], bool], most: float = math.inf) -> float:
-    """The largest number from 0 to `most` for which `holds`, as it does up to there."""
+    """The largest number from 0 to `most` for which `holds` is true.
+
+    `holds` must be true for all smaller numbers and false for all larger ones.
+    """
     low, high = 0.0, 1.0
     while holds(high):
         if high >= most:

@@ -1,4 +1,4 @@
-"""Class statistics as whole numbers of a grid: adding and removing changes no bit.
+"""Class statistics as whole numbers on a grid. Adding and removing rows is exact.
 
 Each row is rounded to the grid first. So statistics are sums of integers, and every
 order of adding and removing the same rows gives the same numbers.
@@ -21,12 +21,12 @@ from federatedscope_ggeur.geometry.scatter import Scatter
 from federatedscope_ggeur.geometry.statistics import check_embeddings
 from federatedscope_ggeur.geometry.summed import SummedStatistics
 
-#: The exponent of the step that is fine for embeddings of any usual length.
+#: The exponent of the default step. It suits embeddings of any usual length.
 USUAL_EXPONENT = -32
-#: Exponents of steps lie within this. Squares of the largest numbers fit float64.
+#: Exponents of steps lie between -400 and 400, so that squares fit into float64.
 MOST_EXPONENT = 400
 # A row's numbers have 44 bits and a sign: three digits of 15 bits. So sums of products
-# of digits over this many rows are exact in float64.
+# of digits are exact in float64 over as many rows as `_ROWS`.
 _BITS, _DIGIT, _ROWS = 44, 15, 2**18
 # A second moment is high * 2^60 + low, with 0 <= low < 2^60.
 _LOW = 4 * _DIGIT
@@ -47,24 +47,24 @@ class Grid:
 
     @classmethod
     def of_steps(cls, steps: Sequence[float], dim: int) -> Grid:
-        """The grid of `steps`, which are powers of two.
+        """Make the grid of the given steps, which must be powers of two.
 
         Parameters
         ----------
         steps : sequence of float
-            One for each of the `dim` dimensions, or one for all. Without any the step
-            is 2^-32: float32 entries from 2^-9 to 4096 then lose nothing.
+            One step for each of the `dim` dimensions, or one for all. The default step
+            is 2^-32. With it, float32 entries from 2^-9 to 4096 lose nothing.
 
         Raises
         ------
         StatisticsError
-            Another number of steps, or one that is no power of two.
+            The number of steps is wrong, or a step is no power of two.
         """
         known = list(steps) or [2.0**USUAL_EXPONENT]
         if len(known) not in (1, dim):
             raise StatisticsError(
-                f"{len(known)} steps of the grid for {dim} dimensions: give one for "
-                "each, or one for all"
+                f"the grid has {len(known)} steps for {dim} dimensions; give one step "
+                "for each dimension, or one for all"
             )
         shares, exponents = np.frexp(np.array(known, dtype=np.float64))
         if (shares != 0.5).any() or (abs(exponents - 1) > MOST_EXPONENT).any():
@@ -80,16 +80,19 @@ class Grid:
         return len(self.exponents)
 
     def numbers(self, features: Tensor) -> np.ndarray:
-        """Rows [n, D] as numbers of steps, rounded half to even: int64 array [n, D].
+        """Rows [n, D] as whole numbers of steps: int64 array [n, D].
+
+        Halves are rounded to the even number.
 
         Raises
         ------
         StatisticsError
-            A number is too large for the grid, or the rows have another D.
+            A number is too large for the grid, or D differs from the grid's.
         """
         if features.shape[1] != self.dim:
             raise StatisticsError(
-                f"rows of {features.shape[1]} dimensions, but the grid has {self.dim}"
+                f"the rows have {features.shape[1]} dimensions, but the grid has "
+                f"{self.dim}"
             )
         rows = features.detach().cpu().double().numpy()
         numbers = np.rint(np.ldexp(rows, -np.array(self.exponents)))
@@ -97,14 +100,14 @@ class Grid:
         if far.any():
             row, d = np.argwhere(far)[0]
             raise StatisticsError(
-                f"row {row} has {rows[row, d]:g} in dimension {d}, and a step of "
-                f"2^{self.exponents[d]} takes less than "
-                f"{2.0 ** (_BITS + self.exponents[d]):g}: take a larger step there"
+                f"row {row} has {rows[row, d]:g} in dimension {d}, but the step there, "
+                f"2^{self.exponents[d]}, allows only numbers below "
+                f"{2.0 ** (_BITS + self.exponents[d]):g}; set a larger step"
             )
         return numbers.astype(np.int64)
 
     def rounded(self, features: Tensor) -> Tensor:
-        """Rows [n, D] on the grid: Tensor [n, D], float64."""
+        """Rows [n, D], each entry rounded to the grid: Tensor [n, D], float64."""
         steps = np.ldexp(self.numbers(features).astype(float), self.exponents)
         return torch.from_numpy(steps)
 
@@ -113,8 +116,8 @@ class Grid:
 class GridStatistics:
     """Counts, class sums and one second moment over all classes, as integers.
 
-    Objects are immutable. ``a + b`` are the statistics of both sets of rows, ``a - b``
-    of those that are left; both are exact.
+    Objects are immutable. ``a + b`` are the statistics of both sets of rows together.
+    ``a - b`` are the statistics of the rows that are left. Both are exact.
 
     Attributes
     ----------
@@ -129,8 +132,8 @@ class GridStatistics:
     Raises
     ------
     StatisticsError
-        Shapes do not fit, a count is negative, a number is out of range, or `a` and
-        `b` have other grids or numbers of classes.
+        Shapes do not fit, a count is negative, or a number is out of range. `a` and `b`
+        differ in their grid or number of classes.
     """
 
     grid: Grid
@@ -157,8 +160,8 @@ class GridStatistics:
         if (self.counts < 0).any():
             c = int(np.argmin(self.counts))
             raise StatisticsError(
-                f"class {c} would have {int(self.counts[c])} rows: only what was added "
-                "can be removed"
+                f"class {c} would have {int(self.counts[c])} rows; remove only rows "
+                "that were added"
             )
         # In float64, where a sum of int64 does not wrap.
         largest = np.abs(self.sums.astype(float)).sum(axis=0).max(initial=0.0)
@@ -166,14 +169,17 @@ class GridStatistics:
         in_range = (self.low >= 0).all() and (self.low < 2**_LOW).all()
         if max(largest, tall, float(self.counts.sum()) * 2**36) >= _MOST:
             raise StatisticsError(
-                "sums of so many rows of this length do not fit: take larger steps"
+                "the sums of these rows do not fit into 64 bits; set larger steps of "
+                "the grid"
             )
         if not in_range or (self.sums[self.counts == 0] != 0).any():
-            raise StatisticsError("no rows have such sums")
+            raise StatisticsError(
+                "no set of rows can have these sums: they are damaged"
+            )
 
     @classmethod
     def empty(cls, num_classes: int, grid: Grid) -> GridStatistics:
-        """The statistics of no rows: the zero of the algebra."""
+        """The statistics of no rows at all. Adding them changes nothing."""
         none = np.zeros(grid.dim * (grid.dim + 1) // 2, dtype=np.int64)
         counts = np.zeros(num_classes, dtype=np.int64)
         sums = np.zeros((num_classes, grid.dim), dtype=np.int64)
@@ -183,12 +189,12 @@ class GridStatistics:
     def of_rows(
         cls, features: Tensor, labels: Tensor, num_classes: int, grid: Grid
     ) -> GridStatistics:
-        """The statistics of rows [n, D], rounded to the grid, with labels [n].
+        """Make the statistics of rows [n, D], rounded to the grid, with labels [n].
 
         Raises
         ------
         StatisticsError
-            As `ClassStatistics.from_embeddings` and `Grid.numbers`.
+            The same cases as for `ClassStatistics.from_embeddings` and `Grid.numbers`.
         """
         features, labels = torch.as_tensor(features), torch.as_tensor(labels)
         check_embeddings(features, labels, num_classes)
@@ -208,7 +214,7 @@ class GridStatistics:
 
     @property
     def classes(self) -> list[int]:
-        """The classes with rows, ascending."""
+        """The classes that have rows, ascending."""
         return np.flatnonzero(self.counts).tolist()
 
     def __add__(self, other: GridStatistics) -> GridStatistics:
@@ -228,8 +234,8 @@ class GridStatistics:
         if self.grid != other.grid or self.num_classes != other.num_classes:
             raise StatisticsError(
                 f"statistics of {self.num_classes} classes in {self.grid.dim} "
-                f"dimensions do not fit those of {other.num_classes} in "
-                f"{other.grid.dim}, or they are on another grid"
+                f"dimensions and of {other.num_classes} classes in {other.grid.dim} "
+                "dimensions do not fit, or their grids differ"
             )
         low = self.low + sign * other.low
         return GridStatistics(
@@ -241,13 +247,15 @@ class GridStatistics:
         )
 
     def padded(self, num_classes: int) -> GridStatistics:
-        """The same with more classes, which have no rows."""
+        """The same statistics with `num_classes` classes. The added classes have no
+        rows."""
         more = num_classes - self.num_classes
         counts = np.pad(self.counts, (0, more))
         return replace(self, counts=counts, sums=np.pad(self.sums, ((0, more), (0, 0))))
 
     def digest(self, salt: bytes) -> str:
-        """A digest under `salt`, in hex; classes without rows do not change it."""
+        """SHA-256 of the statistics with `salt`, in hex. Classes without rows do not
+        count."""
         held = np.array(self.classes, dtype=np.int64)
         parts = (np.array(self.grid.exponents), held, self.counts[held])
         found = hashlib.sha256(salt)
@@ -256,9 +264,9 @@ class GridStatistics:
         return found.hexdigest()
 
     def statistics(self) -> SummedStatistics:
-        """The same as floats: a function of these integers alone.
+        """The statistics as floats. They depend on the integers alone.
 
-        The scatter is centred before it is rounded. So rows may lie far from zero.
+        The scatter is centred before it is rounded, so rows may lie far from zero.
         """
         rows, total = int(self.counts.sum()), self.sums.sum(axis=0)
         upper, parts = _upper(self.grid.dim), self._floats()
@@ -306,7 +314,7 @@ class GridStatistics:
 
 
 def _second_moment(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """High and low part of ``Z^T Z`` for numbers Z [n, D], the upper triangle."""
+    """The upper triangle of ``Z^T Z`` for numbers Z [n, D], as high and low part."""
     mask, upper = 2**_DIGIT - 1, _upper(numbers.shape[1])
     digits = [numbers & mask, (numbers >> _DIGIT) & mask, numbers >> 2 * _DIGIT]
     a, b, c = (digit.astype(float) for digit in digits)
@@ -326,7 +334,7 @@ def _second_moment(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _times(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """``left^T right`` by torch, whose number of threads the engines set."""
+    """``left^T right`` by torch, with the number of threads that engines set."""
     return (torch.from_numpy(left).T @ torch.from_numpy(right)).numpy()
 
 
@@ -336,7 +344,7 @@ def _upper(dim: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _coarse(values: np.ndarray) -> np.ndarray:
-    """Whole numbers of at most 20 bits each near `values`: int64."""
+    """Round `values` to whole numbers that have at most 20 significant bits: int64."""
     share, exponent = np.frexp(values)
     return np.rint(np.ldexp(np.rint(np.ldexp(share, 20)), exponent - 20)).astype(
         np.int64
@@ -344,7 +352,7 @@ def _coarse(values: np.ndarray) -> np.ndarray:
 
 
 def _product(a: np.ndarray, b: np.ndarray | np.float64) -> list[np.ndarray]:
-    """``a * b`` exactly, as a sum of two (Dekker, 1971)."""
+    """The exact product ``a * b``, as two numbers to be added (Dekker, 1971)."""
 
     def halves(x):
         big = x * (2.0**27 + 1)
@@ -357,7 +365,7 @@ def _product(a: np.ndarray, b: np.ndarray | np.float64) -> list[np.ndarray]:
 
 
 def _added(terms: list[np.ndarray]) -> np.ndarray:
-    """The sum of `terms`, worked out with twice the digits of float64 (Knuth)."""
+    """The sum of `terms`, computed with twice the precision of float64 (Knuth)."""
     high = low = np.zeros_like(terms[0])
     for term in terms:
         total = high + term

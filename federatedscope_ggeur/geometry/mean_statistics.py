@@ -1,4 +1,4 @@
-"""Per-class counts and means without any scatter, and their exact merge."""
+"""Counts and means of classes without any scatter, and their exact merge."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from federatedscope_ggeur.geometry.moments import Located, Means
 
 
 class MeanStatistics(Located):
-    """Counts and means of `C` classes. The closed form "nearest class means" needs no
-    more.
+    """Counts and means of `C` classes, without scatters.
 
-    Objects are immutable; ``a + b`` and ``a - b`` are as for `ClassStatistics`.
+    The closed form "nearest class means" needs no more. Objects are immutable; ``a +
+    b`` and ``a - b`` work as for `ClassStatistics`.
 
     Attributes
     ----------
@@ -22,17 +22,17 @@ class MeanStatistics(Located):
 
     @classmethod
     def empty(cls, num_classes: int, dim: int) -> MeanStatistics:
-        """Statistics of no data at all: the zero of the algebra."""
+        """The statistics of no rows at all. Adding them changes nothing."""
         return cls.from_moments(torch.zeros(num_classes), torch.zeros(num_classes, dim))
 
     @classmethod
     def of(cls, statistics: Located) -> MeanStatistics:
-        """The counts and means of `statistics` that may hold scatters as well."""
+        """The counts and means of `statistics`, without any scatters."""
         return cls(statistics.located)
 
     @classmethod
     def from_moments(cls, counts: Tensor, means: Tensor) -> MeanStatistics:
-        """Statistics from counts [C] and means [C, D], as they arrive in a message."""
+        """Make statistics from counts [C] and means [C, D], e.g. of a message."""
         return cls(Means.rounded(counts, means))
 
     def __add__(self, other: MeanStatistics) -> MeanStatistics:

@@ -1,4 +1,4 @@
-"""Mean and scatter of one class's rows, and means more exact than float64.
+"""Mean and scatter of one class's rows, and means with twice the precision of float64.
 
 `Located` is the base class of all statistics that hold such means.
 """
@@ -16,8 +16,11 @@ from federatedscope_ggeur.geometry.scatter import Scatter
 
 
 def moments(rows: Tensor) -> tuple[Tensor, Tensor, Scatter]:
-    """Mean (as high + low part) and scatter of rows [n, D] in float64."""
-    # Differences from a row are exact where rows are close, and zero if constant.
+    """Mean and scatter of rows [n, D], float64.
+
+    The mean comes as two tensors, a high and a low part.
+    """
+    # Differences from a row are exact if rows are close, and zero if they are equal.
     offset = rows[0]
     centred = rows - offset
     shift = centred.mean(dim=0)
@@ -29,7 +32,8 @@ def moments(rows: Tensor) -> tuple[Tensor, Tensor, Scatter]:
 
 
 def add_to_mean(high: Tensor, low: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
-    """``(high + low) + step`` as a double-double (Knuth's two-sum, renormalised)."""
+    """``(high + low) + step`` as a new high and low part (Knuth's two-sum,
+    renormalised)."""
     total = high + step
     back = total - high
     error = (high - (total - back)) + (step - back) + low
@@ -39,13 +43,14 @@ def add_to_mean(high: Tensor, low: Tensor, step: Tensor) -> tuple[Tensor, Tensor
 
 @dataclass(frozen=True)
 class Means:
-    """Counts and means of `C` classes, each mean an unevaluated sum ``high + low``.
+    """Counts and means of `C` classes. Each mean is the sum of a high and a low part.
 
     Attributes
     ----------
     counts : Tensor of shape (C,), int64
     high, low : Tensor of shape (C, D), float64
-        Zero where a class has no samples.
+        Zero for a class without samples. The parts are never added up, so that no digit
+        of the low part is lost.
     """
 
     counts: Tensor
@@ -54,30 +59,29 @@ class Means:
 
     @classmethod
     def rounded(cls, counts: Tensor, means: Tensor) -> Means:
-        """Means from counts [C] and means [C, D] of any type, as they arrive in a
-        message."""
+        """Make means from counts [C] and means [C, D] of any type."""
         counts = counts.to(torch.int64).clone()
         high = means.to(torch.float64).clone()
         high[counts == 0] = 0
         return cls(counts, high, torch.zeros_like(high))
 
     def mapped(self, centre: Tensor, linear: Callable[[Tensor], Tensor]) -> Means:
-        """The means of the rows ``T (x - centre)``; `linear` gives ``T r`` for rows
-        r."""
+        """The means of the rows ``T (x - centre)``. `linear` maps rows r to ``T r``."""
         return Means.rounded(self.counts, linear((self.high - centre) + self.low))
 
     def plus(self, other: Means) -> tuple[Means, Tensor]:
-        """The means of both parts together, and the term between their means.
+        """Merge two sets of means; also return the term between them, [C, D].
 
-        The merged scatter of a class is the sum of its two scatters and of an outer
-        product: that of the class's row in the second result [C, D] with itself.
+        The merged scatter of a class is the sum of its two scatters and an outer
+        product. That is the product of the class's row in the second result with
+        itself.
         """
         self._require_alike(other)
         counts = self.counts + other.counts
         fraction = other.counts.double() / counts.clamp(min=1)
         only_other = self.counts == 0
-        # The weight multiplies delta, not the means: delta is small even if means are
-        # large.
+        # The weight multiplies delta and not the means, because delta is small even if
+        # means are large.
         delta = (other.high - self.high) + (other.low - self.low)
         delta[only_other | (other.counts == 0)] = 0
         high, low = add_to_mean(self.high, self.low, fraction[:, None] * delta)
@@ -87,7 +91,7 @@ class Means:
         return Means(counts, high, low), between
 
     def minus(self, other: Means) -> tuple[Means, Tensor]:
-        """The means of what is left without `other`, and the term between, as in
+        """Remove `other`; return the means that are left, and the term between as in
         `plus`."""
         self._require_alike(other)
         counts = self.counts - other.counts
@@ -95,7 +99,7 @@ class Means:
             c = int(torch.nonzero(counts < 0)[0])
             raise StatisticsError(
                 f"cannot remove {int(other.counts[c])} samples of class {c} from "
-                f"{int(self.counts[c])}: only what was added can be removed"
+                f"{int(self.counts[c])}; remove only samples that were added"
             )
         ratio = other.counts.double() / counts.clamp(min=1)
         delta = (self.high - other.high) + (self.low - other.low)
@@ -116,7 +120,7 @@ class Means:
 
 
 class Located:
-    """Statistics of `C` classes of `D`-dimensional embeddings, each at its mean."""
+    """Base class of the statistics of `C` classes of `D`-dimensional embeddings."""
 
     def __init__(self, located: Means):
         self.located = located

@@ -1,9 +1,10 @@
-"""What clients release of their rows under differential privacy, and with what noise.
+"""The numbers that clients release under differential privacy, and their noise.
 
-Rows are scaled to length 1 and rounded to a grid, so all sums are of whole numbers and
-one row changes them by exactly what the sensitivities below allow. Stage "moments" sums
-the counts of classes and the rows; stage "spread" sums, for every class, the rows about
-the noisy mean of all, cut to length r, and where `square` is set their second moment.
+Rows are scaled to length 1 and rounded to a grid. So all sums are sums of whole
+numbers, and one row changes a sum by at most its sensitivity in the table below. Stage
+"moments" sums the counts of classes, and the rows. Stage "spread" takes the rows about
+their noisy overall mean, cut to length r. It sums them for each class. If `square` is
+set, it also sums their second moment over all classes.
 
 ========  ==================  ===========
 block     numbers             sensitivity
@@ -14,10 +15,10 @@ sums      C D                 r
 square    D (D + 1) / 2       r^2
 ========  ==================  ===========
 
-Block b gets noise of standard deviation ``Delta_b / (mu sqrt(a_b))``; the shares a_b
+Block b gets noise of standard deviation ``Delta_b / (mu sqrt(a_b))``. The shares a_b
 add up to 1, so that all blocks together are mu-GDP (`gaussian_privacy`). The square is
-a symmetric matrix; the noise off its diagonal is smaller by the root of 2, which is as
-good as equal noise on all D^2 entries.
+a symmetric matrix. Off its diagonal the noise is smaller by the factor sqrt(2). This
+protects as well as equal noise on all D^2 entries.
 """
 
 from __future__ import annotations
@@ -39,18 +40,18 @@ from federatedscope_ggeur.geometry.discrete_gaussian import (
 from federatedscope_ggeur.geometry.gaussian_privacy import mu_of
 
 MOMENTS, SPREAD = RELEASE_STAGES = ("moments", "spread")
-#: Bits behind the point of the numbers that are released, and of a row's entries.
+#: Binary digits after the point: of the released numbers, and of a row's entries.
 GRID_BITS, ROW_BITS = 32, 16
-#: The norm that rows about the mean are cut to: the 75% quantile of two encoders.
+#: Rows about the mean are cut to this norm, the 75% quantile with two encoders.
 CLIP = 0.75
-#: Rows a class from which the second moment is worth its share.
+#: With this many rows for each class or more, the second moment is worth its share.
 ROWS_FOR_SQUARE = 100
 _SHARES = {
     False: {"counts": 0.03, "mean": 0.02, "sums": 0.95},
     True: {"counts": 0.03, "mean": 0.02, "sums": 0.5, "square": 0.45},
 }
 _SENSITIVITIES = {"counts": 1.0, "mean": 1.0, "sums": CLIP, "square": CLIP**2}
-#: Of the total, that checks of totals allow for noise.
+#: Checks of totals allow noise of this many standard deviations.
 _DEVIATIONS = 12
 _CHUNK = 4096
 
@@ -62,15 +63,15 @@ class ReleasePlan:
     Attributes
     ----------
     num_classes, dim : int
-        C, and D of the rows.
+        C, and the dimension D of the rows.
     epsilon, delta : float
     square : bool
         Whether the second moment is released.
     clients : int
-        K, those that add noise; 1 if the server alone does.
+        K, the number of clients that add noise; 1 if only the server adds noise.
     spared : int
-        t: as many of them may leave their noise out, or tell others of it, and the
-        rest is enough. K if each client's own noise is enough.
+        t, the number of clients that may leave out or reveal their noise. The noise of
+        the others is enough. K means that each client's own noise is enough.
     """
 
     num_classes: int
@@ -90,20 +91,20 @@ class ReleasePlan:
         return _SHARES[self.square]
 
     def scale(self, block: str) -> float:
-        """The standard deviation that protects a block."""
+        """The standard deviation of the noise that a block needs."""
         return _SENSITIVITIES[block] / (self.mu * math.sqrt(self.shares[block]))
 
     def steps(self, block: str) -> int:
-        """The standard deviation of one client's noise, in whole steps of the grid."""
+        """The standard deviation of one client's noise for a block, in grid steps."""
         sharing = max(self.clients - self.spared, 1)
         return math.ceil(self.scale(block) * 2**GRID_BITS / math.sqrt(sharing))
 
     def total(self, block: str) -> float:
-        """The standard deviation of the noise of all clients together."""
+        """The standard deviation of the noise of all clients together, for a block."""
         return self.steps(block) / 2**GRID_BITS * math.sqrt(self.clients)
 
     def sharers(self, adding: int) -> float:
-        """The mu of those who know all noise but that of `adding` clients."""
+        """The mu towards those who know all noise except that of `adding` clients."""
         if not adding:
             return math.inf
         squares = (
@@ -113,11 +114,11 @@ class ReleasePlan:
         return math.sqrt(sum(squares))
 
     def length(self, stage: str) -> int:
-        """How many numbers a client sends in a stage."""
+        """How many numbers a client sends in `stage`."""
         return sum(size for _, size, _ in self._parts(stage))
 
     def _parts(self, stage: str) -> Iterator[tuple[str, int, int]]:
-        """The parts of a stage: block, length, and deviation in steps."""
+        """Yield the parts of a stage: block, length, standard deviation in steps."""
         dim = self.dim
         if stage == MOMENTS:
             yield "counts", self.num_classes, self.steps("counts")
@@ -130,15 +131,16 @@ class ReleasePlan:
             yield "square", dim * (dim - 1) // 2, math.ceil(steps / math.sqrt(2))
 
     def deviations(self, stage: str) -> np.ndarray:
-        """The standard deviations of one client's noise, in steps: float64 [length]."""
+        """The standard deviation of one client's noise for each number, in steps:
+        [length]."""
         return np.concatenate([np.full(n, float(s)) for _, n, s in self._parts(stage)])
 
     def noise(self, stage: str, words: Words = system_words) -> np.ndarray:
-        """One client's noise: int64 [length], in steps of the grid."""
+        """Draw one client's noise for a stage: int64 [length], in steps of the grid."""
         return self.noises(stage, 1, words)[0]
 
     def noises(self, stage: str, count: int, words: Words = system_words) -> np.ndarray:
-        """The noise of so many clients: int64 [count, length]."""
+        """Draw the noise of `count` clients for a stage: int64 [count, length]."""
         drawn = [
             discrete_gaussian(count * size, steps, words).reshape(count, size)
             for _, size, steps in self._parts(stage)
@@ -146,7 +148,7 @@ class ReleasePlan:
         return np.concatenate(drawn, axis=1)
 
     def moments(self, features: Tensor, labels: Tensor) -> np.ndarray:
-        """Stage "moments" of a client's rows [n, D], without noise: int64 [C + D]."""
+        """Stage "moments" for a client's rows [n, D], without noise: int64 [C + D]."""
         counts = np.bincount(labels.numpy(), minlength=self.num_classes)
         total = np.zeros(self.dim, dtype=np.int64)
         for part in features.split(_CHUNK):
@@ -155,7 +157,12 @@ class ReleasePlan:
         return np.concatenate([counts.astype(np.int64) * 2**GRID_BITS, total * grid])
 
     def spread(self, features: Tensor, labels: Tensor, centre: Tensor) -> np.ndarray:
-        """Stage "spread" about `centre` [D], without noise: int64 [length]."""
+        """Stage "spread" for a client's rows about `centre` [D], without noise.
+
+        Returns
+        -------
+        int64 array of shape (length,)
+        """
         dim, grid = self.dim, 2 ** (GRID_BITS - ROW_BITS)
         sums = np.zeros((self.num_classes, dim), dtype=np.int64)
         square = np.zeros((dim, dim), dtype=np.int64)
@@ -173,18 +180,19 @@ class ReleasePlan:
     def centre(self, total: np.ndarray) -> tuple[Tensor, Tensor]:
         """The noisy counts [C] and the noisy mean of all rows [D], float64.
 
-        The mean is no longer than 1, as no mean of rows is.
+        The mean is cut to length 1, because no mean of unit rows is longer.
         """
         values = torch.from_numpy(total.astype(np.float64) / 2**GRID_BITS)
         counts, summed = values[: self.num_classes], values[self.num_classes :]
         mean = summed / counts.sum().clamp(min=1.0)
         mean = mean / mean.norm().clamp(min=1.0)
-        return counts, mean.float().double()  # as it travels
+        return counts, mean.float().double()  # rounded as in a message
 
     def released(
         self, counts: Tensor, centre: Tensor, total: np.ndarray
     ) -> NoisyStatistics:
-        """The release, of the totals of both stages."""
+        """Make the release from the results of stage "moments" and the total of
+        "spread"."""
         values = torch.from_numpy(total.astype(np.float64) / 2**GRID_BITS)
         size, dim = self.num_classes * self.dim, self.dim
         sums, square = values[:size].reshape(self.num_classes, dim), None
@@ -198,9 +206,9 @@ class ReleasePlan:
         return NoisyStatistics(counts, centre, sums, square, noise)
 
     def problem(self, stage: str, total: np.ndarray, most_rows: int) -> str:
-        """What is wrong with the total of a stage; "" if such rows may have it.
+        """What is wrong with the total of a stage; "" if `most_rows` rows can have it.
 
-        The noise may exceed its standard deviation 12 times.
+        The noise may be up to 12 times its standard deviation.
         """
         at = 0
         for block, size, steps in self._parts(stage):
@@ -210,20 +218,20 @@ class ReleasePlan:
             most = most_rows * _SENSITIVITIES[block] + noise
             least = -noise if block == "counts" else -most
             if size and not (least <= part.min() and part.max() <= most):
-                return f"numbers beyond what {most_rows} rows and noise can be"
+                return f"numbers too large for {most_rows} rows with noise"
         return ""
 
 
 @dataclass(frozen=True)
 class PublicRows:
-    """What public rows say of the classes, in the space of the release.
+    """Means and covariance of public rows, in the space of the release.
 
     Attributes
     ----------
     means : Tensor of shape (C, D), float64
-        Of each class.
+        The mean of each class.
     covariance : Tensor of shape (D, D), float64
-        Of all rows about their mean.
+        The covariance of all rows about their mean.
     """
 
     means: Tensor
@@ -231,7 +239,10 @@ class PublicRows:
 
     @classmethod
     def of(cls, features: Tensor, labels: Tensor, num_classes: int) -> PublicRows:
-        """Of rows [n, D] with labels [n]; every class must have one."""
+        """Make means and covariance from rows [n, D] with labels [n].
+
+        Every class must have a row.
+        """
         rows = features.to(torch.float64)
         counts = torch.bincount(labels, minlength=num_classes).to(torch.float64)
         sums = torch.zeros(num_classes, rows.shape[1], dtype=torch.float64)
@@ -242,10 +253,10 @@ class PublicRows:
 
 @dataclass(frozen=True, eq=False)
 class NoisyStatistics:
-    """A release: all that is known of all clients' rows under differential privacy.
+    """A release: all that is known of the clients' rows under differential privacy.
 
-    Whatever is made of it is as private as it is. No number in it is exact: counts may
-    be negative, and the square need not be positive semi-definite.
+    Whatever is computed from a release is as private as the release. No number in it is
+    exact: counts may be negative, and `square` need not be positive semi-definite.
 
     Attributes
     ----------
@@ -253,13 +264,13 @@ class NoisyStatistics:
     centre : Tensor of shape (D,), float64
         The noisy mean of all rows.
     sums : Tensor of shape (C, D), float64
-        By class the sums of rows about `centre`, cut to length `CLIP`.
+        For each class, the sum of its rows about `centre`, cut to length `CLIP`.
     square : Tensor of shape (D, D), float64, or None
         The sum of ``z z^T`` over these rows z.
     noise : dict from block to float
-        Standard deviations; of the square on its diagonal.
+        The standard deviation of each block's noise; for `square`, on the diagonal.
     public : PublicRows, optional
-        What is known beside the release.
+        Public knowledge beside the release.
     """
 
     counts: Tensor
@@ -279,15 +290,15 @@ class NoisyStatistics:
 
     @property
     def classes(self) -> list[int]:
-        """All declared classes: which of them have rows is not known."""
+        """All declared classes, because it is not known which of them have rows."""
         return list(range(self.num_classes))
 
 
 def unit_rows(features: Tensor) -> np.ndarray:
-    """Rows [n, D] at length 1, in steps of ``2^-16``: int64 [n, D].
+    """Scale rows [n, D] to length 1, in steps of ``2^-16``: int64 [n, D].
 
-    Entries are rounded towards zero, so no row is longer than 1. A row without a
-    length, or with an entry that is no number, becomes zero.
+    Entries are rounded towards zero, so no row is longer than 1. A row of length zero
+    becomes zero, and so does a row with NaN or infinity.
     """
     exact = features.double().numpy()
     exact = np.where(np.isfinite(exact).all(axis=1, keepdims=True), exact, 0.0)
@@ -298,23 +309,27 @@ def unit_rows(features: Tensor) -> np.ndarray:
 
 
 def cut_rows(rows: np.ndarray, centre: np.ndarray) -> np.ndarray:
-    """Rows [n, D] of `unit_rows` about `centre`, no longer than `CLIP`, likewise."""
+    """Rows of `unit_rows` minus `centre`, cut to length `CLIP`: int64 [n, D].
+
+    Entries are in steps of ``2^-16`` and rounded towards zero.
+    """
     return _cut(rows - centre * 2**ROW_BITS, CLIP)
 
 
 def _cut(rows: np.ndarray, most: float) -> np.ndarray:
     limit = most * 2**ROW_BITS
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    # A hair less, so that rounding of the norm does not leave a row too long.
+    # Slightly less, so that no row is too long if its norm was rounded down.
     factor = np.where(norms > limit, limit * (1 - 1e-12) / np.maximum(norms, limit), 1)
     return np.trunc(rows * factor).astype(np.int64)
 
 
 def replaced_mu(plan: ReleasePlan) -> float:
-    """A bound of mu for data sets that differ in one row's value, not in a row more.
+    """A bound of mu for neighbouring data sets that differ in the value of one row.
 
-    ``mu sqrt(max(4 (a_m + a_s) + 2 a_q, 2 a_n + 4 a_m + 2 a_s + 2 a_q))``: the class
-    stays or changes.
+    The plan's own mu is for data sets of which one has a row more. The bound is ``mu
+    sqrt(max(4 (a_m + a_s) + 2 a_q, 2 a_n + 4 a_m + 2 a_s + 2 a_q))``: the first term if
+    the row keeps its class, the second if the class changes.
     """
     a = {"square": 0.0, **plan.shares}
     same = 4 * (a["mean"] + a["sums"]) + 2 * a["square"]

@@ -1,4 +1,4 @@
-"""Rows stored in few bits, each with a scale of its own."""
+"""Rows stored in few bits, each with its own scale."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ ROW_DTYPES = {
     "float16": torch.float16,
     "int8": torch.int8,
 }
-#: The number that the largest entry of a row becomes in int8.
+#: In int8 the largest entry of a row becomes this number.
 _LARGEST = 127.0
 
 
 @dataclass(frozen=True)
 class RoundedRows:
-    """Rows as ``scales[i] * numbers[i]``.
+    """Rows in few bits. Row i is ``scales[i] * numbers[i]``.
 
     Attributes
     ----------
     numbers : Tensor of shape (r, D), one of `ROW_DTYPES`
     scales : Tensor of shape (r,), float64
-        Not negative. Each scale gives its row the length that it had before rounding.
-        So the sum of squares of the rows, the trace of ``R^T R``, stays the same.
+        Not negative. Each scale restores the length that its row had before rounding.
+        So the trace of ``R^T R``, the sum of squares of all entries, stays the same.
 
     Notes
     -----
     In floating point the largest entry of a row becomes 1, so rows of any size fit. In
-    int8 it becomes 127, or less if coarser steps are asked for. An int8 entry is off by
-    at most half a step. A floating-point entry is off by a share of itself: 2^-11
-    (float16) or 2^-24 (float32). Restoring the length changes entries too, but only in
+    int8 the largest entry becomes 127, or less if `of` is given a coarser step. The
+    error of an int8 entry is at most half a step. The relative error of a
+    floating-point entry is at most 2^-11 (float16) or 2^-24 (float32). Restoring the
+    length changes entries too, but only in
     second order.
     """
 
@@ -42,7 +43,7 @@ class RoundedRows:
 
     @classmethod
     def of(cls, rows: Tensor, dtype: str, step: float = 0.0) -> RoundedRows:
-        """Rows of shape (r, D), float64, as `dtype`, one of `ROW_DTYPES`.
+        """Round rows of shape (r, D), float64, to `dtype`, one of `ROW_DTYPES`.
 
         In int8 the steps between numbers are at least `step`. A row with few steps
         takes few bits once it is packed. A row that rounds to zero stays zero, whatever
@@ -64,5 +65,5 @@ class RoundedRows:
         return cls(numbers, torch.where(lengths > 0, scales, 0 * scales))
 
     def rows(self) -> Tensor:
-        """The rows, rounded: Tensor of shape (r, D), float64."""
+        """The rounded rows as floats: Tensor of shape (r, D), float64."""
         return self.numbers.double() * self.scales[:, None]

@@ -1,4 +1,7 @@
-"""A scatter, e.g. ``n Sigma`` of one class, held in the smaller of two forms."""
+"""A scatter, e.g. ``n Sigma`` of one class, stored as a matrix or as a factor.
+
+The smaller of the two forms is stored.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from torch import Tensor
 
 
 def canonical_signs(vectors: Tensor) -> Tensor:
-    """Rows of shape (r, D), each flipped so that its largest entry is positive.
+    """Flip rows of shape (r, D) so that the largest entry of each is positive.
 
     If several entries are within 1% of the largest, the first of them counts. Else
     rounding would decide the sign for mirrored columns, as in ``(x, -x)``.
@@ -33,14 +36,15 @@ def thin_factor(rows: Tensor) -> Tensor:
 
     Returns
     -------
-    Tensor of shape (rank, D), ``F^T F = Z^T Z``, rows orthogonal, longest first.
+    Tensor of shape (rank, D)
+        F, with ``F^T F = Z^T Z``. Its rows are orthogonal, the longest first.
 
     Notes
     -----
-    F depends on ``Z^T Z`` alone. U is dropped: it holds all that Z tells beyond its
-    scatter. For equal singular values a fixed rule picks the directions. A triangular
-    QR factor must not be used: if leading columns of Z are zero, it is the rows
-    themselves.
+    F depends on ``Z^T Z`` alone. U is dropped, because U holds everything that Z tells
+    beyond its scatter. For equal singular values a fixed rule chooses the directions.
+    Do not use a triangular QR factor: if the leading columns of Z are zero, that factor
+    is the rows themselves.
     """
     if rows.shape[0] == 0:
         return rows
@@ -54,8 +58,9 @@ def _settle_ties(factor: Tensor) -> Tensor:
     """Replace orthogonal rows of equal length by a fixed basis of their span.
 
     For equal singular values, the rows of a decomposition depend on its input. The
-    result here depends on ``F^T F`` alone. Rows come longest first. Lengths that differ
-    by less than 1e-8 of the largest count as equal: only rounding tells them apart.
+    result here depends on ``F^T F`` alone. Rows must be sorted, the longest first.
+    Lengths count as equal if they differ by less than 1e-8 of the largest: such a
+    difference is rounding.
     """
     lengths = factor.norm(dim=1)
     apart = lengths[:-1] - lengths[1:] > 1e-8 * lengths[:1]
@@ -67,7 +72,8 @@ def _settle_ties(factor: Tensor) -> Tensor:
 
 
 def _echelon(rows: Tensor) -> Tensor:
-    """Rows with the same ``R^T R`` [D, D] by pivoting on the longest column in turn."""
+    """Rows with the same ``R^T R`` [D, D], found by pivoting on the longest column in
+    turn."""
     found = []
     for _ in range(len(rows)):
         sizes = rows.norm(dim=0)
@@ -80,7 +86,10 @@ def _echelon(rows: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Scatter:
-    """``dense + sum of block^T block``; blocks stay until a matrix is smaller.
+    """A scatter as the sum of a matrix and of factors: ``dense + sum of block^T
+    block``.
+
+    Blocks are kept until a matrix takes fewer numbers than all of them.
 
     Attributes
     ----------
@@ -102,7 +111,7 @@ class Scatter:
 
     @classmethod
     def from_centred(cls, centred: Tensor) -> Scatter:
-        """Scatter of centred rows of shape (n, D); their rank is at most n - 1."""
+        """The scatter of centred rows of shape (n, D), whose rank is at most n - 1."""
         n, dim = centred.shape
         if n - 1 <= _largest_rank(dim):
             return cls(dim, None, (thin_factor(centred),), canonical=True)
@@ -132,7 +141,7 @@ class Scatter:
         return rows.T @ rows if self.dense is None else self.dense + rows.T @ rows
 
     def rows(self) -> Tensor | None:
-        """Rows R of shape (r, D), ``R^T R`` equal to the scatter; None if it is
+        """Rows R of shape (r, D) with ``R^T R`` equal to the scatter; None if it is
         dense."""
         if self.dense is not None:
             return None
@@ -144,7 +153,7 @@ class Scatter:
         return held if self.dense is None else held + float(self.dense.trace())
 
     def diagonal(self) -> Tensor:
-        """The diagonal of the scatter: shape (D,)."""
+        """The diagonal of the scatter: Tensor of shape (D,)."""
         held = sum(
             (block.square().sum(dim=0) for block in self.blocks),
             torch.zeros(self.dim, dtype=torch.float64),
@@ -152,12 +161,12 @@ class Scatter:
         return held if self.dense is None else held + self.dense.diagonal()
 
     def mapped(self, linear: Callable[[Tensor], Tensor]) -> Scatter:
-        """``T S T^T`` for the scatter S; `linear` gives ``T r`` for rows r."""
+        """``T S T^T`` for the scatter S. `linear` maps rows r to ``T r``."""
         dense = None if self.dense is None else linear(linear(self.dense).T)
         return Scatter(self.dim, dense, tuple(map(linear, self.blocks)))
 
     def factor(self) -> Tensor:
-        """The canonical thin factor of shape (rank, D)."""
+        """The canonical thin factor of the scatter: Tensor of shape (rank, D)."""
         if self.canonical:
             return self.blocks[0]
         rows = self.rows()
@@ -170,7 +179,7 @@ class Scatter:
         return canonical_signs(_settle_ties(factor.flip(0)))
 
     def plus(self, other: Scatter, between: Tensor) -> Scatter:
-        """The sum with `other` and ``B^T B``; B is `between`, of shape [D] or [r,
+        """The sum of this scatter, `other` and ``B^T B``. B is `between`, [D] or [r,
         D]."""
         dense = self.dense if other.dense is None else other.dense
         if self.dense is not None and other.dense is not None:
@@ -184,13 +193,14 @@ class Scatter:
         return Scatter(self.dim, merged.matrix())
 
     def minus(self, other: Scatter, between: Tensor) -> Scatter:
-        """The scatter that gives self again if `other` and ``B^T B`` are added."""
-        # On matrices only: a factor cannot express a difference.
+        """Remove `other` and ``B^T B`` from this scatter. B is `between`, [D] or [r,
+        D]."""
+        # This needs matrices, because a factor cannot express a difference.
         between = torch.atleast_2d(between)
         left = self.matrix() - other.matrix() - between.T @ between
         return Scatter.from_dense(left)
 
 
 def _largest_rank(dim: int) -> int:
-    """The largest rank whose factor has no more numbers than the upper triangle."""
+    """The largest rank at which a factor has no more numbers than a triangle."""
     return (dim + 1) // 2

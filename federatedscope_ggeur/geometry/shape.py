@@ -1,4 +1,5 @@
-"""The geometric shape of a distribution: eigenvalues and eigenvectors of Sigma."""
+"""The geometric shape of a distribution: eigenvalues and eigenvectors of its
+covariance."""
 
 from __future__ import annotations
 
@@ -24,9 +25,9 @@ class GeometricShape:
     Attributes
     ----------
     eigenvalues : Tensor of shape (r,)
-        Descending, all positive; r = 0 for a constant class.
+        Descending, all positive. r is 0 if all rows of the class are equal.
     eigenvectors : Tensor of shape (D, r)
-        Orthonormal columns, the largest entry of each positive.
+        Orthonormal columns. The largest entry of each column is positive.
     """
 
     eigenvalues: Tensor
@@ -44,10 +45,11 @@ class GeometricShape:
     def from_covariance(
         cls, covariance: Tensor, resolution: float | None = None
     ) -> GeometricShape:
-        """Shape of a symmetric positive semi-definite matrix of shape (D, D).
+        """The shape of a symmetric positive semi-definite matrix of shape (D, D).
 
-        Eigenvalues up to `resolution` times the largest are rounding noise and left
-        out. The default `resolution` is D times the precision of the matrix's type.
+        Eigenvalues up to `resolution` times the largest count as rounding noise and are
+        left out. The default `resolution` is D times the precision of the matrix's
+        type.
         """
         if covariance.ndim != 2 or covariance.shape[0] != covariance.shape[1]:
             raise StatisticsError(
@@ -59,20 +61,20 @@ class GeometricShape:
 
     @classmethod
     def from_factors(cls, factors: Sequence[Tensor], count: int) -> GeometricShape:
-        """Shape of ``Sigma = (1/count) sum_i F_i^T F_i``.
+        """The shape of ``Sigma = (1/count) sum_i F_i^T F_i``.
 
         Parameters
         ----------
         factors : sequence of Tensor of shape (r_i, D)
         count : int
-            Samples behind the factors.
+            Number of samples that the factors were made from.
 
         Notes
         -----
         With fewer rows than dimensions, the Gram matrix ``F F^T`` of the stacked rows
-        is decomposed instead. It has the same eigenvalues, and the eigenvectors lie
-        along ``F^T u``. QR gives them length 1. Dividing by sqrt(lambda) would be
-        inexact if lambda is nearly zero.
+        is decomposed instead. It has the same eigenvalues. For its eigenvectors u, the
+        eigenvectors of Sigma lie along ``F^T u``. QR gives them length 1, because
+        dividing by sqrt(lambda) would be inexact if lambda is nearly zero.
         """
         rows = torch.cat(list(factors))
         if rows.shape[0] >= rows.shape[1]:
@@ -86,7 +88,8 @@ class GeometricShape:
     def from_statistics(
         cls, statistics: ClassStatistics, c: int, resolution: float | None = None
     ) -> GeometricShape:
-        """Shape of class `c`, computed in the cheaper of the two ways.
+        """The shape of class `c`, computed from rows or a covariance, whichever is
+        cheaper.
 
         `resolution` is for covariances that were rounded, see `from_covariance`.
         """
@@ -99,7 +102,7 @@ class GeometricShape:
     def pooled(
         cls, statistics: SummedStatistics, resolution: float | None = None
     ) -> GeometricShape:
-        """Shape of the one covariance ``sum_c n_c Sigma_c / N`` within all classes.
+        """The shape of ``sum_c n_c Sigma_c / N``, the pooled covariance within classes.
 
         Raises
         ------
@@ -109,7 +112,7 @@ class GeometricShape:
         total = int(statistics.counts.sum())
         if not total:
             raise StatisticsError(
-                "no samples, so there is no covariance within classes"
+                "there are no samples, so there is no covariance within classes"
             )
         rows = statistics.stacked_rows()
         if rows is None:
@@ -117,18 +120,20 @@ class GeometricShape:
         return cls.from_factors([rows], total)
 
     def basis(self, scale: str = "covariance") -> Tensor:
-        """Scaled directions ``s_m xi_m`` as rows: Tensor of shape (r, D).
+        """The scaled directions ``s_m xi_m`` as rows: Tensor of shape (r, D).
 
         Standard normal rows times this basis are the noise of Eq. 5. With
-        ``"covariance"``, ``s = sqrt(lambda)``: the noise has covariance Sigma. With
-        ``"eigenvalue"``, ``s = lambda``, as the paper's formula has it: the noise has
+        ``"covariance"``, ``s = sqrt(lambda)``, and the noise has covariance Sigma. With
+        ``"eigenvalue"``, ``s = lambda`` as in the paper's formula, and the noise has
         covariance Sigma^2.
         """
         return (self._lengths(scale)[:, None] * self.eigenvectors.T).contiguous()
 
     def scaled(self, scale: str = "covariance") -> tuple[Tensor, Tensor]:
-        """The factors of `basis`, float32: lengths s of shape (r,) and directions of
-        shape (D, r).
+        """The two factors of `basis`: lengths s of shape (r,) and directions of shape
+        (D, r).
+
+        Both are float32.
         """
         return self._lengths(scale).float(), self._directions
 
@@ -145,7 +150,8 @@ class GeometricShape:
 def shape_similarity(a: GeometricShape, b: GeometricShape, top: int = 5) -> float:
     """Similarity of two shapes: ``sum_{i<=top} |<xi_i, xi'_i>|`` (Eq. 3).
 
-    It lies between 0 and `top`. A direction that one of the shapes lacks adds nothing.
+    The similarity lies between 0 and `top`. A direction that one of the shapes lacks
+    adds nothing.
     """
     if a.dim != b.dim:
         raise StatisticsError(f"shapes in {a.dim} and {b.dim} dimensions do not fit")
@@ -157,7 +163,8 @@ def shape_similarity(a: GeometricShape, b: GeometricShape, top: int = 5) -> floa
 def _clip(
     values: Tensor, vectors: Tensor, dim: int, resolution: float | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Values and vectors in descending order, without rounding noise."""
+    """Sort values and vectors in descending order, and drop those that are rounding
+    noise."""
     if len(values) == 0:
         return values, vectors
     if resolution is None:

@@ -1,8 +1,8 @@
-"""How many rows of a class an augmented set has: one rule for each source.
+"""Rules for how many rows of a class an augmented set has, one for each source.
 
-The rules differ for a class with more own rows than the size that is set for a class.
-A rule that cuts keeps the own rows if all of them fit, and fills the places left with
-new rows, drawn at random. If the own rows do not all fit, a random draw of them stays.
+The rules differ if a class has more own rows than its set size. A rule that cuts keeps
+all own rows if they fit, and fills the other places with new rows chosen at random. If
+the own rows do not all fit, a random choice of them stays.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from typing import Union
 
 
 def share_of(rows: int, share: float) -> int:
-    """A share of the rows of a class, to the nearest row; at least one if there are
-    any.
-    """
+    """`share` of a class's rows, rounded to whole rows; at least one if the class has
+    any."""
     return max(min(rows, 1), round(share * rows))
 
 
 @dataclass(frozen=True)
 class TotalSizes:
-    """The paper's rule (Sections 3.2.1 and 3.2.2): totals for each class.
+    """The paper's rule (Sections 3.2.1 and 3.2.2): a total number of rows for each
+    class.
 
-    A class with more rows than `step1` keeps them all, and step 1 adds none. The code
-    published for label skew does the same.
+    A class with more own rows than `step1` keeps them all, and step 1 adds none. The
+    code published for label skew does the same.
 
     Attributes
     ----------
     step1 : int
-        Originals and new rows of step 1 together.
+        Own rows and new rows of step 1 together.
     step2 : int
         New rows for each prototype.
     """
@@ -48,21 +48,21 @@ class TotalSizes:
 
 @dataclass(frozen=True)
 class ReleaseSizes:
-    """The rule of the code published for domain skew: a fixed number of new rows, then
+    """The rule of the published code for domain skew: a fixed number of new rows, then
     a cut.
 
-    A class with many rows gets as many new rows as any other. One difference: for a
-    class without rows of its own, that code keeps only the rows of the first
-    prototypes. Here the cut is random for such a class, too.
+    A class with many own rows gets as many new rows as any other. There is one
+    difference: if a class has no own rows, the published code keeps only the rows of
+    the first prototypes. Here the cut is random for such a class, too.
 
     Attributes
     ----------
     step1 : int
-        New rows of step 1 in all, however many own rows the class has.
+        All new rows of step 1, however many own rows the class has.
     step2 : int
         New rows for each prototype.
     target : int
-        Rows that the cut leaves, originals included.
+        Rows that the cut leaves, own rows included.
     """
 
     step1: int
@@ -81,17 +81,17 @@ class ReleaseSizes:
 
 @dataclass(frozen=True)
 class PerAnchorSizes:
-    """The plugin document's rule: new rows for each anchor, then a cut.
+    """The plugin document's rule: a number of new rows for each anchor, then a cut.
 
     Attributes
     ----------
     per_sample : int
-        New rows around each embedding (`num_generated_per_sample`).
+        New rows around each own embedding (`num_generated_per_sample`).
     per_prototype : int
         New rows around each prototype (`num_generated_per_prototype`).
     target : int or None
-        Rows of a class that the cut leaves, originals included
-        (`target_size_per_class`); None for no cut.
+        Rows of a class that the cut leaves, own rows included
+        (`target_size_per_class`). None means no cut.
     """
 
     per_sample: int

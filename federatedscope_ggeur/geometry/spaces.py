@@ -1,8 +1,8 @@
-"""Spaces: the coordinates ``x' = T (x - m)`` that a model is trained in.
+"""Spaces: the coordinates ``x' = T (x - m)`` in which a model is trained.
 
-This is feature normalisation. Lengths of embeddings differ by factors of a hundred; the
-learning rates that suit them differ even more. A space that is centred and scaled by
-the rows themselves lets one rate suit all.
+This is feature normalisation. Lengths of embeddings differ by factors of a hundred, and
+the learning rates that suit them differ even more. If the rows themselves give the
+centre and the scale of the space, one rate suits all.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from federatedscope_ggeur.geometry.totals import Totals
 
 SPACES = ("standard", "raw", "whitened")
 
-#: Root mean square length of the rows of a space that is not raw. The cross-entropy of
+#: Root mean square length of the rows in a space that is not raw. The cross-entropy of
 #: a row x has a curvature of at most |x|^2 / 2 along x. So a gradient step of rate r
-#: does not overshoot if |x|^2 <= 4 / r: 40 at FederatedScope's default rate of 0.1.
+#: does not overshoot if |x|^2 <= 4 / r. FederatedScope's default rate 0.1 gives 40.
 LENGTH = 40**0.5
 
 #: Rows count as equal if they differ by less than this share of their distance from
-#: the origin: that is rounding. float32 tells rows apart from a share of 6e-8 on.
+#: the origin. Such a difference is rounding: float32 resolves shares of 6e-8.
 _ROUNDING = 1e-10
 
-#: The standard space gives each dimension a scale of its own where their variances
-#: differ by more than this: their geometric standard deviation. Measured, it is 1.7 of
-#: CLIP features, 1.6 to 2.9 of a MobileNet's, 5 to 24 of simulated histograms (which
-#: lose 12 to 1 points by it), 15 of pixels (they lose 0.4); and 38 of units three
-#: orders of magnitude apart, which gain 27 points, 50 of measured wines (22), 900 of
-#: cells (5).
+#: The standard space gives each dimension its own scale if the geometric standard
+#: deviation of the dimensions' variances is above this number. We measured it:
+#: CLIP features 1.7; MobileNet features 1.6 to 2.9; simulated histograms 5 to 24 (own
+#: scales would cost 12 to 1 points of accuracy); pixels 15 (would cost 0.4); units
+#: three orders of magnitude apart 38 (own scales gain 27 points); measurements of
+#: wines 50 (gain 22) and of cells 900 (gain 5).
 UNITS_APART = 30.0
 
 _CHUNK_ROWS = 4096
@@ -46,19 +46,19 @@ WithScatter = TypeVar("WithScatter", ClassStatistics, SummedStatistics)
 
 @dataclass(frozen=True)
 class Space:
-    """Coordinates ``x' = T (x - m)`` with T diagonal, or symmetric.
+    """Coordinates ``x' = T (x - m)``. T is diagonal or symmetric.
 
     Attributes
     ----------
     kind : {"standard", "raw", "whitened"}
     centre : Tensor of shape (D,), float64
-        m.
+            The centre m.
     scale : float
-        T is this multiple of the identity, if there are neither `scales` nor `matrix`.
+        Without `scales` and `matrix`, T is this multiple of the identity.
     matrix : Tensor of shape (D, D), float64, or None
         T, symmetric and positive definite.
     scales : Tensor of shape (D,), float64, or None
-        The diagonal of T; positive.
+        The diagonal of T. All entries are positive.
     """
 
     kind: str
@@ -70,17 +70,19 @@ class Space:
     @classmethod
     @cache
     def raw(cls, dim: int) -> Space:
-        """Embeddings as they are: the transform changes nothing."""
+        """The space of embeddings as they are: its transform changes nothing."""
         return cls("raw", torch.zeros(dim, dtype=torch.float64))
 
     @classmethod
     def standard(cls, totals: Totals) -> Space:
-        """``x' = LENGTH (x - m) / s``, with m the mean of all rows and s^2 the mean of
-        ``|x - m|^2``; ``s = 1`` if all rows are equal.
+        """The standard space ``x' = LENGTH (x - m) / s``, made from totals of all rows.
 
-        Where the dimensions differ by more than `UNITS_APART`, each is divided by its
-        own standard deviation: ``x'_d = LENGTH D^(-1/2) (x_d - m_d) / s_d``. Those that
-        are constant are not counted, and are scaled as above.
+        m is the mean of all rows, and s^2 is the mean of ``|x - m|^2``. If all rows are
+        equal, s is 1.
+
+        If the dimensions differ by more than `UNITS_APART`, each dimension d is divided
+        by its own standard deviation: ``x'_d = LENGTH D^(-1/2) (x_d - m_d) / s_d``.
+        Constant dimensions do not count in D, and are scaled by s.
 
         Raises
         ------
@@ -101,16 +103,18 @@ class Space:
         statistics: Union[ClassStatistics, SummedStatistics],
         shrinkage: float,
     ) -> Space:
-        """``x' = LENGTH A^(-1/2) (x - m) / s`` with ``A = (1-g) W + g tr(W)/D I``.
+        """The whitened space: rows of a class become about equally wide in all
+        directions.
 
-        W is the within-class scatter divided by N - C, for N rows of C classes. So the
-        rows of a class become equally wide in all directions, up to the shrinkage g.
-        s^2 is the mean of ``|A^(-1/2) (x - m)|^2`` over these rows and their own m.
+        The transform is ``x' = LENGTH A^(-1/2) (x - m) / s`` with ``A = (1-g) W + g
+        tr(W)/D I``. W is the within-class scatter divided by N - C, for N rows of C
+        classes. g is the shrinkage. s^2 is the mean of ``|A^(-1/2) (x - m)|^2`` over
+        the rows behind `statistics`, with m as their own mean.
 
         Parameters
         ----------
         totals : Totals
-            The totals of all rows: m is their mean.
+            The totals of all rows. Their mean is m.
         statistics : ClassStatistics or SummedStatistics
             The statistics that W is computed from.
         shrinkage : float
@@ -130,8 +134,8 @@ class Space:
         size = summed.trace() / max(freedom, 1) / summed.dim
         if not size > 0:
             raise StatisticsError(
-                "there is no whitened space: no class with statistics has two rows "
-                f"that differ; lower {setting('min_samples')}, or set "
+                "a whitened space cannot be made, because no class with statistics has "
+                f"two rows that differ; lower {setting('min_samples')}, or set "
                 f"{setting('space')} to standard"
             )
         values, vectors = torch.linalg.eigh(summed.scatter() / freedom)
@@ -155,10 +159,11 @@ class Space:
         return self.kind == "raw"
 
     def report(self) -> dict[str, float | str] | None:
-        """The space as plain values; None for raw embeddings.
+        """The space as plain values for results; None for the raw space.
 
-        `kind`; for a standard space also `distance`, how far rows are from the centre
-        (s), and `scales`: "one" of all dimensions, or "each" has its own.
+        `kind` is always there. A standard space also gives `distance`, the distance s
+        of rows from the centre, and `scales`: "one" for all dimensions, or one for
+        "each".
         """
         if self.is_raw:
             return None
@@ -180,10 +185,10 @@ class Space:
         return rows / (self.scale if self.scales is None else self.scales)
 
     def features(self, rows: Tensor) -> Tensor:
-        """Embeddings of shape (n, D) in these coordinates, in their own type."""
+        """Transform embeddings of shape (n, D) into this space. Their dtype stays."""
         if self.is_raw:
             return rows
-        # A part at a time: the difference takes float64, since float32 would round it.
+        # In parts, because the difference needs float64: float32 would round it.
         parts = (
             self.linear(part.to(torch.float64) - self.centre).to(rows.dtype)
             for part in rows.split(_CHUNK_ROWS)
@@ -191,7 +196,8 @@ class Space:
         return torch.cat(list(parts)) if len(rows) else rows
 
     def statistics(self, statistics: WithScatter) -> WithScatter:
-        """The statistics of the transformed rows, from those of the rows."""
+        """Transform statistics of embeddings into those of the embeddings in this
+        space."""
         if self.is_raw:
             return statistics
         return statistics.mapped(self.centre, self.linear)
@@ -199,7 +205,7 @@ class Space:
 
 @dataclass(frozen=True)
 class SpaceSettings:
-    """Which space a model is trained in.
+    """The settings of the space in which a model is trained.
 
     Attributes
     ----------
@@ -216,7 +222,7 @@ class SpaceSettings:
         totals: Totals,
         statistics: Union[ClassStatistics, SummedStatistics, MeanStatistics],
     ) -> Space:
-        """The space for rows with these totals; a whitened one also needs `statistics`.
+        """Make the space from totals of rows. A whitened space also needs `statistics`.
 
         Raises
         ------
@@ -229,14 +235,14 @@ class SpaceSettings:
             return Space.standard(totals)
         if isinstance(statistics, MeanStatistics):
             raise StatisticsError(
-                "a whitened space needs a covariance, and there are only means"
+                "a whitened space needs a covariance, but the statistics are only means"
             )
         return Space.whitened(totals, statistics, self.shrinkage)
 
     def of_rows(self, features: Tensor, labels: Tensor, num_classes: int) -> Space:
-        """The space for rows of shape (n, D) with labels of shape (n,).
+        """Make the space from rows of shape (n, D) with labels of shape (n,).
 
-        Without rows it is raw. If no two rows of a class differ, whitening is
+        Without rows the space is raw. If no two rows of a class differ, whitening is
         impossible; the space is then standard.
         """
         if self.kind == "raw" or not len(features):
@@ -250,8 +256,10 @@ class SpaceSettings:
 
 
 def _scales(totals: Totals, scale: float) -> Tensor | None:
-    """A scale for each dimension [D], where they differ so much; `scale` for those that
-    are constant."""
+    """A scale for each dimension [D], if the dimensions need one; else None.
+
+    They do if they differ by more than `UNITS_APART`. Constant dimensions get `scale`.
+    """
     variances = totals.squares / totals.count
     varied = variances > (_ROUNDING * totals.mean).square()
     logs = variances[varied].log()
@@ -264,6 +272,6 @@ def _scales(totals: Totals, scale: float) -> Tensor | None:
 def _require_rows(totals: Totals) -> None:
     if not totals.count:
         raise StatisticsError(
-            "there is no space without rows: no client sent totals of its rows; lower "
+            "no space can be made, because no client sent totals of its rows; lower "
             f"{setting('min_samples')}, or set {setting('space')} to raw"
         )

@@ -1,4 +1,4 @@
-"""Per-class counts, means and covariances, and their exact merge.
+"""Counts, means and covariances of classes, and their exact merge.
 
 `ClassStatistics` obeys one law. Adding two objects gives the statistics of the two data
 sets together. Subtracting gives the statistics of the rows that are left.
@@ -15,8 +15,8 @@ from federatedscope_ggeur.errors import StatisticsError
 from federatedscope_ggeur.geometry.moments import Located, Means, moments
 from federatedscope_ggeur.geometry.scatter import Scatter
 
-#: The largest allowed entry of an embedding, or of a mean. It is far below the limit of
-#: float32. So squares, scatters and, in float64, squared scatters stay finite.
+#: The largest allowed entry of an embedding or a mean, far below the limit of float32.
+#: So squares and scatters stay finite, and in float64 squared scatters do, too.
 LARGEST_EMBEDDING = 1e15
 
 
@@ -30,7 +30,7 @@ class ClassStatistics(Located):
     counts : Tensor of shape (C,), int64
         Samples of each class.
     means : Tensor of shape (C, D), float64
-        Class means; zero where a class has no samples.
+        Class means. Zero for a class without samples.
     classes : list of int
         Classes with at least one sample, ascending.
 
@@ -57,7 +57,7 @@ class ClassStatistics(Located):
 
     @classmethod
     def empty(cls, num_classes: int, dim: int) -> ClassStatistics:
-        """Statistics of no data at all: the zero of the algebra."""
+        """The statistics of no rows at all. Adding them changes nothing."""
         zeros = torch.zeros(num_classes, dim)
         return cls(Means.rounded(torch.zeros(num_classes), zeros), {})
 
@@ -65,7 +65,7 @@ class ClassStatistics(Located):
     def from_embeddings(
         cls, features: Tensor, labels: Tensor, num_classes: int
     ) -> ClassStatistics:
-        """Statistics of embeddings.
+        """Make the statistics of embeddings with class labels.
 
         Parameters
         ----------
@@ -96,7 +96,7 @@ class ClassStatistics(Located):
         factors: Mapping[int, Tensor] | None = None,
         covariances: Mapping[int, Tensor] | None = None,
     ) -> ClassStatistics:
-        """Statistics rebuilt from their parts, as they arrive in a message.
+        """Rebuild statistics from the parts that arrived in a message.
 
         Parameters
         ----------
@@ -105,7 +105,7 @@ class ClassStatistics(Located):
         factors : mapping from class to Tensor of shape (r, D)
             ``F`` with ``F^T F = n Sigma``.
         covariances : mapping from class to Tensor of shape (D, D)
-            ``Sigma`` (divided by n), for the classes not among `factors`.
+            ``Sigma`` (divided by n) of each class that `factors` does not hold.
         """
         scatters = {
             c: Scatter.from_factor(factor.to(torch.float64))
@@ -119,8 +119,8 @@ class ClassStatistics(Located):
         unlike = scatters.keys() ^ set(statistics.classes)
         if unlike:
             raise StatisticsError(
-                f"classes {sorted(unlike)} have samples but no covariance, or a "
-                f"covariance but no samples"
+                f"classes {sorted(unlike)} have samples without a covariance, or a "
+                f"covariance without samples"
             )
         return statistics
 
@@ -139,33 +139,36 @@ class ClassStatistics(Located):
         return self.scatter(c) / int(self.counts[c])
 
     def factor(self, c: int) -> Tensor:
-        """The thin factor of class `c`: ``F`` of shape (rank, D), ``F^T F = n Sigma``.
+        """The thin factor of class `c`: ``F`` of shape (rank, D) with ``F^T F = n
+        Sigma``.
 
-        It is a function of ``n Sigma`` alone; see `thin_factor`.
+        F is a function of ``n Sigma`` alone; see `thin_factor`.
         """
         return self._scatter_of(c).factor()
 
     def stacked_rows(self, c: int) -> Tensor | None:
-        """Rows ``R`` of shape (r, D) with ``R^T R = n Sigma``, or None if held dense.
+        """Rows ``R`` of shape (r, D) with ``R^T R = n Sigma``; None if only a matrix is
+        held.
 
-        Not canonical: for computations on the spot, never for sending.
+        R is not canonical. Use it for computations on the spot, and never send it.
         """
         return self._scatter_of(c).rows()
 
     def factor_is_smaller(self, c: int) -> bool:
-        """Whether the thin factor takes fewer numbers than the upper triangle."""
+        """Whether the thin factor of class `c` has fewer numbers than the upper
+        triangle."""
         return self._scatters[c].factor_is_smaller
 
     def trace_of(self, c: int) -> float:
-        """``n tr(Sigma)`` of class `c`."""
+        """The trace ``n tr(Sigma)`` of the scatter of class `c`."""
         return self._scatter_of(c).trace()
 
     def trace(self) -> float:
-        """The trace of the scatters' sum: ``sum_c n_c tr(Sigma_c)``."""
+        """The trace of all scatters together: ``sum_c n_c tr(Sigma_c)``."""
         return sum(self._scatters[c].trace() for c in self.classes)
 
     def diagonal(self) -> Tensor:
-        """The diagonal of the scatters' sum: shape (D,)."""
+        """The diagonal of the sum of all scatters: Tensor of shape (D,)."""
         none = torch.zeros(self.dim, dtype=torch.float64)
         return sum((self._scatters[c].diagonal() for c in self.classes), none)
 
@@ -178,7 +181,7 @@ class ClassStatistics(Located):
         ----------
         centre : Tensor of shape (D,), float64
         linear : callable (Tensor of shape (r, D)) -> Tensor of shape (r, D)
-            ``T r`` of each row r.
+            Maps each row r to ``T r``.
         """
         scatters = {c: held.mapped(linear) for c, held in self._scatters.items()}
         return ClassStatistics(self.located.mapped(centre, linear), scatters)
@@ -188,7 +191,7 @@ class ClassStatistics(Located):
         return ClassStatistics(Means.rounded(self.counts, means), self._scatters)
 
     def restrict(self, classes: Iterable[int]) -> ClassStatistics:
-        """The same statistics with every class outside `classes` left out."""
+        """The same statistics without the classes that are not in `classes`."""
         kept = set(classes) & set(self.classes)
         mask = torch.zeros(self.num_classes, dtype=torch.bool)
         mask[sorted(kept)] = True
@@ -233,11 +236,17 @@ class ClassStatistics(Located):
 
 
 def check_embeddings(features: Tensor, labels: Tensor, num_classes: int) -> None:
-    """Refuse rows [n, D] and labels [n] that statistics cannot be made of."""
+    """Refuse rows [n, D] and labels [n] if they cannot give statistics.
+
+    Raises
+    ------
+    StatisticsError
+        Shapes do not fit, values are NaN or infinite, or labels are out of range.
+    """
     is_matrix = features.ndim == 2 and features.shape[1] > 0
     if not is_matrix or not features.is_floating_point():
         raise StatisticsError(
-            f"features must be a floating-point array of shape (n, D), D > 0, got "
+            f"features must be a floating-point array of shape (n, D), D > 0; got "
             f"{features.dtype} of shape {tuple(features.shape)}"
         )
     if labels.ndim != 1 or labels.is_floating_point():
@@ -247,7 +256,8 @@ def check_embeddings(features: Tensor, labels: Tensor, num_classes: int) -> None
         )
     if len(features) != len(labels):
         raise StatisticsError(
-            f"{len(features)} rows of features but {len(labels)} labels"
+            f"{len(features)} rows of features have {len(labels)} labels; give "
+            "one label for each row"
         )
     bad = torch.nonzero(~torch.isfinite(features).all(dim=1)).flatten()
     if len(bad):

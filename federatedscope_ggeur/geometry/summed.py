@@ -1,7 +1,8 @@
-"""Per-class counts and means with one scatter for all classes, and their exact merge.
+"""Counts and means of classes with one scatter for all of them, and their exact merge.
 
 LDA, nearest class means and ridge regression need no more. `SummedStatistics` obeys the
-law of `ClassStatistics`: adding two gives the statistics of both data sets together.
+law of `ClassStatistics`: adding two objects gives the statistics of both data sets
+together.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from federatedscope_ggeur.geometry.statistics import ClassStatistics
 
 
 class SummedStatistics(Located):
-    """Counts and means of `C` classes, and their within-class scatters summed.
+    """Counts and means of `C` classes, and the sum of their within-class scatters.
 
     Objects are immutable. Everything is held and accumulated in float64, centred.
 
@@ -39,12 +40,12 @@ class SummedStatistics(Located):
 
     @classmethod
     def empty(cls, num_classes: int, dim: int) -> SummedStatistics:
-        """Statistics of no data at all: the zero of the algebra."""
+        """The statistics of no rows at all. Adding them changes nothing."""
         return cls.from_classes(ClassStatistics.empty(num_classes, dim))
 
     @classmethod
     def from_classes(cls, statistics: ClassStatistics) -> SummedStatistics:
-        """Sum the scatters of statistics that hold one for each class."""
+        """Sum the scatters of all classes; keep counts and means."""
         total = Scatter.zero(statistics.dim)
         no_rows = torch.zeros(0, statistics.dim, dtype=torch.float64)
         for c in statistics.classes:
@@ -64,7 +65,7 @@ class SummedStatistics(Located):
         factor: Tensor | None = None,
         scatter: Tensor | None = None,
     ) -> SummedStatistics:
-        """Statistics rebuilt from their parts, as they arrive in a message.
+        """Rebuild statistics from the parts that arrived in a message.
 
         Parameters
         ----------
@@ -83,29 +84,30 @@ class SummedStatistics(Located):
         return cls(Means.rounded(counts, means), held)
 
     def scatter(self) -> Tensor:
-        """``W = sum_c n_c Sigma_c``: Tensor of shape (D, D), float64."""
+        """The summed scatter ``W = sum_c n_c Sigma_c``: Tensor of shape (D, D),
+        float64."""
         return self._scatter.matrix()
 
     def factor(self) -> Tensor:
-        """The thin factor ``F`` of shape (rank, D), ``F^T F = W``.
+        """The thin factor ``F`` of shape (rank, D) with ``F^T F = W``.
 
-        It is a function of ``W`` alone; see `thin_factor`.
+        F is a function of ``W`` alone; see `thin_factor`.
         """
         return self._scatter.factor()
 
     def stacked_rows(self) -> Tensor | None:
-        """Rows ``R`` of shape (r, D) with ``R^T R = W``, or None if held dense.
+        """Rows ``R`` of shape (r, D) with ``R^T R = W``; None if only a matrix is held.
 
-        Not canonical: for computations on the spot, never for sending.
+        R is not canonical. Use it for computations on the spot, and never send it.
         """
         return self._scatter.rows()
 
     def trace(self) -> float:
-        """``tr W``."""
+        """The trace of the summed scatter W."""
         return self._scatter.trace()
 
     def diagonal(self) -> Tensor:
-        """The diagonal of W: shape (D,)."""
+        """The diagonal of the summed scatter W: Tensor of shape (D,)."""
         return self._scatter.diagonal()
 
     def mapped(
@@ -117,7 +119,7 @@ class SummedStatistics(Located):
 
     @property
     def factor_is_smaller(self) -> bool:
-        """Whether the thin factor takes fewer numbers than the upper triangle."""
+        """Whether the thin factor of W has fewer numbers than the upper triangle."""
         return self._scatter.factor_is_smaller
 
     def __add__(self, other: SummedStatistics) -> SummedStatistics:
@@ -131,7 +133,7 @@ class SummedStatistics(Located):
             return NotImplemented
         means, between = self.located.minus(other.located)
         if (means.counts <= 1).all():
-            # If no class has two samples, the scatter is zero, whatever rounding left.
+            # No class has two samples, so the scatter is zero, whatever rounding gives.
             return SummedStatistics(means, Scatter.zero(self.dim))
         if not other.counts.any():
             return self

@@ -1,4 +1,4 @@
-"""Count, mean and spreads of rows, over all classes together."""
+"""Count, mean and spread of rows, over all classes together."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from federatedscope_ggeur.geometry.summed import SummedStatistics
 
 @dataclass(frozen=True)
 class Totals:
-    """The moments of rows without their classes; they tell as much as (n, sum x, sum
-    x^2 by dimension).
+    """Count, mean and spread of rows, without their classes.
 
-    ``a + b`` are the totals of both sets of rows. They are kept centred. Far from the
-    origin, ``sum |x|^2 / n - |mean|^2`` would be lost to rounding.
+    The totals tell as much as n, sum x, and sum x^2 of each dimension. ``a + b`` are
+    the totals of both sets of rows. All numbers are kept centred: far from the origin,
+    ``sum |x|^2 / n - |mean|^2`` would be lost to rounding.
 
     Attributes
     ----------
     count : int
-        Rows n.
+        The number of rows n.
     mean : Tensor of shape (D,), float64
         Zero without rows.
     spread : float
-        ``sum |x - mean|^2``: the trace of the total scatter.
+        The trace of the total scatter, ``sum |x - mean|^2``.
     squares : Tensor of shape (D,), float64
-        ``sum (x_d - mean_d)^2`` of each dimension d: its diagonal. Of its own sum
-        `spread` differs by rounding.
+        The diagonal of the total scatter: ``sum (x_d - mean_d)^2`` for each dimension
+        d. Its sum equals `spread` up to rounding.
     """
 
     count: int
@@ -41,17 +41,17 @@ class Totals:
 
     @classmethod
     def empty(cls, dim: int) -> Totals:
-        """The totals of no rows: the zero of the sum."""
+        """The totals of no rows at all. Adding them changes nothing."""
         none = torch.zeros(dim, dtype=torch.float64)
         return cls(0, none, 0.0, none)
 
     @classmethod
     def of_rows(cls, features: Tensor) -> Totals:
-        """The totals of rows of shape (n, D), floating point."""
+        """Compute the totals of floating-point rows of shape (n, D)."""
         if not len(features):
             return cls.empty(features.shape[1])
         rows = features.to(torch.float64)
-        # Differences from a row are exact where rows are close, and zero if constant.
+        # Differences from a row are exact if rows are close, and zero if all are equal.
         centred = rows - rows[0]
         shift = centred.mean(dim=0)
         squares = (centred - shift).square()
@@ -64,7 +64,8 @@ class Totals:
     ) -> Totals:
         """The totals of all rows behind class statistics.
 
-        If these are means alone, every row counts as if it lay at its class mean.
+        If the statistics are means alone, every row counts as if it lay at its class
+        mean.
         """
         counts = statistics.counts.double()
         total = float(counts.sum())

@@ -1,4 +1,4 @@
-"""Federated optimisation methods, one file each; `base` says what one is.
+"""Federated optimisation methods, one file each. `base` defines what a method is.
 
 A file of this folder that registers a method needs no line anywhere else.
 """
@@ -25,6 +25,6 @@ from federatedscope_ggeur.methods.tensors import TensorSpec
 from federatedscope_ggeur.settings import import_modules
 
 import_modules(__name__, __path__)
-# Every method's class can be imported from here as well.
+# Every method's class can also be imported from here.
 for _part in (*METHODS.values(), *AUGMENTATIONS.values()):
     globals()[_part.__name__] = _part

@@ -1,10 +1,10 @@
-"""Client states that stay in step with the server's when an update is lost.
+"""Keep clients' states in step with the server's, even if an update is lost.
 
-A client that has trained does not know whether the server took its update. If it went
-on from its new state although the server never counted it, the sum of the clients'
-states would differ from the server's for ever, and the method would converge elsewhere.
-So a client keeps its tensor from before and after a round. The server tells each client
-the last round whose update it took.
+A client that has trained does not know whether the server took its update. If the
+client always went on from its new state, a lost update would make the sum of the
+clients' states differ from the server's for ever. The method would then converge to a
+wrong point. So a client keeps its tensor from before and from after a round. The server
+tells each client the last round whose update it took.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ logger = get_logger(__name__)
 
 
 def first_state(context: ServerContext, **mean: Tensor) -> Tensors:
-    """Server: the state before round 1. No update is taken; `mean` is a named
-    tensor."""
+    """Server: the state before round 1. `mean` is a named tensor to keep in it."""
     none = torch.zeros(0, dtype=torch.int64)
     return {**mean, "acknowledged_rounds": none, "weight": _total_weight(context)}
 
@@ -42,8 +41,8 @@ def next_state(
 ) -> Tensors:
     """Server: the state after a round that takes `updates`.
 
-    To the tensor `name`, a mean over all clients, it adds `scale` times the weighted
-    `change` of each update.
+    The tensor `name` is a mean over all clients. The function adds `scale` times the
+    weighted `change` of each update to it.
     """
     weight, rounds = _total_weight(context), state["acknowledged_rounds"]
     changes = sum(u.aggregation_weight / float(weight) * change(u) for u in updates)
@@ -64,7 +63,7 @@ def _total_weight(context: ServerContext) -> Tensor:
 
 
 def kept(context: LocalContext, before: Tensor, after: Tensor) -> Tensors:
-    """Client: the state to keep for a tensor that this round changed."""
+    """Client: the state to keep for a tensor that changed in this round."""
     number = torch.tensor([context.round_number])
     return {"before": before, "after": after, "round": number}
 
@@ -80,9 +79,9 @@ def counted(context: LocalContext, default: Tensor) -> Tensor:
     if not context.state:
         if taken:
             logger.warning(
-                "client %d has lost its state of round %d, which the server counts: "
-                "the method will converge to a wrong point. Restart clients with "
-                "federate.restore_from",
+                "client %d has lost its state of round %d, but the server counts that "
+                "state. The method will converge to a wrong point. Restart clients "
+                "with federate.restore_from",
                 context.client,
                 taken,
             )

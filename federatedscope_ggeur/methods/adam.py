@@ -1,4 +1,4 @@
-"""`torch.optim.Adam` for one vector. Importing torch's own takes seconds."""
+"""`torch.optim.Adam` for one vector, because importing torch's own takes seconds."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from torch import Tensor
 
 
 class Adam:
-    """Updates `vector` in place, given its gradients.
+    """The optimiser Adam. It updates `vector` in place.
 
     Parameters
     ----------
     vector : Tensor of shape (P,)
     lr : float
-        It may be changed between steps.
+        The learning rate. It may be changed between steps.
     betas : pair of float
-        Decays of the means of gradients and of their squares.
+        Decay rates of the mean of gradients and of the mean of their squares.
     """
 
     def __init__(
@@ -27,7 +27,7 @@ class Adam:
 
     @torch.no_grad()
     def step(self, gradient: Tensor) -> None:
-        """One step along `gradient` [P]."""
+        """Take one step, given the gradient [P]."""
         first, second = self.betas
         self.steps += 1
         self.mean.lerp_(gradient, 1 - first)

@@ -1,4 +1,4 @@
-"""Bring representations of one class together by a supervised contrastive loss."""
+"""A supervised contrastive loss, which brings representations of one class together."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-#: The weight of the virtual rows' loss among themselves, in VHL's and FedPG's code.
+#: The weight of the loss among virtual rows, from the code of VHL and FedPG.
 _AMONG_VIRTUAL = 0.1
 
 
@@ -16,7 +16,7 @@ def supervised_contrastive(z: Tensor, labels: Tensor, temperature: float) -> Ten
     Parameters
     ----------
     z : Tensor of shape (N, D')
-        Only directions count: rows are scaled to length 1.
+        The representations. They are scaled to length 1, so only directions count.
     labels : Tensor of shape (N,)
     temperature : float
 
@@ -24,12 +24,13 @@ def supervised_contrastive(z: Tensor, labels: Tensor, temperature: float) -> Ten
     -------
     Tensor of shape ()
         ``-(1/N) sum_i (1/max(1, |J_i|)) sum_{j in J_i} (s_ij - log sum_{a != i}
-        e^{s_ia})`` with s_ij = u_i . u_j / temperature and J_i the other rows of i's
-        class. A row without others adds 0.
+        e^{s_ia})`` with s_ij = u_i . u_j / temperature. J_i are the other rows of i's
+        class. If there are none, row i adds 0.
 
     Notes
     -----
-    Khosla et al. (2020), Eq. 2: the sum over positives is outside the logarithm.
+    This is Eq. 2 of Khosla et al. (2020). The sum over positives is outside the
+    logarithm.
     """
     if len(z) < 2:
         return z.sum() * 0.0
@@ -48,13 +49,13 @@ def alignment(
     virtual_labels: Tensor,
     temperature: float,
 ) -> Tensor:
-    """The loss, a scalar, that draws rows z [n, D'] to virtual rows [m, D'] of their
+    """The loss, a scalar, that pulls rows z [n, D'] towards virtual rows of their
     class.
 
-    It is ``SupCon([z; sg(z')], [y; y']) + 0.1 SupCon(z', y')``. sg stops the gradient,
-    so that the rows move to the virtual ones. This is Eq. 11 of FedPG as in its code,
-    which follows VHL's. As printed, with own and other classes on the two sides of a
-    fraction, it has no lower bound.
+    It is ``SupCon([z; sg(z')], [y; y']) + 0.1 SupCon(z', y')`` for virtual rows z' [m,
+    D']. sg stops the gradient, so that the first part moves only own rows. This is Eq.
+    11 of FedPG as in its code, which follows VHL's code. The printed equation has own
+    and other classes on the two sides of a fraction, and so has no lower bound.
     """
     rows = torch.cat([z, virtual_z.detach()])
     both = torch.cat([labels, virtual_labels])

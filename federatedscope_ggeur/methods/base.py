@@ -1,14 +1,14 @@
-"""What a federated optimisation method is.
+"""The definition of a federated optimisation method.
 
 A method is one object with two sides. The client side turns a round's context into
-`LocalHooks`, which `fit` calls, and says what goes up besides the weights. The server
-side says what goes down besides the weights, and turns the updates into the next
-weights. Methods work on vectors of the P trainable numbers. The roles average a
-network's Q running statistics (`models.vectors`). All else is plain dicts of tensors,
-so that an engine can send it and a checkpoint can hold it.
+`LocalHooks`, which `fit` calls. It also names what clients send besides the weights.
+The server side names what the server sends besides the weights, and turns the updates
+into the next weights. Methods work on vectors of the P trainable numbers. The roles
+average a network's Q running statistics (`models.vectors`). Everything else is plain
+dicts of tensors, so that an engine can send it and a checkpoint can hold it.
 
-A method's file registers it by `registry.register_method`. Its settings, its demands on
-the local optimiser and its flags stand there and nowhere else. Examples:
+A method's file registers it with `registry.register_method`. Its settings, its demands
+on the local optimiser and its flags stand there and nowhere else. Examples:
 `add_correction` in fedprox.py, a client's state in scaffold.py, `loss_term` in moon.py
 and fedproto.py, `objective` and round 0 in fedmix.py, `transform` in fedfa.py, `start`
 in local.py, the server's state in fedopt.py.
@@ -46,14 +46,14 @@ class Method:
     """A federated optimisation method. Override what differs from FedAvg.
 
     Methods hold settings only. Values that change over rounds are in the state dicts. A
-    method names the tensors that it sends up, so that others can be refused.
+    method names the tensors that clients send, so that the server can refuse others.
 
     Parameters
     ----------
     *values, **settings
-        Values for `SETTINGS`, in their order or by name. Others have their defaults.
-        They become attributes, converted by `Key.read`. A setting without value and
-        default keeps the class's own attribute.
+        Values for `SETTINGS`, in their order or by name. Missing ones have their
+        defaults. All become attributes, converted by `Key.read`. A setting without
+        value and default keeps the class's own attribute.
     """
 
     #: The method's name, and the setting that chooses it. The registry sets both.
@@ -66,21 +66,20 @@ class Method:
     #: without a default needs a section that takes new keys.
     SECTION: ClassVar[str] = ""
 
-    #: A line that describes it, and who published it, for the tables of the docs.
+    #: A line that describes the method, and who published it, for the docs' tables.
     meaning: ClassVar[str] = ""
     source: ClassVar[str] = ""
-    #: What travels beside the model's weights, each way.
+    #: What clients send and receive besides the model's weights.
     sends: ClassVar[str] = ""
     receives: ClassVar[str] = ""
 
-    #: False if weights stay with the clients: none travel, and there is no global
-    #: model.
+    #: False if weights stay with the clients. Then there is no global model.
     federated: ClassVar[bool] = True
 
     #: True if clients keep own tensors for later rounds.
     keeps_state: bool = False
 
-    #: True if it concerns BatchNorm layers; without any, it is FedAvg.
+    #: True if the method concerns BatchNorm layers. Without any, it is FedAvg.
     needs_norms: ClassVar[bool] = False
 
     #: True if one client must hold all clients' rows.
@@ -89,20 +88,20 @@ class Method:
     #: Own settings to lower if training diverges.
     lower_if_diverging: ClassVar[tuple[str, ...]] = ()
 
-    #: True if a robust mean can replace its server step; never inherited.
+    #: True if a robust mean can replace the server's step. Never inherited.
     robust: ClassVar[bool] = False
 
-    #: True if clients send means over few rows. Subtracted from sums over a class, they
-    #: could leave single rows.
+    #: True if clients send means over few rows. If they are subtracted from sums over a
+    #: class, single rows could be left.
     sends_row_means: ClassVar[bool] = False
 
-    #: True if the tensors that clients send depend on weights only, not on rows.
+    #: True if the tensors that clients send depend only on weights, not on rows.
     sends_weights_alone: ClassVar[bool] = False
 
-    #: Whether a client scores its own weights: True if a subclass defines
+    #: True if a client scores weights of its own, because a subclass defines
     #: `eval_params`. These weights are in the space of training, like
     #: `context.broadcast`. Afterwards they are folded back into a model on raw
-    #: embeddings. A run leaves them, too, on the client's machine.
+    #: embeddings. The run also saves them on the client's machine.
     personal: bool = False
 
     def __init_subclass__(cls) -> None:
@@ -117,25 +116,27 @@ class Method:
             if value is not None:
                 setattr(self, key.name, key.read(value))
         if given or len(values) > len(self.SETTINGS):
-            raise TypeError(f"{self.name} has no such settings: {values}, {settings}")
+            raise TypeError(
+                f"the method {self.name} has no such settings: {values}, {settings}"
+            )
 
     def settings_to_lower(self) -> list[str]:
-        """Own settings to lower if training diverges, as ``<method>.<setting>``."""
+        """Settings to lower if training diverges, as ``<method>.<setting>``."""
         return [f"{self.name}.{name}" for name in self.lower_if_diverging]
 
     @classmethod
     def setting_problems(cls, settings: Mapping[str, object]) -> Iterable[Problem]:
-        """Settings that keep their own rules but do not go together."""
+        """Yield settings that are each valid but do not go together."""
         return ()
 
     @classmethod
     def setting_notes(cls, settings: Mapping[str, object]) -> Iterable[Problem]:
-        """Effects of allowed settings that a person may not expect."""
+        """Yield notes on valid settings whose effect a person may not expect."""
         return ()
 
     @classmethod
     def objections(cls, run: Any) -> Objections:
-        """The other settings that cannot go with it, given the facts of a run."""
+        """Yield the settings of a run that conflict with this method."""
         own = cls.chosen_by
         if cls.needs_norms:
             has_one = bool(run["network.name"])
@@ -143,7 +144,7 @@ class Method:
             yield Objection(own, norms, "which is about BatchNorm layers")
         if not cls.federated:
             unseen = {"unseen_domains": [[]], "unseen_client_num": [0]}
-            yield Objection(own, unseen, "since nobody trains a model for them")
+            yield Objection(own, unseen, "because nobody trains a model for them")
             nothing = {"closed_form": ["none"], "calibrate": ["none"]}
             yield Objection(own, nothing, "where there is no global model")
             added = {"augmentation": ["ggeur", "none"]}
@@ -165,47 +166,47 @@ class Method:
         if cls.sends_row_means and run["min_samples"] > 1:
             least = setting("min_samples")
             why = (
-                f"and {least} {run['min_samples']}: sums over classes less sums over "
-                "its means can leave single rows; take another augmentation, or "
-                f"{least} 1 to allow that"
+                f"and {least} {run['min_samples']}: sums over classes minus the sums "
+                "of its means can leave single rows; take another augmentation, or "
+                f"set {least} 1 to allow that"
             )
             sums = {"calibrate": ["none"], "init": ["random"]}
             yield Objection(own, {**sums, "space": ["standard", "raw"]}, why)
 
     @classmethod
     def optimizer_problems(cls, optimizer: Optimizer) -> Iterable[Problem]:
-        """What is wrong with the local optimiser, by field: type, lr, or an option."""
+        """Yield problems of the local optimiser, by field: type, lr, or an option."""
         return ()
 
     def model_problem(self, model: Model) -> str:
-        """Why the method cannot train this model, else ""."""
+        """The reason why the method cannot train this model; "" if it can."""
         return ""
 
     def init_upload_shapes(self, model: Model) -> Specs:
-        """Both sides: name, shape and dtype of what `init_upload` returns."""
+        """Both sides: name, shape and dtype of the tensors of `init_upload`."""
         return {}
 
     def upload_shapes(self, model: Model) -> Specs:
-        """Both sides: name, shape and dtype of each tensor that `finish` sends up."""
+        """Both sides: name, shape and dtype of each tensor that `finish` sends."""
         return {}
 
     def init_upload_problem(self, init_upload: Tensors, model: Model) -> str:
-        """Server: why an `init_upload` of the right shapes is refused, else ""."""
+        """Server: the reason to refuse an `init_upload` of the right shapes, or ""."""
         return ""
 
     def upload_problem(self, upload: Tensors, model: Model) -> str:
-        """Server: why an upload of the right shapes is refused, else ""."""
+        """Server: the reason to refuse an upload of the right shapes, or ""."""
         return ""
 
     # round 0
     def init_upload(
         self, features: Tensor, labels: Tensor, context: LocalContext
     ) -> Tensors:
-        """Client, round 0: tensors that go up once, made from the client's own rows."""
+        """Client, round 0: make tensors from the client's rows that are sent once."""
         return {}
 
     def aggregate_init(self, init_uploads: Mapping[int, Tensors]) -> Tensors:
-        """Server, round 0: tensors for all clients, made from every `init_upload`.
+        """Server, round 0: make tensors for all clients from every `init_upload`.
 
         Tensors for the server alone stay in `ServerContext.init_uploads`.
         """
@@ -213,12 +214,11 @@ class Method:
 
     # every round
     def local(self, context: LocalContext) -> LocalHooks:
-        """Client: the hooks that this round adds to plain training."""
+        """Client: the hooks that this method adds to plain training in this round."""
         return LocalHooks()
 
     def eval_params(self, context: LocalContext) -> Tensor:
-        """Client: the weights [P + Q] that it scores after a round and keeps at the
-        end.
+        """Client: the weights [P + Q] to score after a round and to keep at the end.
 
         `context` has the state after the round.
         """
@@ -229,29 +229,30 @@ class Method:
         return {}
 
     def download(self, state: Tensors) -> Tensors:
-        """Server: tensors that go down with the weights of each round."""
+        """Server: tensors that clients get together with the weights of each round."""
         return {}
 
     def scoring_download(self, state: Tensors) -> Tensors:
-        """Server: tensors that go down with weights to be scored; default: `download`.
+        """Server: tensors that clients get together with weights to score.
 
-        Override it if `eval_params` does not need all of `download`.
+        By default these are those of `download`. Override the method if `eval_params`
+        does not need all of them.
         """
         return self.download(state)
 
     def scored_params(self, params: Tensor, state: Tensors) -> Tensor:
-        """Server: the weights [P + Q] that are scored after a round and left at the
+        """Server: the weights [P + Q] that are scored after a round and saved at the
         end.
 
         The next round begins with `params` nevertheless. The state may keep other
-        weights for this, such as an average over rounds.
+        weights for scoring, such as an average over rounds.
         """
         return params
 
     def figures(self, state: Tensors) -> Mapping[str, float]:
-        """Server: numbers by name, which the record of the round shows.
+        """Server: numbers by name for the record of the round.
 
-        The state is that after the round.
+        `state` is the state after the round.
         """
         return {}
 
@@ -262,20 +263,24 @@ class Method:
         state: Tensors,
         context: ServerContext,
     ) -> tuple[Tensor, Tensors]:
-        """Server: the next weights [P] and state. Updates are in client order."""
+        """Server: compute the next weights [P] and the next state.
+
+        Updates are in client order.
+        """
         return weighted_mean(params, updates), state
 
 
 def initial_weights(model: Model, seed: int) -> Tensor:
-    """The weights [P + Q] that a run of `seed` begins with, on the CPU."""
-    fresh = copy.deepcopy(model).cpu()  # where draws are made
+    """The weights [P + Q], on the CPU, with which a run of this seed begins."""
+    fresh = copy.deepcopy(model).cpu()  # all draws are made on the CPU
     return to_vector(fresh.reset(torch_generator(seed, "head")))
 
 
 def weighted_mean(params: Tensor, updates: Sequence[Update]) -> Tensor:
     """``sum_k p_k w_k`` with p_k = n_k / sum n_j over these updates, in float64.
 
-    Clients without data (n_k = 0) do not count. If no client has data, it is `params`.
+    Clients without data (n_k = 0) do not count. If no client has data, the result is
+    `params`.
     """
     total = sum(update.aggregation_weight for update in updates)
     if total == 0:

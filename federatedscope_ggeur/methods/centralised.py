@@ -1,4 +1,4 @@
-"""All data in one place: the upper bound for a federation."""
+"""All data in one place, as an upper bound for a federation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from federatedscope_ggeur.methods.registry import register_method
 
 @register_method("centralised")
 class Centralised(Method):
-    """FedAvg over one client, which has all clients' training rows.
+    """FedAvg with one client that has the training rows of all clients.
 
     See `federatedscope_ggeur.data.centralise`.
     """

@@ -1,7 +1,7 @@
 """Check what the hooks of a user's own method return.
 
-Without the checks, a wrong shape would cause an error in another module. The package's
-own methods need none, since they are tested.
+Without these checks, a wrong shape would cause an error in another module. The
+package's own methods are tested, so they are not checked.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ from federatedscope_ggeur.settings import is_number, is_of_plugin, kind_of, wher
 
 
 def checked(part: type[Method]) -> type[Method]:
-    """The same class. If it is a user's own, its hooks check what they return."""
+    """Make the hooks of a user's own method check what they return.
+
+    The class is changed in place and returned. The package's own methods stay as they
+    are.
+    """
     if is_of_plugin(part):
         for name, check in _CHECKS.items():
             hook = getattr(part, name)
@@ -45,7 +49,7 @@ def _checking(name: str, hook: Callable, check: Callable) -> Callable:
 
 
 class _Returned:
-    """What a hook returned, and errors that name the hook.
+    """The value that a hook returned, with checks whose errors name the hook.
 
     Parameters
     ----------
@@ -53,7 +57,7 @@ class _Returned:
     name : str
         The hook's name.
     function : callable
-        The hook.
+            The hook itself.
     found : object
     """
 
@@ -85,12 +89,12 @@ class _Returned:
     def finite(self, what: str, tensor: Tensor) -> None:
         if not torch.isfinite(tensor).all():
             raise self.refuse(
-                f"made {what} with NaN or infinity; what it was given had none. "
+                f"made {what} with NaN or infinity, but its input had none. "
                 f"Correct it; or, if training diverges, lower {setting('optimizer.lr')}"
             )
 
     def tensors(self, found: Any, what: str = "tensors") -> None:
-        """Refuse anything but a dict of tensors."""
+        """Refuse a value unless it is a dict of finite tensors."""
         if not isinstance(found, Mapping):
             raise self.refuse(
                 f"must return a dict of {what}, but returned {_kind(found)}"
@@ -104,13 +108,12 @@ class _Returned:
             self.finite(f"'{name}'", tensor)
 
     def declared(self, found: Any, specs: Specs, by: str) -> None:
-        """Refuse tensors to send that differ from those that the method's `by`
-        declares."""
+        """Refuse tensors to send that the method's function `by` does not declare."""
         self.tensors(found, "tensors to send")
         if found.keys() != specs.keys():
             raise self.refuse(
                 f"sends {sorted(found)}, but {by} of the method names {sorted(specs)}; "
-                "return the name and the TensorSpec of each there"
+                "return the name and the TensorSpec of each tensor there"
             )
         for name, spec in specs.items():
             tensor = found[name]
@@ -122,7 +125,7 @@ class _Returned:
 
 
 def _kind(found: object) -> str:
-    """A description of a value for a message."""
+    """The type of a value for a message; for a tensor, also its shape and dtype."""
     if isinstance(found, Tensor):
         return f"a tensor of shape {tuple(found.shape)} and dtype {found.dtype}"
     return kind_of(found)
@@ -135,7 +138,7 @@ def _fits(tensor: Tensor, spec: TensorSpec) -> bool:
     )
 
 
-# Checks of `Method`'s hooks. Each returns nothing, or a value to use instead.
+# Checks of `Method`'s hooks. Each returns None, or a value that replaces the result.
 
 
 def _shapes(returned: _Returned, model) -> None:
@@ -175,8 +178,8 @@ def _figures(returned: _Returned, state) -> None:
     for value in found.values() if isinstance(found, Mapping) else [found]:
         if not is_number(value):
             raise returned.refuse(
-                f"must return a dict of numbers, but returned {_kind(value)}; take "
-                "float(...) of a tensor of one number"
+                f"must return a dict of numbers, but returned {_kind(value)}; use "
+                "float(...) for a tensor of one number"
             )
 
 

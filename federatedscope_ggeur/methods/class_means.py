@@ -1,4 +1,4 @@
-"""Class means of the representation, which clients send up without counts."""
+"""Class means of the representation, which clients send without counts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from federatedscope_ggeur.models import Model
 
 
 def class_means_specs(model: Model) -> Specs:
-    """``means`` [C, D'], and ``known`` [C]: 1 for classes that are sent, else 0."""
+    """The tensors to send: ``means`` [C, D'], and ``known`` [C], 1 for sent classes."""
     return {
         "means": TensorSpec((model.num_classes, model.width)),
         "known": TensorSpec((model.num_classes,), torch.int64),
@@ -19,7 +19,7 @@ def class_means_specs(model: Model) -> Specs:
 
 
 def class_means_problem(upload: Tensors) -> str:
-    """Why such an upload of the right shapes is refused, else ""."""
+    """The reason to refuse sent class means of the right shapes; "" if none."""
     known = upload["known"]
     if ((known != 0) & (known != 1)).any():
         return "'known' must be 0 or 1"
@@ -31,9 +31,9 @@ def class_means_problem(upload: Tensors) -> str:
 def class_means(
     model: Model, features: Tensor, labels: Tensor, wanted: Tensor
 ) -> Tensors:
-    """Class means of the representation by `model`, of rows [n, D] as in the data.
+    """Class means of the representation that `model` gives of rows [n, D] of the data.
 
-    They are of the `wanted` [C] classes that have rows, and zero for others.
+    Only `wanted` classes [C] that have rows get means. Other means are zero.
     """
     counts = torch.bincount(labels, minlength=len(wanted))
     known = wanted & (counts > 0)

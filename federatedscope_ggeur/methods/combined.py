@@ -1,4 +1,4 @@
-"""A base method and a baseline augmentation in one."""
+"""Combine a base method and a baseline augmentation into one method."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from federatedscope_ggeur.methods.contexts import (
 
 
 class Combined(Method):
-    """The base method makes the weights; both add to local training.
+    """A base method and an augmentation as one method. Both add to local training.
 
-    Each sees its own tensors only. Tensors that travel or are kept are called
-    ``base.<name>`` or ``augmentation.<name>``.
+    Only the base method makes the next weights. Each part sees only its own tensors.
+    Tensors that are sent or kept are called ``base.<name>`` or ``augmentation.<name>``.
 
     Parameters
     ----------
     base : Method
-        Its `step` makes the next weights.
+        The base method. Its `step` makes the next weights.
     augmentation : Method
-        Only the state from its `step` is used.
+        The augmentation. Of its `step` only the state is used.
 
     Raises
     ------
     ConfigError
-        With `base`, weights stay with the clients. In `local`: both set an objective,
-        or both set a `perturb`.
+        The weights of `base` stay with the clients. `local` raises it if both parts set
+        an objective, or both set a `perturb`.
     """
 
     def __init__(self, base: Method, augmentation: Method):
         if not base.federated:
             raise ConfigError(
-                f"augmentation: {augmentation.name} needs weights that travel, and "
-                f"those of base_method {base.name} do not; set another of the two"
+                f"augmentation: {augmentation.name} needs clients that send weights, "
+                f"but with base_method {base.name} they do not; change one of the two"
             )
         self.base, self.augmentation = base, augmentation
         self.parts = {"base": base, "augmentation": augmentation}
@@ -98,13 +98,13 @@ class Combined(Method):
         base, added = hooks.values()
         if base.objective and added.objective:
             raise ConfigError(
-                f"{self.name}: both replace the cross-entropy by a loss of their own; "
+                f"{self.name}: both replace the cross-entropy by their own loss; "
                 "set another base_method or augmentation"
             )
         if base.perturb and added.perturb:
             raise ConfigError(
-                f"{self.name}: both take the gradient at other weights; set another "
-                "base_method or augmentation"
+                f"{self.name}: both move the weights before taking the gradient; set "
+                "another base_method or augmentation"
             )
         return LocalHooks(
             transform=_both(base.transform, added.transform, _one_after_the_other),
@@ -185,7 +185,7 @@ def _server(context: ServerContext, whose: str) -> ServerContext:
 
 
 def _both(base: Callable | None, added: Callable | None, join: Callable):
-    """Both hooks joined; if one is None, the other."""
+    """Both hooks joined by `join`; if one is None, the other hook."""
     return join(base, added) if base and added else base or added
 
 

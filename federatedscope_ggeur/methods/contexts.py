@@ -16,7 +16,7 @@ Tensors = Mapping[str, Tensor]
 
 
 class Optimizer(Protocol):
-    """The local optimiser, as a method sees it: `torch.optim`'s, by name."""
+    """The local optimiser, as a method sees it. `type` is its name in `torch.optim`."""
 
     @property
     def type(self) -> str: ...
@@ -28,7 +28,7 @@ class Optimizer(Protocol):
 
 @dataclass(frozen=True)
 class Batch:
-    """What a loss term gets of one mini-batch, under the weights being trained.
+    """One mini-batch for a loss term, with outputs of the model that is being trained.
 
     B is the number of rows, D' the width of the representation, C the number of
     classes.
@@ -36,13 +36,13 @@ class Batch:
     Attributes
     ----------
     features : Tensor of shape (B, D), float32
-        The rows as the model takes them.
+        The prepared rows.
     labels : Tensor of shape (B,), int64
-        Their classes.
+        The classes of the rows.
     representation : Tensor of shape (B, D'), float32
-        What `Model.represent` makes of them, with its gradient.
+        The output of `Model.represent` for the rows, with its gradient.
     logits : Tensor of shape (B, C), float32
-        What `Model.classify` makes of that, with its gradient.
+        The output of `Model.classify` for the representation, with its gradient.
     """
 
     features: Tensor
@@ -53,18 +53,19 @@ class Batch:
 
 @dataclass(frozen=True)
 class LocalOutcome:
-    """What `LocalHooks.finish` gets of a client's training.
+    """The outcome of a client's training, as `LocalHooks.finish` gets it.
 
     Attributes
     ----------
     params : Tensor of shape (P,), float32
         The weights after training.
     steps : int
-        Mini-batches taken.
+        The number of mini-batches that the client took.
     features : Tensor of shape (n, D), as data has them
-        The rows that were trained on. Valid during the call only: copy what you keep.
+        The rows that were trained on. Valid only during the call: copy rows that you
+        keep.
     labels : Tensor of shape (n,), int64
-        Their classes. Valid during the call only.
+        The classes of these rows. Valid only during the call.
     weights : Tensor of shape (P + Q,), float32
         `params` with the running statistics behind them, for `Model.at`.
     """
@@ -82,31 +83,34 @@ class LocalOutcome:
 
 @dataclass(frozen=True)
 class LocalHooks:
-    """What a method adds to plain training in one round; None costs nothing.
+    """The functions that a method adds to plain training in one round.
+
+    A hook that is None costs nothing.
 
     Attributes
     ----------
     transform : callable (features [B, D], labels [B]) -> features [B, D]
-        Changes a batch before it is used. It must return a new tensor: the batch may
-        be the training set itself.
+        Changes a batch before it is used. It must return a new tensor: the batch may be
+        the training set itself.
     objective : callable (model, features [B, D], labels [B]) -> scalar Tensor
-        The loss, in place of the cross-entropy. It runs the model itself. Autograd
-        makes the gradient.
+        The loss that replaces the cross-entropy. The hook runs the model itself.
+        Autograd computes the gradient.
     loss_term : callable (model, Batch) -> scalar Tensor
-        Added to the loss. Autograd makes its gradient; that of the cross-entropy is
-        still worked out by hand where that is possible.
+        A term that is added to the loss. Autograd computes its gradient. The gradient
+        of the cross-entropy is still computed by hand if the model can do so.
     add_correction : callable (params [P], gradient [P]) -> None
-        Adds to `gradient` in place. It must only add: the vector may hold momentum.
+        Adds a correction to `gradient` in place. It must only add, because the vector
+        may hold momentum.
     perturb : callable (params [P], gradient [P]) -> Tensor of shape (P,)
-        Moves the weights before the gradient that counts. That gradient is taken on the
-        same batch, with the same dropout and frozen running statistics. Then the
-        weights are put back.
+        Returns how far to move the weights before the final gradient. That gradient is
+        taken on the same batch, with the same dropout and frozen running statistics.
+        Then the weights are moved back.
     stage : callable (k, map [B, C_k, H, W]) -> map
-        Takes the map of each stage of a network, k = 0, 1, ..., and returns what goes
-        on.
+        Takes the map of each stage k = 0, 1, ... of a network, and returns the map to
+        go on with.
     finish : callable (LocalOutcome) -> (upload, state)
-        Called after training. Returns tensors that go up with the weights, and the
-        client's state for later rounds; both are dicts of tensors.
+        Called after training. Returns the tensors to send with the weights, and the
+        client's state for later rounds. Both are dicts of tensors.
     start : Tensor of shape (P + Q,), float32
         The weights to start from, in place of the broadcast ones.
     """
@@ -123,10 +127,10 @@ class LocalHooks:
 
 @dataclass(frozen=True)
 class LocalContext:
-    """What a method knows on a client in one round.
+    """The information that a method has on a client in one round.
 
-    P is the number of trained weights, Q that of running statistics (0 for heads), C
-    the number of classes.
+    P is the number of trained weights. Q is the number of running statistics (0 for
+    heads). C is the number of classes.
 
     Attributes
     ----------
@@ -137,22 +141,25 @@ class LocalContext:
     model : Model
         The module being trained. `Model.at` makes frozen copies at other weights.
     broadcast : Tensor of shape (P,), float32
-        The weights that came down. Empty in round 0, and where no weights travel.
+        The weights that the server sent. Empty in round 0, and if the server sends no
+        weights.
     download : dict of Tensor
-        What `Method.download` sent with them.
+        The tensors of `Method.download`, sent with the weights.
     init_broadcast : dict of Tensor
-        What `Method.aggregate_init` sent to everyone in round 0.
+        The tensors of `Method.aggregate_init`, sent to all clients in round 0.
     state : dict of Tensor
-        What `LocalHooks.finish` kept on this client; empty before its first round.
+        The state that `LocalHooks.finish` kept on this client. Empty before its first
+        round.
     counts : Tensor of shape (C,), int64
         The client's own rows of each class, without augmented ones.
     min_samples : int
-        The min-count threshold. What is made of fewer rows of a class must not go up.
+        The min-count threshold. Values computed from fewer rows of a class must not be
+        sent.
     optimizer : Optimizer
         The local optimiser of this round: its `type`, `lr` and `options`.
     seed : int
-        The run's seed. `generator(purpose)` makes a generator of this client, round
-        and purpose alone.
+        The run's seed. `generator(purpose)` makes a generator for this client, round
+        and purpose.
     weights : Tensor of shape (P + Q,), float32
         `broadcast` with the running statistics behind it, for `Model.at`.
     """
@@ -175,7 +182,7 @@ class LocalContext:
             object.__setattr__(self, "weights", self.broadcast)
 
     def generator(self, purpose: str) -> torch.Generator:
-        """A generator of this client, round and purpose alone."""
+        """A generator that depends only on the seed, this client, round and purpose."""
         return torch_generator(self.seed, self.client, purpose, self.round_number)
 
 
@@ -188,13 +195,13 @@ class Update:
     client : int
         The client's number, from 1.
     aggregation_weight : float
-        n_k, what the client counts for in averages; 1 with `ignore_weight`.
+        n_k, the client's weight in averages; 1 with `ignore_weight`.
     params : Tensor of shape (P,), float32
-        Its weights after training.
+        The client's weights after training.
     steps : int
-        Mini-batches that it took.
+        The number of mini-batches that the client took.
     upload : dict of Tensor
-        What `LocalHooks.finish` sent up.
+        The tensors that `LocalHooks.finish` sent.
     """
 
     client: int
@@ -206,7 +213,7 @@ class Update:
 
 @dataclass(frozen=True)
 class ServerContext:
-    """What a method knows on the server in one round.
+    """The information that a method has on the server in one round.
 
     Attributes
     ----------
@@ -214,17 +221,17 @@ class ServerContext:
         The round, from 1; 0 before training.
     model : Model
         A module of the right shape, for methods that run models on the server. Its
-        running statistics are the mean of the round's.
+        running statistics are the mean over the round's clients.
     aggregation_weights : dict of float
-        n_k of every client by number, drawn this round or not.
+        n_k of every client by its number, whether or not it was drawn in this round.
     init_uploads : dict of dict of Tensor
-        What each client's `Method.init_upload` sent, by client number.
+        The tensors of each client's `Method.init_upload`, by client number.
     seed : int
-        The run's seed. `generator(purpose)` makes a generator of this round and
-        purpose alone.
+        The run's seed. `generator(purpose)` makes a generator for this round and
+        purpose.
     device : torch.device
-        Where to train or run models on the server. `model` and all tensors are on the
-        CPU.
+        The device on which to train or run models on the server. `model` and all
+        tensors are on the CPU.
     """
 
     round_number: int
@@ -235,5 +242,5 @@ class ServerContext:
     device: torch.device = CPU
 
     def generator(self, purpose: str) -> torch.Generator:
-        """A generator of the server, this round and purpose alone."""
+        """A generator that depends only on the seed, this round and purpose."""
         return torch_generator(self.seed, "server", purpose, self.round_number)

@@ -11,9 +11,9 @@ from federatedscope_ggeur.settings import Key, below, positive
 
 @register_method("fedavgm")
 class FedAvgM(Method):
-    """``v = b v + (w_g - sum p_k w_k)``, then ``w_g -= lr v``; v is kept over rounds.
+    """Momentum on the server: ``v = b v + (w_g - sum p_k w_k)``, then ``w_g -= lr v``.
 
-    b is `momentum`.
+    b is `momentum`. v is kept over rounds.
     """
 
     meaning = "momentum on the server"

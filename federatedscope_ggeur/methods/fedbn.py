@@ -9,12 +9,12 @@ from federatedscope_ggeur.methods.registry import register_method
 
 @register_method("fedbn")
 class FedBN(Method):
-    """Each client keeps its scales, shifts and running statistics of BatchNorm; all
-    other weights are averaged.
+    """Each client keeps its own BatchNorm layers; all other weights are averaged.
 
-    A client scores and leaves the global model with its own BatchNorm layers. Clients
-    also send these layers. Their mean is in the global model, and clients that have not
-    trained use it, unseen ones too. Without BatchNorm it is FedAvg, to the bit.
+    A BatchNorm layer has scales, shifts and running statistics. A client scores and
+    saves the global model with its own BatchNorm layers. Clients also send these
+    layers. Their mean is in the global model, for clients that have not trained,
+    including unseen ones. Without BatchNorm the method is FedAvg, to the bit.
     """
 
     meaning = "every client keeps its own BatchNorm layers, and scores with them"

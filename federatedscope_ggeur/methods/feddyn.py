@@ -22,11 +22,11 @@ from federatedscope_ggeur.settings import Key, positive
 
 @register_method("feddyn")
 class FedDyn(Method):
-    """Local loss ``CE - <h_k, w> + alpha/2 |w - w_g|^2``. Each client keeps its h_k.
+    """The local loss is ``CE - <h_k, w> + alpha/2 |w - w_g|^2``. Each client keeps h_k.
 
-    After training, ``h_k -= alpha (w_k - w_g)``. The server keeps their mean over all
-    clients, h = sum_k pi_k h_k: ``h -= alpha sum_S pi_k (w_k - w_g)``. Then ``w_g =
-    sum_S p_k w_k - h / alpha``.
+    After training, a client sets ``h_k -= alpha (w_k - w_g)``. The server keeps the
+    mean over all clients, h = sum_k pi_k h_k, by ``h -= alpha sum_S pi_k (w_k - w_g)``.
+    Then it sets ``w_g = sum_S p_k w_k - h / alpha``.
     """
 
     meaning = "adds -<h_k, w> + alpha/2 |w - w_g|^2 to the loss"

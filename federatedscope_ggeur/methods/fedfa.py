@@ -1,4 +1,4 @@
-"""FedFA+ (seed paper, Eqs. 4-10): embeddings shaken by how clients differ."""
+"""FedFA+ for embeddings (seed paper, Eqs. 4-10): noise where clients differ."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ from federatedscope_ggeur.settings import Key, fraction
 
 @register_augmentation("fedfa")
 class FedFA(Method):
-    """A batch x becomes ``x + e sqrt((gamma + 1) Var_B(x))``, e ~ N(0, 1).
+    """Adds noise to a batch x of embeddings: ``x + e sqrt((gamma + 1) Var_B(x))``.
 
-    e is drawn for every row and dimension. Var_B is the batch's variance (divided by
-    its size). The server computes gamma from the clients' means r_k of the plain
-    embeddings: ``s_j = Var_k(r_kj)`` over the clients of the round (divided by their
-    number), ``q_j = s_j / (1 + s_j)``, ``gamma_j = D q_j / sum(q)``. gamma is 1 before
-    the first round, and if all s are 0. This is FedFA for maps of one pixel: an
-    embedding is its own mean, and nothing varies over space.
+    e ~ N(0, 1) is drawn for every row and dimension. Var_B is the batch's variance
+    (divided by its size). The server computes gamma from r_k, the means of the clients'
+    plain embeddings. ``s_j = Var_k(r_kj)`` is the variance over the clients of the
+    round (divided by their number). Then ``q_j = s_j / (1 + s_j)`` and ``gamma_j = D
+    q_j / sum(q)``. gamma is 1 before the first round, and if all s are 0. This is FedFA
+    for maps of one pixel: an embedding is its own mean, and nothing varies over space.
 
-    The paper's r_k is a running mean over training batches (decay 0.99), sent after
-    every round. Here the embedding is frozen, so a running mean estimates a constant;
-    and two successive ones reveal the rows between them. So r_k is the exact mean of
-    the client's own rows, sent once. Rows of a class with fewer than `min_samples` rows
-    are left out. A client without other rows says only that, and does not count in s.
+    In the paper r_k is a running mean over training batches (decay 0.99), sent after
+    every round. Here embeddings are frozen, so a running mean would estimate a
+    constant, and two successive ones would reveal the rows between them. So r_k is the
+    exact mean of the client's own rows, sent once. Rows of a class with fewer than
+    `min_samples` rows are left out. A client without other rows says only that, and
+    does not count in s.
 
-    A batch is shaken with `probability`. 0 is FedAvg, to the bit.
+    `probability` is the share of batches that get noise. With 0 the method is FedAvg,
+    to the bit.
     """
 
     meaning = (
@@ -46,12 +48,7 @@ class FedFA(Method):
     )
     receives = "gamma: D numbers"
     SETTINGS = (
-        Key(
-            "probability",
-            0.5,
-            "Probability that noise is added to a batch.",
-            fraction(),
-        ),
+        Key("probability", 0.5, "Probability that a batch gets noise.", fraction()),
     )
 
     probability: float
@@ -59,7 +56,7 @@ class FedFA(Method):
     def model_problem(self, model):
         if not model.takes_images:
             return ""
-        return "shakes embeddings, not pixels: with a network take fedfa_plus"
+        return "adds noise to embeddings, not to pixels; with a network take fedfa_plus"
 
     def init_upload_shapes(self, model):
         known = TensorSpec((1,), torch.int64)
@@ -106,7 +103,7 @@ class FedFA(Method):
 
 
 def _gamma(means: torch.Tensor) -> torch.Tensor:
-    """From the means [S, D] of the clients of a round: shape (D,)."""
+    """Compute gamma [D] from the means [S, D] of the clients of a round."""
     spread = means.double().var(dim=0, unbiased=False)
     share = spread / (1 + spread)
     gamma = len(share) * share / share.sum() if share.any() else torch.ones_like(share)

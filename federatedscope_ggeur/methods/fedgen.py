@@ -28,21 +28,22 @@ logger = get_logger(__name__)
 
 @register_augmentation("fedgen")
 class FedGen(Method):
-    """Adds ``alpha CE(classifier(G(noise, yhat)), yhat)``, yhat uniform over seen
-    classes.
+    """Adds ``alpha CE(classifier(G(noise, yhat)), yhat)`` with a generator G to the
+    loss.
 
-    The generator G makes inputs of the model's last layer: embeddings for a linear
-    head, hidden activations for an MLP. Every batch gets as many draws as it has rows.
+    yhat is uniform over the classes that G has seen. G makes inputs of the model's last
+    layer: embeddings for a linear head, hidden activations for an MLP. Every batch gets
+    as many draws as it has rows.
 
     After each round the server trains G on the clients' last layers l_k, from before
-    averaging. The loss is ``CE(sum_k a_ky l_k(G(noise, y)), y)`` plus a term that keeps
-    draws apart, ``exp(-mean_ij |e_i - e_j|^2 |G_i - G_j|_1)``, whose distances are
-    means over dimensions. a_ky is client k's share of the rows of class y among the
-    clients of the round. y is drawn uniformly from the classes that they have. Before
-    G's first training, clients have no such term. If a client has fewer than
-    `min_samples` rows of a class, it counts as having none.
+    averaging. The loss is ``CE(sum_k a_ky l_k(G(noise, y)), y)`` plus the term
+    ``exp(-mean_ij |e_i - e_j|^2 |G_i - G_j|_1)``, which keeps draws apart. Its
+    distances are means over dimensions. a_ky is client k's share of the rows of class y
+    among the clients of the round. y is drawn uniformly from the classes that these
+    clients have. Before G's first training, the clients' loss has no such term. If a
+    client has fewer than `min_samples` rows of a class, it counts as having none.
 
-    With `alpha` 0 it is FedAvg, to the bit. G's Adam begins anew each round.
+    With `alpha` 0 the method is FedAvg, to the bit. G's Adam begins anew each round.
     """
 
     meaning = (
@@ -135,8 +136,8 @@ class FedGen(Method):
         trained = self._train(generator, state["generator"], layers, counts, rng)
         if not torch.isfinite(trained).all():
             logger.warning(
-                "round %d: fedgen's generator diverged and stays as it was; lower "
-                "fedgen.lr, or check the clients' weights",
+                "round %d: fedgen's generator diverged, so its update is discarded; "
+                "lower fedgen.lr, or check the clients' weights",
                 context.round_number,
             )
             return after, state
@@ -144,7 +145,10 @@ class FedGen(Method):
         return after, {"generator": trained, "seen": seen}
 
     def _train(self, generator, vector, layers, counts, rng) -> Tensor:
-        """The generator's next vector [P_G], from K last layers and counts [K, C]."""
+        """The generator's next vector [P_G], trained on K last layers.
+
+        `counts` [K, C] are the numbers of rows of each class at the K clients.
+        """
         weights = torch.stack([layer.weight.t() for layer in layers])
         biases = torch.stack([layer.bias for layer in layers])[:, None]
         total = counts.sum(dim=0)
@@ -164,14 +168,13 @@ class FedGen(Method):
         return vector.detach()
 
     def _draw(self, classes, size, rng) -> tuple[Tensor, Tensor]:
-        """Labels [size], drawn uniformly from `classes`, and noise [size,
-        noise_dim]."""
+        """Draw labels [size], uniform over `classes`, and noise [size, noise_dim]."""
         drawn = torch.randint(len(classes), (size,), generator=rng)
         noise = torch.randn(size, self.noise_dim, generator=rng)
         return classes[drawn.to(classes.device)], noise.to(classes.device)
 
     def generator_of(self, model: Model) -> Generator:
-        """The generator of inputs of the last layer of `model`."""
+        """The generator that makes inputs of the last layer of `model`."""
         width = model.classifier.in_features
         sizes = (self.noise_dim + model.num_classes, self.hidden, width)
         return Generator(*sizes, rectified=not isinstance(model, LinearHead))
@@ -179,14 +182,17 @@ class FedGen(Method):
 
 @dataclass(frozen=True)
 class Generator:
-    """Linear, ReLU, Linear, on noise and a one-hot label. Its weights are one vector.
+    """The generator: Linear, ReLU and Linear layers on noise and a one-hot label.
+
+    Its weights are one vector, which the caller holds.
 
     Attributes
     ----------
     inputs, hidden, outputs : int
-        Widths; inputs are noise and classes.
+        The widths of the layers. `inputs` is the length of noise and label.
     rectified : bool
-        Whether a ReLU comes last: inputs of an MLP's last layer are never negative.
+        Whether a ReLU comes last, because inputs of an MLP's last layer are never
+        negative.
     """
 
     inputs: int
@@ -196,12 +202,12 @@ class Generator:
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
-        """Numbers in both layers' weights and biases: P_G in all."""
+        """Numbers in the weights and biases of both layers. Their sum is P_G."""
         first = self.hidden * self.inputs, self.hidden
         return (*first, self.outputs * self.hidden, self.outputs)
 
     def initial(self, rng: torch.Generator) -> Tensor:
-        """A vector of shape (P_G,), drawn as `torch.nn.Linear` does."""
+        """Draw an initial vector of shape (P_G,), as `torch.nn.Linear` does."""
         bounds = (self.inputs**-0.5,) * 2 + (self.hidden**-0.5,) * 2
         parts = zip(self.sizes, bounds)
         return torch.cat(
@@ -209,7 +215,7 @@ class Generator:
         )
 
     def __call__(self, vector: Tensor, noise: Tensor, labels: Tensor) -> Tensor:
-        """Of noise [n, Z] and labels [n]: shape (n, outputs)."""
+        """Generate rows (n, outputs) from noise [n, Z] and labels [n]."""
         weight, bias, last, last_bias = vector.split(self.sizes)
         classes = self.inputs - noise.shape[1]
         x = torch.cat([noise, F.one_hot(labels, classes).to(noise.dtype)], dim=1)
@@ -219,13 +225,13 @@ class Generator:
 
 
 def _counts(update: Update, context: ServerContext) -> Tensor:
-    """The counts of rows of each class that the client sent: shape (C,)."""
+    """The numbers of rows of each class that the client sent: shape (C,)."""
     return context.init_uploads[update.client]["counts"].double()
 
 
 def _closeness(noise: Tensor, inputs: Tensor) -> Tensor:
-    """``exp(-mean_ij |e_i - e_j|^2 |G_i - G_j|_1)``: 1 where all draws are the same."""
-    # Not by products of rows, which cancel in float32.
+    """``exp(-mean_ij |e_i - e_j|^2 |G_i - G_j|_1)``: 1 if all draws are equal."""
+    # Products of rows would cancel in float32.
     exact = "donot_use_mm_for_euclid_dist"
     apart = torch.cdist(noise, noise, compute_mode=exact).square() / noise.shape[1]
     distance = torch.cdist(inputs, inputs, p=1.0) / inputs.shape[1]

@@ -1,4 +1,4 @@
-"""FedMix (Yoon et al., 2021): mixup with means of other clients' rows."""
+"""FedMix (Yoon et al., 2021): mixup of own rows with means of other clients' rows."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from federatedscope_ggeur.settings import Key, below, whole
 class FedMix(Method):
     """Mixes rows with means of the clients' rows by a Taylor expansion (MAFL).
 
-    The loss of a batch is
-    ``(1-m) CE(f((1-m) x), y) + m CE(f((1-m) x), ybar) + m mean_i(g_i . xbar)`` with
-    ``g_i = d CE_i / dx`` at ((1-m) x_i, y_i). In round 0 the clients sent means of
-    embeddings and of one-hot labels; (xbar, ybar) is one of them, drawn anew for every
-    batch. Autograd takes second derivatives of the model. Without any means the loss is
-    the cross-entropy. With dropout, a loss term of a base method draws its own units.
+    The loss of a batch is ``(1-m) CE(f((1-m) x), y) + m CE(f((1-m) x), ybar) + m
+    mean_i(g_i . xbar)`` with ``g_i = d CE_i / dx`` at ((1-m) x_i, y_i). (xbar, ybar) is
+    one of the means of embeddings and one-hot labels that the clients sent in round 0,
+    drawn anew for every batch. Autograd computes second derivatives of the model.
+    Without any means the loss is the cross-entropy. With dropout, a loss term of a base
+    method draws its own units.
 
-    A client deals its rows, in random order because they may stand class by class, to
-    means of `batch_size` rows. Remaining rows join these means: a row in no mean could
-    be found as the difference to a sum over all rows. Only rows of a class with fewer
-    than `min_samples` rows are in none.
+    A client divides its rows at random into groups, and sends one mean for each group.
+    A group has at least `batch_size` rows, and at least `min_samples`. Remaining rows
+    join these groups, because a row in no mean could be found as the difference to a
+    sum over all rows. Only rows of a class with fewer than `min_samples` rows are in no
+    mean.
 
-    m is `weight`; 0 is FedAvg up to rounding. A mean has at least `batch_size` rows,
-    and at least `min_samples`.
+    m is `weight`. With 0 the method is FedAvg up to rounding.
     """
 
     meaning = "mixes rows with means of the clients' rows, by a Taylor expansion"
@@ -74,7 +74,7 @@ class FedMix(Method):
             return {"means": torch.zeros(0, model.in_features + model.num_classes)}
 
         def mean(rows: torch.Tensor) -> torch.Tensor:
-            # A group at a time: prepared pixels are four times as large.
+            # One group at a time, because prepared pixels are four times as large.
             x = model.prepare(features[rows])
             hot = F.one_hot(labels[rows], model.num_classes)
             return torch.cat([x, hot.to(x.dtype)], dim=1).mean(dim=0)

@@ -1,4 +1,4 @@
-"""FedNTD (Lee et al., 2022): keeps the global view of the not-true classes."""
+"""FedNTD (Lee et al., 2022): keep the global model's view of the not-true classes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from federatedscope_ggeur.settings import Key, not_negative, positive
 class FedNTD(Method):
     """Adds ``beta t^2 KL(softmax(l_g/t) || softmax(l/t))`` over the not-true classes.
 
-    l_g are the logits by the broadcast weights, as constants. The column of a row's
-    true class is left out of both. With two classes the term is zero.
-
-    t is `temperature`; with `beta` 0 it is FedAvg, to the bit.
+    l are the logits, and l_g are the logits by the broadcast weights, as constants. The
+    column of a row's true class is left out of both. With two classes the term is zero.
+    t is `temperature`. With `beta` 0 the method is FedAvg, to the bit.
     """
 
     meaning = "distils the global model's view of the not-true classes"

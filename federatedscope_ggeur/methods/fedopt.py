@@ -8,7 +8,7 @@ from federatedscope_ggeur.methods.base import Method, weighted_mean
 from federatedscope_ggeur.methods.registry import register_method
 from federatedscope_ggeur.settings import Key, below, not_negative, one_of, positive
 
-#: What each type takes beside its rate.
+#: The options that each type of optimiser takes besides its rate.
 _OPTIONS = {
     "SGD": ("momentum",),
     "Adam": ("betas", "eps"),
@@ -26,7 +26,7 @@ def _betas(value) -> str:
 
 @register_method("fedopt")
 class FedOpt(Method):
-    """The mean update ``d = sum p_k w_k - w_g`` is the gradient of a server optimiser.
+    """A server optimiser, whose gradient is the mean update ``d = sum p_k w_k - w_g``.
 
     SGD: ``w_g += lr d``. The adaptive types keep ``u = b1 u + (1 - b1) d`` and
 
@@ -34,10 +34,10 @@ class FedOpt(Method):
     - Yogi: ``v = v - (1 - b2) d^2 sign(v - d^2)``
     - Adagrad: ``v = v + d^2``
 
-    from ``v_0 = eps^2`` on, and ``w_g += lr u / (sqrt(v) + eps)``. This is Algorithm 2
-    of the paper. It has no bias correction: that of `torch.optim` would move every
-    weight by lr in the first round. SGD with momentum uses ``v = momentum v + d``
-    instead of d.
+    with ``v_0 = eps^2``. Then ``w_g += lr u / (sqrt(v) + eps)``. This is Algorithm 2 of
+    the paper. There is no bias correction: the one of `torch.optim` would move every
+    weight by lr in the first round. SGD with momentum uses ``v = momentum v + d`` in
+    place of d.
     """
 
     meaning = "an optimiser on the server"

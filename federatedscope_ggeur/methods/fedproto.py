@@ -1,4 +1,4 @@
-"""FedProto (Tan et al., 2022): representations near the global class means of them."""
+"""FedProto (Tan et al., 2022): pull representations to their global class means."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ from federatedscope_ggeur.settings import Key, not_negative
 
 @register_method("fedproto")
 class FedProto(Method):
-    """Adds ``strength * mean_i mean_d (z_id - P_{y_i, d})^2``.
+    """Adds ``strength * mean_i mean_d (z_id - P_{y_i, d})^2`` to the loss.
 
-    z is the representation (the logits of a linear head). A client sends its class
-    means of z by its trained weights. P_c is their mean over the clients of the last
-    round that had class c, weighted by counts. Rows of a class without P_c add 0, so
-    there is no term in the first round. Weights are averaged as well. A client sends
-    nothing of a class with fewer than `min_samples` own rows.
+    z is the representation (the logits of a linear head). A client sends the class
+    means of z by its trained weights. P_c is the mean of these over the clients of the
+    last round that had class c, weighted by counts. Rows of a class without P_c add 0,
+    so there is no term in the first round. Weights are averaged as in FedAvg. A client
+    sends nothing for a class of which it has fewer than `min_samples` own rows.
 
-    `strength` is the paper's lambda; 0 is FedAvg, to the bit. It multiplies a mean over
-    dimensions, as in the authors' code, not a sum.
+    `strength` is the paper's lambda. With 0 the method is FedAvg, to the bit.
+    `strength` multiplies a mean over dimensions, as in the authors' code, and not a
+    sum.
     """
 
     meaning = "draws the representation to the global class means of it"

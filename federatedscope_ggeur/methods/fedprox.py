@@ -9,10 +9,9 @@ from federatedscope_ggeur.settings import Key, not_negative
 
 @register_method("fedprox")
 class FedProx(Method):
-    """Local loss ``CE + mu/2 |w - w_g|^2``. w_g are the broadcast weights, as
-    constants.
+    """The local loss is ``CE + mu/2 |w - w_g|^2``, where w_g are the broadcast weights.
 
-    With `mu` 0 it is FedAvg, to the bit.
+    w_g counts as a constant. With `mu` 0 the method is FedAvg, to the bit.
     """
 
     meaning = "adds mu/2 |w - w_g|^2 to the loss"
@@ -25,7 +24,11 @@ class FedProx(Method):
 
     @classmethod
     def setting_notes(cls, settings):
-        return () if settings["mu"] else [("mu", "is 0: the same as fedavg then")]
+        return (
+            ()
+            if settings["mu"]
+            else [("mu", "is 0, which makes it the same as fedavg")]
+        )
 
     def local(self, context: LocalContext) -> LocalHooks:
         constant = self.mu * context.broadcast

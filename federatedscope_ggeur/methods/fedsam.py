@@ -13,15 +13,15 @@ from federatedscope_ggeur.settings import Key, not_negative, one_of
 
 @register_method("fedsam")
 class FedSAM(Method):
-    """Steps by the gradient at ``w + e``, where the loss is about worst near w.
+    """Steps by the gradient at ``w + e``, near which the loss is about highest.
 
-    ``e = rho g / |g|``, with g the gradient at w. With `adaptive` (ASAM), ``e = rho T^2
-    g / |T g|``; T is |w| + eta for the numbers of tensors called ``weight``, and 1 for
-    others. Momentum, weight decay and clipping act on the second gradient, at w. Both
-    gradients are of the same batch with the same dropout. The second one does not
+    ``e = rho g / |g|``, where g is the gradient at w. With `adaptive` (ASAM), ``e = rho
+    T^2 g / |T g|``. T is |w| + eta for the numbers of tensors called ``weight``, and 1
+    for others. Momentum, weight decay and clipping act on the second gradient, at w.
+    Both gradients are of the same batch with the same dropout. The second one does not
     change BatchNorm's running statistics.
 
-    `rho` 0 is FedAvg, to the bit. A step takes two gradients.
+    With `rho` 0 the method is FedAvg, to the bit. A step computes two gradients.
     """
 
     meaning = "steps by the gradient at the worst point near the weights"
@@ -50,7 +50,7 @@ class FedSAM(Method):
     @classmethod
     def setting_notes(cls, settings):
         if not settings["rho"]:
-            yield "rho", "0 makes it FedAvg"
+            yield "rho", "is 0, which makes it the same as fedavg"
 
     def local(self, context: LocalContext) -> LocalHooks:
         if not self.rho:
@@ -69,12 +69,12 @@ class FedSAM(Method):
 
 
 def _of_length(direction: Tensor, length: Tensor, rho: float) -> Tensor:
-    """``rho direction / length``; 0 if the gradient is 0."""
+    """``rho direction / length``. If the gradient is 0, the result is 0."""
     return direction * (rho / length.clamp(min=torch.finfo(length.dtype).tiny))
 
 
 def _of_weights(model: Model) -> Tensor:
-    """Which parameters are in tensors called ``weight``: bool [P]."""
+    """Which of the P parameters are in tensors called ``weight``: bool [P]."""
     return torch.cat(
         [
             torch.full((p.numel(),), name.rpartition(".")[2] == "weight")

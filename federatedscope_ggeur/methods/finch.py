@@ -1,4 +1,4 @@
-"""FINCH (Sarfraz et al., CVPR 2019): clusters, without a given number or threshold.
+"""FINCH (Sarfraz et al., CVPR 2019): clusters without a given number or threshold.
 
 Every point is joined to its nearest neighbour. The connected parts are the clusters.
 Their means are clustered in the same way, and so on.
@@ -12,10 +12,11 @@ from torch.nn import functional as F
 
 
 def finch(points: Tensor) -> Tensor:
-    """The coarsest clusters of points [n, D] by cosine: numbers [n], int64, from 0.
+    """The coarsest clusters of points [n, D] by cosine: cluster numbers [n], int64.
 
-    It is the last partition with several clusters, or the first one. Clusters are
-    numbered by their first point. Of equally near neighbours the first counts.
+    The result is the last partition with several clusters, or else the first partition.
+    Clusters are numbered from 0 by their first point. If neighbours are equally near,
+    the first one counts.
     """
     if not len(points):
         return torch.zeros(0, dtype=torch.int64)
@@ -37,7 +38,7 @@ def cluster_means(points: Tensor, clusters: Tensor) -> Tensor:
 
 
 def _neighbour_parts(points: Tensor) -> Tensor:
-    """Connected parts of the graph of nearest neighbours, numbered by first point."""
+    """Connected parts of the nearest-neighbour graph, numbered by their first point."""
     n = len(points)
     part = torch.arange(n)
     if n > 1:

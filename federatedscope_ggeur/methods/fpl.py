@@ -1,4 +1,4 @@
-"""FPL (Huang et al., CVPR 2023): representations near clusters of prototypes."""
+"""FPL (Huang et al., CVPR 2023): pull representations to clusters of class means."""
 
 from __future__ import annotations
 
@@ -24,20 +24,23 @@ from federatedscope_ggeur.settings import Key, not_negative, positive
 
 @register_method("fpl")
 class FPL(Method):
-    """Adds ``strength * mean_i [ contrast_i + mean_d (z_id - U_{y_i, d})^2 ]``.
+    """Adds ``strength * mean_i [ contrast_i + mean_d (z_id - U_{y_i, d})^2 ]`` to the
+    loss.
 
     ``contrast_i = -log sum_{a of y_i} e^{cos(z_i, P_a)/t} / sum_a e^{cos(z_i, P_a)/t}``
     over the cluster prototypes P_a of all classes. z is the representation (the logits
     of a linear head). The clients of the last round sent their class means of z, by
-    their trained weights. For each class, FINCH clusters these by cosine. The mean of a
-    cluster is one P_a. The plain mean of a class's P_a is its unbiased prototype U_c.
-    Neither counts rows, so a domain with many clients or rows weighs no more. Rows of a
-    class without prototypes add 0, so there is no term in the first round. If nobody
-    sends a class in a round, its prototypes stay. A client sends nothing of a class
-    with fewer than `min_samples` own rows.
+    their trained weights. For each class, FINCH clusters these means by cosine. The
+    mean of a cluster is one P_a. The plain mean of a class's P_a is its unbiased
+    prototype U_c. Neither counts rows, so a domain with many clients or rows weighs no
+    more.
 
-    t is `temperature`: 0.02 in the authors' code, 0.2 in the benchmark MarsFL.
-    `strength` 0 is FedAvg, to the bit; theirs is 1.
+    Rows of a class without prototypes add 0, so there is no term in the first round. If
+    nobody sends a class in a round, its prototypes stay. A client sends nothing for a
+    class of which it has fewer than `min_samples` own rows.
+
+    t is `temperature`. It is 0.02 in the authors' code and 0.2 in the benchmark MarsFL.
+    The authors' `strength` is 1. With 0 the method is FedAvg, to the bit.
     """
 
     meaning = (
@@ -126,9 +129,9 @@ def cluster_contrast(
     ----------
     z : Tensor of shape (n, D')
     labels : Tensor of shape (n,)
-        Of classes that have a cluster.
+        The classes of the rows. Each must have a cluster.
     clusters, of_class : Tensor of shape (M, D') and (M,)
-        Means, and the class of each.
+        The means of the clusters, and the class of each cluster.
     temperature : float
 
     Returns

@@ -1,4 +1,4 @@
-"""No federation: a lower bound, to see what clients gain by joining one."""
+"""Training without a federation: a lower bound for what clients gain by joining."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from federatedscope_ggeur.methods.registry import register_method
 
 @register_method("local")
 class Local(Method):
-    """Every client trains a model of its own, which never leaves it.
+    """Every client trains a model of its own, which never leaves the client.
 
-    A client begins with the same model as a federation. In each round that it is drawn
-    for, it goes on from its own last weights. It scores and leaves its own model.
+    A client begins with the same model as a federation. In each round for which it is
+    drawn, it goes on from its own last weights. It scores and saves its own model.
     """
 
     meaning = "a bound: every client trains a model of its own, which never leaves it"

@@ -12,14 +12,16 @@ from federatedscope_ggeur.settings import Key, not_negative, positive
 
 @register_method("moon")
 class Moon(Method):
-    """Adds mu times the mean of ``-log(e^{s_g/t} / (e^{s_g/t} + e^{s_p/t}))``.
+    """Adds mu times the mean of ``-log(e^{s_g/t} / (e^{s_g/t} + e^{s_p/t}))`` to the
+    loss.
 
-    s_g is the cosine between the representation and that by the broadcast weights; s_p
-    between it and that by the client's own last weights. Both other representations are
-    constants. The client keeps its last weights, from before averaging. Until it has
-    some, there is no term. With a linear head the representation is the logits.
+    s_g is the cosine between the representation and the one by the broadcast weights.
+    s_p is the cosine between the representation and the one by the client's own last
+    weights. Both other representations are constants. The client keeps its last
+    weights, from before averaging. There is no term until it has some. With a linear
+    head the representation is the logits.
 
-    t is `temperature`; with `mu` 0 it is FedAvg, to the bit.
+    t is `temperature`. With `mu` 0 the method is FedAvg, to the bit.
     """
 
     meaning = (

@@ -1,4 +1,4 @@
-"""Weights that every client keeps as its own."""
+"""Let every client keep some of the weights as its own."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from federatedscope_ggeur.methods.contexts import LocalContext, LocalHooks
 
 
 def keeping(context: LocalContext, own: Tensor) -> LocalHooks:
-    """Hooks that start training from `with_own`, and keep the weights `own` [P + Q],
-    bool, as the client's state."""
+    """Hooks that start training from `with_own` and keep the client's own weights.
+
+    `own` [P + Q], bool, says which weights are kept as the client's state.
+    """
 
     def finish(outcome):
         return {}, {"own": outcome.weights[own.to(outcome.weights.device)]}
@@ -18,8 +20,10 @@ def keeping(context: LocalContext, own: Tensor) -> LocalHooks:
 
 
 def with_own(context: LocalContext, own: Tensor) -> Tensor:
-    """The broadcast weights [P + Q], with the client's own values at `own`, if it has
-    any."""
+    """The broadcast weights [P + Q], with the client's own values where `own` is true.
+
+    Before the client has own values, these are the broadcast weights alone.
+    """
     if "own" not in context.state:
         return context.weights
     weights = context.weights.clone()

@@ -1,4 +1,4 @@
-"""The federated methods and baseline augmentations by name."""
+"""The registries of federated methods and of baseline augmentations."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from federatedscope_ggeur.settings import Registry, check_class
 #: FedAvg comes first, then the others by module name, then a user's own.
 METHODS: Registry[type[Method]] = Registry("method", "base_method")
 
-#: Augmentations that replace GGEUR. Each runs with any federated one of METHODS.
+#: Augmentations that replace GGEUR. Each runs with any of METHODS that is federated.
 AUGMENTATIONS: Registry[type[Method]] = Registry(
     "augmentation", "augmentation", taken=("ggeur", "none")
 )
 
 
 def register_method(name: str) -> Callable[[type[Method]], type[Method]]:
-    """Decorator: a class of `Method` becomes ``ggeur.base_method: <name>``.
+    """Decorator: register a subclass of `Method` as ``ggeur.base_method: <name>``.
 
     Its `SETTINGS` become the keys ``ggeur.<name>.<setting>``.
 
     Raises
     ------
     TypeError
-        It is no `Method`, or a hook has a wrong name or wrong arguments.
+        The class is no `Method`, or a hook has a wrong name or wrong arguments.
     ValueError
         The name is taken.
 
@@ -41,10 +41,10 @@ def register_method(name: str) -> Callable[[type[Method]], type[Method]]:
 
 
 def register_augmentation(name: str) -> Callable[[type[Method]], type[Method]]:
-    """Decorator: a class of `Method` becomes ``ggeur.augmentation: <name>``.
+    """Decorator: register a subclass of `Method` as ``ggeur.augmentation: <name>``.
 
-    It runs with any base method. Only the state that its `step` returns is used.
-    Settings and errors are those of `register_method`.
+    The augmentation runs with any base method. Of its `step` only the returned state is
+    used. Settings and errors are those of `register_method`.
 
     Examples
     --------
@@ -72,16 +72,16 @@ def build_method(
     augmentation_settings: Mapping | None = None,
     **settings,
 ) -> Method:
-    """The method called `name` with its settings.
+    """Make the method called `name` with its settings.
 
-    A baseline `augmentation` is combined with it. "ggeur" and "none" do not concern the
-    method.
+    A baseline `augmentation` is combined with the method. "ggeur" and "none" change
+    nothing here.
 
     Raises
     ------
     ConfigError
-        A name is unknown, or there is an augmentation and the method's weights do not
-        travel.
+        A name is unknown. Or there is an augmentation, but the method's clients send no
+        weights.
     """
     base = METHODS.find(name)(**settings)
     if augmentation in AUGMENTATIONS.taken:

@@ -27,12 +27,10 @@ from federatedscope_ggeur.settings import Key, below, positive
 class Scaffold(Method):
     """Each client corrects its gradient by ``c - c_k`` (option II of the paper).
 
-    After tau steps of rate eta, ``c_k' = c_k - c + (w_g - w_k) / (eta tau_m)``. With
-    momentum m, tau steps move as far as ``tau_m = (tau - m (1 - m^tau) / (1 - m)) / (1
-    - m)`` plain steps. The server keeps c, the mean of all c_k, weighted as in
-    averages.
-
-    Then ``w_g += server_lr sum p_k (w_k - w_g)``.
+    After tau steps of rate eta, a client sets ``c_k' = c_k - c + (w_g - w_k) / (eta
+    tau_m)``. With momentum m, tau steps move as far as ``tau_m = (tau - m (1 - m^tau) /
+    (1 - m)) / (1 - m)`` plain steps. The server keeps c, the mean of all c_k, weighted
+    as in averages. Then it sets ``w_g += server_lr sum p_k (w_k - w_g)``.
     """
 
     meaning = "corrects gradients by c - c_k (option II)"
@@ -55,7 +53,7 @@ class Scaffold(Method):
 
     @classmethod
     def optimizer_problems(cls, optimizer):
-        """Refuse optimisers whose steps `_momentum_steps` does not count."""
+        """Yield problems of optimisers whose steps `_momentum_steps` cannot count."""
         why = "with scaffold, whose control variates count plain steps"
         if optimizer.type != "SGD":
             return [("type", f"must be SGD {why}; got {optimizer.type}")]
@@ -106,6 +104,8 @@ class Scaffold(Method):
 
 
 def _momentum_steps(steps: int, m: float) -> float:
-    """The number of plain steps that move as far as `steps` with momentum, from
-    rest."""
+    """The number of plain steps that move as far as `steps` steps with momentum m.
+
+    Momentum starts at zero.
+    """
     return (steps - m * (1 - m**steps) / (1 - m)) / (1 - m)

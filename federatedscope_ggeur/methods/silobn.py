@@ -13,10 +13,10 @@ from federatedscope_ggeur.models import Model, num_buffers, num_parameters
 
 @register_method("silobn")
 class SiloBN(Method):
-    """Each client keeps its running statistics of BatchNorm. All other weights are
-    averaged, also scales and shifts of BatchNorm.
+    """Each client keeps its own running statistics of BatchNorm.
 
-    Scores, unseen clients and the models that a run leaves are as in FedBN.
+    All other weights are averaged, including the scales and shifts of BatchNorm.
+    Scoring, unseen clients and saved models are as in FedBN.
     """
 
     meaning = "every client keeps its own running statistics of BatchNorm"
@@ -32,6 +32,6 @@ class SiloBN(Method):
 
 
 def _statistics(model: Model) -> Tensor:
-    """Which of the P + Q numbers are running statistics: the last Q."""
+    """Which of the P + Q numbers are running statistics: bool. They are the last Q."""
     size = num_parameters(model)
     return torch.arange(size) >= size - num_buffers(model)

@@ -1,4 +1,4 @@
-"""Rules for tensors from clients: one client must not harm the others.
+"""Rules for tensors from clients, so that one client cannot harm the others.
 
 A wrong dtype would spread to the sums over all clients. So would a number near the
 limit of float32.
@@ -20,7 +20,7 @@ _MOST_ROWS = 2**40
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """The shape (None: any length) and dtype of a tensor that a client sends."""
+    """Shape and dtype of a tensor that a client sends. None in a shape: any length."""
 
     shape: tuple[int | None, ...]
     dtype: torch.dtype = torch.float32
@@ -30,14 +30,14 @@ Specs = Mapping[str, TensorSpec]
 
 
 def value_problem(what: str, values: Tensor) -> str:
-    """What is wrong with `what` if any of its `values` is too large, else ""."""
+    """The problem of `what` for a message, if any of `values` is too large; else ""."""
     if (values.abs() > LARGEST_EMBEDDING).any():
-        return f"{what} must lie within {LARGEST_EMBEDDING:g}"
+        return f"{what} must lie within +-{LARGEST_EMBEDDING:g}"
     return ""
 
 
 def count_problem(what: str, counts: Tensor) -> str:
-    """What is wrong with `what` if any of its `counts` cannot be one, else ""."""
+    """The problem of `what` for a message, if one of `counts` is impossible; or ""."""
     if ((counts < 0) | (counts > _MOST_ROWS)).any():
         return f"{what} must lie in 0..{_MOST_ROWS}"
     return ""

@@ -1,4 +1,4 @@
-"""Classifiers on embeddings, trained or worked out in closed form."""
+"""Classifiers on embeddings and image networks, trained or computed in closed form."""
 
 from federatedscope_ggeur.models.base import (
     CPU,

@@ -1,4 +1,4 @@
-"""What a model is: a classifier on embeddings whose parameters are one vector."""
+"""The base class of all models. The parameters of a model are one vector."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from federatedscope_ggeur.models.vectors import load_vector, norm_mask, norm_mod
 
 CPU = torch.device("cpu")
 Accumulator = Callable[[Tensor, Tensor], None]
-#: (k, the map [B, C_k, H, W] of stage k) -> the map that training goes on with.
+#: Takes k and the map [B, C_k, H, W] of stage k; returns the map for the next stage.
 StageHook = Callable[[int, Tensor], Tensor]
 
 
@@ -43,7 +43,7 @@ class Model(nn.Module):
     #: False if `gradient_accumulator` computes the gradient by hand.
     uses_autograd = True
 
-    #: Rows that it runs on at a time outside of training.
+    #: Rows that the model takes at a time outside of training.
     chunk_rows = 8192
 
     #: True if rows are images, see `networks`.
@@ -52,7 +52,7 @@ class Model(nn.Module):
     #: Training skips batches of fewer rows.
     least_batch = 1
 
-    #: False if it takes parameter vectors of several lengths, see `make_room_for`.
+    #: False if parameter vectors may have several lengths, see `make_room_for`.
     fixed_size = True
 
     def __init__(self, in_features: int, num_classes: int):
@@ -61,15 +61,15 @@ class Model(nn.Module):
         self.num_classes = num_classes
 
     def prepare(self, rows: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Rows [B, D] of the data, of any dtype, as float32 input of the model.
+        """Turn rows [B, D] of the data, of any dtype, into float32 input of the model.
 
-        In training there is a `generator`, whose draws augment images. Embeddings stay
-        as they are.
+        In training there is a `generator`; image networks draw augmentations from it.
+        Embeddings stay as they are.
         """
         return rows
 
     def represent(self, features: Tensor) -> Tensor:
-        """The representation z of prepared rows [n, D]. Loss terms may act on it."""
+        """The representation z of prepared rows [n, D]. Loss terms may act on z."""
         raise NotImplementedError
 
     def classify(self, representation: Tensor) -> Tensor:
@@ -77,23 +77,26 @@ class Model(nn.Module):
         raise NotImplementedError
 
     def last_input(self, features: Tensor) -> Tensor:
-        """The input of `classifier`, of shape (n, D''), without dropout."""
+        """The input of the layer `classifier`, of shape (n, D''), without dropout."""
         raise NotImplementedError
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The loss of training, from logits [B, C] and labels [B]: cross-entropy."""
+        """The training loss of logits [B, C] with labels [B]: cross-entropy."""
         return F.cross_entropy(logits, labels)
 
     @contextmanager
     def of_client(self, counts: Tensor) -> Iterator[None]:
-        """Inside, a client trains it that holds `counts` [C] rows of each class."""
+        """Tell the model, inside this block, whose rows it trains on.
+
+        `counts` [C] are the client's rows of each class.
+        """
         yield
 
     def forward(self, features: Tensor) -> Tensor:
         return self.classify(self.represent(features))
 
     def reset(self, generator: torch.Generator) -> Model:
-        """Draw the initial parameters as `torch.nn.Linear` does; returns self."""
+        """Draw the initial parameters as `torch.nn.Linear` does. Returns the model."""
         with torch.no_grad():
             for module in self.modules():
                 if isinstance(module, nn.Linear):
@@ -103,21 +106,23 @@ class Model(nn.Module):
         return self
 
     def make_room_for(self, size: int) -> None:
-        """Prepare for a vector of `size` parameters, if the model has no fixed size."""
+        """Prepare for a vector of `size` parameters, if the size is not fixed."""
 
     @property
     def width(self) -> int:
-        """D', the columns of a representation."""
+        """D', the number of columns of a representation."""
         return self.represent(torch.zeros(0, self.in_features)).shape[1]
 
     @property
     def stage_widths(self) -> tuple[int, ...]:
-        """C_k, the channels of each stage's map; empty if there are no stages."""
+        """The number of channels of each stage's map; empty without stages."""
         return ()
 
     @contextmanager
     def stages_hooked(self, hook: StageHook | None) -> Iterator[None]:
-        """Inside, `hook` gets the map of every stage and returns the one to go on with.
+        """Call `hook` on the map of every stage inside this block.
+
+        The model goes on with the map that `hook` returns. None stands for no hook.
 
         Raises
         ------
@@ -125,23 +130,24 @@ class Model(nn.Module):
             There is a hook, but the model has no stages.
         """
         if hook is not None:
-            raise ConfigError(f"a {type(self).__name__} has no stages to act on")
+            raise ConfigError(
+                f"a {type(self).__name__} has no stages; take a network with stages"
+            )
         yield
 
     @property
     def norm_modules(self) -> list[nn.Module]:
-        """Its normalisation layers with running statistics, in module order."""
+        """The normalisation layers with running statistics, in module order."""
         return norm_modules(self)
 
     @property
     def norm_mask(self) -> Tensor:
-        """Which of the P + Q numbers belong to `norm_modules`: bool, of shape (P +
-        Q,)."""
+        """Which of the P + Q numbers belong to `norm_modules`: bool, (P + Q,)."""
         return norm_mask(self)
 
     @contextmanager
     def frozen_statistics(self) -> Iterator[None]:
-        """Inside, running statistics do not change, even in training mode."""
+        """Keep running statistics unchanged inside this block, also in training."""
         kept = [(module, module.momentum) for module in self.norm_modules]
         for module, _ in kept:
             module.momentum = 0.0  # type: ignore[assignment]
@@ -152,9 +158,10 @@ class Model(nn.Module):
                 module.momentum = momentum
 
     def in_chunks(self, fn: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
-        """`fn`, such as `represent`, of all rows [n, D] of the data: shape (n, ...).
+        """Apply `fn`, such as `represent`, to all rows [n, D]: Tensor of shape (n,
+        ...).
 
-        Some rows at a time are prepared and given to `fn`, on the model's device, in
+        Rows are prepared and given to `fn` in chunks, on the model's device, in
         evaluation mode and without gradients.
         """
         device, was_training = next(self.parameters()).device, self.training
@@ -167,17 +174,20 @@ class Model(nn.Module):
             self.train(was_training)
 
     def at(self, vector: Tensor) -> Model:
-        """A frozen copy in evaluation mode with the numbers of `vector`, [P + Q], or
-        [P] with running statistics as they stand."""
+        """A frozen copy of the model in evaluation mode, with the numbers of `vector`.
+
+        `vector` has shape (P + Q,), or (P,) to keep the running statistics of this
+        model.
+        """
         other = copy.deepcopy(self)
         load_vector(other, vector)
         return other.eval().requires_grad_(False)
 
     def gradient_accumulator(self, into: Tensor, beta: float) -> Accumulator:
-        """A function (features [B, D], labels [B]) that updates `into` in place.
+        """A function of (features [B, D], labels [B]) that adds the gradient to `into`.
 
-        It computes ``into = beta * into + gradient``, of shape (P,). The gradient is
-        that of the batch's `loss` at the model's present parameters. With beta = 0 old
+        It sets ``into = beta * into + gradient``, of shape (P,), in place. The gradient
+        is that of the batch's `loss` at the present parameters. With beta = 0, old
         values are overwritten.
         """
 
@@ -190,8 +200,11 @@ class Model(nn.Module):
 
 
 def _chunk_sizes(rows: int, size: int) -> list[int]:
-    """Chunks of `size` rows. A few rows left join the last chunk: torch multiplies a
-    single row by other code, with other rounding."""
+    """The sizes of chunks for `rows` rows: `size` rows each, and the rest.
+
+    A small rest joins the last chunk, because torch multiplies a single row by other
+    code, with other rounding.
+    """
     full, rest = divmod(rows, size)
     if full and rest < size // 8:
         return [size] * (full - 1) + [size + rest]
@@ -201,10 +214,10 @@ def _chunk_sizes(rows: int, size: int) -> list[int]:
 def add_autograd_gradient(
     model: Model, loss: Tensor, into: Tensor, beta: float
 ) -> None:
-    """``into = beta * into + d loss / d parameters`` [P], by autograd."""
+    """Set ``into = beta * into + d loss / d parameters`` [P], by autograd."""
     parameters = list(model.parameters())
-    # A loss on the representation alone has no gradient in the last layer. A term that
-    # a batch lacks has none at all.
+    # A loss on the representation alone has no gradient in the last layer. A loss that
+    # is constant for this batch has no gradient at all.
     gradients: Sequence[Tensor | None] = [None] * len(parameters)
     if loss.requires_grad:
         gradients = torch.autograd.grad(loss, parameters, allow_unused=True)

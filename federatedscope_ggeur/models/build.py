@@ -1,4 +1,4 @@
-"""Which model a run has."""
+"""Build the model of a run from its settings."""
 
 from __future__ import annotations
 
@@ -16,12 +16,24 @@ from federatedscope_ggeur.models.text import TextModelSettings
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """Which model: `hidden` units (0 for the linear head) and their dropout.
+    """The settings that decide which model a run has.
 
-    If `closed_form` is not ``"none"``, that closed form makes the model. `starts` says
-    whether training goes on from it. Both decide the kind of model. With a `network`,
-    it is that network, on images. With `ensemble`, the head in closed form stands
-    beside a zero-shot one. With a `text` model, it is that model.
+    Attributes
+    ----------
+    hidden : int
+        Units of the hidden layer; 0 for the linear head.
+    dropout : float
+        Dropout of the hidden layer, or of the network.
+    closed_form : str
+        The closed form that makes the model; "none" for a head that is only trained.
+    starts : bool
+        Whether training goes on from the closed form.
+    network : NetworkSettings or None
+        The image network, in place of a head.
+    ensemble : bool
+        Whether the head in closed form is mixed with a zero-shot head.
+    text : TextModelSettings or None
+        The text model, in place of a head.
     """
 
     hidden: int = 0
@@ -34,12 +46,13 @@ class ModelSettings:
 
 
 def build_model(in_features: int, num_classes: int, settings: ModelSettings) -> Model:
-    """The model for rows of `in_features` dimensions and `num_classes` classes.
+    """Build the model for rows of `in_features` dimensions and `num_classes` classes.
 
     Raises
     ------
     ConfigError
-        The closed form is unknown, or has hidden units; or the network cannot be made.
+        The closed form is unknown or set together with hidden units, or the network
+        cannot be made.
     """
     if settings.network is not None:
         network, dropout = settings.network, settings.dropout
@@ -50,8 +63,8 @@ def build_model(in_features: int, num_classes: int, settings: ModelSettings) -> 
         form = CLOSED_FORMS.find(settings.closed_form)
         if settings.hidden:
             raise ConfigError(
-                f"closed_form: the model of {form.name} has no hidden units, got "
-                f"{settings.hidden}"
+                f"closed_form: the model of {form.name} has no hidden layer; set 0 "
+                f"hidden units, not {settings.hidden}"
             )
         if settings.ensemble and not settings.starts:
             return EnsembleHead(in_features, num_classes)
@@ -63,7 +76,7 @@ def build_model(in_features: int, num_classes: int, settings: ModelSettings) -> 
 
 
 def two_kinds(one: ModelSettings, other: ModelSettings) -> bool:
-    """Whether the trained model and the scored model are of two kinds."""
+    """Whether the trained model and the scored model are of different kinds."""
     if one.network is not None:
         return False
     if one.text is not None:

@@ -1,5 +1,6 @@
-"""CCVR, classifier calibration with virtual representations: its settings, the draws,
-and the last layer.
+"""Classifier calibration with virtual representations (CCVR).
+
+This file has its settings, its draws of features, and the last layer that it trains.
 
 Luo et al., "No fear of heterogeneity: classifier calibration for federated learning
 with non-IID data", NeurIPS 2021.
@@ -33,21 +34,21 @@ SETTINGS = (
 def draw_features(
     statistics: ClassStatistics, per_class: int, seed: int
 ) -> tuple[Tensor, Tensor]:
-    """Draws from ``N(mu_c, Sigma_c)`` for every class with samples, in class order.
+    """Draw features from ``N(mu_c, Sigma_c)`` for every class with samples.
 
     Parameters
     ----------
     statistics : ClassStatistics
-        Of the inputs of the last layer. ``Sigma_c`` is divided by n.
+        The statistics of the last layer's inputs. ``Sigma_c`` is divided by n.
     per_class : int
-        Draws for each class; M in all.
+        Draws for each class. All classes together have M draws.
     seed : int
-        The draws of a class depend on the seed, the class and its statistics alone.
+        The draws of a class depend only on the seed, the class and its statistics.
 
     Returns
     -------
     tuple of Tensor of shape (M, D), float32, and Tensor of shape (M,), int64
-        Features and labels.
+        The features and their labels, in class order.
 
     Raises
     ------
@@ -55,7 +56,7 @@ def draw_features(
         No class has samples.
     """
     if not statistics.classes:
-        raise StatisticsError("there are no class statistics to draw features from")
+        raise StatisticsError("no class has statistics, so no features can be drawn")
     features = [_draw_class(statistics, c, per_class, seed) for c in statistics.classes]
     labels = torch.tensor(statistics.classes).repeat_interleave(per_class)
     return torch.cat(features), labels
@@ -70,13 +71,13 @@ def _draw_class(statistics: ClassStatistics, c: int, rows: int, seed: int) -> Te
 
 
 def take_last_layer(model: Model, params: Tensor, classes: Sequence[int]) -> Tensor:
-    """The last layer of `model` at parameters `params` [P], for some of its classes.
+    """Copy the last layer of `model` at parameters `params` [P], for some classes.
 
     Returns
     -------
     Tensor of shape (len(classes) * (D'' + 1),)
-        A copy, as the vector of a `LinearHead` from the D'' inputs of the last layer to
-        `classes`, in their order.
+        The vector of a `LinearHead` from the D'' inputs of the last layer to `classes`,
+        in their order.
 
     Raises
     ------
@@ -91,7 +92,7 @@ def take_last_layer(model: Model, params: Tensor, classes: Sequence[int]) -> Ten
 def put_last_layer(
     model: Model, params: Tensor, classes: Sequence[int], vector: Tensor
 ) -> Tensor:
-    """A copy of `params` [P] with other values in the rows that `take_last_layer` took.
+    """A copy of `params` [P] with new values in the rows that `take_last_layer` copied.
 
     Parameters
     ----------

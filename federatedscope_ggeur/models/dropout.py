@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class Dropout(nn.Dropout):
-    """`nn.Dropout`, but it always draws on the CPU."""
+    """Works as `nn.Dropout`, but always draws on the CPU."""
 
     def forward(self, x: Tensor) -> Tensor:
         if x.device.type == "cpu" or not self.training:

@@ -1,4 +1,4 @@
-"""A head in closed form and the zero-shot one together."""
+"""The sum of a zero-shot head and a head in closed form."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from federatedscope_ggeur.models.text.classes import ClassTexts
 
 
 class EnsembleHead(Model):
-    """Logits ``V x/|x| + log sum_{j of c} exp(w_j x + b_j)``.
+    """The sum of two heads: logits ``V x/|x| + log sum_{j of c} exp(w_j x + b_j)``.
 
     With one component for each class, the second part is linear. The head is not
-    trained, and has no last layer that can be trained. Its representation is the
+    trained, and has no last layer that could be trained. Its representation is the
     logits.
 
     Attributes
@@ -24,11 +24,12 @@ class EnsembleHead(Model):
     zero_shot : Parameter of shape (C, D)
         V, the scaled text features; zeros if there is no zero-shot part.
     statistics : MixtureHead
+        The second part.
 
     References
     ----------
-    Wang et al., "A hard-to-beat baseline for training-free CLIP-based adaptation",
-    ICLR 2024.
+    Wang et al., "A hard-to-beat baseline for training-free CLIP-based adaptation", ICLR
+    2024.
     """
 
     fixed_size = False
@@ -40,8 +41,11 @@ class EnsembleHead(Model):
 
     @classmethod
     def of(cls, head: Model, text: ClassTexts | None = None) -> EnsembleHead:
-        """``s <x/|x|, w_c> + alpha`` times the logits of a linear head. Without a text:
-        the logits of any head in closed form."""
+        """Make the ensemble of a zero-shot head and alpha times a linear head.
+
+        Without `text`, the ensemble has the logits of `head` alone, and `head` may be
+        any head in closed form.
+        """
         model = cls(head.in_features, head.num_classes)
         mixture = head
         if isinstance(head, LinearHead):
@@ -49,7 +53,7 @@ class EnsembleHead(Model):
         assert isinstance(mixture, MixtureHead)
         with torch.no_grad():
             if text is not None:
-                assert isinstance(head, LinearHead)  # of which a multiple is one, too
+                assert isinstance(head, LinearHead)  # a multiple of it is linear, too
                 mixture.weight.mul_(text.ensemble)
                 mixture.bias.mul_(text.ensemble)
                 model.zero_shot.copy_(text.weight)
@@ -64,14 +68,14 @@ class EnsembleHead(Model):
         return self.statistics.last_input(features)
 
     def reset(self, generator: torch.Generator | None = None) -> Model:
-        """Zeros; nothing is drawn."""
+        """Set all parameters to zero. Nothing is drawn."""
         self.statistics.reset()
         with torch.no_grad():
             self.zero_shot.zero_()
         return self
 
     def make_room_for(self, size: int) -> None:
-        """As `MixtureHead.make_room_for`, for its part of the vector."""
+        """Take as many components as the mixture's part of `size` parameters holds."""
         self.statistics.make_room_for(size - self.zero_shot.numel())
 
     def represent(self, features: Tensor) -> Tensor:

@@ -1,5 +1,4 @@
-"""Turn a model that was trained in a space into one on raw embeddings, and back. Turn a
-model into one of another kind."""
+"""Move a model's parameters between a space and raw embeddings, or to another kind."""
 
 from __future__ import annotations
 
@@ -17,11 +16,11 @@ from federatedscope_ggeur.models.vectors import load_vector, named_tensors, to_v
 
 
 def fold(model: Model, params: Tensor, space: Space) -> Tensor:
-    """The parameters [P] with which `model` gives on embeddings x the logits that it
-    gives with `params` [P] on ``x' = T (x - m)``.
+    """Parameters [P] that give the same logits on raw embeddings x.
 
-    The first layer ``W' x' + b'`` is ``W x + b`` with ``W = W' T``, ``b = b' - W m``.
-    It is computed in float64 and rounded once. Other layers stay.
+    `params` [P] are for rows ``x' = T (x - m)`` in `space`. The first layer ``W' x' +
+    b'`` becomes ``W x + b`` with ``W = W' T`` and ``b = b' - W m``. It is computed in
+    float64 and rounded once. Other layers stay.
 
     Raises
     ------
@@ -38,13 +37,15 @@ def fold(model: Model, params: Tensor, space: Space) -> Tensor:
 
 
 def unfold(model: Model, params: Tensor, space: Space) -> Tensor:
-    """The parameters that `fold` turns into `params` [P]: ``W' = W T^-1``, ``b' = b + W
-    m``.
+    """The reverse of `fold`: parameters [P] for rows in `space`, from those for raw
+    rows.
+
+    The first layer becomes ``W' = W T^-1`` and ``b' = b + W m``.
 
     Raises
     ------
     ConfigError
-        As `fold`.
+        The model has no linear first layer.
     """
     if space.is_raw:
         return params
@@ -56,7 +57,8 @@ def unfold(model: Model, params: Tensor, space: Space) -> Tensor:
 
 
 def recast(model: Model, params: Tensor, wanted: Model) -> Tensor:
-    """The parameters with which `wanted` gives the logits of `model` with `params` [P].
+    """The parameters with which `wanted` has the logits that `model` has with `params`
+    [P].
 
     Raises
     ------
@@ -71,16 +73,17 @@ def recast(model: Model, params: Tensor, wanted: Model) -> Tensor:
     if isinstance(model, PromptHead) and isinstance(wanted, CosineHead):
         return to_vector(model.at(params).left())  # type: ignore[operator]
     raise ConfigError(
-        f"a {type(model).__name__} cannot become a {type(wanted).__name__}"
+        f"the parameters of a {type(model).__name__} cannot be those of a "
+        f"{type(wanted).__name__}"
     )
 
 
 def _first_layer(model: Model, params: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """A copy of `params`, and the first layer's weight [H, D] and bias [H] in it."""
+    """A copy of `params`, and in it the first layer's weight [H, D] and bias [H]."""
     if not model.first_layer:
         raise ConfigError(
-            f"space: must be raw with a {type(model).__name__}, which has no linear "
-            "first layer"
+            f"space: must be raw with a {type(model).__name__}, because its first "
+            "layer is not linear"
         )
     params = params.clone()
     named = named_tensors(model, params)

@@ -1,4 +1,4 @@
-"""The linear head, with a gradient computed by hand."""
+"""The linear head. Its gradient is computed by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from federatedscope_ggeur.models.vectors import split_vector
 
 
 class LinearHead(Model):
-    """Logits ``W x + b``. Its representation is the logits themselves."""
+    """The linear head: logits ``W x + b``. Its representation is the logits."""
 
     uses_autograd = False
     first_layer = "classifier"
@@ -29,12 +29,15 @@ class LinearHead(Model):
         return features
 
     def gradient_accumulator(self, into: Tensor, beta: float) -> Accumulator:
-        """As `Model`, by hand: ``dL/dlogits = (softmax - one_hot) / B``."""
+        """As `Model.gradient_accumulator`, with a gradient computed by hand.
+
+        ``dL/dlogits = (softmax - one_hot) / B``.
+        """
         weight, bias = self.classifier.weight.data, self.classifier.bias.data[:, None]
         into_weight, into_bias = split_vector(self, into)
         ones, minus_ones = into.new_ones(0), into.new_ones(1, 0)
 
-        # Classes stand in rows, because both products are faster in this order.
+        # Classes are the rows of `residual`: both products are faster in this order.
         def accumulate(features: Tensor, labels: Tensor) -> None:
             nonlocal ones, minus_ones
             size = labels.shape[0]

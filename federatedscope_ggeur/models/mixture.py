@@ -13,11 +13,12 @@ from federatedscope_ggeur.models.linear import LinearHead
 
 
 class MixtureHead(Model):
-    """Logits ``s log sum_{j of c} exp(w_j x + b_j)`` over the components j of a class.
+    """The mixture head: logits ``s log sum_{j of c} exp(w_j x + b_j)``, with components
+    j.
 
-    The number of components is known only once the head is computed, so it takes
-    parameters of any number. The head is not trained, and has no last layer that can be
-    trained. Its representation is the logits.
+    Each class has one or more components. Their number is known only once the head is
+    computed, so the length of the parameter vector may vary. The head is not trained,
+    and has no last layer that could be trained. Its representation is the logits.
 
     Attributes
     ----------
@@ -41,7 +42,7 @@ class MixtureHead(Model):
     def of_components(
         cls, weight: Tensor, bias: Tensor, classes: Tensor, num_classes: int
     ) -> MixtureHead:
-        """With weights [J, D] and biases [J] of components of the `classes` [J]."""
+        """Make the head from weights [J, D], biases [J] and `classes` [J]."""
         model = cls(weight.shape[1], num_classes)
         model._make_room(len(weight))
         with torch.no_grad():
@@ -52,7 +53,7 @@ class MixtureHead(Model):
 
     @classmethod
     def of_linear(cls, head: LinearHead) -> MixtureHead:
-        """The same logits, by one component for each class."""
+        """Make the mixture head with the same logits as a linear head."""
         layer = head.classifier
         classes = torch.arange(head.num_classes)
         return cls.of_components(layer.weight, layer.bias, classes, head.num_classes)
@@ -65,7 +66,7 @@ class MixtureHead(Model):
         raise ConfigError(_NO_LAST_LAYER)
 
     def reset(self, generator: torch.Generator | None = None) -> Model:
-        """One component for each class, all zeros. Nothing is drawn."""
+        """Set one component of zeros for each class. Nothing is drawn."""
         self._make_room(self.num_classes)
         with torch.no_grad():
             self.weight.zero_()
@@ -80,12 +81,12 @@ class MixtureHead(Model):
         Raises
         ------
         ConfigError
-            No number of components has so many parameters.
+            No number of components gives exactly `size` parameters.
         """
         components, rest = divmod(size - 1, self.in_features + 2)
         if rest or components < self.num_classes:
             raise ConfigError(
-                f"{size} parameters are not those of a mixture head of "
+                f"{size} parameters do not fit a mixture head of "
                 f"{self.num_classes} classes in {self.in_features} dimensions"
             )
         self._make_room(components)
@@ -112,12 +113,12 @@ class MixtureHead(Model):
         bias = state_dict.get(f"{prefix}bias")
         if bias is not None:
             self._make_room(len(bias))
-        # Heads from before there were temperatures have no scale.
+        # Heads that are older than temperatures have no scale.
         state_dict.setdefault(f"{prefix}scale", torch.ones(1))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 _NO_LAST_LAYER = (
-    "a mixture head has no last layer to train, as calibration does; take a linear or "
-    "MLP head"
+    "a mixture head has no last layer to train, but calibration needs one; take a "
+    "linear or MLP head"
 )

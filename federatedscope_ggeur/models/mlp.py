@@ -10,13 +10,13 @@ from federatedscope_ggeur.models.dropout import Dropout
 
 
 class MLPHead(Model):
-    """One hidden layer of `hidden` units. Its output is the representation.
+    """A head with one hidden layer, whose output is the representation.
 
     Parameters
     ----------
     in_features, num_classes : int
     hidden : int
-        Units of the hidden layer, D' of the representation.
+        Units of the hidden layer. This is D' of the representation.
     dropout : float
         The probability that training drops a hidden unit, in [0, 1).
     """

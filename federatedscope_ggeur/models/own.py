@@ -1,4 +1,4 @@
-"""Models that clients keep as their own, and the files of a run's models."""
+"""Models that clients keep as their own, and the files of all models of a run."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.vectors import named_tensors
 
-#: Metadata of a client's own model: the SHA-256 of the head that it goes with.
+#: The metadata field with the SHA-256 of the head that a client's model belongs to.
 OF_HEAD = "of_head"
 
 
 def own_tensors(
     model: Model, params: Tensor, shared: Mapping[str, Tensor] | None
 ) -> dict[str, Tensor]:
-    """The tensors of a client's `params` [P + Q] to keep, by name. Of a network, only
-    those that differ from the `shared` model, if there is one."""
+    """The tensors of a client's `params` [P + Q] that its own file keeps, by name.
+
+    For a network with a `shared` model, only tensors that differ from it are kept.
+    """
     own = {n: t.detach().cpu() for n, t in named_tensors(model, params).items()}
     if shared is None or not model.takes_images:
         return own
@@ -37,11 +39,11 @@ class OwnModels:
     Parameters
     ----------
     model : Model
-        The shared model. If there is none, a model of that kind.
+        The shared model. If there is none, any model of the same kind.
     tensors : mapping from client number to mapping from name to Tensor
         A client's own tensors, which replace those of the shared model.
     shared : bool
-        Whether there is a shared model. It has the number 0.
+        Whether there is a shared model, which has the number 0.
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class OwnModels:
         Raises
         ------
         DataError
-            Its tensors do not fit the model.
+            The client's tensors do not fit the model.
         """
         if number == 0:
             return self.model
@@ -77,7 +79,7 @@ class OwnModels:
         return self._last[1]
 
     def logits(self, rows: Tensor, numbers: Tensor) -> Tensor:
-        """Logits [n, C] of `rows` [n, D], each by the model of its number [n]."""
+        """Logits [n, C] of `rows` [n, D], each row by the model of its number [n]."""
         different = numbers.unique().tolist()
         if len(different) == 1:
             model = self.of(different[0])
@@ -90,8 +92,10 @@ class OwnModels:
 
 
 def head_bytes(model: Model, class_names: Sequence[str], encoder: str) -> bytes:
-    """A model as safetensors, with class names and encoder. The same model gives the
-    same bytes."""
+    """A model as safetensors bytes, with the names of classes and encoder.
+
+    The same model always gives the same bytes.
+    """
     return _bytes(model.state_dict(), _about(class_names, encoder))
 
 
@@ -103,8 +107,11 @@ def own_bytes(
     class_names: Sequence[str],
     encoder: str,
 ) -> bytes:
-    """A client's `own_tensors` as safetensors, with its number and domain, class names
-    and encoder. If they replace tensors of a `head`, its digest is there, too."""
+    """A client's `own_tensors` as safetensors bytes.
+
+    The metadata hold the client's number and domain, and the names of classes and
+    encoder. If the tensors replace some of a `head`, they hold its SHA-256, too.
+    """
     about = {"client": str(client), "domain": domain, **_about(class_names, encoder)}
     if head is not None:
         about[OF_HEAD] = hashlib.sha256(head).hexdigest()
@@ -116,11 +123,11 @@ def _about(class_names: Sequence[str], encoder: str) -> dict[str, str]:
 
 
 def _bytes(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
-    """Tensors as safetensors with `metadata` in its order.
+    """Tensors as safetensors bytes, with the entries of `metadata` in its order.
 
-    In each process, safetensors' own writer puts the entries into another order.
+    The order of safetensors' own writer differs from process to process.
     """
-    # It refuses tensors that share memory.
+    # safetensors refuses tensors that share memory, so each is cloned.
     data = save_safetensors({n: t.contiguous().clone() for n, t in tensors.items()})
     end = 8 + int.from_bytes(data[:8], "little")
     header = {"__metadata__": metadata, **json.loads(data[8:end])}

@@ -1,4 +1,4 @@
-"""How unlike all classes a row is: the relative Mahalanobis distance."""
+"""A score of how unlike all classes a row is: the relative Mahalanobis distance."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ _NAMES = ("centre", "matrix", "weight", "offset")
 
 
 class Strangeness:
-    """``min_c (x - mu_c)' A^-1 (x - mu_c) - (x - m)' B^-1 (x - m)``.
+    """Scores how unlike all classes a row is, by the relative Mahalanobis distance.
 
-    A is LDA's common covariance within classes, B the covariance of all rows with the
-    same shrinkage, m the mean of all rows. It is large for rows of an unknown class.
+    The score is ``min_c (x - mu_c)' A^-1 (x - mu_c) - (x - m)' B^-1 (x - m)``. It is
+    large for rows of an unknown class. A is LDA's common covariance within classes. B
+    is the covariance of all rows with the same shrinkage. m is the mean of all rows.
 
     Parameters
     ----------
@@ -49,8 +50,11 @@ class Strangeness:
         total_root: Tensor,
         by: Tensor | None = None,
     ) -> Strangeness:
-        """Make it from the mean m [D], ``mu_c - m`` [C', D], and the lower Cholesky
-        factors of A and B [D, D]. If there is `by` [D], all are of rows divided by it.
+        """Make the score from the mean of all rows and two covariances.
+
+        `centre` [D] is m, and `offsets` [C', D] are ``mu_c - m``. `within_root` and
+        `total_root` [D, D] are the lower Cholesky factors of A and B. If `by` [D] is
+        given, all of them are of rows divided by `by`.
         """
         weight = torch.cholesky_solve(offsets.T, within_root).T
         offset = (weight * offsets).sum(dim=1)
@@ -63,21 +67,21 @@ class Strangeness:
         return cls(centre, matrix, weight, offset)
 
     def scores(self, features: Tensor) -> Tensor:
-        """Of rows [n, D]: shape (n,), float64."""
+        """The score of each row of `features` [n, D]: shape (n,), float64."""
         z = features.double() - self.centre
         classes = self.offset - 2 * z @ self.weight.T
         return ((z @ self.matrix) * z).sum(dim=1) + classes.amin(dim=1)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything it holds, by name."""
+        """All tensors of the score, by name."""
         return {name: getattr(self, name) for name in _NAMES}
 
     @classmethod
     def of_tensors(cls, tensors: Mapping[str, Tensor]) -> Strangeness:
-        """The reverse of `tensors`. A missing tensor raises KeyError."""
+        """Make the score from its tensors. A missing tensor raises `KeyError`."""
         return cls(*(tensors[name].double() for name in _NAMES))
 
     def to_bytes(self, of_head: str | None = None) -> bytes:
-        """As safetensors, with the SHA-256 of the head that it goes with."""
+        """The score as safetensors bytes, with the SHA-256 of the head it is for."""
         tensors = {name: t.contiguous() for name, t in self.tensors().items()}
         return save(tensors, {OF_HEAD: of_head or ""})

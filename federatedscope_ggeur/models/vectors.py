@@ -1,9 +1,9 @@
-"""The numbers of a module as one vector of shape (P + Q,).
+"""Turn the numbers of a module into one vector of shape (P + Q,), and back.
 
-First come the P trainable numbers, in `parameters()` order. Then come the Q running
-statistics: mean and variance of every normalisation layer that has some, in module
-order. (The number of batches is left out: layers have a fixed momentum.) Heads have no
-running statistics; their Q is 0.
+The P trainable numbers come first, in `parameters()` order. Then come the Q running
+statistics, in module order: the mean and variance of each normalisation layer that has
+them. (The number of batches is left out, because layers have a fixed momentum.) Heads
+have no running statistics; their Q is 0.
 """
 
 from __future__ import annotations
@@ -16,39 +16,38 @@ from torch import Tensor, nn
 
 
 def norm_modules(module: nn.Module) -> list[nn.Module]:
-    """Its layers with running statistics, in module order."""
+    """The layers of a module that have running statistics, in module order."""
     return [m for m in module.modules() if _running_mean(m) is not None]
 
 
 def num_trainable(module: nn.Module) -> int:
-    """P."""
+    """P, the number of trainable numbers."""
     return sum(p.numel() for p in _layout(module).parameters)
 
 
 def num_buffers(module: nn.Module) -> int:
-    """Q."""
+    """Q, the number of running statistics."""
     return sum(b.numel() for b in _running_statistics(module))
 
 
 def num_parameters(module: nn.Module) -> int:
-    """P + Q: the numbers that travel."""
+    """P + Q, the number of all numbers that are sent."""
     return sum(t.numel() for t in _tensors(module))
 
 
 def trainable_part(module: nn.Module, vector: Tensor) -> Tensor:
-    """The first P numbers of a vector [P + Q], as a view. An empty vector stays
-    empty."""
+    """The first P numbers of a vector [P + Q], as a view. An empty vector stays so."""
     size = num_buffers(module)
     return vector[: max(0, len(vector) - size)] if size else vector
 
 
 def to_vector(module: nn.Module) -> Tensor:
-    """A copy of its numbers as one vector of shape (P + Q,)."""
+    """Copy the numbers of a module into one vector of shape (P + Q,)."""
     return torch.cat([t.detach().flatten() for t in _tensors(module)])
 
 
 def load_vector(module: nn.Module, vector: Tensor) -> None:
-    """Copy `vector` into the module. With shape (P,), running statistics stay."""
+    """Copy `vector` into the module. A vector of shape (P,) keeps the statistics."""
     if not getattr(module, "fixed_size", True):
         module.make_room_for(len(vector))  # type: ignore[operator]
     with torch.no_grad():
@@ -57,7 +56,7 @@ def load_vector(module: nn.Module, vector: Tensor) -> None:
 
 
 def split_vector(module: nn.Module, vector: Tensor) -> list[Tensor]:
-    """`vector`, of shape (P,) or (P + Q,), as views in the shapes of the tensors."""
+    """Views of `vector`, (P,) or (P + Q,), in the shapes of the module's tensors."""
     shapes = [t.shape for t in _layout(module).parameters]
     sizes = [shape.numel() for shape in shapes]
     if vector.shape[0] != sum(sizes):
@@ -69,22 +68,27 @@ def split_vector(module: nn.Module, vector: Tensor) -> list[Tensor]:
 
 
 def bind_vector(module: nn.Module, vector: Tensor) -> None:
-    """Make the module's tensors views of `vector` [P + Q]. A change of one changes the
-    other. So the vector holds new running statistics at once."""
+    """Make the module's tensors views of `vector` [P + Q].
+
+    A change of one changes the other. So the vector always holds the newest running
+    statistics.
+    """
     for tensor, part in zip(_tensors(module), split_vector(module, vector)):
         tensor.data = part
 
 
 def named_tensors(module: nn.Module, vector: Tensor) -> dict[str, Tensor]:
-    """`vector`, of shape (P,) or (P + Q,), by the names of the module's state dict."""
+    """The parts of `vector`, (P,) or (P + Q,), by their names in the state dict."""
     names = {id(t): name for name, t in module.state_dict(keep_vars=True).items()}
     parts = split_vector(module, vector)
     return {names[id(t)]: part for t, part in zip(_tensors(module), parts)}
 
 
 def norm_mask(module: nn.Module) -> Tensor:
-    """Which numbers belong to normalisation layers with running statistics, trainable
-    ones included: Tensor of shape (P + Q,), bool."""
+    """Which numbers belong to normalisation layers with running statistics.
+
+    The result has shape (P + Q,), bool. It includes the layers' trainable numbers.
+    """
     own = {id(t) for m in norm_modules(module) for t in (*m.parameters(False),)}
     own |= {id(t) for t in _running_statistics(module)}
     parts = [torch.full((t.numel(),), id(t) in own) for t in _tensors(module)]
@@ -92,8 +96,11 @@ def norm_mask(module: nn.Module) -> Tensor:
 
 
 def negative_variance(module: nn.Module, vector: Tensor) -> str:
-    """The name of the first running variance in `vector` [P + Q] with a negative
-    number; "" if there is none."""
+    """The name of the first running variance in `vector` [P + Q] that has a negative
+    number.
+
+    The name is "" if there is none.
+    """
     if not _layout(module).norms:
         return ""
     for name, part in named_tensors(module, vector).items():
@@ -103,7 +110,7 @@ def negative_variance(module: nn.Module, vector: Tensor) -> str:
 
 
 class _Layout(NamedTuple):
-    """What of a module stays once it is built."""
+    """The parts of a module that do not change once it is built."""
 
     parameters: tuple[nn.Parameter, ...]
     norms: tuple[nn.Module, ...]
@@ -113,7 +120,10 @@ _LAYOUTS: WeakKeyDictionary[nn.Module, _Layout] = WeakKeyDictionary()
 
 
 def _layout(module: nn.Module) -> _Layout:
-    """Kept: to search the module takes about as long as a mini-batch of a head."""
+    """The layout of a module, from a cache.
+
+    Searching the module takes about as long as a mini-batch of a head.
+    """
     found = _LAYOUTS.get(module)
     if found is None:
         found = _Layout(tuple(module.parameters()), tuple(norm_modules(module)))

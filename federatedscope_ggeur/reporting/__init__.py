@@ -1,4 +1,4 @@
-"""What a run leaves behind: the results schema, its files, the table and the curve."""
+"""The results of a run: their schema, their files, the table and the curve."""
 
 from federatedscope_ggeur.reporting.lines import (
     divergence_line,

@@ -1,4 +1,4 @@
-"""One page that shows which rows many clients hold."""
+"""Draw one page that shows which rows each of many clients holds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FONT = 8
 _CHARACTERS = 18
 _MOST_DOMAINS = 24  # with more domains only some have a label
 _MOST_CLASSES = 26  # with more classes only some have a label
-_LETTERS = 68  # of all class names, to stand beside each other
+_LETTERS = 68  # class names with more letters in all are turned
 _BINS = 24
 _BARS = "#4A6F8A"
 
@@ -30,12 +30,12 @@ def draw_client_counts(
     domains: Sequence[str],
     class_names: Sequence[str],
 ) -> None:
-    """Draw the rows of each client and class, and how they are spread over clients.
+    """Draw how many rows of each class every client has, on one page.
 
-    The upper part has a line of colour for each client, in the order of
-    `client_order`. The lower part has histograms of the clients' rows and of their
-    classes. It is one page for any number of clients, in the format that the ending of
-    `path` names. The same numbers give the same bytes.
+    The upper part has a line of colour for each client, in the order of `client_order`.
+    The lower part has histograms of the clients' rows and of their classes. There is
+    one page for any number of clients. The ending of `path` decides the format. The
+    same numbers give the same bytes.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def draw_client_counts(
     Raises
     ------
     ConfigError
-        If `path` cannot be written; nothing is left behind.
+        The file cannot be written. No part of it is left then.
     """
     order = client_order(counts, domains)
     figure = Figure(
@@ -70,10 +70,10 @@ def draw_client_counts(
 
 
 def client_order(counts: np.ndarray, domains: Sequence[str]) -> list[int]:
-    """Sort clients by domain, in the order of their first clients.
+    """Sort clients by domain, in the order of the domains' first clients.
 
-    Within a domain they are sorted by the class that they hold most of, then by that
-    class's share. Clients without rows come last.
+    Within a domain they are sorted by their largest class, then by the share of that
+    class. Clients without rows come last.
     """
     places = {domain: i for i, domain in enumerate(dict.fromkeys(domains))}
     totals = counts.sum(1)
@@ -132,7 +132,7 @@ def _label_classes(axes, names: Sequence[str]) -> None:
 
 
 def _draw_spread(axes, values: np.ndarray, title: str) -> None:
-    """A histogram over clients, and the median."""
+    """Draw a histogram of values of the clients, with their median."""
     low, high = int(values.min()), int(values.max())
     width = max(1, -(-(high - low + 1) // _BINS))  # whole numbers fall into bins
     edges = np.arange(low, high + width + 1, width) - 0.5

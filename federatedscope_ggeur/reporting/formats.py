@@ -1,4 +1,4 @@
-"""Figures as files: PNG, or SVG and PDF for print."""
+"""Write figures as files: PNG, or SVG and PDF for print."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _STYLE = {
     "svg.fonttype": "path",  # the same letters everywhere
     "svg.hashsalt": "federatedscope-ggeur",  # the same names in every run
     "pdf.fonttype": 42,
-    # Whatever a user's own matplotlibrc says.
+    # These override a user's own matplotlibrc.
     "savefig.bbox": None,
     "savefig.dpi": "figure",
     "savefig.facecolor": "auto",
 }
-#: What matplotlib would write into a file about its maker and its date.
+#: Metadata that matplotlib would write about the program and the date.
 _UNSAID = {
     "svg": ("Date", "Creator", "Format", "Type"),
     "pdf": ("CreationDate", "Creator", "Producer"),
@@ -33,12 +33,12 @@ FORMATS = tuple(_UNSAID)
 
 
 def read_formats(text: str) -> list[str]:
-    """``"svg,png"`` as a list, each format once.
+    """Split a text such as ``"svg,png"`` into a list, with each format once.
 
     Raises
     ------
     ConfigError
-        One of them is none of `FORMATS`.
+        A format is not one of `FORMATS`.
     """
     formats = list(dict.fromkeys(part.strip() for part in text.split(",")))
     check_formats(formats)
@@ -46,24 +46,24 @@ def read_formats(text: str) -> list[str]:
 
 
 def check_formats(formats: Sequence[str]) -> None:
-    """Raise `ConfigError` unless there are some, and each is one of `FORMATS`."""
+    """Raise `ConfigError` unless there are formats, and all are in `FORMATS`."""
     unknown = [name for name in formats if name not in FORMATS]
     if unknown or not formats:
         raise ConfigError(
-            f"--format: takes {', '.join(FORMATS)}, with commas between; got "
+            f"--format: must be one or more of {', '.join(FORMATS)}, with commas; got "
             + (shown(unknown[0]) if unknown else "none")
         )
 
 
 def figure_bytes(figure: Figure, form: str, **saving: Any) -> bytes:
-    """The file of `figure` in the format `form`; the same figure gives the same bytes.
+    """The bytes of `figure` in the format `form`. The same figure gives the same bytes.
 
-    `saving` is for `Figure.savefig`.
+    `saving` are more arguments of `Figure.savefig`.
 
     Raises
     ------
     ConfigError
-        `form` is none of `FORMATS`.
+        `form` is not one of `FORMATS`.
     """
     check_formats([form])
     file, unsaid = io.BytesIO(), dict.fromkeys(_UNSAID[form])
@@ -73,11 +73,12 @@ def figure_bytes(figure: Figure, form: str, **saving: Any) -> bytes:
 
 
 def write_figure(path: str | os.PathLike, figure: Figure, **saving: Any) -> None:
-    """Write `figure` in the format that the ending of `path` names.
+    """Write `figure` to `path`, whose ending decides the format.
 
     Raises
     ------
     ConfigError
-        If there is no such format, or `path` cannot be written; nothing is left behind.
+        There is no such format, or the file cannot be written. No part of it is left
+        then.
     """
     write_atomically(path, figure_bytes(figure, Path(path).suffix[1:], **saving))

@@ -1,4 +1,4 @@
-"""Matrices of numbers as pictures with a label for every row and column."""
+"""Draw matrices of numbers, with a label for every row and column."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ def draw_heatmap(
     scale_title: str,
     largest: float | None = None,
 ) -> None:
-    """Draw a matrix, one cell for each entry, in the format that the ending of `path`
-    names.
+    """Draw a matrix of numbers as a picture, with one cell for each entry.
 
     The picture grows with the matrix, so that each row and column has a readable label.
-    Up to 1,200 cells hold their numbers. The same numbers give the same bytes.
+    Numbers are written into the cells if there are at most 1,200. The ending of `path`
+    decides the format. The same numbers give the same bytes.
 
     Parameters
     ----------
     path : path of the file
     values : array of shape [R, C], not negative
-        Counts (integers), coloured on a logarithmic scale; 0 stays white. Or floats,
+        Counts (integers) are coloured on a logarithmic scale; 0 stays white. Floats are
         coloured from 0 to `largest`; NaN stays white.
     rows, columns : sequences of str, of lengths R and C
     title, row_title, column_title, scale_title : str
     largest : float, optional
-        By default the largest value.
+        The upper end of the colour scale for floats. By default the largest value.
 
     Raises
     ------
     ConfigError
-        If `path` cannot be written; nothing is left behind.
+        The file cannot be written. No part of it is left then.
     """
     counts = values.dtype.kind in "iu"
     texts = _texts(values, counts)
@@ -73,7 +73,7 @@ def draw_heatmap(
     shown = np.ma.masked_where(values == 0 if counts else np.isnan(values), values)
     norm = _norm(shown, counts, largest)
     image = axes.imshow(shown, cmap="YlGnBu", norm=norm, aspect="auto")
-    # A name may hold "$", which would be read as a formula.
+    # A name may hold "$", which matplotlib would read as a formula.
     look = {"fontsize": _FONT, "parse_math": False}
     # Labels lie along the axis only where they fit between their neighbours.
     turned = max(map(len, columns)) * _LETTER > wide / len(columns)
@@ -110,7 +110,7 @@ def _texts(values: np.ndarray, counts: bool) -> list[list[str]] | None:
 
 
 def _cell_width(texts, columns: Sequence[str]) -> float:
-    """Inches: room for the numbers, or for one line of a turned label."""
+    """The width of a cell in inches: room for its number, or for a turned label."""
     letters = max((len(t) for row in texts or () for t in row), default=0)
     width = max(1.3 * _LINE, (letters + 1) * _LETTER)
     # Few columns leave room for labels that are not turned.

@@ -1,4 +1,4 @@
-"""Dataclasses to and from plain JSON values, checked in both directions."""
+"""Turn dataclasses into plain JSON values and back, with checks in both directions."""
 
 import dataclasses
 import json
@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from federatedscope_ggeur.errors import DataError, shown
 
-#: Limits that no run comes near: of whole numbers, of their digits, and of sections
-#: within sections.
+#: Limits of whole numbers, of their digits, and of nested sections. No run comes near.
 _LARGEST = 2**63 - 1
 _DIGITS, _DEEPEST = len(str(-_LARGEST)), 50
 #: Ranges of a schema's numbers: ``Annotated[float, (low, high)]``. Readers add these
@@ -20,16 +19,17 @@ Seconds = Annotated[float, (0.0, 1e15)]
 
 
 def as_json_value(value: Any, where: str) -> Any:
-    """`value` as dicts, lists and plain numbers, in an order that never varies.
+    """`value` as dicts, lists and plain numbers, always in the same order.
 
-    Fields keep the order of their dataclass; fields with ``compare=False`` are left
-    out. The keys of a dict are sorted; numbers in text are sorted by value ("2" before
-    "10").
+    Fields keep the order of their dataclass. Fields with ``compare=False`` are left
+    out. The keys of a dict are sorted. Keys that are numbers as text are sorted by
+    value ("2" before "10").
 
     Raises
     ------
     DataError
-        A value is none of these, or not finite; the message names `where` and its path.
+        A value has another type, or is not finite. The message names `where` and the
+        path.
     """
     if dataclasses.is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value) if field.compare]
@@ -48,26 +48,28 @@ def as_json_value(value: Any, where: str) -> Any:
         _require(math.isfinite(value), where, f"{value} is not a finite number")
     elif not (value is None or isinstance(value, (bool, int, str))):
         raise DataError(
-            f"{where}: {type(value).__name__} is not a plain value; "
+            f"{where}: a value of type {type(value).__name__} is not plain; "
             f"convert it to a Python number, text, list or dict first"
         )
     return value
 
 
 def parse_json(text: str) -> Any:
-    """The value of strict JSON; numbers of thousands of digits are refused.
+    """Read strict JSON. Numbers of thousands of digits are refused.
 
     Raises
     ------
     DataError
-        It is not JSON, is nested too deeply, or holds NaN or such a number.
+        The text is not JSON, is nested too deeply, or holds NaN or such a number.
     """
     try:
         return json.loads(text, parse_constant=_constant, parse_int=_whole)
     except json.JSONDecodeError as error:
-        raise DataError(f"not JSON ({error}); is the file whole?") from error
+        raise DataError(
+            f"the text is not JSON ({error}); is the file whole?"
+        ) from error
     except RecursionError:
-        raise DataError("nested too deeply") from None
+        raise DataError("the JSON is nested too deeply; the file was changed") from None
 
 
 def _constant(name: str) -> Any:
@@ -77,17 +79,17 @@ def _constant(name: str) -> Any:
 def _whole(digits: str) -> int:
     # The time to read digits grows with their square.
     if len(digits) > _DIGITS:
-        raise DataError(f"a whole number of {len(digits)} digits; the file was changed")
+        raise DataError(f"a number has {len(digits)} digits; the file was changed")
     return int(digits)
 
 
 def from_json_value(hint: Any, value: Any, where: str) -> Any:
-    """`value`, as read from JSON, as the type that `hint` describes.
+    """Turn a value that was read from JSON into the type that `hint` describes.
 
     Raises
     ------
     DataError
-        A field is missing, unknown or of another type; the message names its path.
+        A field is missing, unknown or of another type. The message names its path.
     """
     try:
         return _reader(hint)(value)
@@ -97,7 +99,7 @@ def from_json_value(hint: Any, value: Any, where: str) -> Any:
 
 
 class _Wrong(Exception):
-    """A wrong value, and the path to it, the last step first."""
+    """A value is wrong. `path` leads to the value, its last step first."""
 
     def __init__(self, problem: str):
         super().__init__(problem)
@@ -137,7 +139,7 @@ def _anything(value: Any) -> Any:
     while ahead:
         one, depth = ahead.pop()
         if depth > _DEEPEST:
-            raise _Wrong(f"nested more than {_DEEPEST} deep")
+            raise _Wrong(f"the value has more than {_DEEPEST} nested levels")
         if isinstance(one, (dict, list)):
             inside = one.values() if isinstance(one, dict) else one
             ahead += [(child, depth + 1) for child in inside]
@@ -170,7 +172,7 @@ def _literal_reader(choices: tuple) -> Reader:
     expected = f"expected one of {', '.join(map(repr, choices))}"
 
     def read(value: Any) -> Any:
-        # The type counts: True equals 1. No set, since lists have no hash.
+        # Types are compared, because True equals 1. A set cannot hold lists.
         if not any(value == c and type(value) is type(c) for c in choices):
             raise _Wrong(f"{expected}, found {shown(value, 60)}")
         return value
@@ -179,7 +181,7 @@ def _literal_reader(choices: tuple) -> Reader:
 
 
 def _at(step: str, read: Reader, value: Any) -> Any:
-    """``read(value)``; an error gets this `step` of the path."""
+    """Return ``read(value)``. If it raises an error, add `step` to the error's path."""
     try:
         return read(value)
     except _Wrong as wrong:
@@ -198,8 +200,10 @@ def _list_reader(read: Reader, whole: bool) -> Reader:
 
 
 def _are_small(numbers: list) -> bool:
-    """Whether all are whole numbers within the limits, in one quick look: a round may
-    have thousands of clients."""
+    """Whether all numbers are whole and within the limits.
+
+    This is one quick look, because a round may have thousands of clients.
+    """
     if set(map(type, numbers)) - {int}:
         return False
     return not numbers or (min(numbers) >= -_LARGEST and max(numbers) <= _LARGEST)

@@ -1,4 +1,4 @@
-"""Parts of a run's record as lines of text."""
+"""Write parts of a run's record as lines of text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from federatedscope_ggeur.reporting.records import (
     WorstClient,
 )
 
-_MOST_FINDINGS = 10  # that are written out
+_MOST_FINDINGS = 10  # findings that are written out
 
 
 def record_lines(record: Round0 | RoundRecord) -> list[str]:
@@ -47,7 +47,7 @@ def _personal_line(found: PersonalRecord) -> str:
 
 
 def _round0_line(record: Round0) -> str:
-    """What round 0 sent, as one line."""
+    """What clients sent and received in round 0, as one line."""
     if not record.statistics_bytes_up:
         return f"round 0: no statistics asked for; {record.seconds:.2f} s"
     up = sum(record.statistics_bytes_up.values())
@@ -67,7 +67,7 @@ def _round0_line(record: Round0) -> str:
 
 
 def _sums_line(record: Round0, sums: SumsRecord, up: int) -> str:
-    """What was summed under masks, as one line."""
+    """The secure sums of round 0, as one line."""
     kept = f", {len(sums.kept_back)} of them kept back" if sums.kept_back else ""
     return (
         f"round 0: statistics of {len(sums.roster)} clients as secure sums, "
@@ -79,7 +79,7 @@ def _sums_line(record: Round0, sums: SumsRecord, up: int) -> str:
 
 
 def _noise_line(record: Round0, noise: NoiseRecord, up: int) -> str:
-    """What was released, in one line for a person."""
+    """The release under differential privacy in round 0, as one line."""
     against = ", ".join(
         f"{who} {'none' if epsilon is None else format(epsilon, '.3g')}"
         for who, epsilon in noise.epsilon_against.items()
@@ -129,7 +129,7 @@ def _space_line(record: Round0) -> str:
 
 
 def _head_line(name: str, record: RoundRecord) -> str:
-    """A head made without rounds, as one line; `name` says when it was made."""
+    """A head made without rounds, as one line. `name` says how it was made."""
     score = "-" if record.avg is None else f"{100 * record.avg:.2f}%"
     details = ", ".join(
         f"{key.replace('_', ' ')} {value:.3g}"
@@ -144,7 +144,7 @@ def _head_line(name: str, record: RoundRecord) -> str:
 
 
 def divergence_line(found: Divergence) -> str:
-    """Where and how training diverged, as one line."""
+    """The round in which training diverged, and the signs of it, as one line."""
     who = "the server's step" if found.client is None else f"client {found.client}"
     if found.rate is not None:
         who += f", {setting('optimizer.lr')} {found.rate:g}"
@@ -167,7 +167,7 @@ def pooled_line(pooled: PooledRows) -> str:
 
 
 def screening_lines(screening: Screening) -> list[str]:
-    """What screening found, and what it could not look at, as lines."""
+    """The findings of screening, and what could not be screened, as lines."""
     lines = [_finding_line(f) for f in screening.findings[:_MOST_FINDINGS]]
     more = len(screening.findings) - _MOST_FINDINGS
     if more > 0:
@@ -184,7 +184,7 @@ def _finding_line(found: Finding) -> str:
 
 
 def kept_line(kept: Kept) -> str:
-    """Which of two heads a run leaves, and why, as one line."""
+    """Which of two heads a run keeps, and why, as one line."""
     name = "in closed form" if kept.head == "closed_form" else "trained"
     if kept.by == "validation":
         why = (
@@ -235,5 +235,5 @@ def worst_client_line(worst: WorstClient) -> str:
 
 
 def percent(fraction: float | None) -> str:
-    """An accuracy in percent; "-" where there is none."""
+    """An accuracy in percent as text; "-" if there is none."""
     return "-" if fraction is None else f"{100 * fraction:.2f}"

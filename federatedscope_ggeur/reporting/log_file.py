@@ -1,4 +1,4 @@
-"""A run's log.txt: all messages of the package, debug messages included."""
+"""Write a run's log.txt: all messages of the package, including debug messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PACKAGE = logging.getLogger("federatedscope_ggeur")
 
 
 class _LogFile(logging.FileHandler):
-    """If the disk is full, lines are lost and the run goes on."""
+    """A log file. If the disk is full, lines are lost, but the run goes on."""
 
     def handleError(self, record: logging.LogRecord) -> None:
         pass
@@ -25,7 +25,7 @@ class _LogFile(logging.FileHandler):
 
 @contextmanager
 def logging_to(path: str | os.PathLike) -> Iterator[None]:
-    """Append all that the package logs to a file.
+    """Append everything that the package logs inside this block to a file.
 
     Raises
     ------
@@ -36,7 +36,7 @@ def logging_to(path: str | os.PathLike) -> Iterator[None]:
         file = _LogFile(path, encoding="utf-8")
     except OSError as error:
         raise ConfigError(
-            f"cannot write '{path}': {error.strerror or error}"
+            f"cannot write the log '{path}': {error.strerror or error}"
         ) from error
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     with handled_by(file):
@@ -45,7 +45,10 @@ def logging_to(path: str | os.PathLike) -> Iterator[None]:
 
 @contextmanager
 def handled_by(handler: logging.Handler) -> Iterator[None]:
-    """Give a handler all messages of the package, whatever other handlers show."""
+    """Give a handler all messages of the package inside this block.
+
+    This does not depend on what other handlers show.
+    """
     before = _PACKAGE.level
     _PACKAGE.setLevel(logging.DEBUG)
     _PACKAGE.addHandler(handler)

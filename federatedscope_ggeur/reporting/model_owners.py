@@ -1,4 +1,4 @@
-"""Which client's model predicts each row, where every client has its own."""
+"""Find out which client's model predicts each row, if clients have own models."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ _LISTED = 20
 def numbers_of_rows(
     clients: Any, rows: int, known: Sequence[ClientInfo], shared: bool, name: str
 ) -> np.ndarray:
-    """`clients`, one number for all rows or one for each, as int64 array [rows].
+    """The number of the client whose model predicts each row: int64 array [rows].
 
     Parameters
     ----------
     clients : int or sequence of int
-        None is refused, but where one client alone is known.
+        One number for all rows, or one for each row. None is allowed only if there is
+        just one client.
     rows : int
     known : sequence of ClientInfo
-        The clients that have a model.
+        The clients that have their own model.
     shared : bool
         Whether there is a global model, number 0.
     name : str
@@ -35,17 +36,17 @@ def numbers_of_rows(
     Raises
     ------
     DataError
-        It names the clients and their domains.
+        `clients` is missing or wrong. The error names the clients and their domains.
     """
-    # Imported here: reading and writing results needs no numpy.
+    # Imported here, because reading and writing results needs no numpy.
     import numpy as np
 
     if clients is None and len(known) == 1:
         clients = known[0].number
     if clients is None:
         raise DataError(
-            f"{name}: every client has a model of its own; say whose predicts: one "
-            f"client's number for all rows, or one number for each row.{_those(known)}"
+            f"{name}: every client has its own model, so say which client's model is "
+            f"to predict: one number for all rows, or one for each row.{_those(known)}"
             + (" 0 is the global model." if shared else "")
         )
     try:
@@ -56,7 +57,7 @@ def numbers_of_rows(
         given = given.astype(np.int64)
     if given.ndim > 1 or given.dtype.kind not in "iu":
         raise DataError(
-            f"{name}: must be a client's number, or one for each row, got "
+            f"{name}: must be a client's number, or one number for each row, got "
             f"{shown(clients)}.{_those(known)}"
         )
     if given.ndim and len(given) != rows:

@@ -1,4 +1,4 @@
-"""The learning curve of a run as a picture."""
+"""Draw the learning curve of a run."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from federatedscope_ggeur.printable import LINE, printable
 from federatedscope_ggeur.reporting.formats import write_figure
 from federatedscope_ggeur.reporting.results import Results, RoundRecord
 
-#: Okabe and Ito's colours, told apart by colour-blind readers; black is for AVG, and
-#: their yellow, too pale on white, is darkened. Markers tell lines apart in grey and,
-#: as 9 is no multiple of 7, lines of one colour.
+#: Okabe and Ito's colours: colour-blind readers can distinguish them. AVG is black.
+#: Their yellow is too pale on white, so it is darkened. Markers distinguish lines in
+#: grey, and lines of one colour, because 9 is no multiple of 7.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8A7A00")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 _OTHERS = {"color": "0.78", "linewidth": 0.8}
@@ -31,20 +31,20 @@ _MOST_LEVELS = 4  # with more domains a closed form shows only its AVG
 
 
 def draw_curve(results: Results, path: str | os.PathLike) -> None:
-    """Draw accuracy (in %) against the round as a PNG: every domain, and AVG in bold.
+    """Draw accuracy (in %) over rounds as a PNG: every domain, and AVG in bold.
 
-    A head in closed form has no rounds; it is a horizontal line at its accuracy. A
+    A head in closed form has no rounds, so it is a horizontal line at its accuracy. A
     calibrated head stands behind the last round. If no round was evaluated, such heads
     are bars, one for each domain. With more than 12 domains, only the three best and
     the three worst at the end have names; the others are grey. Unseen domains are
-    dashed, or hatched as bars. Rounds that were not evaluated and domains without test
-    rows are left out. The title names the last two folders of the run and its AVG. The
-    same results give the same bytes.
+    dashed, or hatched as bars. Rounds that were not evaluated are left out, and so are
+    domains without test rows. The title has the last two folders of the run and its
+    AVG. The same results give the same bytes.
 
     Raises
     ------
     ConfigError
-        If `path` cannot be written; nothing is left behind.
+        The file cannot be written. No part of it is left then.
     """
     evaluated = [record for record in results.rounds if record.evaluated]
     made = [results.closed_form, results.calibrated]
@@ -84,8 +84,10 @@ def _canvas(height: float) -> tuple[Figure, Axes]:
 
 
 def shortened(name: str, characters: int) -> str:
-    """`name`, printable. A long one is cut in the middle: names often differ at their
-    ends."""
+    """`name`, printable, and cut in the middle if it is long.
+
+    Names often differ at their ends, so both ends are kept.
+    """
     name = printable(name, LINE)
     half = (characters - 3) // 2
     return f"{name[:half]}...{name[-half:]}" if len(name) > characters else name
@@ -139,7 +141,10 @@ def _draw_lines(axes, results: Results, names: list[str], evaluated) -> None:
 
 
 def _named(names: list[str], record: RoundRecord) -> list[str]:
-    """The domains with names: if there are many, the best and the worst in `record`."""
+    """The domains that get names.
+
+    If there are many, these are the best and the worst one in `record`.
+    """
     if len(names) <= _MOST_NAMED:
         return names
     scored = [name for name in names if record.accuracy.get(name) is not None]
@@ -148,7 +153,7 @@ def _named(names: list[str], record: RoundRecord) -> list[str]:
 
 
 def _draw_bars(axes, names: list[str], unseen: set[str], heads) -> None:
-    """A row for each domain and for AVG, the first on top; a bar for each head."""
+    """Draw bars: a row for each domain and for AVG, and in it a bar for each head."""
     thick = 0.8 / len(heads)
     for i, head in enumerate(heads):
         scores = [*(head.accuracy.get(name) for name in names), head.avg]
@@ -175,7 +180,7 @@ def _draw_bars(axes, names: list[str], unseen: set[str], heads) -> None:
 
 
 def _title(results: Results) -> str:
-    """The run's name and its score."""
+    """The title of the picture: the run's name and its score."""
     outdir, name = (results.config.get(key, "") for key in ("outdir", "expname"))
     whose = f"{Path(str(outdir)).name}/{name}".strip("/")
     score = results.final.avg
@@ -215,12 +220,12 @@ def _draw_dot(axes, x, score, color, marker, size) -> PathCollection | None:
 
 
 def add_legend(owner: Axes | Figure, entries: Sequence[tuple], **look) -> None:
-    """Give `owner` a legend of (handle, label); a label is shown as it is written."""
+    """Give `owner` a legend of pairs (handle, label). Labels are shown as written."""
     handles = [handle for handle, _ in entries]
     numbers = list(map(str, range(len(entries))))
     legend = owner.legend(handles, numbers, frameon=False, **look)
-    # Set afterwards: a label given to legend() is dropped if it starts with "_" and
-    # read as a formula if it holds "$", and a domain may be called anything.
+    # Labels are set afterwards, because a domain may have any name. legend() drops a
+    # label that starts with "_", and reads one with "$" as a formula.
     for text, (_, label) in zip(legend.get_texts(), entries):
         text.set_text(label)
         text.set_parse_math(False)

@@ -15,18 +15,18 @@ from typing import Optional
 from federatedscope_ggeur.machine import peak_memory, usable_cores
 from federatedscope_ggeur.reporting.json_values import Seconds
 
-_PEAK_RESET = "5"  # /proc/self/clear_refs: the peak of memory begins anew (Linux)
+_PEAK_RESET = "5"  # written to /proc/self/clear_refs, it resets the peak (Linux)
 _GIT_SECONDS = 10
 
 
 @dataclass(frozen=True)
 class DataFingerprint:
-    """Which rows a run used, whoever held them and in any order.
+    """A hash of the rows that a run used, whoever held them and in whatever order.
 
     Attributes
     ----------
     rows : int
-        Training, validation and test rows.
+        The number of training, validation and test rows.
     sha256 : str
         The hash of their features, labels and splits.
     """
@@ -42,26 +42,26 @@ class Provenance:
     Attributes
     ----------
     started : str
-        ISO 8601, UTC.
+        The start of the run in ISO 8601, UTC.
     wall_seconds, cpu_seconds : float
-        The times of this process and its workers, with the reading of data. After a
-        restore they count from the restore.
+        The times of this process and its workers, including the reading of data. After
+        a restore they count from the restore.
     peak_memory : int or None
-        The most bytes that the process held; None if that is not known.
+        The largest number of bytes that the process held. None if unknown.
     platform, processor : str
     cores : int
-        The cores that the process may use.
+        The number of cores that the process may use.
     gpu : str or None
-        The GPU that was trained on; None for the CPU.
+        The GPU that the run trained on. None for the CPU.
     command : list of str
         The command line.
     git_commit : str or None
-        The commit in the folder where the run was started; None if that is no git
+        The commit of the folder in which the run was started. None if that is no git
         repository.
     git_changed : bool or None
-        Whether tracked files differ from it.
+        Whether tracked files differ from that commit.
     data : DataFingerprint or None
-        None if no process has all rows (FederatedScope).
+        The rows of the run. None if no process has all rows (FederatedScope).
     """
 
     started: str
@@ -80,14 +80,14 @@ class Provenance:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a run is started from.
+    """The command and the git commit with which a run is started.
 
     Attributes
     ----------
     command : tuple of str
         The command line.
     git_commit, git_changed
-        See `Provenance`.
+        As in `Provenance`.
     """
 
     command: tuple[str, ...]
@@ -102,12 +102,12 @@ class Origin:
 
 
 class Capture:
-    """Measures a run from now on, and says where it was made.
+    """Measures a run from the moment when the object is made.
 
     Parameters
     ----------
     origin : Origin, optional
-        Default: that of this process.
+        The default is that of this process.
 
     Attributes
     ----------
@@ -126,7 +126,10 @@ class Capture:
             Path("/proc/self/clear_refs").write_text(_PEAK_RESET)
 
     def provenance(self) -> Provenance:
-        """What is known by now; times count from when this object was made."""
+        """The provenance that is known so far.
+
+        Times count from the moment when this object was made.
+        """
         return Provenance(
             started=self._started,
             wall_seconds=time.perf_counter() - self._wall,
@@ -158,7 +161,7 @@ def _processor() -> str:
 
 
 def _git_state(folder: Path) -> tuple[Optional[str], Optional[bool]]:
-    """The commit in the folder where the run is started, and whether files differ."""
+    """The commit in `folder`, and whether tracked files differ from it."""
     command = ["git", "-C", str(folder), "status", "--porcelain=v2", "--branch"]
     try:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What a run records: its clients, each round, the score at its end.
+"""The records of a run: its clients, each round, and the score at its end.
 
 docs/results.md describes every field.
 """
@@ -11,9 +11,9 @@ from federatedscope_ggeur.reporting.json_values import Seconds, Share
 
 @dataclass(frozen=True)
 class ClientInfo:
-    """One client: its data index, its domain, and how many rows it holds.
+    """One client: its data index, its domain, and its numbers of rows.
 
-    The rows are None where only the client knows them.
+    The numbers are None if only the client knows them.
     """
 
     number: int
@@ -32,7 +32,7 @@ class ProbabilityScores:
     ece : float
         Expected calibration error, in 15 bins.
     log_loss : float
-        In nats a row.
+        The mean log-loss of a row, in nats.
     brier : float
         The mean squared distance of the probabilities from the label, 0 to 2.
     """
@@ -49,9 +49,9 @@ class Probabilities:
     Attributes
     ----------
     after : ProbabilityScores
-        With the temperature, if there is one.
+        The scores with the temperature, if there is one.
     before : ProbabilityScores or None
-        Without the temperature; None if there is none.
+        The scores without the temperature. None if there is no temperature.
     """
 
     after: ProbabilityScores
@@ -66,11 +66,11 @@ class TemperatureScaling:
     ----------
     temperature : float
     rows : int
-        The validation rows.
+        The number of validation rows.
     loss, loss_before : float
-        Their log-loss at the temperature and without it, in nats a row.
+        The mean log-loss of these rows with the temperature and without it, in nats.
     probabilities : Probabilities or None
-        On the test rows.
+        The scores of the probabilities on the test rows.
     seconds : float
     bytes_up, bytes_down : int
     """
@@ -87,15 +87,15 @@ class TemperatureScaling:
 
 @dataclass(frozen=True)
 class WorstClient:
-    """The client that the head serves worst.
+    """The client with the lowest accuracy.
 
     Attributes
     ----------
     client : int
     accuracy : float
-        On its test rows.
+        The accuracy on the client's test rows.
     mean : float
-        The mean accuracy over clients; all clients count alike.
+        The mean accuracy over clients. All clients have equal weight.
     """
 
     client: int
@@ -110,9 +110,9 @@ class SharedScores:
     Attributes
     ----------
     accuracy : dict of str to float
-        For each domain that was scored, as in the server's `Final`.
+        The accuracy of each domain that was scored, as in the server's `Final`.
     avg, std : float or None
-        `average` of `accuracy`.
+        The result of `average` for `accuracy`.
     """
 
     accuracy: dict[str, Share]
@@ -127,40 +127,44 @@ class RoundRecord:
     Attributes
     ----------
     round : int
-        From 1; 0 for a head in closed form; the one after the last for a calibrated
-        head.
+        The number of the round, from 1. A head in closed form has 0. A calibrated head
+        has the number after the last round.
     clients : list of int
-        The numbers of the clients that trained; empty for a head without rounds.
+        The numbers of the clients that trained. Empty for a head without rounds.
     accuracy : dict of str to (float or None), or None
-        Test accuracy for each domain; None for a domain without test rows. The whole
-        is None when the round was not evaluated, and so are `avg`, `std` and `loss`.
+        The test accuracy of each domain; None for a domain without test rows. If the
+        round was not evaluated, `accuracy`, `avg`, `std` and `loss` are None.
     avg, std : float or None
         See `summary.average`.
     loss : float or None
-        Mean cross-entropy over all test rows.
+        The mean cross-entropy over all test rows.
     seconds : float
     bytes_up, bytes_down : int
-        From and to the clients, summed over them.
+        The bytes from and to the clients, summed over clients.
     unseen_clients : dict of str to (float or None), or None
-        As `accuracy`, for the clients that are only evaluated
-        (``federate.unseen_clients_rate``); None if there are none.
+        The accuracies, as in `accuracy`, of the clients that are only evaluated
+        (``federate.unseen_clients_rate``). None if there are none.
     method : str or None
-        What made a head without rounds: ``"lda"``, ``"ccvr"``, ...; None for a round.
+        The method that made a head without rounds: ``"lda"``, ``"ccvr"``, .... None for
+        a round.
     details : dict or None
-        For a head without rounds, what was chosen, such as the shrinkage. For a round,
-        what its method reports, such as FedPG's ``virtual_accuracy``; None if nothing.
+        For a head without rounds, the values that were chosen, such as the shrinkage.
+        For a round, the numbers that its method reports, such as FedPG's
+        ``virtual_accuracy``. None if there are none.
     metrics : dict of str to float, or None
         FederatedScope's metrics (``"val_loss"``, ``"test_acc"``, ...), averaged over
-        clients. Early stopping and the choice of a round use them. None when the round
+        clients. Early stopping and the choice of a round use them. None if the round
         was not evaluated.
     exchanges : dict of str to dict
-        By name, what the exchanges of plugins record.
+        The records of plugins' exchanges, by name.
     probabilities : Probabilities or None
-        The scores of the head's probabilities; None when the round was not evaluated.
+        The scores of the head's probabilities. None if the round was not evaluated.
     worst_client : WorstClient or None
-        Among the clients with test rows; None if nobody knows each client's accuracy.
+        The worst of the clients with test rows. None if nobody knows each client's
+        accuracy.
     client_accuracy : dict of str to float, or None
-        The accuracy of each client with test rows, by number as text; None for a round.
+        The accuracy of each client with test rows, by its number as text. None for a
+        round.
     """
 
     round: int
@@ -189,22 +193,22 @@ class RoundRecord:
 
 @dataclass(frozen=True)
 class ClientCompression:
-    """What compression changed in the statistics of one client, exactly.
+    """The exact changes that compression made in the statistics of one client.
 
-    Shares and norms are relative; None where there is nothing to relate them to.
+    Shares and norms are relative. They are None if the reference is zero.
 
     Attributes
     ----------
     left_out : float or None
-        The share of the trace of its scatter W that the directions kept do not hold.
+        The share of the trace of the client's scatter W beyond the kept directions.
     covariance_error : float or None
-        ``|W' - W| / |W'|``, W' being what the server works with (Frobenius norms).
+        ``|W' - W| / |W'|`` in Frobenius norms. W' is the scatter that the server uses.
     rounding_error : float or None
-        The part of that error that rounding made: ``|W' - W''| / |W'|``, where W'' is
+        The part of that error due to rounding: ``|W' - W''| / |W'|``, where W'' is
         unrounded.
     mean_error : float or None
-        How far compression moved the class means, relative to their distance from the
-        overall mean; both are root mean squares over rows.
+        The distance by which compression moved the class means, relative to their
+        distance from the overall mean. Both are root mean squares over rows.
     """
 
     left_out: Optional[float]
@@ -215,14 +219,14 @@ class ClientCompression:
 
 @dataclass(frozen=True)
 class CompressionRecord:
-    """What compression of the statistics (``ggeur.statistics: compressed``) cost.
+    """The loss by compression of the statistics (``ggeur.statistics: compressed``).
 
     Attributes
     ----------
     clients : dict of str to ClientCompression
-        By the client's number.
+        The loss of each client, by its number.
     left_out : float or None
-        As for one client, over all clients.
+        The same share as for one client, over all clients.
     """
 
     clients: dict[str, ClientCompression]
@@ -236,18 +240,18 @@ class SumsRecord:
     Attributes
     ----------
     roster : list of int
-        The clients that are in them.
+        The numbers of the clients in the sums.
     threshold : int
-        Rows of a class over all of them, below which it is not summed.
+        A class with fewer rows than this, over all clients, is not summed.
     numbers : dict of str to int
-        For each stage, how many numbers a client sent under its masks.
+        The number of masked values that a client sent in each stage.
     classes : list of int
         The classes that were summed.
     kept_back : list of int
         The summed classes in which one client owns nearly all rows. The server keeps
         their means to itself.
     withheld_rows : int
-        Rows of all other classes, over all clients.
+        The number of rows of all other classes, over all clients.
     """
 
     roster: list[int]
@@ -260,26 +264,26 @@ class SumsRecord:
 
 @dataclass(frozen=True)
 class NoiseRecord:
-    """The release of the statistics under differential privacy, as it was made.
+    """The release of the statistics under differential privacy.
 
     Attributes
     ----------
     clients : int
-        K, those that took part.
+        K, the number of clients that took part.
     tolerated : int
-        t: so many of them may tell the server what they sent.
+        t, the number of clients that may tell the server what they sent.
     dim : int
-        Dimensions of the rows that were released.
+        The dimension of the rows that were released.
     square : bool
         Whether the second moment was released.
     mu : float
         The whole release is mu-GDP.
     shares, deviations : dict of str to float
-        For each block its share of mu^2, and the standard deviation of all noise.
+        The share of mu^2 of each block, and the standard deviation of all its noise.
     epsilon_against : dict of str to (float or None)
-        By observer; None: none.
+        The epsilon against each observer. None means no protection.
     private : bool
-        False if a test seed drew the noise: nothing is protected then.
+        False if a test seed drew the noise. Nothing is protected then.
     """
 
     clients: int
@@ -295,15 +299,15 @@ class NoiseRecord:
 
 @dataclass(frozen=True)
 class DifferentialPrivacy:
-    """What a run claims of differential privacy, by its settings alone.
+    """The differential privacy that a run claims, from its settings alone.
 
     Attributes
     ----------
     mechanism, adjacency : str
     epsilon, delta : float
-        For one row more or less.
+        The guarantee for data sets of which one has a row more.
     epsilon_replaced : float
-        A bound for one row replaced by another.
+        A bound of epsilon for data sets that differ in the value of one row.
     noise_by : "distributed", "server" or "client"
     not_covered : list of str
     """
@@ -319,27 +323,29 @@ class DifferentialPrivacy:
 
 @dataclass(frozen=True)
 class Privacy:
-    """Which guarantee a run gives, and who sees what.
+    """The guarantee that a run gives, and who sees what.
 
     Attributes
     ----------
     guarantee : "none", "sums" or "statistics"
-        sums: the server learns only totals over clients from the statistics of round
-        0, as long as no client tells it its own. statistics: they are released under
-        differential privacy, see `dp`.
+        "sums": from the statistics of round 0 the server learns only totals over
+        clients, unless a client tells the server its own. "statistics": the statistics
+        are released under differential privacy, see `dp`.
     covers : list of str
-        What the guarantee covers; all else is as without one.
+        The values that the guarantee covers. It says nothing about others.
     against : list of str
-        Against whom it holds; against nobody else.
+        The parties against which the guarantee holds. It holds against nobody else.
     threshold : int
         The min-count threshold.
     threshold_on : "client" or "sum"
-        Which rows of a class are compared with it: one client's, or all clients'.
+        The rows of a class that are compared with the threshold: one client's, or all
+        clients'.
     server_sees, clients_see : list of str
     warnings : list of str
-        What a reader might think is hidden, and is not.
+        Values that a reader might think are hidden, but are not.
     keys : str
-        With sums, whom clients trust for the keys of others; "" without sums.
+        With sums, the party whom clients trust for the keys of other clients. ""
+        without sums.
     dp : DifferentialPrivacy or None
     """
 
@@ -355,27 +361,27 @@ class Privacy:
     dp: Optional[DifferentialPrivacy] = None
 
 
-#: What screening compares.
+#: The parts of messages that screening compares.
 About = Literal["declared", "statistics", "weight", "update"]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What screening has found of one client (``ggeur.screen``).
+    """One finding of screening about a client (``ggeur.screen``).
 
     Attributes
     ----------
     client : int
     about : About
-        Which of its messages differ from what all others sent.
+        The part of its messages that differs from what all others sent.
     problem : str
-        As screening first found it.
+        A description of the finding when it was first made.
     round : int
         The first round with the finding; 0 before training.
     rounds : int
-        The number of rounds with it.
+        The number of rounds with the finding.
     refused : bool
-        Whether the server put the client out for it.
+        Whether the server excluded the client because of it.
     """
 
     client: int
@@ -393,9 +399,9 @@ class Screening:
     Attributes
     ----------
     findings : list of Finding
-        By client.
+        The findings, sorted by client.
     blind_to : list of str
-        What could not be screened, and what follows from that.
+        The parts that could not be screened, and what follows from that.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -404,16 +410,16 @@ class Screening:
 
 @dataclass(frozen=True)
 class PooledRows:
-    """The rows that one place trains on (``centralised``), before they were pooled.
+    """The rows of all clients that one client trains on (``centralised``).
 
     Attributes
     ----------
     clients : int
-        The clients that would have to send their rows.
+        The number of clients that would have to send their rows.
     rows : int
-        Rows for training and validation.
+        The number of rows for training and validation.
     bytes_up : int
-        The bytes of their features and labels.
+        The bytes of the rows' features and labels.
     """
 
     clients: int
@@ -423,22 +429,24 @@ class PooledRows:
 
 @dataclass(frozen=True)
 class PersonalRecord:
-    """Clients' own one-shot heads (``ggeur.personal.head``), on their own test rows.
+    """The scores of clients' own one-shot heads (``ggeur.personal.head``).
+
+    Each head is scored on its client's own test rows.
 
     Attributes
     ----------
     kappa : float or None
-        The weight of the merged class means beside a client's own, in rows. None:
-        infinite, so that all clients have the same head.
+        The weight, in rows, of the merged class means relative to a client's own means.
+        None means infinite: all clients have the same head.
     temperature : float
     prior : {"global", "own"}
     accuracy : dict of str to (float or None)
-        For each domain.
+        The accuracy of each domain.
     avg, std : float or None
-        As for a round.
+        The average and the deviation over domains, as for a round.
     uniform : float or None
-        The mean over clients of their accuracy if all classes with test rows counted
-        alike.
+        The mean over clients of an accuracy in which all classes with test rows have
+        equal weight.
     seconds : float
     bytes_up, bytes_down : int
     """
@@ -457,7 +465,7 @@ class PersonalRecord:
 
 @dataclass(frozen=True)
 class Round0:
-    """What travelled before the first round of training.
+    """The messages and results before the first round of training.
 
     Attributes
     ----------
@@ -465,41 +473,43 @@ class Round0:
         The numbers of the clients that took part.
     seconds : float
     statistics_bytes_up : dict of str to int
-        For each client's number, as text, the bytes of its statistics.
+        The bytes of each client's statistics, by its number as text.
     geometry_bytes_down, prototypes_bytes_down : int
-        Shapes and prototypes sent to clients, summed over clients.
+        The bytes of shapes and of prototypes sent to clients, summed over clients.
     uploaded_pairs : int
-        (client, class) pairs whose statistics were uploaded.
+        The number of (client, class) pairs whose statistics were sent.
     withheld_pairs : int or None
-        Pairs with rows that the min-count threshold withheld. None where nobody can
-        know: a client does not tell the server which classes it withholds.
+        The number of pairs with rows that the min-count threshold withheld. None if
+        nobody can know: a client does not tell the server which classes it withholds.
     prepare_bytes_up : int
-        The clients' answers when they are ready to train, summed over clients: their
-        aggregation weights, and what the method sends up once.
+        The bytes of the clients' answers when they are ready to train, summed over
+        clients. The answers hold aggregation weights, and tensors that the method sends
+        once.
     init_broadcast_bytes_down : int
-        What the method (FedMix) sends back, summed over clients.
+        The bytes that the method (FedMix) sends back, summed over clients.
     totals_bytes_up, space_bytes_down : int
-        Totals of rows, and the space made from them, summed over clients.
+        The bytes of totals of rows, and of the space made from them, summed over
+        clients.
     space : dict or None
-        The space of training (``ggeur.space``): its ``kind``. The standard space adds
-        the root mean square ``distance`` of rows from its centre, and ``scales``:
-        "one" for all dimensions, or "each". None for raw embeddings, and where every
-        client has a space of its own.
+        The space of training (``ggeur.space``), with its ``kind``. The standard space
+        adds the root mean square ``distance`` of rows from its centre, and ``scales``:
+        "one" for all dimensions, or "each". None for raw embeddings, and if every
+        client has its own space.
     closed_form : RoundRecord or None
-        The head in closed form (``ggeur.closed_form``); its bytes and seconds are not
+        The head in closed form (``ggeur.closed_form``). Its bytes and seconds are not
         in the numbers above.
     personal : PersonalRecord or None
-        Clients' own one-shot heads; None if there are none.
+        Clients' own one-shot heads. None if there are none.
     compression : CompressionRecord or None
-        What compression of the statistics cost; None without compression.
+        The loss by compression of the statistics. None without compression.
     sums : SumsRecord or None
-        What was summed under masks; None if each client sent its own statistics.
+        The secure sums. None if each client sent its own statistics.
     noise : NoiseRecord or None
-        The noisy release; None without differential privacy.
+        The noisy release. None without differential privacy.
     exchanges : dict of str to dict
-        By name, what the exchanges of plugins record.
+        The records of plugins' exchanges, by name.
     exchanges_bytes_up, exchanges_bytes_down : int
-        Bytes of the exchanges of plugins, summed over clients.
+        The bytes of plugins' exchanges, summed over clients.
     """
 
     clients: list[int]
@@ -540,7 +550,7 @@ class Round0:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The round that validation rows choose, and its test scores.
+    """The round that validation chooses, and its test scores.
 
     Attributes
     ----------
@@ -551,7 +561,7 @@ class Chosen:
     value : float
     accuracy : dict of str to (float or None)
     avg, std : float or None
-        As in its record.
+        The test scores of that round, as in its record.
     """
 
     round: int
@@ -564,18 +574,18 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Kept:
-    """Which of two heads a run leaves (``ggeur.keep: best``).
+    """Which of two heads a run keeps (``ggeur.keep: best``), and why.
 
     Attributes
     ----------
     head : {"closed_form", "trained"}
     by : {"validation", "leave_one_out", "confounded", "withheld", "default"}
-        What decided. validation: accuracy on validation rows. leave_one_out: rows left
-        out chose the head in closed form. confounded: labels and domains are
-        confounded, so neither can decide. withheld: only the trained head has seen the
-        withheld rows. default: nothing decided.
+        The reason. "validation": accuracy on validation rows. "leave_one_out": rows
+        left out chose the head in closed form. "confounded": labels and domains are
+        confounded, so neither can decide. "withheld": only the trained head has seen
+        the withheld rows. "default": nothing decided.
     closed_form, trained : float or None
-        Accuracy on validation rows, after the last round that was evaluated.
+        The accuracy of each head on validation rows, after the last evaluated round.
     """
 
     head: Literal["closed_form", "trained"]
@@ -586,41 +596,42 @@ class Kept:
 
 @dataclass(frozen=True)
 class Final:
-    """The score of a run; made by `summary.summarise`.
+    """The score of a run, made by `summary.summarise`.
 
     Attributes
     ----------
     head : {"trained", "calibrated", "closed_form"}
-        Which head the score is for; "trained" is the mean over the last rounds.
+        The head that the score is for. "trained" is the mean over the last rounds.
     rounds : list of int
-        The evaluated rounds that the score is the mean of, with "trained".
+        With "trained", the evaluated rounds whose mean is the score.
     accuracy : dict of str to (float or None)
-        For each domain its mean accuracy over `rounds`, or that of the head.
+        The accuracy of each domain: its mean over `rounds`, or that of the head.
     avg, std : float or None
-        `average` of `accuracy`.
+        The result of `average` for `accuracy`.
     bytes_up, bytes_down : int
-        Totals of the run, round 0 and rows that are pooled included.
+        The total bytes of the run, including round 0 and rows that are pooled.
     seconds : float
-        Total of round 0 and all rounds.
+        The total time of round 0 and all rounds.
     chosen : Chosen or None
-        What validation chooses; None without validation rows or rounds.
+        The round that validation chooses. None without validation rows or rounds.
     kept : Kept or None
-        Which of two heads the run leaves; None where there was no choice.
+        Which of two heads the run keeps. None if there was no choice.
     scored : {"global", "clients"}
-        Which models are scored and left: the global one, or each client's own on its
-        own rows. The global model is always scored on unseen domains.
+        The models that are scored and saved: the global model, or each client's own
+        model on its own rows. On unseen domains the global model is always scored.
     head_sha256 : str or None
         The hash of the file of the global head; None if there is no such head.
     probabilities : Probabilities or None
         The scores of that head's probabilities.
     calibrated_by : {"leave_one_out", "validation", "start"} or None
-        Where its temperature comes from: rows left out, validation rows, or the start
-        of training, which had the temperature folded in. None: not calibrated.
+        The source of its temperature: rows left out, validation rows, or the start of
+        training, which had the temperature folded in. None means not calibrated.
     worst_client : WorstClient or None
-        As in the record of that head.
+        The worst client, as in the record of that head.
     client_accuracy : dict of str to float, or None
-        The accuracy of each client with test rows, by number as text. None if nobody
-        knows each client's accuracy, or if the run was restored after its last round.
+        The accuracy of each client with test rows, by its number as text. None if
+        nobody knows each client's accuracy, or if the run was restored after its last
+        round.
     """
 
     head: Literal["trained", "calibrated", "closed_form"]
@@ -643,23 +654,23 @@ class Final:
 
 @dataclass(frozen=True)
 class Divergence:
-    """Training that diverged and stayed finite.
+    """Describes training that diverged but stayed finite.
 
     Attributes
     ----------
     round : int
-        The first round from which on every evaluated round is diverged.
+        The first round since which every evaluated round is diverged.
     client : int or None
-        The client of that round with the largest weights or, where weights stay with
-        the clients, with the largest loss. None if the server's step diverged.
+        The client of that round with the largest weights. If weights stay with the
+        clients, the client with the largest loss. None if the server's step diverged.
     rate : float or None
         The clients' learning rate.
     loss, first_loss : float or None
-        The mean loss after that round, and after the first evaluated round. It is of
-        the test rows, or of validation rows if test rows are not scored.
+        The mean loss after that round, and after the first evaluated round. It is on
+        test rows, or on validation rows if test rows are not scored.
     largest_weight : float or None
         The largest weight in that round's updates and in the global model after it.
-        None where weights stay with the clients.
+        None if weights stay with the clients.
     """
 
     round: int

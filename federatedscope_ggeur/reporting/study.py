@@ -1,6 +1,7 @@
 """The files of a study: study.json in its folder, cell.json in the folder of each run.
 
-docs/studies.md describes every field. Reports take names and their order from them.
+docs/studies.md describes every field. Reports take the names of rows and their order
+from these files.
 """
 
 import json
@@ -50,11 +51,12 @@ class Tried:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What was chosen for one row.
+    """The settings that tuning chose for one row.
 
     Attributes
     ----------
     labels : dict from axis to point's name
+        The row.
     seed : int
         The seed of the runs that were tried.
     metric : str
@@ -73,7 +75,7 @@ class Tuned:
 
 @dataclass(frozen=True)
 class Failed:
-    """A cell that has no results, and why."""
+    """A cell that has no results, and the reason."""
 
     labels: dict[str, str]
     seed: int
@@ -82,23 +84,24 @@ class Failed:
 
 @dataclass(frozen=True)
 class Study:
-    """``study.json``: how the runs in a folder belong together.
+    """The content of ``study.json``, which states how the runs in a folder belong
+    together.
 
     Attributes
     ----------
     name, title : str
     axes : list of Axis
-        In order; the first one is the axis of the rows.
+        In order; tables have a row for each point of the first axis.
     seeds : list of int
     columns : list of str
         Axes whose points stand side by side in tables, not below each other.
     baseline : Point or None
-        A run is compared with the one that has this point and is otherwise the same.
+        Each run is compared with the run that has this point and is otherwise equal.
     paper : str or None
         The table of the paper that the study reproduces, such as ``"table7"``.
     tuned : list of Tuned
     failed : list of Failed
-        Those of the last time that the study ran.
+        The cells that failed when the study last ran.
     """
 
     name: str
@@ -115,7 +118,8 @@ class Study:
 
 @dataclass(frozen=True)
 class Cell:
-    """``cell.json``: which cell of a study the run in its folder is.
+    """The content of ``cell.json``, which states the cell of a study that a run belongs
+    to.
 
     Attributes
     ----------
@@ -124,10 +128,10 @@ class Cell:
     labels : dict from axis to point's name
     seed : int
     tuned : dict
-        The settings among its own that tuning chose.
+        The settings of the run that tuning chose.
     settings : dict
-        All settings of the run, by key, without the seed and the place of its output.
-        A run in this folder belongs to this cell only if it has these settings.
+        All settings of the run, by key, without the seed and the place of its output. A
+        run in this folder belongs to this cell only if it has these settings.
     engine : {"embedded", "federatedscope"}
     """
 
@@ -141,23 +145,29 @@ class Cell:
 
 
 def to_text(record: Union[Study, Cell]) -> str:
-    """A record as the text of its file."""
+    """The text of the file that holds `record`."""
     return json.dumps(as_json_value(record, "study"), indent=2) + "\n"
 
 
 def read_study(folder: Path) -> Optional[Study]:
-    """What ``study.json`` in `folder` says; None where there is none.
+    """Read ``study.json`` in `folder`; None if there is no such file.
 
     Raises
     ------
     DataError
-        It cannot be read; the message names the file.
+        The file cannot be read; the message names it.
     """
     return _read(Study, Path(folder) / STUDY_FILE)
 
 
 def read_cell(folder: Path) -> Optional[Cell]:
-    """What ``cell.json`` in `folder` says; see `read_study`."""
+    """Read ``cell.json`` in `folder`; None if there is no such file.
+
+    Raises
+    ------
+    DataError
+        The file cannot be read; the message names it.
+    """
     return _read(Cell, Path(folder) / CELL_FILE)
 
 
@@ -175,8 +185,8 @@ def _read(kind: type[T], path: Path) -> Optional[T]:
     found = raw.get("version") if isinstance(raw, dict) else None
     if found != STUDY_VERSION:
         raise DataError(
-            f"'{path}': this version of federatedscope-ggeur reads version "
-            f"{STUDY_VERSION} of it, found {shown(found)}; use the version that wrote "
-            "it"
+            f"'{path}': the file has version {shown(found)}, but this "
+            f"federatedscope-ggeur reads version {STUDY_VERSION}; use the "
+            "federatedscope-ggeur that wrote the file"
         )
     return from_json_value(kind, raw, f"'{path}'")

@@ -18,13 +18,18 @@ from federatedscope_ggeur.reporting.records import (
 
 
 def average(accuracy: dict[str, float | None]) -> tuple[float | None, float | None]:
-    """AVG and STD of one accuracy for each domain.
+    """AVG and STD over domains.
+
+    Parameters
+    ----------
+    accuracy : dict from domain to accuracy
+        The value None marks a domain without an accuracy, which is left out.
 
     Returns
     -------
     avg, std : float or None
-        The plain mean over domains and the population standard deviation (ddof 0).
-        Domains that are None are left out; both are None when no domain is left.
+        The plain mean over domains and the population standard deviation (ddof 0). Both
+        are None if no domain has an accuracy.
     """
     scores = [score for score in accuracy.values() if score is not None]
     if not scores:
@@ -42,27 +47,28 @@ def summarise(
     pooled: PooledRows | None = None,
     scaling: TemperatureScaling | None = None,
 ) -> Final:
-    """The score of a run, which is the score of the head that it leaves.
+    """The final score of a run: the score of the head that the run leaves.
 
-    For a head trained in rounds it is each domain's mean over the last evaluated
-    rounds. For a calibrated head, or one in closed form, it is that head's own.
+    A head trained in rounds scores, on each domain, the mean over the last evaluated
+    rounds. A calibrated head and a head in closed form are scored once, and that score
+    counts.
 
     Parameters
     ----------
     rounds : sequence of RoundRecord
         In order.
     round0 : Round0, optional
-        Its bytes and seconds count towards the totals.
+        The bytes and seconds of round 0 count in the totals.
     calibrated : RoundRecord, optional
-        Its bytes and seconds count, too.
+        The bytes and seconds of the calibration count, too.
     last : int
-        The number of evaluated rounds to take; all, if there are fewer.
+        The number of evaluated rounds to average; all rounds if there are fewer.
     kept : Kept, optional
         Which head the run leaves, if there was a choice.
     pooled : PooledRows, optional
         Pooled rows count as sent.
     scaling : TemperatureScaling, optional
-        Its bytes and seconds count, too.
+        The bytes and seconds of temperature scaling count, too.
 
     Raises
     ------

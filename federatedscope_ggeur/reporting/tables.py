@@ -1,4 +1,4 @@
-"""The one writer of tables: aligned text, HTML and CSV."""
+"""Write all tables of the package: as aligned text, as HTML, and as CSV."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from itertools import chain
 
 from federatedscope_ggeur.printable import LINE, as_html, printable
 
-# A spreadsheet reads a formula behind these, also in full width.
+# A spreadsheet reads a text that begins with one of these characters as a formula.
+# The last four are their full-width forms.
 _FORMULA = re.compile(r"\s*[-=+@\uff0d\uff1d\uff0b\uff20]")
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
@@ -20,14 +21,16 @@ def text_table(
     left: Collection[int] = (0,),
     ruled: bool = False,
 ) -> list[str]:
-    """Rows of printable cells as lines with aligned columns, two spaces apart.
+    """Rows of printable cells as lines of text with aligned columns.
+
+    Two spaces separate columns.
 
     Parameters
     ----------
     *blocks : sequences of rows, all with equally many cells
-        All rows of all blocks share the widths of columns.
+        A column is equally wide in all blocks.
     left : collection of int
-        The columns that stand left; all others stand right.
+        The columns that are aligned left; all others are aligned right.
     ruled : bool
         Draw a line below each block.
     """
@@ -45,7 +48,7 @@ def text_table(
 
 
 def html_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Rows of cells below the titles `head`, as an HTML table."""
+    """An HTML table with the column titles `head` above the `rows`."""
     lines = [_row("th", head), *(_row("td", row) for row in rows)]
     return "\n".join(["<table>", *lines, "</table>"])
 
@@ -56,10 +59,9 @@ def _row(tag: str, cells: Sequence[str]) -> str:
 
 
 def csv_text(lines: Iterable[Sequence]) -> str:
-    """Lines of cells as CSV.
+    """Lines of cells as CSV, with all texts made printable.
 
-    Texts are made printable. A text that a spreadsheet would take for a formula gets an
-    apostrophe in front.
+    A text that a spreadsheet would read as a formula gets an apostrophe in front.
     """
     text = io.StringIO()
     rows = (map(_csv_cell, line) for line in lines)

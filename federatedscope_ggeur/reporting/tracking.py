@@ -18,15 +18,17 @@ from federatedscope_ggeur.reporting.records import Round0, RoundRecord
 
 @dataclass(frozen=True)
 class TrackingSettings:
-    """Where a run's numbers are sent.
+    """The trackers that receive a run's numbers.
 
     Attributes
     ----------
     tensorboard : bool
-        Event files go into the run's folder.
+        Write event files for TensorBoard into the run's folder.
     wandb : bool
+        Send the numbers to Weights & Biases.
     online : bool
-        Send each round to Weights & Biases when it is over, not all at the end.
+        Send each round to Weights & Biases at its end; otherwise all rounds at the end
+        of the run.
     run : mapping
         The arguments of `wandb.init`.
     """
@@ -38,9 +40,11 @@ class TrackingSettings:
 
 
 def missing_package(name: str, extra: str = "") -> str:
-    """How to install the package `name` if it is missing; else "".
+    """Tell how to install the package `name` if it is missing; "" if it is installed.
 
-    `extra` is the extra that brings it; default: the package's name."""
+    `extra` names the extra of federatedscope-ggeur that installs it; by default, an
+    extra with the package's name.
+    """
     if find_spec(name) is not None:
         return ""
     command = f"pip install 'federatedscope-ggeur[{extra or name}]'"
@@ -48,8 +52,11 @@ def missing_package(name: str, extra: str = "") -> str:
 
 
 def scalars(record: RoundRecord) -> dict[str, float]:
-    """The scores of a record by the names of FederatedScope's log: ``test_acc``, ...,
-    ``test_<domain>_acc``, ``test_domain_avg_acc``, ``test_domain_std_acc``."""
+    """The scores of a record, by the names that FederatedScope's log uses.
+
+    The names are ``test_acc`` and similar ones, ``test_<domain>_acc``,
+    ``test_domain_avg_acc`` and ``test_domain_std_acc``.
+    """
     found: dict[str, float | None] = dict(record.metrics or {})
     for domain, accuracy in (record.accuracy or {}).items():
         found[f"test_{printable(domain)}_acc"] = accuracy
@@ -64,15 +71,17 @@ class _Tracker(Protocol):
 
 
 class Tracking:
-    """Sends every record with scores; made when the run begins.
+    """Send every record that has scores to TensorBoard and Weights & Biases (W&B).
+
+    Make this object when the run begins.
 
     Parameters
     ----------
     settings : TrackingSettings
     folder : Path, optional
-        The run's folder; without it there is no TensorBoard.
+        The run's folder; without it, nothing goes to TensorBoard.
     begins : bool
-        Whether to begin and end the W&B run here; FederatedScope does it otherwise.
+        Whether this object begins and ends the W&B run; if not, FederatedScope does.
 
     Raises
     ------
@@ -91,14 +100,14 @@ class Tracking:
             self._trackers.append(_Wandb(settings.online, begun if begins else None))
 
     def note(self, record: Round0 | RoundRecord) -> None:
-        """Send round 0, a round, or a calibrated head."""
+        """Send the scores of round 0, of a later round, or of a calibrated head."""
         scored = record.closed_form if isinstance(record, Round0) else record
         if scored is not None and scored.evaluated:
             for tracker in self._trackers:
                 tracker.note(scored.round, scalars(scored))
 
     def close(self, failed: bool = False) -> None:
-        """The run is over; a second call does nothing."""
+        """End tracking when the run is over; a second call does nothing."""
         while self._trackers:
             self._trackers.pop().close(failed)
 
@@ -119,7 +128,16 @@ class _TensorBoard:
 
 
 class _Wandb:
-    """`begun` holds the arguments of a new run; None: FederatedScope has begun it."""
+    """Send scores to Weights & Biases.
+
+    Parameters
+    ----------
+    online : bool
+        Send each record at once; otherwise all of them at the end.
+    begun : mapping, optional
+        The arguments of `wandb.init`, which begins a run; None if FederatedScope has
+        already begun one.
+    """
 
     def __init__(self, online: bool, begun: Mapping[str, Any] | None):
         import wandb
@@ -132,8 +150,9 @@ class _Wandb:
             wandb.init(**begun)
         except Exception as error:  # W&B's own: no account, no network, ...
             raise ConfigError(
-                f"{setting('wandb')}: W&B cannot begin a run: {error}; the environment "
-                "variable WANDB_MODE=offline keeps it on this machine"
+                f"{setting('wandb')}: W&B cannot begin a run: {error}; to record the "
+                "run on this machine only, set the environment variable "
+                "WANDB_MODE=offline"
             ) from error
 
     def note(self, number: int, values: Mapping[str, float]) -> None:

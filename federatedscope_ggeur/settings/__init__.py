@@ -1,4 +1,4 @@
-"""What a setting is, and how parts that bring settings are registered."""
+"""What a setting is, and how parts register with their settings."""
 
 from federatedscope_ggeur.settings.key import Key, alike
 from federatedscope_ggeur.settings.nested import flatten

@@ -1,4 +1,4 @@
-"""What one setting is."""
+"""The definition of one setting."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Key:
         ``ggeur.``.
     default : object
         Write a whole number as a float. If the default is an int, FederatedScope cuts
-        2.5 to 2 before any check can see it. None: the key is optional, in a section
-        that takes new keys; if it is missing, the part decides.
+        2.5 to 2 before any check can see it. None means an optional key in a section
+        that takes new keys; if the key is missing, the part decides.
     meaning : str
         What the setting does, for a person, in a line or two.
     rule : Rule
@@ -37,9 +37,11 @@ class Key:
     shared: bool = False
 
     def read(self, value: object) -> object:
-        """Convert a config's value for the part. A whole number becomes an int; -1
-        becomes None, if it means not set. A value that the rule refuses stays as it
-        is."""
+        """Convert a config's value for the part that uses it.
+
+        A whole number becomes an int. -1 becomes None, if it means not set. A value
+        that the rule refuses stays as it is.
+        """
         read = getattr(self.rule, "read", None)
         return value if read is None or self.rule(value) else read(value)
 
@@ -47,6 +49,6 @@ class Key:
 def alike(
     default: object, rule: Rule, prefix: str = "", **meanings: str
 ) -> Iterator[Key]:
-    """Keys that share a default and a rule, each with its own meaning."""
+    """Yield keys that share a default and a rule, each with its own meaning."""
     for name, meaning in meanings.items():
         yield Key(prefix + name, default, meaning, rule)

@@ -1,4 +1,4 @@
-"""Settings as nested mappings, and as keys with dots."""
+"""Turn nested settings into dotted keys."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 def flatten(
     content: Mapping, prefix: str = "", keep_empty: bool = False
 ) -> Iterator[tuple[str, Any]]:
-    """Dotted keys and their values. Empty sections count only with `keep_empty`."""
+    """Yield each dotted key with its value. Empty sections count only with
+    `keep_empty`."""
     for key, value in content.items():
         if isinstance(value, Mapping) and (value or not keep_empty):
             yield from flatten(value, f"{prefix}{key}.", keep_empty)

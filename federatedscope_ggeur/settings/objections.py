@@ -1,8 +1,8 @@
-"""Settings that do not go together: the part that objects says so, with its reason.
+"""Settings that do not go together. The part that objects gives the reason.
 
 A part has a function ``objections(run)``. `run` holds the facts of a run, and
 ``run[field]`` is the value of a setting. The function yields an `Objection` for each
-reason. If an `Objection` cannot say it, the function yields a `Problem`.
+reason. If an `Objection` cannot express the reason, the function yields a `Problem`.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Any, Union
 
 from federatedscope_ggeur.errors import setting
 
-#: A field's name, and what is wrong with its value.
+#: The name of a field, and the problem with its value.
 Problem = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class Objection:
-    """One setting restricts others: their allowed values, and why.
+    """The value of one setting restricts other settings.
 
     Attributes
     ----------
     chosen : str
-        The setting of the part that objects.
+        The setting that restricts the others. It belongs to the part that objects.
     allowed : mapping from field to values
-        The values that the other settings may have. [] objects without naming a value.
+        The values that each other setting may have. [] allows none and names none.
     why : str
         The reason. It ends a sentence that names both settings.
     """
@@ -36,7 +36,8 @@ class Objection:
     why: str
 
     def problems(self, run: Any) -> Iterator[Problem]:
-        """The fields of `allowed` that have another value in `run`."""
+        """Yield each field of `allowed` whose value in `run` is not allowed, with the
+        problem."""
         for field, allowed in self.allowed.items():
             value = run[field]
             if value in allowed:
@@ -51,10 +52,11 @@ Objections = Iterable[Union[Objection, Problem]]
 
 
 def problems_of(objections: Objections, run: Any, wrong: Collection) -> Iterator[str]:
-    """The problems that `objections` find in `run`, each as ``"<key>: <problem>"``.
+    """Yield the problems that `objections` find in `run`, each as ``"<key>:
+    <problem>"``.
 
-    Skip an objection if the key of its chosen setting is in `wrong`: that value is
-    already refused by itself.
+    An objection is skipped if `wrong` holds the key of its chosen setting, because that
+    value is already refused.
     """
     for found in objections:
         problems: Iterable[Problem] = ()

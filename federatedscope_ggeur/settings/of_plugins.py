@@ -1,4 +1,4 @@
-"""Parts of a user's plugin: which they are, where they stand, whether they fit."""
+"""Parts of a user's plugin: recognise them, find their file, check that they fit."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 def is_of_plugin(part: object) -> bool:
-    """Whether a class or a function is a user's own."""
+    """Whether a class or a function belongs to a user and not to this package."""
     return getattr(part, "__module__", "").partition(".")[0] != _PACKAGE
 
 
 def place_of(part: object) -> str:
-    """File and line of a class or a function, for a message; "" where it has none."""
+    """File and line that define a class or a function, for a message; "" if unknown."""
     try:
         file = inspect.getsourcefile(part)  # type: ignore[arg-type]
         line = inspect.getsourcelines(part)[1]  # type: ignore[arg-type]
@@ -29,7 +29,7 @@ def place_of(part: object) -> str:
 
 
 def where_of(part: object) -> str:
-    """`place_of` in brackets, to stand behind a name; "" where it has none."""
+    """File and line of a part in brackets, to stand behind its name; "" if unknown."""
     place = place_of(part)
     return f" ({place})" if place else ""
 
@@ -37,22 +37,22 @@ def where_of(part: object) -> str:
 def check_class(
     what: str, part: object, base: type, required: tuple[str, ...] = ()
 ) -> None:
-    """Refuse a part that is no subclass of `base`, or that cannot be used as one.
+    """Check that a part is a subclass of `base` and can be used as one.
 
     Parameters
     ----------
     what : str
-        The part, for messages.
+        The name of the part, for messages.
     part : object
     base : type
     required : tuple of str
-        What the part must define of `base`.
+        The names that the part must define itself.
 
     Raises
     ------
     TypeError
-        It is another thing, lacks what is required, takes other arguments than `base`
-        does, or has a name that nothing calls.
+        The part is no subclass, lacks a required name, takes other arguments than
+        `base`, or only defines names that nothing calls.
     """
     if not (isinstance(part, type) and issubclass(part, base)):
         raise TypeError(f"{what} must be a subclass of {base.__name__}")
@@ -67,7 +67,7 @@ def check_class(
     for name in required:
         if _plain(getattr(part, name)) is _plain(getattr(base, name)):
             raise TypeError(
-                f"{what} must define {name}: {base.__name__}.{name} is empty"
+                f"{what} must define {name}, because {base.__name__}.{name} is empty"
             )
     for name in own:
         if hasattr(base, name):
@@ -77,12 +77,13 @@ def check_class(
 def check_function(
     what: str, function: object, takes: Sequence[str], by_name: Sequence[str] = ()
 ) -> None:
-    """Refuse a part that is no function of `takes`, and of `by_name` as keywords.
+    """Check that a part is a function of the arguments `takes` and the keywords
+    `by_name`.
 
     Raises
     ------
     TypeError
-        It is none.
+        The part is no function, or takes other arguments.
     """
     wanted = f"{what} must be a function of ({', '.join([*takes, *by_name])})"
     if not callable(function):
@@ -95,12 +96,12 @@ def check_function(
 
 
 def check_returned(what: str, part: object, found: object, wanted: type) -> None:
-    """Refuse what a part returned unless it is what it must be.
+    """Check that a part returned a value of the type `wanted`.
 
     Raises
     ------
     PluginError
-        It is not.
+        The value `found` has another type.
     """
     if not isinstance(found, wanted):
         raise PluginError(
@@ -110,7 +111,7 @@ def check_returned(what: str, part: object, found: object, wanted: type) -> None
 
 
 def kind_of(value: object) -> str:
-    """What a value is, for a message."""
+    """The type of a value with its article, for a message, such as "an int"."""
     return "None" if value is None else _a(type(value).__name__)
 
 
@@ -119,21 +120,22 @@ def _a(name: str) -> str:
 
 
 def _plain(function: object) -> Callable | None:
-    """The function in a method of whatever kind."""
+    """The function inside a method, class method or static method; None for other
+    values."""
     found = getattr(function, "__func__", function)
     return found if inspect.isfunction(found) else None
 
 
 def _check_names(what: str, own: Mapping[str, object], base: type) -> None:
-    """Refuse a class all of whose functions have names that `base` does not have."""
+    """Refuse a class that defines functions, but none that `base` has."""
     hooks = [name for name in dir(base) if not name.startswith("_")]
     if own and not own.keys() & set(hooks):
         name = next(iter(own))
         close = get_close_matches(name, hooks, n=1)
         meant = f"; did you mean {close[0]}?" if close else ""
         raise TypeError(
-            f"{what} defines nothing of {base.__name__}, and nothing calls "
-            f"{name}{meant}"
+            f"{what} defines no function of {base.__name__}, and nothing calls "
+            f"its {name}{meant}"
         )
 
 

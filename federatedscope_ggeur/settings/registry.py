@@ -1,4 +1,4 @@
-"""Parts of one kind by name: methods, closed forms, encoders, readers, splitters."""
+"""Registries of parts by name: methods, closed forms, encoders, readers, splitters."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Registry(Mapping[str, Part]):
     Parameters
     ----------
     kind : str
-        The kind's name for messages, e.g. ``"method"``.
+        The kind of the parts for messages, e.g. ``"method"``.
     field : str
         The setting that chooses a part, for messages, e.g. ``"base_method"``.
     taken : sequence of str
-        Values of that setting that mean something else than a part.
+        Values of that setting that are no names of parts.
     removed : mapping of str to str
-        Names of former parts, and what to use instead.
+        The names of former parts, and what replaces each.
     """
 
     def __init__(
@@ -43,10 +43,10 @@ class Registry(Mapping[str, Part]):
         self._parts: dict[str, Part] = {}
 
     def add(self, name: str, part: Part) -> Part:
-        """Register `part` as `name`; a name that is taken raises `ValueError`.
+        """Register `part` as `name`. If the name is taken, raise `ValueError`.
 
-        If the same definition runs again, it replaces the first. This happens in a
-        notebook, or after a failed import.
+        The same definition may run again, in a notebook or after a failed import. It
+        then replaces the first one.
         """
         if name in self.taken or not _is_the_same(self._parts.get(name, part), part):
             raise ValueError(f"the {self.kind} '{name}' is already registered")
@@ -60,7 +60,8 @@ class Registry(Mapping[str, Part]):
         return lambda part: self.add(name, part)
 
     def find(self, name: str) -> Part:
-        """The part called `name`. If there is none, a `ConfigError` lists all parts."""
+        """The part called `name`. If there is none, a `ConfigError` lists the known
+        names."""
         if name not in self._parts:
             known = ", ".join([*self.taken, *self._parts])
             problem = f"no {self.kind} is called {name!r}; known: {known}"
@@ -69,11 +70,11 @@ class Registry(Mapping[str, Part]):
 
     @property
     def rule(self) -> Rule:
-        """The rule of the setting that names a part."""
+        """The rule for the setting that chooses a part."""
         return _KnownName(self)
 
     def removed(self, name: object) -> str:
-        """What to say if `name` is a former part's name; "" for any other name."""
+        """What replaces the former part `name`, as a message; "" for any other name."""
         if not isinstance(name, str) or name in self or name not in self._removed:
             return ""
         return f"there is no {name} any more: {self._removed[name]}"
@@ -89,7 +90,7 @@ class Registry(Mapping[str, Part]):
 
 
 class _KnownName:
-    """The rule that a value names a part. Parts that register later count too."""
+    """The rule that a value is the name of a part, including parts registered later."""
 
     def __init__(self, registry: Registry):
         self._registry = registry
@@ -103,13 +104,15 @@ class _KnownName:
 
 
 def _is_the_same(one: object, other: object) -> bool:
-    """Whether both are the same definition: same name, same module."""
+    """Whether two parts have the same name and come from the same module."""
     where = [(p.__module__, getattr(p, "__qualname__", p)) for p in (one, other)]
     return where[0] == where[1]
 
 
 def import_modules(package: str, folder: Iterable[str]) -> None:
-    """Import all modules in a package's `folder`, in order of name, to register their
-    parts."""
+    """Import all modules in a package's `folder`, in order of name.
+
+    Each module registers its parts when it is imported.
+    """
     for name in sorted(module.name for module in iter_modules(folder)):
         import_module(f"{package}.{name}")

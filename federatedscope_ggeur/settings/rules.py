@@ -1,7 +1,6 @@
-"""Rules for the values of keys: a rule returns what is wrong with a value, "" if
-nothing.
+"""Rules for the values of keys. A rule returns the problem of a value, or "" for none.
 
-A rule may have an attribute `read`. It converts a value that passed for the part.
+A rule may have an attribute `read`, which converts a valid value for the part.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ Rule = Callable[[object], str]
 
 
 def rule_of(problem: str, fits: Callable) -> Rule:
-    """The rule that reports `problem` for every value that `fits` does not accept."""
+    """The rule that accepts a value if `fits` does, and else reports `problem`."""
     return lambda value: "" if fits(value) else f"{problem}, got {shown(value)}"
 
 
 def whole(
     minimum: int, not_set_allowed: bool = False, maximum: int = 2**31 - 1
 ) -> Rule:
-    """The rule that a value is a whole number.
+    """The rule that a value is a whole number from `minimum` to `maximum`.
 
-    Give its key a float as default. For an int default, FS cuts 2.5 to 2 before any
-    check can see it.
+    Give the key of this rule a float as default. If the default is an int, FS cuts 2.5
+    to 2 before any check can see it.
     """
 
     def fits(value) -> bool:
@@ -42,7 +41,7 @@ def whole(
 
 
 def fraction(not_set_allowed: bool = False) -> Rule:
-    """The rule that a value lies in 0..1."""
+    """The rule that a value is at least 0 and at most 1."""
 
     def fits(value) -> bool:
         return is_number(value) and 0 <= value <= 1
@@ -61,14 +60,15 @@ def _number(wanted: str, fits: Callable, read: Callable, not_set_allowed: bool) 
 
 
 def is_number(value) -> bool:
-    """Whether `value` is a real number. True and False are not."""
+    """Whether `value` is an int or a float. True and False do not count."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def number_problem(value: object) -> str:
-    """What is wrong with a number in a setting, whatever the setting's own rule says.
+    """The problem of a number in any setting, beside the setting's own rule; "" if
+    none.
 
-    It is not finite, or it is so large that a result in float32 would overflow.
+    A number must be finite, and so small that results in float32 do not overflow.
     """
     if isinstance(value, Mapping):
         value = list(value.values())
@@ -94,7 +94,7 @@ def one_of(*choices) -> Rule:
 
 
 def names(what: str) -> Rule:
-    """The rule that a value is a list of texts; `what` says what they are."""
+    """The rule that a value is a list of texts. `what` names them for messages."""
 
     def fits(value) -> bool:
         is_list = isinstance(value, (list, tuple))

@@ -136,7 +136,7 @@ def test_what_a_classifier_saved_is_a_run(tmp_path, capsys):
         ("a.csv", "1,2,3\n", r"rows of shape \[1, 3\] do not fit the head"),
         ("a.csv", "1,2,3,4,nan\n", "must be finite"),
         ("a.csv", "a,b,c,d,e,label\n1,2,3,4,5,cow\n", "row 0 has the label 'cow'"),
-        ("a.npz", "text", "not an npz archive"),
+        ("a.npz", "text", "no npz archive"),
         ("none.npz", None, r"none\.npz: cannot be read: No such file"),
     ],
 )

@@ -129,7 +129,7 @@ def test_labels_of_both_kinds_or_unknown_names_are_refused(tmp_path):
     rows = np.zeros((4, 2))
     np.savez(tmp_path / "a.npz", features=rows, labels=np.array(list("abab")))
     np.savez(tmp_path / "b.npz", features=rows, labels=np.arange(4))
-    with pytest.raises(DataError, match=r"names in a\.npz and numbers in b\.npz"):
+    with pytest.raises(DataError, match=r"names in a\.npz, but numbers in b\.npz"):
         read_embeddings_folder(tmp_path, [0.5, 0.0, 0.5], 0)
     (tmp_path / "b.npz").unlink()
     (tmp_path / "class_names.txt").write_text("a\nc\n")
@@ -140,8 +140,8 @@ def test_labels_of_both_kinds_or_unknown_names_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"features": None}, r"no array 'features'.*\['labels'\]"),
-        ({"labels": None}, r"no array 'labels'.*\['features'\]"),
+        ({"features": None}, r"lacks the array 'features'.*\['labels'\]"),
+        ({"labels": None}, r"lacks the array 'labels'.*\['features'\]"),
         ({"features": np.zeros(10)}, r"'features' must have 2 dimension.*\[10\]"),
         ({"labels": np.zeros((10, 1), int)}, r"'labels' must have 1 dimension"),
         ({"labels": np.zeros(9, int)}, r"10 rows.*9.*same length"),
@@ -156,7 +156,7 @@ def test_labels_of_both_kinds_or_unknown_names_are_refused(tmp_path):
         ({"features": np.diag([1.0] * 8 + [np.nan] * 2)}, r"NaN or inf.*is 8\."),
         ({"features": np.diag([1.0] * 9 + [np.inf])}, r"NaN or inf.*is 9\."),
         ({"features": np.diag([1.0] * 6 + [1e39] * 4)}, r"too large.*float32.*is 6\."),
-        ({"features": np.zeros((0, 4)), "labels": np.zeros(0, int)}, r"zero rows"),
+        ({"features": np.zeros((0, 4)), "labels": np.zeros(0, int)}, r"have no rows"),
         ({"features": np.full((10, 2), None)}, r"needs pickle.*refused"),
         ({"labels": np.full(10, 1, dtype=object)}, r"needs pickle.*refused"),
     ],
@@ -194,11 +194,14 @@ def test_corrupt_file_is_refused(tmp_path, damage):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        (["a.npz", "b/train.npz", "b/test.npz"], r"mixed layouts.*'a', 'b'"),
-        (["a.npz", "train.npz", "test.npz"], r"mixed layouts.*'a', 'test', 'train'"),
+        (["a.npz", "b/train.npz", "b/test.npz"], r"'a', 'b'.* have different layouts"),
+        (
+            ["a.npz", "train.npz", "test.npz"],
+            r"'a', 'test', 'train'.* different layouts",
+        ),
         (
             ["train.npz", "test.npz", "b/train.npz", "b/test.npz"],
-            r"mixed layouts.*'test', 'train', 'b'",
+            r"'test', 'train', 'b'.* have different layouts",
         ),
         (["train.npz"], r"test\.npz missing"),
         (["test.npz"], r"train\.npz missing"),
@@ -218,7 +221,7 @@ def test_missing_and_empty_roots_say_what_was_looked_for(tmp_path):
     layouts = r".*<domain>\.npz.*<domain>/train\.npz.*'features'"
     with pytest.raises(DataError, match=r"data\.root.*absent does not exist" + layouts):
         read(tmp_path / "absent")
-    with pytest.raises(DataError, match=r"no \.npz file found" + layouts):
+    with pytest.raises(DataError, match=r"has no \.npz file" + layouts):
         read(tmp_path)
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(DataError, match=r"file is not a folder" + layouts):
@@ -313,7 +316,7 @@ def test_what_may_not_be_read_is_named(tmp_path, deny, name):
         (root / text).write_text("a\nb\nc" if text == OPTIONAL[0] else "clip")
     assert sizes(read(root)) == [("photo", 7, 3)]
     deny(name)
-    problem = rf"{name.replace('+', '.')}: cannot be read \(Permission denied\)"
+    problem = rf"{name.replace('+', '.')}: .* cannot be read \(Permission denied\)"
     with pytest.raises(DataError, match=problem):
         read(root)
 
@@ -360,7 +363,7 @@ def test_bytes_without_a_shape_are_embeddings_as_before(tmp_path):
         (pixels(shape=(1, 2, 2)), r"'image_shape' \(1, 2, 2\) does not fit rows of 12"),
         (pixels(shape=(12,)), r"'image_shape' \(12,\) does not fit"),
         (pixels(shape=(3.5, 2.0, 2.0)), r"'image_shape' must hold whole numbers"),
-        ({"users": np.arange(9)}, r"'users' must have shape \[10\]"),
+        ({"users": np.arange(9)}, r"'users' must .* shape \[10\]"),
         ({"users": np.arange(10) - 1}, r"'users' holds the negative user -1 in row 0"),
         ({"users": np.array(list("abcdefghij"))}, r"'users' must hold whole numbers"),
     ],
@@ -375,7 +378,7 @@ def test_shapes_and_users_that_do_not_fit(tmp_path, changes, message):
     ("labels", "said"),
     [
         ([1, 2, 3, 1, 2, 3], "these start at 1"),
-        ([0, 2, 5, 0, 2, 5], "no row has the label 1, 3, 4 (labels count from 0"),
+        ([0, 2, 5, 0, 2, 5], "no row has the label 1, 3, 4 (labels must count from 0"),
         ([0, 1, 2, 0, 1, 2], ""),
     ],
 )

@@ -75,7 +75,7 @@ def test_a_run_on_them_is_the_run_on_files(tmp_path):
         ({"features": X[:, 0]}, r"'features' must have 2 dimension"),
         ({"features": np.where(X[7, 1] == X, np.nan, X)}, "first such row is 7"),
         ({"features": X[:9]}, r"9 rows.*40"),
-        ({"features": X[:0], "labels": Y[:0], "clients": SITE[:0]}, "zero rows"),
+        ({"features": X[:0], "labels": Y[:0], "clients": SITE[:0]}, "have no rows"),
         ({"labels": Y - 1}, "negative label -1 in row 0"),
         ({"labels": Y / 2}, "whole numbers, but row 1 is 0.5"),
         ({"class_names": ["a", "b", "c"]}, "label 3 in row .* is out of range"),
@@ -107,14 +107,14 @@ def federation(**changes):
         ({"second": {"number": 1}}, "numbers must differ and ascend, but 1 occurs"),
         ({"second": {"number": 0}}, r"but they are \[1, 0\]"),
         ({"class_names": tuple("abc")}, "client 1, train: label 3 in row 3"),
-        ({"second": {"domain": "sea"}}, "domain 'sea' is not in domains"),
+        ({"second": {"domain": "sea"}}, "domain 'sea' is missing in"),
         (
             {
                 "second": {
                     "test": Embeddings(torch.ones(2, 5), torch.ones(2).long(), "a")
                 }
             },
-            "client 2, test: rows have D = 5, and client 1's have D = 3",
+            "client 2, test: rows have D = 5, but those of client 1 have D = 3",
         ),
     ],
 )
@@ -129,7 +129,7 @@ def test_what_nothing_can_be_learned_from_is_said(caplog):
     settings |= {"ggeur.init": "random"}
     for features, labels, problem in (
         (X, np.zeros(N, int), "of one class, '0': no head learns anything"),
-        (np.ones_like(X), Y, "are the same: no head can tell classes apart"),
+        (np.ones_like(X), Y, "are equal, so no head can tell classes apart"),
     ):
         data = FederatedData.from_arrays(features, labels)
         caplog.clear()
@@ -187,12 +187,12 @@ def test_torch_data_sets_are_embedded_through_the_cache(tmp_path, form):
 
 def test_what_is_no_such_data_set_is_named(tmp_path):
     more = {"cache": str(tmp_path), "device": "cpu"}
-    with pytest.raises(ConfigError, match="must name a data set"):
+    with pytest.raises(ConfigError, match="must hold a data set"):
         FederatedData.from_torch({}, "pixels", **more)
-    with pytest.raises(ConfigError, match="'west' is not among the datasets"):
+    with pytest.raises(ConfigError, match="'west' is no client of datasets"):
         FederatedData.from_torch({"a": Pictures(4, 0)}, "pixels",
                                  test={"west": Pictures(4, 0)}, **more)  # fmt: skip
-    with pytest.raises(DataError, match="data set 'a': row 0 is no pair"):
+    with pytest.raises(DataError, match="data set 'a': row 0 must be a pair"):
         FederatedData.from_torch({"a": [1, 2]}, "pixels", **more)
     tensors = [(torch.ones(3, 8, 8), 0)]
     with pytest.raises(DataError, match="row 0 has a Tensor, not a PIL image"):

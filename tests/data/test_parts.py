@@ -227,7 +227,7 @@ class TestSplitter:
 
     @pytest.mark.parametrize(("first", "rest"), [(1.5, 0), (0.6, 0.5)])
     def test_shares_of_more_than_all_are_refused(self, first, rest):
-        with pytest.raises(ConfigError, match=r"data\.splitter: 'first' must give"):
+        with pytest.raises(ConfigError, match=r"data\.splitter: 'first' must return"):
             self.rows([{"first": first, "rest": rest}])
 
 

@@ -165,5 +165,5 @@ def test_settings_without_effect_are_noted(digits_config):
             *PLUS, "ggeur.fedfa_plus.variant", "c", "ggeur.fedfa_plus.bins", "9"
         )
     )
-    note = "ggeur.fedfa_plus.bins does nothing with ggeur.fedfa_plus.variant: c"
+    note = "ggeur.fedfa_plus.bins has no effect with ggeur.fedfa_plus.variant: c"
     assert note in run.notes

@@ -67,4 +67,4 @@ def test_wrong_encoder_settings_are_listed_before_anything_is_read(
         assert f"ggeur.encoder.{name}" in message
     assert "ggeur.encoder.quick_gelu: must be one of auto, with, without" in message
     assert "ggeur.encoder.model, ggeur.encoder.pretrained, " in message
-    assert "the encoder 'hog' has no such setting" in message
+    assert "the encoder 'hog' does not use this" in message

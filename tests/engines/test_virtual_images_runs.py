@@ -137,7 +137,7 @@ def notes(cfg):
 def test_a_rate_that_hardly_trains_the_generator_is_noted(pictures):
     said = "ggeur.fedpg.lr 2e-05 over 300 falling steps moves a number of the generator"
     paper = ["federate.total_round_num", 1, "ggeur.fedpg.steps", 300]
-    assert f"{said} by about 0.0043 a round" in notes(pictures(*FEDPG, *paper))
+    assert f"{said} by only about 0.0043 a round" in notes(pictures(*FEDPG, *paper))
     assert "ggeur.fedpg.lr" not in notes(pictures(*FEDPG, "ggeur.fedpg.lr", 0.01))
     assert "ggeur.fedpg.lr" not in notes(pictures(*NOISE))
 

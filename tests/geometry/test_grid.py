@@ -131,13 +131,13 @@ def test_more_classes_change_no_digest_and_no_scatter():
     ("broken", "words"),
     [
         (lambda: Grid.of_steps([0.1], 2), "powers of two"),
-        (lambda: Grid.of_steps([0.5, 0.5], 3), "2 steps of the grid for 3"),
+        (lambda: Grid.of_steps([0.5, 0.5], 3), "2 steps for 3 dimensions"),
         (lambda: GRID.numbers(torch.tensor([[0.0, 1e5, 0, 0]])), "dimension 1"),
-        (lambda: GRID.numbers(torch.zeros(1, 5)), "rows of 5 dimensions"),
-        (lambda: some() - (some() + some()), "only what was added"),
+        (lambda: GRID.numbers(torch.zeros(1, 5)), "rows have 5 dimensions"),
+        (lambda: some() - (some() + some()), "remove only rows that were added"),
         (lambda: some() + some().padded(9), "do not fit"),
         (lambda: some(lambda s: s * 2**30), "larger steps"),
-        (lambda: some(lambda s: s + 1), "no rows have such sums"),
+        (lambda: some(lambda s: s + 1), "no set of rows can have these sums"),
     ],
 )
 def test_what_is_refused(broken, words):

@@ -255,9 +255,9 @@ def test_summed_statistics_give_the_same_white_space():
 
 
 def test_no_rows_make_no_space():
-    with pytest.raises(StatisticsError, match="no space without rows"):
+    with pytest.raises(StatisticsError, match="no space can be made"):
         Space.standard(Totals.empty(3))
-    with pytest.raises(StatisticsError, match="no space without rows"):
+    with pytest.raises(StatisticsError, match="no space can be made"):
         Space.whitened(Totals.empty(3), ClassStatistics.empty(2, 3), 0.3)
 
 

@@ -17,7 +17,7 @@ NAN, INF = float("nan"), float("inf")
         ([[INF], [0.0]], [0, 1], "NaN or infinity, first in row 0"),
         ([[0.0], [1.0]], [0, 3], r"label 3 in row 1 is out of range 0\.\.2"),
         ([[0.0], [1.0]], [-1, 0], "label -1 in row 0"),
-        ([[0.0], [1.0]], [0], "2 rows of features but 1 label"),
+        ([[0.0], [1.0]], [0], "2 rows of features have 1 label"),
         ([0.0, 1.0], [0, 1], r"\(n, D\).*shape \(2,\)"),
         ([[], []], [0, 1], r"shape \(2, 0\)"),
         ([[0], [1]], [0, 1], "features must be a floating-point array.*int64"),
@@ -42,7 +42,7 @@ def test_what_does_not_fit_is_refused():
     both = ClassStatistics.from_embeddings(torch.ones(2, 2), torch.tensor([1, 1]), 3)
     with pytest.raises(StatisticsError, match="remove 2 samples of class 1 from 1"):
         a - both
-    with pytest.raises(StatisticsError, match=r"\[1\] have samples but no covariance"):
+    with pytest.raises(StatisticsError, match=r"\[1\] have samples without a cov"):
         ClassStatistics.from_moments(a.counts, a.means, {0: torch.zeros(0, 2)})
     with pytest.raises(TypeError):
         a + 1

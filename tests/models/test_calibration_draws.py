@@ -84,7 +84,7 @@ class TestDraws:
         assert not torch.isclose(features[labels == 0], features[labels == 1]).any()
 
     def test_of_no_statistics_are_refused(self):
-        with pytest.raises(StatisticsError, match="no class statistics to draw"):
+        with pytest.raises(StatisticsError, match="no features can be drawn"):
             draw_features(ClassStatistics.empty(3, 4), 5, seed=0)
 
 

@@ -46,7 +46,7 @@ def test_a_head_alone_keeps_its_logits():
     again = EnsembleHead(4, 3)
     again.load_state_dict(other.state_dict())
     assert torch.equal(to_vector(again), vector)
-    with pytest.raises(ConfigError, match="parameters are not those"):
+    with pytest.raises(ConfigError, match="parameters do not fit"):
         load_vector(other, vector[:-1])
 
 

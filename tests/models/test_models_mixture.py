@@ -55,7 +55,7 @@ def test_it_takes_a_vector_of_any_number_of_components():
 
 @pytest.mark.parametrize("size", [5 * (DIM + 2), DIM + 3, 0])
 def test_other_vectors_are_refused(size):
-    with pytest.raises(ConfigError, match=f"{size} parameters are not those of a mix"):
+    with pytest.raises(ConfigError, match=f"{size} parameters do not fit a mix"):
         MixtureHead(DIM, CLASSES).at(torch.zeros(size))
 
 

@@ -33,7 +33,7 @@ def test_one_number_for_each_row(each):
 @pytest.mark.parametrize(
     ("clients", "said"),
     [
-        (None, "say whose predicts"),
+        (None, "say which client's model is to predict"),
         (2, "there is no client 2"),
         ([1, 4, 10**9], "there is no client 1000000000"),
         ("art", "must be a client's number"),

@@ -50,8 +50,8 @@ def test_no_file_is_none(tmp_path):
     ("text", "message"),
     [
         ("{", "not JSON"),
-        ("[]", "found None"),
-        ('{"version": 99}', "reads version 1 of it, found 99"),
+        ("[]", "has version None"),
+        ('{"version": 99}', "has version 99, but this federatedscope-ggeur reads version 1;"),
         (json.dumps({**json.loads(to_text(CELL)), "seed": "1"}), "seed: expected int"),
         (json.dumps({**json.loads(to_text(CELL)), "more": 1}), "unknown fields: more"),
     ],

@@ -91,7 +91,7 @@ def test_a_setting_that_build_does_not_take():
 
 def test_a_name_that_nothing_calls():
     own = part(Method, lokal=lambda self, context: None)
-    said = "'own' defines nothing of Method, and nothing calls lokal; did you mean loc"
+    said = "'own' defines no function of Method, and nothing calls its lokal; did"
     with pytest.raises(TypeError, match=said):
         register_method("own")(own)
 

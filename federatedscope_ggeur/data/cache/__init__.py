@@ -1,1 +1,1 @@
-"""The embedding cache. It finds features by all that they depend on."""
+"""The embedding cache, which finds features by everything that they depend on."""

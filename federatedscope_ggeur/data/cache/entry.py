@@ -1,4 +1,4 @@
-"""One entry of the embedding cache: the features of one domain and split."""
+"""One entry of the embedding cache: the features of one split of one domain."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ def content_key(
     stamps: Sequence[str],
     float16: bool,
 ) -> str:
-    """A SHA-256 of all that an entry depends on.
+    """The key of an entry: a SHA-256 of everything that the features depend on.
 
     Parameters
     ----------
     identity : mapping
-        Of the encoder.
+            The identity of the encoder.
     where : [data set, domain, split]
     images : Images
     stamps : sequence of str
-        The images' own stamps, or hashes of their contents.
+        The stamps of the images, or hashes of their contents.
     float16 : bool
         Whether the features are stored in half precision.
     """
@@ -63,29 +63,29 @@ def content_key(
 
 
 def entry_file(identity: Mapping[str, object], where: Sequence[str], key: str) -> str:
-    """The entry's path below the cache folder, with slashes."""
+    """The path of an entry inside the cache folder, with slashes."""
     data, domain, split = (_slug(part) for part in where)
     encoder = f"{_slug(str(identity['encoder']))}-{identity_hash(identity)[:12]}"
     return f"{data}/{encoder}/{domain}-{split}-{key[:16]}.safetensors"
 
 
 def _slug(text: str) -> str:
-    """`text` in characters that every file system allows.
+    """`text` with only characters that every file system allows.
 
-    Several domains may have the same slug; their keys differ.
+    Several domains may have the same slug. Their keys differ.
     """
     return re.sub(r"[^A-Za-z0-9_-]+", "_", text)[:40]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """The features of one domain and split in a cache.
+    """One entry of a cache: the features of one split of one domain.
 
     Parameters
     ----------
     path : Path
     key : str
-        From `content_key`.
+        The result of `content_key`.
     domain, split : str
     """
 
@@ -99,17 +99,18 @@ class Entry:
         return f"{self.domain} ({self.split})"
 
     def read(self) -> Embeddings:
-        """The features, checked.
+        """Read the features from the cache, and check them.
 
         Raises
         ------
         FileNotFoundError
+            The cache has no such entry.
         DamagedError
             The file was changed, or belongs to other images or another encoder.
         """
         tensors, header = read_tensors(self.path)
         if header.get("key") != self.key:
-            raise DamagedError("it belongs to other images or another encoder")
+            raise DamagedError("the file belongs to other images or another encoder")
         features, shape = tensors["features"], header.get("image_shape")
         return Embeddings(
             features.float() if shape is None else features,
@@ -120,18 +121,25 @@ class Entry:
         )
 
     def read_if_whole(self) -> Embeddings | None:
-        """The features. None if there are none, or if they are damaged (with a
-        warning)."""
+        """Read the features; None if the cache lacks them or its file is damaged.
+
+        A damaged file is logged as a warning.
+        """
         try:
             return self.read()
         except FileNotFoundError:
             return None
         except DamagedError as error:
-            logger.warning("%s is damaged (%s) and is made again", self.path, error)
+            logger.warning(
+                "the cache file %s is damaged (%s) and is made again", self.path, error
+            )
             return None
 
     def missing(self, images: Images) -> int:
-        """How many of `images` the cache lacks. Parts of an entry count as there."""
+        """How many of `images` the cache lacks.
+
+        Images that are in the parts of an unfinished entry are not counted.
+        """
         if self.read_if_whole() is not None:
             return 0
         # The stored type is not checked.
@@ -145,15 +153,15 @@ class Entry:
         settings: ExtractionSettings,
         float16: bool,
     ) -> Extracted:
-        """Extract the features, or those that an interrupted call did not.
+        """Extract the features, or the part that an interrupted call did not extract.
 
-        If two processes want the same entry, the second waits and then reads.
+        If two processes want the same entry, the second one waits and then reads.
 
         Raises
         ------
         ConfigError, DataError
-            As `extract`; or the cache cannot be written. The next call uses what was
-            extracted until then.
+            The errors of `extract`. Or the cache cannot be written. The next call uses
+            everything that was extracted before the error.
         """
         what = f"embedding {self.what}"
         with locked(self.path.with_suffix(".lock"), what, cannot_write):
@@ -190,7 +198,7 @@ class Entry:
         done, total = parts.rows, len(images)
         logger.info("embedding %d images of %s", total, self.what)
         if done:
-            logger.info("%d of %d images are there", done, total)
+            logger.info("%d of %d images are in the cache already", done, total)
         progress = Progress(total, "image", self.what, done)
         with progress, closing(extract(encoder, images, settings, done)) as batches:
             try:
@@ -204,7 +212,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Extracted:
-    """Features, and how many `rows` of them this call made in how many `seconds`."""
+    """Features, of which a call has extracted `rows` rows in `seconds` seconds."""
 
     features: Embeddings
     rows: int

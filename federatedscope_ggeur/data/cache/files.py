@@ -1,4 +1,4 @@
-"""Files of the embedding cache. Each is whole or absent, and has a checksum."""
+"""Files of the embedding cache. Each is whole or absent, and each has a checksum."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _HEADER = "ggeur_embeddings"
 
 
 class DamagedError(Exception):
-    """A file that was changed after it was written, or is not the wanted one."""
+    """A cache file was changed after it was written, or is not the expected file."""
 
 
 def write_in_cache(path: Path, data: bytes) -> None:
-    """Write `data` to `path`, whole or not at all. Missing folders are made.
+    """Write `data` to `path` in the cache, whole or not at all. Make missing folders.
 
     Raises
     ------
@@ -41,27 +41,28 @@ def write_in_cache(path: Path, data: bytes) -> None:
 def cannot_write(path: Path, error: OSError) -> ConfigError:
     return ConfigError(
         f"cannot write '{path}' in the embedding cache: {error.strerror or error}; set "
-        "ggeur.encoder.cache to a folder that can be written to and has room"
+        "ggeur.encoder.cache to a writable folder with enough room"
     )
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], header: dict) -> None:
-    """Write tensors and a header of plain values, with a checksum over both."""
+    """Write tensors and a header of plain values to a file, with one checksum."""
     digest = _digest(tensors, header)
     text = json.dumps({"version": VERSION, "sha256": digest, "header": header})
     write_in_cache(path, save(tensors, {_HEADER: text}))
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict]:
-    """The tensors and the header of a file.
+    """Read the tensors and the header of a file.
 
     Raises
     ------
     FileNotFoundError
+        The file does not exist.
     DamagedError
         The file was cut short, changed, or written by another version.
     """
-    # Read, not mapped into memory: a later change of the file must not change tensors.
+    # Not mapped into memory: a later change of the file must not change the tensors.
     try:
         data = path.read_bytes()
         tensors = load(data)
@@ -71,15 +72,17 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict]:
         version, digest, header = (written[k] for k in ("version", "sha256", "header"))
     except FileNotFoundError:
         raise
-    # RuntimeError: torch's view of a file cut short.
+    # torch raises RuntimeError for a file that was cut short.
     except (
         SafetensorError, ValueError, KeyError, TypeError, RuntimeError, OSError
     ) as error:  # fmt: skip
-        raise DamagedError(f"it cannot be read ({type(error).__name__})") from error
+        raise DamagedError(
+            f"the file cannot be read: {type(error).__name__}"
+        ) from error
     if version != VERSION:
-        raise DamagedError(f"its version is {version}, not {VERSION}")
+        raise DamagedError(f"the file has version {version}, not {VERSION}")
     if _digest(tensors, header) != digest:
-        raise DamagedError("its checksum is wrong")
+        raise DamagedError("the checksum of the file is wrong")
     return tensors, header
 
 

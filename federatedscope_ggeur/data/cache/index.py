@@ -1,4 +1,4 @@
-"""The data sets in a cache. It can be used without their images and weights."""
+"""Records of the data sets in a cache. They make a cache usable without the images."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ _FOLDER = "index"
 
 @dataclass(frozen=True)
 class SplitRecord:
-    """One split of one domain: the path of its entry in the cache, its key, its
-    rows."""
+    """One split of one domain: its entry's path in the cache, its key and its rows."""
 
     file: str
     key: str
@@ -29,7 +28,7 @@ class SplitRecord:
 
 @dataclass(frozen=True)
 class DomainRecord:
-    """One domain. `test` is None if the data came without a split."""
+    """One domain of a data set. `test` is None if the data came without a split."""
 
     name: str
     train: SplitRecord
@@ -38,16 +37,15 @@ class DomainRecord:
 
 @dataclass(frozen=True)
 class Request:
-    """What finds a record.
+    """The settings of a run that find a data set's record.
 
     Parameters
     ----------
     data_type : str
     root : str
-        ``data.root``. A cache that was carried elsewhere is found under another one,
-        too.
+        ``data.root``. In a copied cache, a record with another root is found, too.
     encoder : EncoderSettings
-        With the encoder's defaults filled in.
+        The encoder's settings, with its defaults filled in.
     float16 : bool
     hash_files : bool
     options : mapping
@@ -62,12 +60,12 @@ class Request:
     options: Mapping[str, object] = field(default_factory=dict)
 
     def without_root(self) -> dict:
-        """The request as plain values that are the same on every machine."""
+        """The request as plain values that do not depend on the machine."""
         plain = {**asdict(self), "root": ""}
         encoder = plain["encoder"]
         encoder["pretrained"] = PurePath(encoder["pretrained"]).name
         for part in (plain, encoder):
-            # Records from before there were options are found, too.
+            # Old records, which have no options, must be found, too.
             if not part["options"]:
                 del part["options"]
         return plain
@@ -75,16 +73,16 @@ class Request:
 
 @dataclass(frozen=True)
 class Record:
-    """A whole data set in a cache.
+    """The record of a whole data set in a cache.
 
     Parameters
     ----------
     request : mapping
-        The request's `Request.without_root`.
+        The result of `Request.without_root`.
     root : str
-        Where the images were.
+        The folder of the images when they were embedded.
     name : str
-        The data set's.
+        The name of the data set.
     class_names : tuple of str
     domains : tuple of DomainRecord
     dim : int
@@ -107,7 +105,7 @@ class Record:
     stamp: Mapping[str, str | None] | None
 
     def files(self) -> dict[tuple[str, str], str]:
-        """The entries' paths in the cache by (domain, split)."""
+        """The paths of all entries in the cache, by (domain, split)."""
         return {
             (domain.name, split): part.file
             for domain in self.domains
@@ -117,7 +115,7 @@ class Record:
 
 
 def record_path(folder: Path, request: Request) -> Path:
-    """The file of a request's record. Each request has its own."""
+    """The file of a request's record. Different requests have different files."""
     text = json.dumps([request.without_root(), request.root], sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()
     return (
@@ -126,14 +124,14 @@ def record_path(folder: Path, request: Request) -> Path:
 
 
 def write_record(folder: Path, request: Request, record: Record) -> None:
-    """Write `record`."""
+    """Write the record of a request into a cache."""
     content = {"version": VERSION, **asdict(record)}
     text = json.dumps(content, indent=1, ensure_ascii=False)
     write_in_cache(record_path(folder, request), text.encode())
 
 
 def read_record(path: Path) -> Record | None:
-    """The record in a file; None if there is no usable one."""
+    """Read the record in a file; None if there is no usable record."""
     try:
         content = json.loads(path.read_text("utf-8"))
         if content.pop("version") != VERSION:
@@ -147,7 +145,9 @@ def read_record(path: Path) -> Record | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        logger.warning("%s is damaged (%s) and is not used", path, error)
+        logger.warning(
+            "the cache's record %s is damaged (%s) and is not used", path, error
+        )
         return None
 
 
@@ -155,7 +155,7 @@ def _domain(content: dict) -> DomainRecord:
     train, test = content["train"], content["test"]
     for part in (train, test or train):
         if ".." in PurePath(part["file"]).parts or PurePath(part["file"]).is_absolute():
-            raise ValueError(f"'{part['file']}' is not in the cache")
+            raise ValueError(f"the path '{part['file']}' leads out of the cache")
     return DomainRecord(
         content["name"],
         SplitRecord(**train),
@@ -166,10 +166,11 @@ def _domain(content: dict) -> DomainRecord:
 def find_carried(
     folder: Path, request: Request, defaults: Mapping[str, object]
 ) -> list[Record]:
-    """The records of a request. If there is one of its own root, only that one;
-    otherwise those of any root.
+    """The records that match a request.
 
-    A setting that the reader did not have yet counts as its default.
+    If a record has the request's own root, only that one is returned. Otherwise all
+    that differ only in the root are. A setting that an old record lacks counts as its
+    default.
     """
     own = read_record(record_path(folder, request))
     if own is not None:

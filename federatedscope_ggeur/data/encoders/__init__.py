@@ -1,4 +1,4 @@
-"""Encoders, from images to features; every module of this folder is imported."""
+"""Encoders, which turn images into features. All modules here are imported."""
 
 from federatedscope_ggeur.data.encoders.base import (
     ENCODERS,

@@ -1,4 +1,4 @@
-"""What an encoder is, and the encoders by ``ggeur.encoder.name``."""
+"""The definition of an encoder, and the registry for ``ggeur.encoder.name``."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from federatedscope_ggeur.settings import Key, Registry, check_returned
 
 @dataclass(frozen=True)
 class EncoderSettings:
-    """The settings that decide what features an encoder gives.
+    """The settings of an encoder that its features depend on.
 
     Parameters
     ----------
     name : str
-        A registered encoder: open_clip, timm, hog, pixels, image, run, or one of your
-        own.
+        The name of a registered encoder: open_clip, timm, hog, pixels, image, run, or
+        one of your own.
     model : str
-        The encoder's model; "" for its default.
+        The encoder's model. "" stands for its default.
     pretrained : str
-        Weights: a tag that the encoder knows, a local file, or "none" for random
-        weights, which are always the same. "" for its default.
+        The weights: a tag that the encoder knows, a local file, or "none" for random
+        weights, which are always the same. "" stands for the default.
     normalize : bool
-        Scale every feature vector to Euclidean length 1.
+        Whether to scale every feature vector to Euclidean length 1.
     precision : str
-        fp32, or bf16 or fp16 by autocast (fp16 on a GPU only).
+        The arithmetic: fp32, or bf16 or fp16 by autocast (fp16 only on a GPU).
     quick_gelu : str
         Whether the weights were trained with the QuickGELU activation: with, without,
-        or auto (found out).
+        or auto (detected).
     image_size : int or None
-        Images are resized to a square of so many pixels a side; None for the encoder's
-        default.
+        The side, in pixels, of the square that images are resized to. None stands for
+        the encoder's default.
     options : mapping
-        The encoder's own settings by name; others have their defaults. If its features
-        depend on one, that must be part of `Encoder.identity`.
+        The encoder's own settings by name. Missing ones have their defaults. If
+        features depend on a setting, it must be part of `Encoder.identity`.
     """
 
     name: str = "open_clip"
@@ -66,22 +66,22 @@ class Encoder:
         A description for people, in one line.
     identity : mapping of str to plain values
         Everything that the features depend on, e.g. model, hash of the weights,
-        preprocessing, precision. Encoders of equal identity give equal features up to
-        rounding.
+        preprocessing, precision. Encoders with equal identities give equal features up
+        to rounding.
     dim : int
         D, the length of a feature vector.
     preprocess : callable (PIL image of mode RGB) -> Tensor
-        All results have the same shape. It runs in data-loading processes and must not
-        touch a GPU.
+        Prepares one image. All results have the same shape. It runs in data-loading
+        processes, so it must not use a GPU.
     encode : callable (Tensor [B, ...] on the CPU) -> Tensor [B, D] of `dtype`
-        The result may lie on `device`.
+        Computes the features of a batch. The result may be on `device`.
     device : torch.device
-        Where `encode` computes.
+        The device on which `encode` computes.
     image_shape : (channels, height, width) or None
-        The shape of images, if the features are their uint8 pixels; None for
+        The shape of images, if the features are their uint8 pixels. None for
         embeddings.
     both_sides : object
-        The whole model, if it has a text side as well as this image side; else None.
+        The whole model, if it has a text side beside the image side; else None.
     """
 
     title: str
@@ -95,12 +95,12 @@ class Encoder:
 
     @property
     def dtype(self) -> torch.dtype:
-        """uint8 if the features are pixels, else float32."""
+        """The type of the features: uint8 if they are pixels, else float32."""
         return torch.float32 if self.image_shape is None else torch.uint8
 
     @property
     def name(self) -> str:
-        """A name in one line. Encoders of another identity have other names."""
+        """A name in one line. Encoders with another identity have another name."""
         return f"{self.title}, id {identity_hash(self.identity)[:12]}"
 
 
@@ -126,27 +126,29 @@ def register_encoder(
     asks_grey: bool = False,
     places: Places | None = None,
 ) -> Callable[[Make], Make]:
-    """Decorator: the function makes the encoder of ``ggeur.encoder.name: <name>``.
+    """Decorator: register a function that makes the encoder ``ggeur.encoder.name:
+    <name>``.
 
     Parameters
     ----------
     name : str
     model, pretrained : str
-        The value that "" stands for in the setting of this name.
+        The value that "" stands for in the setting of the same name.
     uses : names of `EncoderSettings` fields, optional
-        The fields that the encoder uses. Others must have their defaults.
+        The fields that the encoder uses. Other fields must have their defaults.
     stamp : callable (settings) -> mapping of texts, optional
-        It is found without building the encoder, and changes whenever the identity may
-        have changed. "weights" is None if the weights are not on this machine. Without
-        a stamp, the encoder is built even if no image is left to embed.
+        Returns a stamp that changes whenever the identity may have changed, without
+        building the encoder. "weights" in it is None if the weights are not on this
+        machine. Without a stamp, the encoder is built even if no image is left to
+        embed.
     settings : sequence of Key
-        The encoder's own settings, ``ggeur.<name>.*``. It finds them in
+        The encoder's own settings, ``ggeur.<name>.*``. The encoder finds them in
         `EncoderSettings.options`.
     asks_grey : bool
         Whether the encoder must know if all images of the data set are grey.
     places : callable (settings) -> names of fields, optional
-        Which of `model` and `pretrained` name files; by default those that are set. A
-        run's folder may not name files unless the user allows it.
+        Returns which of `model` and `pretrained` name files; by default those that are
+        set. A run's folder may not name files unless the user allows it.
 
     Notes
     -----
@@ -173,7 +175,7 @@ def _given(settings: EncoderSettings) -> list[str]:
 
 
 def check_encoder(settings: EncoderSettings) -> None:
-    """Raise `ConfigError` unless an encoder of that name takes these settings."""
+    """Raise `ConfigError` unless the named encoder exists and has these settings."""
     found = ENCODERS.find(settings.name)
     own = {key.name for key in found.SETTINGS}
     ignored = [f"ggeur.{found.name}.{n}" for n in settings.options if n not in own]
@@ -186,7 +188,7 @@ def check_encoder(settings: EncoderSettings) -> None:
     ]
     if ignored:
         raise ConfigError(
-            f"{', '.join(ignored)}: the encoder '{settings.name}' has no such setting; "
+            f"{', '.join(ignored)}: the encoder '{settings.name}' does not use this; "
             "leave it out"
         )
 
@@ -199,7 +201,7 @@ def resolve(settings: EncoderSettings) -> EncoderSettings:
 
 
 def encoder_stamp(settings: EncoderSettings) -> dict[str, str | None] | None:
-    """A value that changes with the encoder; None if only building it can tell."""
+    """A value that changes if the encoder changes; None if the encoder has no stamp."""
     stamp = ENCODERS.find(settings.name).stamp
     return None if stamp is None else dict(stamp(resolve(settings)))
 
@@ -207,22 +209,22 @@ def encoder_stamp(settings: EncoderSettings) -> dict[str, str | None] | None:
 def build_encoder(
     settings: EncoderSettings, device: torch.device, grey: bool = False
 ) -> Encoder:
-    """The encoder that `settings` describe, ready on `device`.
+    """Build the encoder that `settings` describe, on `device`.
 
-    `grey` says whether all images of the data set are grey. They are loaded as RGB in
+    `grey` says whether all images of the data set are grey. Images are loaded as RGB in
     any case.
 
     Raises
     ------
     ConfigError
-        The encoder or model is unknown, weights cannot be obtained or do not fit, or a
-        package is missing.
+        The encoder or model is unknown, a package is missing, or weights cannot be
+        obtained or do not fit.
     """
     check_encoder(settings)
     settings = resolve(settings)
     make = ENCODERS[settings.name]
     asked = (grey,) if make.asks_grey else ()
-    # Building draws weights. That must not shift anybody else's draws.
+    # Building draws random weights, which must not change later draws of the run.
     with torch.random.fork_rng(devices=[]):
         encoder = make(settings, device, *asked)
     check_returned(f"the encoder '{settings.name}'", make, encoder, Encoder)
@@ -235,8 +237,11 @@ def build_encoder(
 def build_encoder_called(
     settings: EncoderSettings, device: torch.device, wanted: str
 ) -> Encoder:
-    """The encoder called `wanted`, if it is one of `settings`, for grey or coloured
-    images; otherwise the encoder for coloured ones."""
+    """Build the encoder of `settings` for grey or for coloured images.
+
+    It is the encoder for grey images if that one is called `wanted`; otherwise the
+    encoder for coloured images.
+    """
     encoder = build_encoder(settings, device)
     if encoder.name != wanted and ENCODERS[settings.name].asks_grey:
         grey = build_encoder(settings, device, grey=True)
@@ -245,11 +250,11 @@ def build_encoder_called(
 
 
 def _check_precision(encoder: Encoder, precision: str) -> None:
-    """Refuse a precision that the model's layers cannot compute in with this torch."""
+    """Refuse a precision in which the model's layers cannot compute with this torch."""
     try:
         encoder.encode(encoder.preprocess(Image.new("RGB", (64, 64)))[None])
     except RuntimeError as error:
         raise ConfigError(
             f"ggeur.encoder.precision: {encoder.title} cannot compute in {precision} "
-            f"on {encoder.device} with torch {torch.__version__} ({error}); take fp32"
+            f"on {encoder.device} with torch {torch.__version__} ({error}); set fp32"
         ) from error

@@ -21,7 +21,7 @@ _SIZE, _CELL, _BLOCK = 64, 8, 2
 
 
 def _histograms(image: Image.Image, size: int) -> Tensor:
-    # Imported here: slow to import, and of no use to the other encoders.
+    # Imported here, because it is slow to import and other encoders do not need it.
     from skimage.feature import hog as histograms
 
     grey = image.convert("L").resize((size, size), Image.BILINEAR)
@@ -37,11 +37,12 @@ def _histograms(image: Image.Image, size: int) -> Tensor:
 
 @register_encoder("hog", uses=("image_size", "normalize"))
 def hog(settings: EncoderSettings, device: torch.device) -> Encoder:
-    """HOG of the grey image resized to a square of 64 (`image_size`) pixels."""
+    """HOG of the grey image, resized to a square of 64 (`image_size`) pixels."""
     size = settings.image_size or _SIZE
     if size < _CELL * _BLOCK:
         raise ConfigError(
-            f"ggeur.encoder.image_size: hog needs at least {_CELL * _BLOCK}, got {size}"
+            f"ggeur.encoder.image_size: hog needs {_CELL * _BLOCK} pixels or more, "
+            f"got {size}"
         )
     return hand_made(
         settings,

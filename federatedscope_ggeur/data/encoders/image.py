@@ -1,4 +1,4 @@
-"""Encoder ``image``: the resized image, a byte a value, for networks to train on."""
+"""Encoder ``image``: the resized image in bytes, for networks to train on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SIZE = 32
 
 
 def _channels_first(image: Image.Image, size: int, mode: str) -> Tensor:
-    # Bilinear in Pillow averages over all pixels when it makes an image smaller.
+    # When Pillow makes an image smaller, its bilinear filter averages over all pixels.
     small = image.convert(mode).resize((size, size), Image.BILINEAR)
     values = np.array(small, np.uint8).reshape(size, size, -1)
     return torch.from_numpy(np.ascontiguousarray(values.transpose(2, 0, 1)))
@@ -27,10 +27,11 @@ def _channels_first(image: Image.Image, size: int, mode: str) -> Tensor:
 
 @register_encoder("image", uses=("image_size",), asks_grey=True)
 def image(settings: EncoderSettings, device: torch.device, grey: bool) -> Encoder:
-    """The image itself, for networks: a square of 32 (`image_size`) pixels, in bytes.
+    """The image itself, in bytes, resized to a square of 32 (`image_size`) pixels.
 
-    Resizing is bilinear with antialiasing. Images are RGB, or grey if the whole data
-    set is. A row of features holds the pixels channel by channel, each row by row.
+    Networks train on these features. Resizing is bilinear with antialiasing. Images are
+    RGB, or grey if the whole data set is grey. A row of features holds the pixels
+    channel by channel, and each channel row by row.
     """
     size = settings.image_size or _SIZE
     mode, colours = ("L", "grey") if grey else ("RGB", "RGB")

@@ -1,4 +1,4 @@
-"""The `ggeur.encoder.*` keys: how image data sets become embeddings."""
+"""The keys `ggeur.encoder.*`: how image data sets become embeddings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by encoders of torch models: device, precision, forward pass."""
+"""Device, precision and forward pass of encoders that are torch models."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ def is_random(pretrained: str) -> bool:
 
 
 def pick_device(name: str) -> torch.device:
-    """The device called "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1".
+    """The device called "auto" (a GPU if there is one), "cpu", "cuda" or e.g. "cuda:1".
 
     Raises
     ------
     ConfigError
-        No such device here.
+        This machine has no such device.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(
-            f"ggeur.encoder.device: there is no '{name}', torch sees "
-            f"{torch.cuda.device_count()} GPUs; set cpu, or auto"
+            f"ggeur.encoder.device: there is no '{name}', because torch finds "
+            f"{torch.cuda.device_count()} GPUs; set cpu or auto"
         )
     return device
 
@@ -60,9 +60,9 @@ def library_stamp(
     settings: EncoderSettings,
     remote: Callable[[EncoderSettings], Remote],
 ) -> dict[str, str | None]:
-    """The stamp of an encoder whose model `package` makes, see `register_encoder`.
+    """The stamp of an encoder whose model is from `package`, see `register_encoder`.
 
-    `remote` returns where published weights are, or raises `ConfigError`.
+    `remote` returns the place of the published weights, or raises `ConfigError`.
     """
     try:
         library = f"{name} {version(package)}"
@@ -76,19 +76,21 @@ def library_stamp(
 
 @contextmanager
 def making(library: str, name: str, title: str, seed: int = 0) -> Iterator[None]:
-    """Inside, random weights are always the same. So "none" names one set of weights.
+    """Inside this block, a library makes a model, with the same random weights each
+    time.
+
+    So "none" names one set of random weights.
 
     Raises
     ------
     ConfigError
-        Something went wrong inside. The error names the model and the `title` of its
-        weights.
+        The library failed. The error names the model and the `title` of its weights.
     """
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             yield
-    except Exception as error:  # the libraries, torch and the hub each have their own
+    except Exception as error:  # the libraries, torch and the hub raise many kinds
         raise ConfigError(
             f"{library} cannot make the model {name} with {title}: "
             f"{type(error).__name__}: {error!s:.500}"
@@ -98,7 +100,10 @@ def making(library: str, name: str, title: str, seed: int = 0) -> Iterator[None]
 def model_encoder(
     settings: EncoderSettings, title: str, identity: Mapping[str, object], **parts: Any
 ) -> Encoder:
-    """An `Encoder` of `parts`. Title and identity also say precision and length."""
+    """Make an `Encoder` from its `parts`. Title and identity also give the precision.
+
+    They say, too, whether features are scaled to length 1.
+    """
     normalised = ", normalised" if settings.normalize else ""
     own = {"normalize": settings.normalize, "precision": settings.precision}
     title = f"{title}, {settings.precision}{normalised}"
@@ -106,7 +111,7 @@ def model_encoder(
 
 
 def state_hash(model: nn.Module) -> str:
-    """SHA-256 of all parameters and buffers, in hexadecimal digits."""
+    """SHA-256 of all parameters and buffers of a model, in hexadecimal digits."""
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)};".encode())
@@ -121,7 +126,7 @@ def forward_pass(
     precision: str,
     normalize: bool,
 ) -> Callable[[Tensor], Tensor]:
-    """`forward` as an encoder's `encode`: frozen, on `device`, in `precision`."""
+    """Make an encoder's `encode` of `forward`: frozen, on `device`, in `precision`."""
 
     @torch.inference_mode()
     def encode(batch: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Encoder ``open_clip``: the image side of CLIP models, and loading both sides."""
+"""Encoder ``open_clip``: the image side of CLIP models. Also loads both sides."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ def _stamp(settings: EncoderSettings) -> dict[str, str | None]:
     places=places,
 )
 def open_clip(settings: EncoderSettings, device: torch.device) -> Encoder:
-    """Image features as ``encode_image`` gives them, with open_clip's preprocessing.
+    """The image features of ``encode_image``, with open_clip's preprocessing.
 
-    `pretrained` is one of open_clip's tags, a local file (safetensors, or a state dict
-    that torch reads with ``weights_only``), or none.
+    `pretrained` is a tag of open_clip, a local file (safetensors, or a state dict that
+    torch reads with ``weights_only``), or none.
 
     Raises
     ------
     ConfigError
-        The model or tag is unknown. Weights are not here and cannot be downloaded, do
+        The model or tag is unknown. Or the weights cannot be found or downloaded, do
         not fit the model, or were trained with the other kind of GELU.
     """
     check_precision(settings.precision, device)
@@ -85,13 +85,13 @@ class OpenClip:
     Attributes
     ----------
     name : str
-        Its name in open_clip.
+        The name of the model in open_clip.
     title : str
         A description for people, in one line.
     identity : mapping
-        Everything that features depend on, except length and precision.
+        Everything that features depend on, except scaling and precision.
     dim : int
-        D, the same on both sides.
+        D, which is the same on both sides.
     model : module
     transform : callable
         The preprocessing of images.
@@ -106,12 +106,12 @@ class OpenClip:
 
 
 def load_open_clip(settings: EncoderSettings, device: torch.device) -> OpenClip:
-    """The model that `settings` name, on `device`.
+    """Load the model that `settings` name, on `device`.
 
     Raises
     ------
     ConfigError
-        As `open_clip`.
+        The errors of `open_clip`.
     """
     library = load_library("open_clip", "open_clip_torch", "ggeur.encoder.name")
     settings = _plain(settings)
@@ -142,17 +142,17 @@ def load_open_clip(settings: EncoderSettings, device: torch.device) -> OpenClip:
 
 
 def _plain(settings: EncoderSettings) -> EncoderSettings:
-    """OpenAI writes ViT-B/16 where open_clip writes ViT-B-16."""
+    """The settings with open_clip's spelling ViT-B-16 for OpenAI's ViT-B/16."""
     return replace(settings, model=settings.model.replace("/", "-"))
 
 
 def _build(library, name: str, weights: Weights, text_config: dict):
-    """The frozen model and the preprocessing."""
+    """Make the frozen model and its preprocessing of images."""
     if "hf_model_name" in text_config:
         check_allowed()
         logger.info(
-            "open_clip asks huggingface.co for the configuration of %s, the text side "
-            "of %s",
+            "open_clip fetches the configuration of %s from huggingface.co; it is the "
+            "text side of %s",
             text_config["hf_model_name"],
             name,
         )

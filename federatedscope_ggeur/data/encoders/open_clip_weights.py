@@ -1,4 +1,4 @@
-"""The weights of an open_clip model: which, where they are, what is known of them."""
+"""Find the weights of an open_clip model, and what is known about them."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from federatedscope_ggeur.weights import parameter_bytes
 _PREPROCESS = ("mean", "std", "interpolation", "resize_mode")
 _FILENAMES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
 _SHA256_DIGITS = 64
-#: Entries of OpenAI's files that are no weights.
+#: Entries of OpenAI's files that are not weights.
 _NOT_WEIGHTS = ("input_resolution", "context_length", "vocab_size", "attn_mask")
 
 
 @dataclass(frozen=True)
 class Weights:
-    """Weights that were found.
+    """Weights of an open_clip model that were found.
 
     Parameters
     ----------
@@ -46,13 +46,13 @@ class Weights:
     quick_gelu : bool
         Whether the model must be built with QuickGELU.
     path : Path or None
-        The file for open_clip to read; None for random weights and for `tensors`.
+        The file that open_clip is to read. None for random weights and with `tensors`.
     digits : str
-        SHA-256 of the file; "" for random weights.
+        The SHA-256 of the file. "" for random weights.
     tensors : dict of tensors or None
         The weights, if open_clip cannot read their file.
     preprocess : dict
-        open_clip's arguments for the preprocessing that the weights were trained with.
+        open_clip's arguments for the preprocessing with which the weights were trained.
     """
 
     title: str
@@ -64,18 +64,18 @@ class Weights:
 
 
 def find_weights(settings: EncoderSettings, in_config: bool) -> Weights:
-    """The weights that `settings` name. They are downloaded if necessary.
+    """Find the weights that `settings` name. Download them if necessary.
 
     Parameters
     ----------
     settings : EncoderSettings
     in_config : bool
-        Whether the model's configuration has QuickGELU.
+        Whether open_clip's configuration of the model has QuickGELU.
 
     Raises
     ------
     ConfigError
-        They cannot be obtained, cannot be read safely, or do not fit the model.
+        The weights cannot be obtained, cannot be read safely, or do not fit the model.
     """
     asked = settings.quick_gelu
     if is_random(settings.pretrained):
@@ -100,7 +100,7 @@ def _published(settings: EncoderSettings, in_config: bool) -> Weights:
     tag, asked = _tag(settings), settings.quick_gelu
     title = f"weights {settings.pretrained}"
     trained = bool(tag.get("quick_gelu", False))
-    # Only QuickGELU models of OpenAI exist, under names that do not say so.
+    # All models of OpenAI have QuickGELU, but their names do not say so.
     if asked == "auto" and trained and settings.pretrained.lower() == "openai":
         asked = "with"
     wanted = needs_quick_gelu(settings.model, in_config, trained, asked, f"the {title}")
@@ -127,8 +127,9 @@ def _read(title: str, wanted: bool, path: Path, digits: str, found: dict) -> Wei
         return Weights(title, wanted, path, digits, None, preprocess)
     if not _is_openai(digits):
         raise ConfigError(
-            f"'{path}' is a TorchScript program, and only OpenAI's own are run. Save "
-            "the weights alone: torch.save(torch.jit.load(FILE).state_dict(), NEW)"
+            f"'{path}' is a TorchScript program. It is not run, because it is not one "
+            "of OpenAI's own. Save the weights alone: "
+            "torch.save(torch.jit.load(FILE).state_dict(), NEW)"
         )
     tensors = read_script(path)
     for name in _NOT_WEIGHTS:
@@ -142,7 +143,7 @@ def _tag(settings: EncoderSettings) -> dict:
     Raises
     ------
     ConfigError
-        That model has no such weights, or only with the other kind of GELU.
+        The model has no such weights, or they were trained with the other kind of GELU.
     """
     registry = import_module("open_clip.pretrained")
     model, name = settings.model, settings.pretrained
@@ -157,14 +158,14 @@ def _tag(settings: EncoderSettings) -> dict:
         )
     tags = registry.list_pretrained_tags_by_model(model)
     raise ConfigError(
-        f"ggeur.encoder.pretrained: '{name}' is neither a file nor weights of "
-        f"open_clip's {model}; there are {', '.join(tags) or 'no published ones'}, and "
-        "'none' for random weights"
+        f"ggeur.encoder.pretrained: '{name}' is neither a file nor a tag of weights "
+        f"of open_clip's {model}. Its tags: {', '.join(tags) or 'no published ones'}. "
+        "Set 'none' for random weights"
     )
 
 
 def remote_of(settings: EncoderSettings) -> Remote:
-    """The place of the published weights `settings.pretrained`. Errors as `_tag`."""
+    """The place of the published weights `settings.pretrained`. Errors: see `_tag`."""
     tag = _tag(settings)
     repo, _, filename = tag.get("hf_hub", "").rpartition("/")
     url = tag.get("url", "")
@@ -183,7 +184,7 @@ def _digits_in(url: str) -> str:
 
 
 def _published_files() -> Iterator[tuple[str, str, bool]]:
-    """Name, start of the SHA-256 and QuickGELU of every file with an URL."""
+    """Yield name, first SHA-256 digits and QuickGELU of every file with a URL."""
     registry = import_module("open_clip.pretrained")
     for model, name in registry.list_pretrained():
         tag = registry.get_pretrained_cfg(model, name)
@@ -193,7 +194,7 @@ def _published_files() -> Iterator[tuple[str, str, bool]]:
 
 
 def _known_file(name: str, digits: str) -> bool | None:
-    """Whether a published file was trained with QuickGELU; None if it is not one."""
+    """Whether a published file was trained with QuickGELU; None for any other file."""
     for known, start, trained in _published_files():
         if digits.startswith(start) if start else name == known:
             return trained
@@ -201,14 +202,20 @@ def _known_file(name: str, digits: str) -> bool | None:
 
 
 def _is_openai(digits: str) -> bool:
-    """Whether OpenAI published the file. Its URLs hold all digits of the SHA-256."""
+    """Whether OpenAI published the file with this SHA-256.
+
+    OpenAI's URLs hold all digits of the SHA-256.
+    """
     known = {start for _, start, _ in _published_files()}
     return len(digits) == _SHA256_DIGITS and digits in known
 
 
 @contextmanager
 def root_logger_kept() -> Iterator[None]:
-    """open_clip logs by `logging.info`, which gives the root logger a handler."""
+    """Keep open_clip from giving the root logger a handler inside this block.
+
+    open_clip logs by `logging.info`, which would do so.
+    """
     quiet = logging.NullHandler()
     logging.root.addHandler(quiet)
     try:

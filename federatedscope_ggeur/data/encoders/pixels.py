@@ -1,4 +1,4 @@
-"""Encoder ``pixels``: the resized image itself, for tests and tiny experiments."""
+"""Encoder ``pixels``: the resized image as numbers, for tests and tiny experiments."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _flatten(image: Image.Image, size: int) -> Tensor:
 
 @register_encoder("pixels", uses=("image_size", "normalize"))
 def pixels(settings: EncoderSettings, device: torch.device) -> Encoder:
-    """RGB values in [0, 1] of the image resized to a square of 16 (`image_size`)."""
+    """RGB values in [0, 1] of the image, resized to a square of 16 (`image_size`)."""
     size = settings.image_size or _SIZE
     return hand_made(
         settings,
@@ -36,7 +36,10 @@ def pixels(settings: EncoderSettings, device: torch.device) -> Encoder:
 
 
 def hand_made(settings: EncoderSettings, title: str, text: str, preprocess) -> Encoder:
-    """An encoder whose features `preprocess` makes in the data-loading processes."""
+    """Make an encoder whose `preprocess` alone computes the features.
+
+    It runs in the data-loading processes.
+    """
     normalize = settings.normalize
 
     def encode(batch: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
-"""Whether CLIP weights were trained with QuickGELU, and which model goes with them.
+"""Find out whether CLIP weights were trained with QuickGELU, and which model fits them.
 
 The two activations differ little. With the wrong one, features look plausible but are
-worse, and nothing else shows it.
+worse, and nothing else shows the mistake.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ SUFFIX = "-quickgelu"
 
 
 def plain_name(model: str) -> str:
-    """The model's name without the suffix that says QuickGELU."""
+    """The model's name without the suffix "-quickgelu"."""
     return model[: -len(SUFFIX)] if model.endswith(SUFFIX) else model
 
 
 def needs_quick_gelu(
     model: str, in_config: bool, trained: bool | None, setting: str, where: str
 ) -> bool:
-    """Whether the model must be built with QuickGELU.
+    """Whether a model must be built with QuickGELU.
 
     Parameters
     ----------
@@ -31,16 +31,16 @@ def needs_quick_gelu(
     in_config : bool
         Whether open_clip's configuration of that name has QuickGELU.
     trained : bool or None
-        Whether the weights were trained with it; None if unknown.
+        Whether the weights were trained with QuickGELU; None if unknown.
     setting : str
         ``ggeur.encoder.quick_gelu``: auto, with or without.
     where : str
-        The weights, for messages.
+        A description of the weights, for messages.
 
     Raises
     ------
     ConfigError
-        Model, weights and setting contradict each other, or it is unknown how the
+        Model, weights and setting contradict each other. Or it is unknown how the
         weights were trained.
     """
     said = {"with": True, "without": False}.get(setting)
@@ -54,7 +54,7 @@ def needs_quick_gelu(
         if in_config:
             return True
         raise ConfigError(
-            f"nothing says whether {where} were trained with QuickGELU, and the wrong "
+            f"it is unknown whether {where} were trained with QuickGELU, and the wrong "
             "activation spoils the features unnoticed; set ggeur.encoder.quick_gelu to "
             "'with' (all weights of OpenAI, DFN and MetaCLIP) or 'without'"
         )
@@ -77,10 +77,11 @@ def trained_with(path: Path, published: bool | None) -> bool | None:
     Parameters
     ----------
     path : Path
-        The file. ``open_clip_config.json`` beside it says so; downloads from the
-        Hugging Face hub have one. So does "quickgelu" in its name.
+        The file. An ``open_clip_config.json`` beside the file decides; downloads from
+        the Hugging Face hub have one. Otherwise "quickgelu" in the file's name means
+        yes.
     published : bool or None
-        What is known of the published file, if it is one.
+        The answer for a published file; None for any other file.
     """
     config = beside(path).get("model_cfg")
     if isinstance(config, dict):
@@ -91,7 +92,7 @@ def trained_with(path: Path, published: bool | None) -> bool | None:
 
 
 def beside(path: Path) -> dict:
-    """The content of ``open_clip_config.json`` in the file's folder; {} if none."""
+    """The content of ``open_clip_config.json`` beside a file; {} if there is none."""
     try:
         found = json.loads(path.with_name("open_clip_config.json").read_text("utf-8"))
     except (OSError, ValueError):

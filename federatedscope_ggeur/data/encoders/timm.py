@@ -1,4 +1,4 @@
-"""Encoder ``timm``: pooled features of image models of the timm library."""
+"""Encoder ``timm``: pooled features of image models from the timm library."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ def _stamp(settings: EncoderSettings) -> dict[str, str | None]:
     places=places,
 )
 def timm(settings: EncoderSettings, device: torch.device) -> Encoder:
-    """Pooled features before the classifier, with timm's preprocessing of the weights.
+    """The pooled features before the classifier, with timm's preprocessing.
 
-    `model` is one of timm's, with or without a tag (``resnet50.a1_in1k``);
+    `model` is a model of timm, with or without a tag (``resnet50.a1_in1k``).
     `pretrained` is a tag, "default", a local file, or none.
 
     Raises
     ------
     ConfigError
-        The model or tag is unknown. Weights are not here and cannot be downloaded, or
-        do not fit the model.
+        The model or tag is unknown. Or the weights cannot be found or downloaded, or do
+        not fit the model.
     """
     library = load_timm(settings.model, "ggeur.encoder.model")
     check_precision(settings.precision, device)
@@ -100,21 +100,25 @@ def _build(library, name: str, title: str, path: Path | None, seed: int = 0):
 
 
 def _check_complete(model: nn.Module, again: nn.Module, path: Path) -> None:
-    """Refuse a file that lacks weights: timm would leave those random.
+    """Refuse a weights file that lacks weights, because timm would leave them random.
 
-    `model` and `again` were drawn from different seeds before the file was read.
+    `model` and `again` got their random weights from different seeds before the file
+    was read. So weights that still differ are not in the file.
     """
     other = again.state_dict()
     random = [n for n, t in model.state_dict().items() if not torch.equal(t, other[n])]
     if random:
         raise ConfigError(
-            f"the weights file '{path}' is of another model: it lacks {len(random)} of "
-            f"the weights, e.g. {', '.join(random[:3])}"
+            f"the weights file '{path}' is of another model, because it lacks "
+            f"{len(random)} of the weights, e.g. {', '.join(random[:3])}"
         )
 
 
 def _find(library, settings: EncoderSettings) -> tuple[str, Path | None, str]:
-    """Title and file of the weights (None if random), and the model's full name."""
+    """Title and file of the weights, and the model's full name.
+
+    The file is None for random weights.
+    """
     model = settings.model
     if is_random(settings.pretrained):
         return "random weights", None, model
@@ -133,6 +137,6 @@ def _find(library, settings: EncoderSettings) -> tuple[str, Path | None, str]:
 
 
 def _config(settings: EncoderSettings):
-    """timm's description of the published weights."""
+    """timm's description of the published weights that `settings` name."""
     library = load_timm(settings.model, "ggeur.encoder.model")
     return timm_config(library, settings.model, settings.pretrained, KEY)

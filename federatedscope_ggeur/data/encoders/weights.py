@@ -1,4 +1,4 @@
-"""Weights files that a setting names: found, and read safely."""
+"""Find weights files that a setting names, and read them safely."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ KEY = "ggeur.encoder.pretrained"
 
 
 def file_stamp(path: Path) -> str:
-    """A text that changes if the file may have changed."""
+    """A text that changes if the file may have changed: path, size and time."""
     status = path.stat()
     return f"{path.resolve()} {status.st_size} {status.st_mtime_ns}"
 
 
 def places(settings: EncoderSettings) -> list[str]:
-    """The settings that name files, for `register_encoder`: a tag of weights does
-    not."""
+    """The settings that name files, for `register_encoder`.
+
+    That is ["pretrained"], or [] if the setting is a tag of weights.
+    """
     try:
         named = local_file(settings.pretrained) is not None
     except ConfigError:
@@ -37,20 +39,21 @@ def local_file(pretrained: str) -> Path | None:
 
 
 def check_readable(path: Path) -> None:
-    """Refuse a file that is no weights file or would have to be unpickled unsafely.
+    """Refuse a file that is no weights file, or that could only be unpickled unsafely.
 
-    The libraries read the file once more. Some fall back to unsafe reading where the
-    safe one fails, which it no longer can.
+    The libraries read the file once more. Some of them fall back to unsafe reading if
+    safe reading fails. After this check it does not fail.
 
     Raises
     ------
     ConfigError
+        The file cannot be read safely.
     """
     weights.read_weights(path, KEY)
 
 
 def is_script(path: Path) -> bool:
-    """Whether a file is a TorchScript program with weights, like OpenAI's files."""
+    """Whether a file is a TorchScript program with weights, as OpenAI's files are."""
     if not zipfile.is_zipfile(path):
         return False
     with zipfile.ZipFile(path) as archive:
@@ -58,13 +61,16 @@ def is_script(path: Path) -> bool:
 
 
 def read_script(path: Path) -> dict[str, Tensor]:
-    """The weights in a TorchScript program. Load only programs that you trust.
+    """Read the weights in a TorchScript program. Only read programs that you trust.
 
     Raises
     ------
     ConfigError
+        The file cannot be read.
     """
     try:
         return dict(torch.jit.load(str(path), map_location="cpu").state_dict())
     except RuntimeError as error:
-        raise ConfigError(f"cannot read the weights file '{path}': {error}") from error
+        raise ConfigError(
+            f"cannot read the weights file '{path}': {error}. Fetch the file again"
+        ) from error

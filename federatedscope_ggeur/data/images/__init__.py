@@ -1,4 +1,4 @@
-"""Image data sets and their readers; every module of this folder is imported."""
+"""Readers of image data sets. All modules of this folder are imported."""
 
 from federatedscope_ggeur.data.images.base import (
     IMAGE_READERS,

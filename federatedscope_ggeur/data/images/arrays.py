@@ -1,7 +1,8 @@
 """Images that are packed in array files: idx (MNIST), libsvm (USPS), mat (SVHN, SYN).
 
-torchvision's data sets read these files too, but all pixels at once, and MNIST only if
-it is not compressed. Here labels are read first, and pixels when they are needed.
+torchvision's data sets read these files too. But they read all pixels at once, and
+MNIST only if it is not compressed. Here labels are read first, and pixels when they are
+needed.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ class PackedFile:
     path : str
     labels : array of shape [n]
     read_pixels : PixelReader
-        Picklable, so that it can be sent to another process. Its errors need not name
-        the path.
+        Reads the pixels. It must be picklable, so that it can be sent to another
+        process. Its errors need not name the path.
     """
 
     path: str
@@ -52,9 +53,9 @@ class PackedFile:
 class PackedLoader:
     """Loads image i of several packed files. Images are counted over all files.
 
-    The pixels of a file are read with its first image, and kept. They do not travel
-    when the loader is sent to another process. Before processes are forked, `prepare`
-    reads all pixels once, so that the processes share them.
+    The pixels of a file are read with its first image, and kept. They are not sent
+    along when the loader is sent to another process. Before processes are forked,
+    `prepare` reads all pixels once, so that the processes share them.
     """
 
     files: Sequence[PackedFile]
@@ -77,7 +78,7 @@ class PackedLoader:
         Raises
         ------
         DataError
-            A file is damaged or gone. The error names it.
+            A file is damaged or missing. The error names the file.
         """
         for number in range(len(self.files)):
             self._pixels_of(number)
@@ -89,7 +90,7 @@ class PackedLoader:
                 pixels = file.read_pixels(file.path)
             if len(pixels) != len(file.labels):
                 raise DataError(
-                    f"{file.path}: holds {len(pixels)} images, but there are "
+                    f"{file.path}: the file holds {len(pixels)} images, but there are "
                     f"{len(file.labels)} labels. Fetch the files again."
                 )
             self.pixels[number] = pixels
@@ -97,7 +98,7 @@ class PackedLoader:
 
 
 def images_from_arrays(root: Path, files: Sequence[PackedFile]) -> Images:
-    """`Images` of all rows of `files`, with ``<path below root>#<row>`` as keys."""
+    """Make `Images` of all rows of `files`. Keys are ``<path below root>#<row>``."""
     keys, stamps = [], []
     for file in files:
         below = Path(os.path.relpath(file.path, root)).as_posix()
@@ -109,7 +110,7 @@ def images_from_arrays(root: Path, files: Sequence[PackedFile]) -> Images:
 
 @contextmanager
 def damage_named(path: str | os.PathLike) -> Iterator[None]:
-    """Turn any error that a damaged file causes into a `DataError` with its path."""
+    """Turn any error of a damaged file into a `DataError` that names the path."""
     try:
         yield
     except DataError as error:
@@ -117,26 +118,26 @@ def damage_named(path: str | os.PathLike) -> Iterator[None]:
     except Exception as error:  # damaged files fail in many ways
         problem = str(error) or type(error).__name__
         raise DataError(
-            f"{path}: damaged or of another format, cannot be read ({problem}). Fetch "
-            "the file again."
+            f"{path}: the file cannot be read, because it is damaged or has another "
+            f"format ({problem}). Fetch the file again."
         ) from error
 
 
 def check_digits(labels: np.ndarray) -> np.ndarray:
-    """`labels` as int64. Others than digits are refused."""
+    """`labels` as int64. Labels that are not digits are refused."""
     bad = labels[(labels < 0) | (labels > 9) | (labels != np.floor(labels))]
     if len(bad):
-        raise DataError(f"holds the label {bad[0]}, which is no digit.")
+        raise DataError(f"the file holds the label {bad[0]}, which is no digit.")
     return labels.astype(np.int64)
 
 
 def idx_file(images: str, labels: str) -> PackedFile:
-    """MNIST's pair of idx files of images and labels, as they are or gzip-compressed.
+    """Open MNIST's pair of idx files of images and labels, plain or gzip-compressed.
 
     Raises
     ------
     DataError
-        A file is damaged. The error names it.
+        A file is damaged. The error names the file.
     """
     with damage_named(labels):
         digits = check_digits(_read_idx(labels, 1))
@@ -148,21 +149,24 @@ def _read_idx(path: str, ndim: int) -> np.ndarray:
     with opener(path, "rb") as file:
         head = file.read(4 * (ndim + 1))
         if len(head) < 4 * (ndim + 1) or head[:4] != bytes((0, 0, _IDX_UBYTE, ndim)):
-            raise DataError(f"is no idx file of bytes with {ndim} dimension(s).")
+            raise DataError(
+                f"the file is no idx file of bytes with {ndim} dimension(s)."
+            )
         shape = [int(size) for size in np.frombuffer(head, ">u4", ndim, offset=4)]
         size = math.prod(shape)
         data = file.read(size + 1)
     if len(data) != size:
         held = "more" if len(data) > size else str(len(data))
-        raise DataError(f"holds {held} bytes where its head announces {size}.")
+        raise DataError(f"the file holds {held} bytes, but its head says {size}.")
     return np.frombuffer(data, np.uint8).reshape(shape)
 
 
 def usps_file(path: str) -> PackedFile:
-    """USPS in libsvm's text format, bz2-compressed: ``<label> <index>:<value> ...``.
+    """Open USPS in libsvm's text format, bz2-compressed: ``<label> <index>:<value>
+    ...``.
 
     Labels are 1 to 10 for the digits 0 to 9. The pixels 1 to 256, row by row, have
-    values from -1 (black) to 1 (white); those that are left out are 0.
+    values from -1 (black) to 1 (white). Pixels that are left out are 0.
     """
     with damage_named(path), bz2.open(path) as lines:
         labels = np.array([float(line.split(None, 1)[0]) for line in lines])
@@ -170,7 +174,7 @@ def usps_file(path: str) -> PackedFile:
 
 
 def _read_usps(path: str) -> np.ndarray:
-    # Imported here: slow to import, and of no use to the other readers.
+    # Imported here, because it is slow to import and other readers do not need it.
     from sklearn.datasets import load_svmlight_file
 
     size = _USPS_SIDE**2
@@ -179,16 +183,16 @@ def _read_usps(path: str) -> np.ndarray:
     )
     values = rows.toarray()
     if not (np.abs(values) <= 1).all():
-        raise DataError("holds values that are not from -1 to 1.")
-    # Cut off, not rounded: the same bytes as torchvision's.
+        raise DataError("the file holds values outside -1..1.")
+    # Cut off and not rounded, to get the same bytes as torchvision.
     pixels = ((values + 1) / 2 * 255).astype(np.uint8)
     return pixels.reshape(-1, _USPS_SIDE, _USPS_SIDE)
 
 
 def mat_file(path: str) -> PackedFile:
-    """SVHN's format, which SYN has too: ``X`` [H, W, 3, n] bytes, ``y`` [n, 1].
+    """Open a file in SVHN's format: ``X`` [H, W, 3, n] in bytes, and ``y`` [n, 1].
 
-    SVHN has label 10 for the digit 0.
+    SYN has this format, too. SVHN has the label 10 for the digit 0.
     """
     with damage_named(path):
         labels = _read_mat(path, "y").reshape(-1)
@@ -200,17 +204,17 @@ def _read_mat_pixels(path: str) -> np.ndarray:
     pixels = _read_mat(path, "X")
     if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[2] != 3:
         raise DataError(
-            f"'X' must be bytes [H, W, 3, n], but is {pixels.dtype} "
+            f"the array 'X' must hold bytes [H, W, 3, n], but holds {pixels.dtype} "
             f"{list(pixels.shape)}."
         )
     return pixels.transpose(3, 0, 1, 2)
 
 
 def _read_mat(path: str, name: str) -> np.ndarray:
-    # Imported here: slow to import, and of no use to the other readers.
+    # Imported here, because it is slow to import and other readers do not need it.
     from scipy.io import loadmat
 
     found = loadmat(path, variable_names=[name]).get(name)
     if not isinstance(found, np.ndarray) or found.dtype.kind not in "iuf":
-        raise DataError(f"has no intact array '{name}' of numbers.")
+        raise DataError(f"the file has no intact array '{name}' of numbers.")
     return found

@@ -1,4 +1,4 @@
-"""What an image reader finds: labelled images by domain and split, not yet loaded."""
+"""The result of an image reader: labelled images by domain and split, none loaded."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ Loader = Callable[[int], Image.Image]
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """Labelled images of one domain, not yet loaded; n may be 0.
+    """Labelled images of one domain that are not loaded yet.
 
     Parameters
     ----------
     labels : array of shape [n], int64
-        Class numbers.
+        The class numbers; n may be 0.
     keys : tuple of str, of length n
         The name of each image within the data set, e.g. its path below the root, or
         ``"t10k-images-idx3-ubyte#17"``. No two are equal.
     stamps : tuple of str, of length n
-        Texts that change if an image may have changed: size and time of its file.
+        Texts that change if an image may have changed, e.g. size and time of its file.
     load : callable (row) -> PIL image, mode RGB
-        Loads one image. Several processes may call it. If an image cannot be read, it
-        raises a `DataError` with the path.
+        Loads one image. Several processes may call this function. If an image cannot be
+        read, it raises a `DataError` with the path.
     users : array of shape [n], int64, or None
-        The number of the user who made each image, from 0 within the domain; None if
-        the data do not say it.
+        The number of the user who made each image, from 0 within the domain. None if
+        unknown.
     paths : tuple of str, of length n, or None
-        The file of each image; None if images share files.
+        The file of each image. None if images share files.
 
     Raises
     ------
@@ -56,7 +56,8 @@ class Images:
         lengths = {len(column) for column in columns}
         if len(lengths) > 1:
             raise DataError(
-                f"labels, keys, stamps and users differ in length: {lengths}"
+                f"labels, keys, stamps and users must have the same length, but have "
+                f"{lengths}"
             )
 
     def __len__(self) -> int:
@@ -65,15 +66,16 @@ class Images:
 
 @dataclass(frozen=True)
 class ImageDomain:
-    """One domain's images.
+    """The images of one domain.
 
     Parameters
     ----------
     name : str
     train : Images
-        All images, if the data come without a split.
+        The training images; all images if the data come without a split.
     test : Images or None
-        None: the data come without a split, and `data.splits` makes one.
+        The test images. None if the data come without a split; `data.splits` then makes
+        one.
     """
 
     name: str
@@ -83,14 +85,14 @@ class ImageDomain:
 
 @dataclass(frozen=True)
 class ImageDataSet:
-    """What an image reader returns.
+    """An image data set, as an image reader returns it.
 
     Parameters
     ----------
     name : str
-        Of the data set, e.g. ``"pacs"``.
+        The name of the data set, e.g. ``"pacs"``.
     domains : sequence of ImageDomain
-        At least one, in a fixed order. Their names differ.
+        At least one domain, in a fixed order. Their names differ.
     class_names : tuple of str
         The name of class c stands at position c. The order is fixed.
     grey : bool
@@ -110,7 +112,7 @@ IMAGE_READERS: Registry[ImageReader] = Registry("image reader", "data.type")
 def register_image_reader(
     name: str, settings: Sequence[Key] = (), bundled: bool = False
 ) -> Callable[[ImageReader], ImageReader]:
-    """Decorator: the function reads ``data.type: <name>@ggeur``, an image data set.
+    """Decorator: register a function that reads the image data set ``<name>@ggeur``.
 
     The function is called as ``reader(root, **own)`` with its own `settings`,
     ``ggeur.<name>.*``. It finds and checks the files and loads none of the images. A

@@ -26,7 +26,7 @@ _DIGITS_FILE = ("datasets", "data", "digits.csv.gz")
 DIGITS = tuple(str(digit) for digit in range(10))
 _BLUR_SIGMA = 0.8
 _NOISE_STD = 4.0
-_DATA_SEED = 0  # part of the data set: it decides domains and noise
+_DATA_SEED = 0  # decides domains and noise, so it is part of the data set
 _IMAGING = Key(
     "imaging",
     True,
@@ -37,11 +37,12 @@ _IMAGING = Key(
 
 
 def imaged_digits() -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """scikit-learn's 1,797 real 8x8 digits as four domains of disjoint samples.
+    """Divide scikit-learn's 1,797 real 8x8 digits into four domains of disjoint
+    samples.
 
     The domains, in order: clean; inverted (black and white exchanged); blurred
-    (Gaussian, sigma 0.8 pixels); noisy (Gaussian, std 4 of a range of 16, clipped).
-    The domain of each sample is fixed, and so is the noise.
+    (Gaussian, sigma 0.8 pixels); noisy (Gaussian, std 4 of a range of 16, clipped). The
+    domain of each sample is fixed, and so is the noise.
 
     Returns
     -------
@@ -64,11 +65,11 @@ def imaged_digits() -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 @register_image_reader("bundled_digits", [_IMAGING], bundled=True)
 def read_bundled_digits(root: str | Path, imaging: bool = True) -> ImageDataSet:
-    """The bundled 8x8 digits as grey images, in four domains; `root` is ignored.
+    """Read the bundled 8x8 digits as grey images, in four domains. `root` is ignored.
 
-    With `imaging`, the domains are those of `imaged_digits`. Without, one domain,
-    digits, has all 1,797 as they are. `data.splits` makes the split. Images have 8 x 8
-    pixels; `ggeur.encoder.image_size` 8 keeps them.
+    With `imaging`, the domains are those of `imaged_digits`. Without it, one domain,
+    digits, has all 1,797 images as they are. `data.splits` makes the split. Images have
+    8 x 8 pixels; `ggeur.encoder.image_size` 8 keeps them.
     """
     found = imaged_digits() if imaging else {"digits": _digits()}
     domains = [
@@ -79,7 +80,7 @@ def read_bundled_digits(root: str | Path, imaging: bool = True) -> ImageDataSet:
 
 
 def _digits() -> tuple[np.ndarray, np.ndarray]:
-    # To import scikit-learn takes longer than a run on its digits.
+    # Importing scikit-learn takes longer than a run on its digits.
     package = find_spec("sklearn")
     for place in (package and package.submodule_search_locations) or ():
         file = Path(place, *_DIGITS_FILE)
@@ -87,7 +88,7 @@ def _digits() -> tuple[np.ndarray, np.ndarray]:
             with gzip.open(file, "rt", encoding="ascii") as lines:
                 table = np.loadtxt(lines, delimiter=",")
             return table[:, :-1].reshape(-1, 8, 8), table[:, -1].astype(np.int64)
-    from sklearn.datasets import load_digits  # of a release that keeps them elsewhere
+    from sklearn.datasets import load_digits  # another release keeps them elsewhere
 
     digits = load_digits()
     return digits.images, digits.target

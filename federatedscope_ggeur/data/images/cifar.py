@@ -18,7 +18,7 @@ from federatedscope_ggeur.errors import DataError
 
 
 class _Cifar(NamedTuple):
-    """A set's files, and the keys of labels and of class names in them."""
+    """The files of a CIFAR set, and the keys in them of labels and class names."""
 
     layout: Layout
     num_classes: int
@@ -62,8 +62,7 @@ _CIFAR100 = _Cifar(
 def read_cifar10(root: str | Path) -> ImageDataSet:
     """Read CIFAR-10: one domain, "cifar10", with the official parts and class numbers.
 
-    Its files are pickles. They are unpickled without calling anything but numpy's
-    arrays.
+    The files are pickles. Unpickling calls nothing except numpy's arrays.
 
     Raises
     ------
@@ -75,7 +74,7 @@ def read_cifar10(root: str | Path) -> ImageDataSet:
 
 @register_image_reader("cifar100")
 def read_cifar100(root: str | Path) -> ImageDataSet:
-    """Read CIFAR-100 with its 100 fine labels; otherwise as `read_cifar10`."""
+    """Read CIFAR-100 with its 100 fine labels. All else is as in `read_cifar10`."""
     return _read(root, _CIFAR100)
 
 
@@ -86,7 +85,7 @@ def _read(root: str | Path, cifar: _Cifar) -> ImageDataSet:
         names = pickled_names(folder / cifar.names, cifar.names_key)
         if len(names) != cifar.num_classes:
             raise DataError(
-                f"{folder / cifar.names}: names {len(names)} classes, not "
+                f"{folder / cifar.names}: the file names {len(names)} classes, not "
                 f"{cifar.num_classes}. Fetch the file again."
             )
 
@@ -102,7 +101,7 @@ def _read(root: str | Path, cifar: _Cifar) -> ImageDataSet:
 
 
 def _find(root: Path, cifar: _Cifar) -> Path:
-    """The first folder in which any file is there; then all must be."""
+    """The first folder that has any of the files. It must have all of them."""
     files = (*cifar.train, cifar.test, cifar.names)
     for folder in cifar.layout.bases(root):
         missing = [file for file in files if not (folder / file).is_file()]

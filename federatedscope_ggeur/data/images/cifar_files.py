@@ -1,4 +1,4 @@
-"""The pickled files of CIFAR-10 and CIFAR-100."""
+"""Read the pickled files of CIFAR-10 and CIFAR-100."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BYTES = math.prod(_SHAPE)
 
 
 class _Allowed:
-    """A function that a pickle may call. The pickle cannot reach into it."""
+    """A function that a pickle may call, but whose attributes it cannot reach."""
 
     __slots__ = ("_function",)
 
@@ -29,12 +29,12 @@ class _Allowed:
 
 
 def _empty_array(_subtype, _shape, _dtype) -> np.ndarray:
-    """numpy's `_reconstruct`: an empty array, which the array's own state fills."""
+    """Stands for numpy's `_reconstruct`: an empty array; the array's state fills it."""
     return np.ndarray.__new__(np.ndarray, (0,), "b")
 
 
 def _array_of_bytes(buffer, dtype, shape, order) -> np.ndarray:
-    """numpy's `_frombuffer`, for newer pickle protocols."""
+    """Stands for numpy's `_frombuffer`, which newer pickle protocols call."""
     return np.frombuffer(buffer, dtype=dtype).reshape(shape, order=order)
 
 
@@ -43,7 +43,7 @@ def _not_called(*_args):
 
 
 def _latin1(text: str, encoding: str) -> bytes:
-    """How Python 3 writes bytes in the protocol that the batches have."""
+    """Turn text into bytes as pickles in the protocol of the batches ask for."""
     if encoding != "latin1":
         raise pickle.UnpicklingError(f"text in the encoding {encoding!r}")
     return text.encode("latin1")
@@ -60,29 +60,29 @@ for _core in ("numpy.core", "numpy._core"):  # renamed in numpy 2
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Unpickles dicts, lists, texts, numbers and numpy arrays; calls nothing else."""
+    """Unpickles dicts, lists, texts, numbers and numpy arrays, and nothing else."""
 
     def find_class(self, module: str, name: str):
         if (module, name) not in _ALLOWED:
             raise DataError(
-                f"refused: asks for '{module}.{name}', which no file of CIFAR does, "
-                "and which might run a program."
+                f"the file is refused, because it asks for '{module}.{name}', which "
+                "might run a program. No file of CIFAR asks for it."
             )
-        # A new one each time: if a file changes it, the next file is not affected.
+        # A new object each time, so that a file that changes it does not affect others.
         return _Allowed(_ALLOWED[module, name])
 
 
 def _unpickle(path: str | os.PathLike) -> dict:
     with open(path, "rb") as file:
-        # The genuine files are of Python 2, whose texts are bytes.
+        # Python 2 wrote the genuine files, and its texts are bytes.
         found = _ArraysOnly(io.BytesIO(file.read()), encoding="latin1").load()
     if not isinstance(found, dict):
-        raise DataError(f"holds no dict, but {type(found).__name__}.")
+        raise DataError(f"the file must hold a dict, but holds {type(found).__name__}.")
     return {k.decode("latin1") if isinstance(k, bytes) else k: found[k] for k in found}
 
 
 def pickled_file(path: str, labels_key: str, num_classes: int) -> PackedFile:
-    """A batch: a dict with ``data`` [n, 3072] and labels.
+    """Open a batch of CIFAR: a dict with ``data`` [n, 3072] and labels.
 
     Only numpy arrays and plain values are unpickled. A file that asks for anything else
     is refused, and none of its code runs.
@@ -90,14 +90,16 @@ def pickled_file(path: str, labels_key: str, num_classes: int) -> PackedFile:
     Raises
     ------
     DataError
-        The file is damaged, asks for more than arrays, or has another content.
+        The file is damaged, asks for more than arrays, or holds something else.
     """
     with damage_named(path):
         batch = _unpickle(path)
         labels = np.asarray(batch.get(labels_key, ()))
         rows = len(_pixels(batch))
         if labels.shape != (rows,):
-            raise DataError(f"holds {rows} images, but {labels.size} '{labels_key}'.")
+            raise DataError(
+                f"the file holds {rows} images, but {labels.size} '{labels_key}'."
+            )
         return PackedFile(path, _checked(labels, num_classes), _read_pickled)
 
 
@@ -107,11 +109,11 @@ def _read_pickled(path: str) -> np.ndarray:
 
 
 def pickled_names(path: str | os.PathLike, key: str) -> list[str]:
-    """The class names in ``batches.meta`` or ``meta``, class 0 first."""
+    """Read the class names in ``batches.meta`` or ``meta``, class 0 first."""
     with damage_named(path):
         names = _unpickle(path).get(key)
         if not isinstance(names, list):
-            raise DataError(f"holds no list '{key}'.")
+            raise DataError(f"the file holds no list '{key}'.")
         return [n.decode("latin1") if isinstance(n, bytes) else str(n) for n in names]
 
 
@@ -123,16 +125,18 @@ def _pixels(batch: dict) -> np.ndarray:
         or data.ndim != 2
         or data.shape[1] != _BYTES
     ):
-        raise DataError(f"holds no array 'data' of bytes [n, {_BYTES}].")
+        raise DataError(f"the file holds no array 'data' of bytes [n, {_BYTES}].")
     return data
 
 
 def _checked(labels: np.ndarray, num_classes: int) -> np.ndarray:
     if labels.dtype.kind not in "iu":
-        raise DataError(f"holds labels of type {labels.dtype}, not whole numbers.")
+        raise DataError(
+            f"the file holds labels of type {labels.dtype}, not whole numbers."
+        )
     bad = labels[(labels < 0) | (labels >= num_classes)]
     if len(bad):
         raise DataError(
-            f"holds the label {bad[0]}; labels run from 0 to {num_classes - 1}."
+            f"the file holds the label {bad[0]}; labels go from 0 to {num_classes - 1}."
         )
     return labels.astype(np.int64)

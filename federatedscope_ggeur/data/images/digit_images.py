@@ -71,7 +71,7 @@ _LAYOUT = Layout(
 class _Packed(NamedTuple):
     """The packed files of a domain's splits, and the function that reads them.
 
-    A file is a tuple of the names that it may have.
+    Each file is given as a tuple of the names that it may have.
     """
 
     read: Callable[..., PackedFile]
@@ -101,8 +101,8 @@ _PACKED = {
 def read_digits(root: str | Path) -> ImageDataSet:
     """Read MNIST, USPS, SVHN and SYN with their official training and test parts.
 
-    Domains are in the paper's order: mnist, usps, svhn, syn; some may be missing. Class
-    c is the digit c (USPS calls it c + 1, SVHN calls the digit 0 "10"). SVHN's
+    Domains are in the paper's order: mnist, usps, svhn, syn. Some may be missing. Class
+    c is the digit c. (USPS calls it c + 1, and SVHN calls the digit 0 "10".) SVHN's
     additional training images, ``extra_32x32.mat``, are not used.
 
     Raises
@@ -129,7 +129,7 @@ def read_digits(root: str | Path) -> ImageDataSet:
 
 
 def _read_domain(root: Path, domain: str) -> tuple[Images, Images] | None:
-    """The training and the test images; None if the domain has no files."""
+    """The training images and the test images; None if the domain has no files."""
     bases = _LAYOUT.bases(root)
     folders = [
         found[domain] for b in bases if domain in (found := _LAYOUT.domain_folders(b))
@@ -143,12 +143,12 @@ def _read_domain(root: Path, domain: str) -> tuple[Images, Images] | None:
         if inside & {*_TRAINS, *_TESTS}:
             return _read_tree(root, domain, folder)
     if folders:
-        raise _LAYOUT.problem(folders[0], f"holds no files of '{domain}'.")
+        raise _LAYOUT.problem(folders[0], f"the folder holds no files of '{domain}'.")
     return None
 
 
 def _places(folder: Path, domain: str) -> list[Path]:
-    """The folders that may hold a domain's packed files: ``MNIST/MNIST/raw``, ..."""
+    """The folders that may hold a domain's packed files, e.g. ``MNIST/MNIST/raw``."""
     names = ("raw", *_LAYOUT.domains[domain])
     places = [folder]
     for place in places:
@@ -162,7 +162,7 @@ def _places(folder: Path, domain: str) -> list[Path]:
 def _read_packed(
     root: Path, domain: str, places: Sequence[Path]
 ) -> tuple[Images, Images] | None:
-    """The domain's packed files, each from the first place that has it."""
+    """Read a domain's packed files, each from the first place that has the file."""
     packed = _PACKED[domain]
     train, test = (
         {names[0]: _first_file(places, names) for names in files}
@@ -175,7 +175,7 @@ def _read_packed(
     missing = [name for name, path in paths.items() if not path]
     if missing:
         raise _LAYOUT.problem(
-            root, f"{shown(missing)} missing, though there is {shown(there)}."
+            root, f"{shown(missing)} is missing, but there is {shown(there)}."
         )
     files = packed.read(*train.values()), packed.read(*test.values())
     return images_from_arrays(root, files[:1]), images_from_arrays(root, files[1:])
@@ -190,6 +190,8 @@ def _read_tree(root: Path, domain: str, folder: Path) -> tuple[Images, Images]:
     found = read_domain(domain, folder, trains=_TRAINS, tests=_TESTS)
     strange = sorted(found.classes - set(_DIGITS))
     if strange or found.test is None:
-        what = f"has the classes {shown(strange)}" if strange else "has no test part"
+        what = (
+            f"it has the classes {shown(strange)}" if strange else "it has no test part"
+        )
         raise _LAYOUT.problem(folder, f"{what}.")
     return tuple(images_of(root, part, _DIGITS) for part in (found.train, found.test))

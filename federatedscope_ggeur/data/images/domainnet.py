@@ -57,21 +57,24 @@ _CLASSES = Key(
 
 @register_image_reader("domainnet", [_CLASSES])
 def read_domainnet(root: str | Path, classes: str = "all") -> ImageDataSet:
-    """Read DomainNet, all 345 classes or ten, with the official lists if there are any.
+    """Read DomainNet, all 345 classes or ten of them, with the official lists if
+    present.
 
     Domains are in alphabetical order: clipart, infograph, painting, quickdraw, real,
-    sketch; some may be missing. Classes have the order of their numbers in the lists.
+    sketch. Some may be missing. Classes have the order of their numbers in the lists.
     Without lists they are sorted in the same way, ignoring case and punctuation. A
-    domain may lack classes (the official training list of painting has no t-shirt). It
-    must have all ten of ``classes: top10``, which are in the order of their names.
+    domain may lack classes. (The official training list of painting has no t-shirt.)
+    But it must have all ten classes of ``classes: top10``, which are in the order of
+    their names.
 
     Without lists `data.splits` makes the split. FedBN's own lists of the ten classes
-    are pickles, and are not read: ``top10`` has all images in the official lists.
+    are not read, because they are pickles. So ``top10`` has all images of the official
+    lists.
 
     Raises
     ------
     DataError
-        There is no domain, lists do not fit the files, or one of the ten classes is
+        There is no domain, the lists do not fit the files, or one of the ten classes is
         missing.
     """
     wanted = TOP_10 if classes == "top10" else ()
@@ -94,7 +97,10 @@ def read_domainnet(root: str | Path, classes: str = "all") -> ImageDataSet:
 
 
 def _all_files(name: str, folder: Path, wanted: Sequence[str]) -> DomainFiles:
-    """The image files in a domain's class folders."""
+    """The image files in a domain's class folders.
+
+    If there are `wanted` classes, only the files of these.
+    """
     found = [path for path in subfolders(folder) if not wanted or path.name in wanted]
     files = class_files(folder, found, lambda class_name: class_name)
     return DomainFiles(name, folder, files, None)
@@ -103,7 +109,7 @@ def _all_files(name: str, folder: Path, wanted: Sequence[str]) -> DomainFiles:
 def _class_numbers(
     lists: OfficialLists | None, folders: Mapping[str, Path]
 ) -> dict[str, int]:
-    """The number of each class in the lists of the domains that are there."""
+    """The number of each class in the lists of the domains in `folders`."""
     numbers: dict[str, int] = {}
     for domain in folders if lists else ():
         for part in _PARTS:
@@ -112,8 +118,8 @@ def _class_numbers(
                 if before != line.number:
                     raise DataError(
                         f"{lists.file(domain, part)}: class '{line.class_name}' has "
-                        f"the number {line.number} here, and {before} before. Restore "
-                        "the lists."
+                        f"the number {line.number} here, but {before} in another line. "
+                        "Restore the lists."
                     )
     return numbers
 
@@ -123,8 +129,8 @@ def _check_has_all(domains: Sequence[DomainFiles], order: Sequence[str]) -> None
         lacking = [c for c in order if c not in domain.classes]
         if lacking:
             raise DataError(
-                f"{domain.folder}: lacks {shown(lacking)} of the ten classes of "
-                "ggeur.domainnet.classes top10. Restore them, or take all."
+                f"{domain.folder}: the folder lacks {shown(lacking)} of the ten "
+                "classes of ggeur.domainnet.classes top10. Restore them, or set all."
             )
 
 

@@ -1,4 +1,4 @@
-"""FEMNIST as LEAF writes it (``data.type: femnist@ggeur``)."""
+"""FEMNIST in LEAF's files (``data.type: femnist@ggeur``)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _LAYOUT = Layout(
     source="https://github.com/TalwalkarLab/leaf (data/femnist, preprocess.sh)",
     containers=("femnist", "femnist_*", "data", "leaf"),
 )
-#: The images of a user, nearly all of a file: an array without texts and objects.
+#: The pixels of a user: an array without texts and objects, nearly all of a file.
 _PIXELS = re.compile(rb'"x"\s*:\s*(\[[^"{}]*\])')
 
 
@@ -56,7 +56,7 @@ def read_femnist(root: str | Path) -> ImageDataSet:
     Raises
     ------
     DataError
-        There are no such folders, or a file is not LEAF's. The error names it.
+        There are no such folders, or LEAF did not write a file. The error names it.
     """
     with _LAYOUT.opened(root) as root:
         base, parts = _find(root)
@@ -70,7 +70,7 @@ def read_femnist(root: str | Path) -> ImageDataSet:
 
 
 def _find(root: Path) -> tuple[Path, dict[str, list[Path]]]:
-    """The files of train and test; if there are none, those of all_data."""
+    """The files of train and test. If there are none, the files of all_data."""
     for base in _LAYOUT.bases(root):
         inside = {path.name: path for path in subfolders(base)}
         found = {
@@ -87,7 +87,7 @@ def _find(root: Path) -> tuple[Path, dict[str, list[Path]]]:
             part = next(iter(found))
             other = "test" if part == "train" else "train"
             raise _LAYOUT.problem(
-                base, f"holds .json files in '{part}', but none in '{other}'."
+                base, f"the folder has .json files in '{part}', but none in '{other}'."
             )
     raise _LAYOUT.lacking(
         root, "holds no folder train, test or all_data with .json files"
@@ -118,7 +118,7 @@ def _read(path: Path) -> _LeafFile:
 
 
 def _users(data: bytes) -> Iterator[_User]:
-    """The users of a file, in the order of its list 'users'."""
+    """Yield the users of a file, in the order of its list 'users'."""
     pixels: list[bytes] = []
 
     def taken_out(match: re.Match) -> bytes:
@@ -130,11 +130,11 @@ def _users(data: bytes) -> Iterator[_User]:
     held = content.get("user_data") if isinstance(content, dict) else None
     if not isinstance(names, list) or not isinstance(held, dict):
         raise DataError(
-            "must hold a list 'users' and a mapping 'user_data' of all of them, as "
-            "LEAF's files do."
+            "the file must hold a list 'users' and a mapping 'user_data' with all of "
+            "them, as LEAF's files do."
         )
     if len(set(map(str, names))) < len(names):
-        raise DataError("names a user twice in 'users'.")
+        raise DataError("the list 'users' names a user twice.")
     for name in names:
         own = held.get(name) if isinstance(name, str) else None
         if not isinstance(own, dict) or not {"x", "y"} <= own.keys():

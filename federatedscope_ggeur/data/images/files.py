@@ -1,4 +1,4 @@
-"""Image files: which files are images, and how to load one, safely and as RGB."""
+"""Decide which files are images, and load one, safely and as RGB."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ logger = get_logger(__name__)
 EXTENSIONS = frozenset(
     (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff", ".gif")
 )
-#: Suffixes of images in formats that are not read.
+#: Suffixes of image formats that this package does not read.
 NOT_READ = frozenset((".heic", ".heif", ".avif", ".jfif", ".jxl"))
-#: The formats that Pillow may try, whatever the name. None of them runs programs.
+#: The formats that Pillow may try, whatever a file's name. None can run programs.
 _FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM", "TIFF", "GIF")
 _WITH_ALPHA = frozenset(("RGBA", "LA", "PA", "RGBa", "La"))
 _MOST_PIXELS = 100_000_000
 
 
 def is_image_name(name: str) -> bool:
-    """Whether a file of that name is an image. Hidden files are not."""
+    """Whether a file of that name is an image. Hidden files do not count."""
     return not name.startswith(".") and os.path.splitext(name)[1].lower() in EXTENSIONS
 
 
 def stamp_of(path: str | os.PathLike) -> str:
-    """Size in bytes and time of the last change in nanoseconds, e.g. ``"512-17..."``"""
+    """``"<size>-<time>"`` of a file: bytes, and nanoseconds of its last change."""
     status = os.stat(path)
     return f"{status.st_size}-{status.st_mtime_ns}"
 
@@ -46,12 +46,12 @@ def _load_row(paths: Sequence[str], row: int) -> Image.Image:
 def images_from_files(
     root: Path, paths: Sequence[str], labels: Sequence[int]
 ) -> Images:
-    """`Images` of the files `paths`, with their paths below `root` as keys.
+    """Make `Images` of the files `paths`. Their keys are the paths below `root`.
 
     Raises
     ------
     DataError
-        A file does not exist, e.g. it is a broken link; or its name is not UTF-8.
+        A file does not exist (e.g. it is a broken link), or its name is not UTF-8.
     """
     stamps = []
     for path in paths:
@@ -59,8 +59,8 @@ def images_from_files(
             stamps.append(stamp_of(path))
         except OSError as error:
             raise DataError(
-                f"{path}: cannot be read ({error.strerror or error}). Restore the "
-                "file or remove it."
+                f"{path}: the file cannot be read ({error.strerror or error}). Restore "
+                "the file or remove it."
             ) from error
     keys = tuple(_below(root, paths))
     load = partial(_load_row, tuple(paths))
@@ -69,7 +69,7 @@ def images_from_files(
 
 
 def _below(root: Path, paths: Sequence[str]) -> Iterator[str]:
-    """The paths below `root`, with "/" between their parts on every system."""
+    """Yield the paths below `root`, with "/" between their parts on every system."""
     folders: dict[str, str] = {}  # many files share one
     for path in paths:
         folder, name = os.path.split(path)
@@ -80,7 +80,8 @@ def _below(root: Path, paths: Sequence[str]) -> Iterator[str]:
             key.encode()
         except UnicodeEncodeError as error:
             raise DataError(
-                f"{os.fsencode(path)!r}: its name is not UTF-8 text. Rename it."
+                f"{os.fsencode(path)!r}: the file's name is not UTF-8 text. Rename the "
+                "file."
             ) from error
         yield key
 
@@ -88,15 +89,15 @@ def _below(root: Path, paths: Sequence[str]) -> Iterator[str]:
 def load_image(path: str | os.PathLike) -> Image.Image:
     """Load one image file as a person would see it, in mode RGB.
 
-    The EXIF orientation is applied. Transparency becomes white. Of 16-bit grey the high
-    byte is kept. Of several frames or pages the first one is loaded.
+    The EXIF orientation is applied. Transparency becomes white. 16-bit grey keeps its
+    high byte. If there are several frames or pages, the first one is loaded.
 
     Raises
     ------
     DataError
-        The file is missing or broken, has no accepted format, has more than 100 million
-        pixels, or has a mode without a defined conversion (32-bit integers, floats).
-        The error names the path.
+        The file is missing or broken, or its format is not accepted. Or it has more
+        than 100 million pixels, or a mode without a defined conversion (32-bit
+        integers, floats). The error names the path.
     """
     try:
         with _no_gaps(), Image.open(path, formats=_FORMATS) as image:
@@ -108,15 +109,17 @@ def load_image(path: str | os.PathLike) -> Image.Image:
     except Exception as error:  # a broken image fails in many ways
         problem = str(error) or type(error).__name__
         raise DataError(
-            f"{path}: cannot be loaded as an image ({problem}). Replace it by an "
-            "intact copy or remove it."
+            f"{path}: the file cannot be loaded as an image ({problem}). Replace it by "
+            "an intact copy or remove it."
         ) from error
 
 
 @contextmanager
 def _no_gaps() -> Iterator[None]:
-    """Make Pillow refuse truncated files, even if other code told it to fill the
-    gap."""
+    """Make Pillow refuse truncated files inside this block.
+
+    Other code may have told Pillow to fill the gaps of such files.
+    """
     before = ImageFile.LOAD_TRUNCATED_IMAGES
     ImageFile.LOAD_TRUNCATED_IMAGES = False
     try:
@@ -129,14 +132,15 @@ def _check_size(image: Image.Image) -> None:
     width, height = image.size
     if width * height > _MOST_PIXELS:
         raise DataError(
-            f"has {width} x {height} pixels. More than {_MOST_PIXELS} are refused, "
-            "since they may exhaust the memory. Scale the image down or remove it."
+            f"the image has {width} x {height} pixels. More than {_MOST_PIXELS} are "
+            "refused, because they may exhaust the memory. Scale the image down or "
+            "remove it."
         )
 
 
 def _upright(image: Image.Image, path: str | os.PathLike) -> Image.Image:
     try:
-        # Only now, after loading: Pillow turns a TIFF while it loads it.
+        # Only after loading, because Pillow turns a TIFF while it loads it.
         return ImageOps.exif_transpose(image)
     except Exception as error:  # broken EXIF data beside intact pixels
         logger.debug("%s: EXIF data ignored: %s", path, error)
@@ -151,8 +155,8 @@ def _rgb(image: Image.Image, of: str | None) -> Image.Image:
         image = Image.fromarray(np.clip(high, 0, 255).astype(np.uint8))
     elif image.mode in ("I", "F"):
         raise DataError(
-            f"has mode '{image.mode}' (32 bits a pixel), whose white and black are "
-            "not defined. Save it with 8 or 16 bits."
+            f"the image has the mode '{image.mode}' (32 bits a pixel), whose white and "
+            "black are not defined. Save it with 8 or 16 bits."
         )
     elif image.mode in _WITH_ALPHA or "transparency" in image.info:
         image = image.convert("LA") if image.mode == "La" else image

@@ -1,4 +1,4 @@
-"""Trees of image files (``data.type: image_folder@ggeur``), and functions to read them.
+"""Read trees of image files (``data.type: image_folder@ggeur``).
 
 All readers of image trees use `read_domain` and `data_set`.
 """
@@ -42,7 +42,7 @@ _LAYOUT = Layout(
         "<domain>/test/<class>/<image file>, or train/<class>/<image file> and "
         "test/<class>/<image file> (one domain)"
     ),
-    source="wherever your images are: it reads any such tree",
+    source="wherever your images are: this reader takes any such tree",
 )
 
 
@@ -62,13 +62,13 @@ class DomainFiles:
 
 @register_image_reader("image_folder")
 def read_image_folder(root: str | Path) -> ImageDataSet:
-    """Read any tree of images: a folder for each domain, in it one for each class.
+    """Read any tree of images: a folder for each domain, with a folder for each class.
 
     Layouts: ``<domain>/<class>/<file>``; ``<domain>/{train,test}/<class>/<file>``;
-    ``{train,test}/<class>/<file>`` (one domain, called "all"). Between a domain and its
-    classes there may be one folder ``images``. Domains and classes are sorted by name
-    (by code point: "TV" before "Table"). Hidden files, and files that are no images,
-    are ignored.
+    ``{train,test}/<class>/<file>`` (one domain, called "all"). One folder ``images``
+    may stand between a domain and its classes. Domains and classes are sorted by name
+    (by code point: "TV" before "Table"). Hidden files are ignored, and so are files
+    that are not images.
 
     Raises
     ------
@@ -79,12 +79,12 @@ def read_image_folder(root: str | Path) -> ImageDataSet:
     with _LAYOUT.opened(root) as root:
         folders = subfolders(root)
         if not folders:
-            raise _LAYOUT.problem(root, "data.root holds no folders.")
+            raise _LAYOUT.problem(root, "the folder data.root has no folders.")
         names = {folder.name.lower() for folder in folders}
         if names & {"train", "test", "val", "valid", "validation"}:
             if names != {"train", "test"}:
                 found = shown([folder.name for folder in folders])
-                raise _LAYOUT.problem(root, f"holds the folders {found}.")
+                raise _LAYOUT.problem(root, f"the folder has the folders {found}.")
             domains = [read_domain("all", root)]
         else:
             domains = [read_domain(folder.name, folder) for folder in folders]
@@ -98,23 +98,25 @@ def read_domain(
     trains: Sequence[str] = ("train",),
     tests: Sequence[str] = ("test",),
 ) -> DomainFiles:
-    """The files of one domain: ``<class>/<file>`` or ``{train,test}/<class>/<file>``.
+    """Find the files of one domain: ``<class>/<file>`` or
+    ``{train,test}/<class>/<file>``.
 
     Parameters
     ----------
     name : str
-        Of the domain.
+        The name of the domain.
     folder : path
     naming : callable (folder's name) -> class or None
-        None: the class does not belong to the data set.
+        Gives the class of a folder. None means that the folder is no class of the data
+        set.
     trains, tests : sequence of str
-        The names, in lower case, that the folders of a split may have.
+        The names that the folder of training or of test images may have, in lower case.
 
     Raises
     ------
     DataError
-        There are no classes, a part of the split is missing, a class folder is empty or
-        holds folders, or two folders are of the same class.
+        There are no classes, or a part of the split is missing. A class folder is empty
+        or holds folders. Or two folders have the same class.
     """
     inside = subfolders(folder)
     if [path.name.lower() for path in inside] == ["images"] and subfolders(inside[0]):
@@ -145,23 +147,26 @@ def _split_folders(
 
 
 def class_files(folder: Path, classes: Sequence[Path], naming: Naming) -> Files:
-    """The image files in each of the folders `classes`, which are in `folder`."""
+    """The image files in each of the folders `classes`, which lie in `folder`."""
     if not classes:
         loose = sum(is_image_name(name) for name in os.listdir(folder))
         raise DataError(
-            f"{folder}: no class folders in it"
-            + (f", but {loose} image(s) directly" if loose else "")
-            + ". Images must lie in one folder for each class: <domain>/<class>/<file>."
+            f"{folder}: the folder has no class folders"
+            + (f", but {loose} image(s)" if loose else "")
+            + ". Put the images of each class into a folder: <domain>/<class>/<file>."
         )
     found: Files = {}
     passed_over: Counter[str] = Counter()
     for path in classes:
         name = naming(path.name)
         if name is None:
-            logger.info("%s: not a class of this data set, ignored", path)
+            logger.info(
+                "%s: the folder is ignored, because it is no class of this data set",
+                path,
+            )
         elif name in found:
             raise DataError(
-                f"{path}: a second folder of the class '{name}', beside "
+                f"{path}: the class '{name}' has a second folder, "
                 f"'{Path(found[name][0]).parent.name}'. Keep one of them."
             )
         else:
@@ -179,20 +184,21 @@ def class_files(folder: Path, classes: Sequence[Path], naming: Naming) -> Files:
 
 
 def image_files(folder: Path, passed_over: Counter[str] | None = None) -> list[str]:
-    """The paths of the image files directly in `folder`, at least one, sorted by name.
+    """The paths of all image files directly in `folder`, sorted by name.
 
-    `passed_over` counts images of formats that are not read, by suffix.
+    `passed_over` counts images in formats that are not read, by suffix.
 
     Raises
     ------
     DataError
-        There is no image, or there are folders: images in them would be lost.
+        There is no image. Or there are folders, whose images would be lost.
     """
     nested = subfolders(folder)
     if nested:
         raise DataError(
-            f"{folder}: holds the folder(s) {shown([path.name for path in nested])}. "
-            "The images of a class must lie directly in its folder."
+            f"{folder}: the class has the folder(s) "
+            f"{shown([path.name for path in nested])}. Put all images of a class "
+            "directly into its folder."
         )
     names = sorted(os.listdir(folder))
     found = [os.path.join(folder, name) for name in names if is_image_name(name)]
@@ -201,11 +207,13 @@ def image_files(folder: Path, passed_over: Counter[str] | None = None) -> list[s
         passed_over.update(suffix for suffix in suffixes if suffix in NOT_READ)
     skipped = len(names) - len(found)
     if skipped:
-        logger.debug("%s: %d file(s) ignored: no images", folder, skipped)
+        logger.debug(
+            "%s: %d file(s) are ignored, because they are no images", folder, skipped
+        )
     if not found:
         raise DataError(
-            f"{folder}: holds no image files (but {len(names)} other file(s)). Put the "
-            "images of this class there, or remove the folder."
+            f"{folder}: the folder has no image files, only {len(names)} other "
+            "file(s). Put the images of this class there, or remove the folder."
         )
     return found
 
@@ -213,9 +221,9 @@ def image_files(folder: Path, passed_over: Counter[str] | None = None) -> list[s
 def check_same_classes(
     classes: Mapping[str, set[str]], folders: Mapping[str, Path]
 ) -> None:
-    """Raise a `DataError` that lists the classes that each domain lacks, if any.
+    """Raise a `DataError` if domains have different classes. It lists what each lacks.
 
-    Both `classes` and `folders` have the domains as keys.
+    `classes` and `folders` have the domains as keys.
     """
     everything = set().union(*classes.values())
     lacking = [
@@ -237,18 +245,18 @@ def data_set(
     order: Sequence[str] | None = None,
     class_names: Mapping[str, str] | None = None,
 ) -> ImageDataSet:
-    """Number the classes and make the data set.
+    """Number the classes, and make a data set of domains with the same classes.
 
     Parameters
     ----------
     name : str
-        Of the data set.
+        The name of the data set.
     root : path
-        Keys are paths below it.
+        The folder of the data set. The images' keys are paths below it.
     domains : sequence of DomainFiles
     order : sequence of str or None
-        Classes in the order of their numbers; by default sorted by name. Classes that
-        occur nowhere get no number.
+        Classes in the order of their numbers. By default they are sorted by name.
+        Classes without images get no number.
     class_names : mapping of class to name, or None
         Other names for the classes.
 
@@ -273,7 +281,7 @@ def numbered(
     classes: Sequence[str],
     class_names: Mapping[str, str] = MappingProxyType({}),
 ) -> ImageDataSet:
-    """The data set of `domains` whose class c is ``classes[c]``; any may lack some."""
+    """Make a data set whose class c is ``classes[c]``. A domain may lack classes."""
     made = tuple(
         ImageDomain(
             domain.name,
@@ -286,7 +294,7 @@ def numbered(
 
 
 def images_of(root: Path, files: Files, classes: Sequence[str]) -> Images:
-    """The images class by class, each class sorted by file name."""
+    """The images in the order of classes, and sorted by file name within a class."""
     paths = [path for c in classes for path in files.get(c, ())]
     counts = [len(files.get(c, ())) for c in classes]
     return images_from_files(root, paths, np.repeat(np.arange(len(classes)), counts))

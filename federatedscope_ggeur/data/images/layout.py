@@ -1,4 +1,4 @@
-"""Find a known data set below ``data.root``, or say what is looked for."""
+"""Find a known data set below ``data.root``, or say what was expected there."""
 
 from __future__ import annotations
 
@@ -25,14 +25,13 @@ def spelling(name: str) -> str:
 
 
 def shown(names: Sequence[str]) -> str:
-    """The first few of `names`, for a message."""
+    """The first few of `names` in quotes, for a message."""
     return listed([f"'{name}'" for name in names], _MOST_SHOWN)
 
 
 def subfolders(folder: Path) -> list[Path]:
-    """The folders in `folder`, sorted by name, without hidden folders and system
-    ones."""
-    # Not iterdir: scandir knows the folders without a look at each file.
+    """The folders in `folder`, sorted by name, without hidden and system folders."""
+    # Not iterdir, because scandir finds the folders without a look at each file.
     with os.scandir(folder) as entries:
         names = [entry.name for entry in entries if entry.is_dir()]
     kept = (n for n in names if n[0] != "." and n.lower() not in _DEBRIS)
@@ -40,41 +39,41 @@ def subfolders(folder: Path) -> list[Path]:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a text file, blank ones left out."""
+    """The lines of a text file, without blank lines."""
     text = path.read_text(encoding="utf-8", errors="replace")
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 @contextmanager
 def unreadable_named(path: Path) -> Iterator[None]:
-    """Turn errors of the system into a `DataError` that names the file or folder."""
+    """Turn the system's errors into a `DataError` that names the file or folder."""
     try:
         yield
     except OSError as error:
         raise DataError(
-            f"{error.filename or path}: cannot be read "
+            f"{error.filename or path}: the file or folder cannot be read "
             f"({error.strerror or error}). Correct data.root or its permissions."
         ) from error
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How a data set is distributed.
+    """The files and folders in which a data set is distributed.
 
     Parameters
     ----------
     name : str
-        Of the data set, e.g. ``"pacs"``.
+        The name of the data set, e.g. ``"pacs"``.
     accepted : str
         The accepted layouts below ``data.root``, for messages.
     source : str
-        Where to get the data set, for messages.
+        The place to get the data set from, for messages.
     domains : mapping of str to sequence of str
         The names that the folder of each domain may have, as `spelling` writes them.
         Domains are in the data set's order.
     containers : sequence of str
-        Names of folders that may stand between ``data.root`` and the domains, one in
-        the other, too. "*" at the end stands for any text.
+        The names of folders that may stand between ``data.root`` and the domains. Such
+        a folder may also be inside another. "*" at the end stands for any text.
     """
 
     name: str
@@ -84,7 +83,7 @@ class Layout:
     containers: Sequence[str] = ()
 
     def problem(self, where: Path, what: str) -> DataError:
-        """An error that says `what` is wrong, what is looked for, and the source."""
+        """An error that says what is wrong, what was expected, and where to get it."""
         return DataError(
             f"{where.absolute()}: {what} {self.name}@ggeur looks below data.root for "
             f"{self.accepted}. Nothing is downloaded. Get the data set from "
@@ -92,13 +91,13 @@ class Layout:
         )
 
     def lacking(self, root: Path, what: str) -> DataError:
-        """As `problem`, with what `root` holds."""
+        """An error as of `problem`, which also says what `root` holds."""
         held = shown([path.name for path in sorted(root.iterdir())])
-        return self.problem(root, f"data.root {what} (it holds: {held}).")
+        return self.problem(root, f"the folder data.root {what}. It holds {held}.")
 
     @contextmanager
     def opened(self, root: str | Path) -> Iterator[Path]:
-        """Check that `root` is a folder; turn the system's errors into `DataError`."""
+        """Check that `root` is a folder, and make system errors `DataError` inside."""
         root = Path(root).expanduser()
         with unreadable_named(root):
             if not root.is_dir():
@@ -107,7 +106,7 @@ class Layout:
             yield root
 
     def bases(self, root: Path) -> list[Path]:
-        """`root` and the containers below it, outermost first."""
+        """`root` and the containers below it, the outermost first."""
         found = [root]
         for base in found:
             if len(base.relative_to(root).parts) < 3:
@@ -119,7 +118,7 @@ class Layout:
         return any(fnmatchcase(name, known) for known in self.containers)
 
     def domain_folders(self, base: Path) -> dict[str, Path]:
-        """The folders of the set's domains in `base`, in the set's order."""
+        """The folders in `base` that are domains of the set, in the set's order."""
         spelt: dict[str, list[Path]] = {}
         for path in subfolders(base):
             spelt.setdefault(spelling(path.name), []).append(path)
@@ -128,25 +127,25 @@ class Layout:
             paths = [path for name in names for path in spelt.get(name, ())]
             if len(paths) > 1:
                 raise DataError(
-                    f"{base}: {shown([path.name for path in paths])} are all the "
-                    f"domain '{domain}'. Keep one of them."
+                    f"{base}: the folders {shown([path.name for path in paths])} are "
+                    f"all for the domain '{domain}'. Keep one of them."
                 )
             if paths:
                 found[domain] = paths[0]
         return found
 
     def find_domains(self, root: Path) -> dict[str, Path]:
-        """The domains' folders in `root` or in the one container that holds any.
+        """The domains' folders in `root`, or in the one container that has any.
 
         Raises
         ------
         DataError
-            There are none, or several containers hold some.
+            There are no domains, or several containers have some.
         """
         tried = (self.domain_folders(base) for base in self.bases(root))
         found = [folders for folders in tried if folders]
         if not found:
-            raise self.lacking(root, "holds none of the domains")
+            raise self.lacking(root, "has none of the domains")
         if len(found) > 1:
             places = [str(next(iter(folders.values())).parent) for folders in found]
             raise DataError(
@@ -157,11 +156,11 @@ class Layout:
         return found[0]
 
     def log_absent(self, root: Path, present: Mapping[str, object]) -> None:
-        """Warn of domains of the data set that are missing. The others are used."""
+        """Warn of domains that are missing. The run uses the others."""
         absent = [domain for domain in self.domains if domain not in present]
         if absent:
             logger.warning(
-                "%s: %s has no folder for %s; the data set consists of %s alone",
+                "%s: the folder %s has no domain %s; the data set has only %s",
                 self.name,
                 root,
                 shown(absent),

@@ -1,4 +1,4 @@
-"""The official split of a data set: two lists for each domain, in files beside it."""
+"""The official split of a data set, as two lists for each domain in separate files."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from federatedscope_ggeur.data.images.layout import (
 from federatedscope_ggeur.errors import DataError
 
 _LINE = re.compile(r"(?:.*/)?([^/]+)/([^/]+)\s+(\d+)")
-_OR_NONE = "move all lists elsewhere to split by data.splits"
+_OR_NONE = "move all lists elsewhere, so that data.splits makes the split"
 
 
 class Line(NamedTuple):
-    """One image of a list."""
+    """One line of a list: an image, its class, and the number of the class."""
 
     class_name: str
     image: str
@@ -32,15 +32,15 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class OfficialLists:
-    """The lists ``<domain>_<part>.txt`` in a folder.
+    """The official lists ``<domain>_<part>.txt`` in a folder.
 
     Parameters
     ----------
     folder : Path
     parts : (str, str)
-        The parts to train and to test on.
+        The names of the parts to train on and to test on.
     known_errors : collection of str
-        Images, as ``<class>/<file>``, that the lists name although no release has them.
+        Images ``<class>/<file>`` that the lists name by mistake: no release has them.
     """
 
     folder: Path
@@ -56,7 +56,10 @@ class OfficialLists:
         parts: tuple[str, str],
         known_errors: Collection[str] = (),
     ) -> OfficialLists | None:
-        """The lists among the domains, or in one of `folders` beside them, if any."""
+        """Find the lists among the domains, or in one of `folders` beside them.
+
+        The result is None if there are no lists.
+        """
         files = [f"{domain}_{part}.txt" for domain in layout.domains for part in parts]
         for base in layout.bases(root):
             inside = [p for p in subfolders(base) if spelling(p.name) in folders]
@@ -69,41 +72,42 @@ class OfficialLists:
         return self.folder / f"{domain}_{part}.txt"
 
     def lines(self, domain: str, part: str) -> Iterator[Line]:
-        """The lines ``<domain>/<class>/<file> <number>`` of one list.
+        """Yield the lines ``<domain>/<class>/<file> <number>`` of one list.
 
         Raises
         ------
         DataError
-            The list is missing or empty, or has another line.
+            The list is missing or empty, or a line has another form.
         """
         file = self.file(domain, part)
         if not file.is_file():
             raise DataError(
-                f"{file}: missing, while {self.folder} holds other official lists. "
+                f"{file}: this official list is missing, but {self.folder} has others. "
                 f"Restore it, or {_OR_NONE}."
             )
         lines = read_lines(file)
         if not lines:
-            raise DataError(f"{file}: names no images. Restore it.")
+            raise DataError(f"{file}: the list names no images. Restore it.")
         for line in lines:
             match = _LINE.fullmatch(line)
             if match is None:
                 raise DataError(
-                    f"{file}: '{line[:80]}' is no line '<domain>/<class>/<file> "
-                    "<number>'. Restore the list."
+                    f"{file}: the line '{line[:80]}' has not the form "
+                    "'<domain>/<class>/<file> <number>'. Restore the list."
                 )
             yield Line(match[1], match[2], int(match[3]))
 
     def split(self, domain: DomainFiles, wanted: Collection[str] = ()) -> DomainFiles:
-        """The domain's files, divided by its two lists.
+        """Split the domain's files by its two lists.
 
-        The folder decides on an image's class, not the number in the list. If there are
-        `wanted` classes, lines of others are passed over.
+        The folder decides on an image's class, and not the number in the list. If there
+        are `wanted` classes, lines of other classes are ignored.
 
         Raises
         ------
         DataError
-            As `lines`; a list names an image that is not there; both name the same.
+            A list is missing or wrong, names an image that does not exist, or names an
+            image that the other list names, too.
         """
         there = {
             f"{name}/{Path(path).name}": (name, path)
@@ -121,16 +125,16 @@ class OfficialLists:
             absent = sorted(named - there.keys() - set(self.known_errors))
             if absent:
                 raise DataError(
-                    f"{self.file(domain.name, part)}: names {len(absent)} image(s) "
-                    f"that are not in {domain.folder}: {shown(absent)}. Restore them, "
-                    f"or {_OR_NONE}."
+                    f"{self.file(domain.name, part)}: the list names {len(absent)} "
+                    f"image(s) that are not in {domain.folder}: {shown(absent)}. "
+                    f"Restore them, or {_OR_NONE}."
                 )
             listed.append(named & there.keys())
         both = listed[0] & listed[1]
         if both:
             files = " and ".join(self.file(domain.name, p).name for p in self.parts)
             raise DataError(
-                f"{self.folder}: {len(both)} image(s) stand in both {files}, e.g. "
+                f"{self.folder}: {len(both)} image(s) are in both {files}, e.g. "
                 f"'{min(both)}'. Restore the lists."
             )
         train, test = (_by_class(there[key] for key in sorted(p)) for p in listed)

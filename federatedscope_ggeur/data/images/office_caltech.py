@@ -46,7 +46,7 @@ _LAYOUT = Layout(
         "images",
     ),
 )
-#: The ten classes, and what Office-31 and Caltech-256 call them otherwise.
+#: The ten classes, and their other names in Office-31 and Caltech-256.
 _CLASSES = {
     "backpack": ("back_pack",),
     "bike": ("touring_bike",),
@@ -69,7 +69,7 @@ _OFFICE_31_ONLY = (
     "paper_notebook", "pen", "phone", "printer", "punchers", "ring_binder", "ruler",
     "scissors", "speaker", "stapler", "tape_dispenser", "trash_can",
 )  # fmt: skip
-#: FedBN's sizes: images of a domain, and how many of them are its test part.
+#: FedBN's sizes: the images of each domain, and how many of them are for testing.
 _FEDBN = {
     "caltech": (1123, 225),
     "amazon": (958, 192),
@@ -90,24 +90,24 @@ _SPLIT = Key(
 def read_office_caltech(root: str | Path, split: str = "none") -> ImageDataSet:
     """Read Office-Caltech-10.
 
-    Domains are in the paper's order: caltech, amazon, webcam, dslr; some may be
+    Domains are in the paper's order: caltech, amazon, webcam, dslr. Some may be
     missing. Classes are sorted by name: backpack, bike, calculator, headphones,
     keyboard, laptop, monitor, mouse, mug, projector. The names of Office-31 and
     Caltech-256 are accepted, too (``back_pack``, ``045.computer-keyboard``). The other
-    21 classes of Office-31 are ignored. `data.splits` makes the split unless a domain
-    consists of ``train`` and ``test``.
+    21 classes of Office-31 are ignored. `data.splits` makes the split, unless a domain
+    has the folders ``train`` and ``test``.
 
-    With ``split: fedbn`` the test part has the size of FedBN (Li et al., ICLR 2021) and
-    FedFA, every class in proportion. The images are fixed, but not those of FedBN: its
-    lists are pickles, and are not read. With one client for each domain, `data.splits`
-    [0.479, 0.321, 0.2] also gives FedBN's sizes for training and validation: 538/360,
-    459/307, 141/95 and 75/50.
+    With ``split: fedbn`` the test part has the same size as in FedBN (Li et al., ICLR
+    2021) and FedFA, every class in proportion. Its images are fixed, but are not those
+    of FedBN, whose lists are pickles and are not read. With one client for each domain,
+    `data.splits` [0.479, 0.321, 0.2] also gives FedBN's sizes for training and
+    validation: 538/360, 459/307, 141/95 and 75/50.
 
     Raises
     ------
     DataError
         There is no domain, or domains differ in their classes. With ``fedbn``, a domain
-        is not complete, or has a split of its own.
+        is not complete, or has its own split.
     """
     with _LAYOUT.opened(root) as root:
         folders = _LAYOUT.find_domains(root)
@@ -123,12 +123,12 @@ def _split_as_fedbn(domain: DomainFiles) -> DomainFiles:
     paths = [(c, path) for c in sorted(domain.train) for path in domain.train[c]]
     total, tests = _FEDBN[domain.name]
     if domain.test is not None or len(paths) != total:
-        problem = "has a split of its own"
+        problem = "the domain has its own split"
         if domain.test is None:
-            problem = f"holds {len(paths)} images of the ten classes"
+            problem = f"the folder has {len(paths)} images of the ten classes"
         raise DataError(
-            f"{domain.folder}: {problem}; ggeur.office_caltech.split fedbn divides all "
-            f"{total} images of '{domain.name}'. Restore them, or take none."
+            f"{domain.folder}: {problem}, but ggeur.office_caltech.split fedbn divides "
+            f"all {total} images of '{domain.name}'. Restore them, or set none."
         )
     _, labels = np.unique([c for c, _ in paths], return_inverse=True)
     rng = numpy_generator(_FEDBN_SEED, "office_caltech", "fedbn", domain.name)

@@ -41,7 +41,7 @@ _LAYOUT = Layout(
     },
     containers=("officehome*", "office_home*", "new_dataset", "images"),
 )
-#: Class c of the release is the c-th of these, which `data_set` sorts the same way.
+#: Class c of the release is the c-th of these names. `data_set` sorts them likewise.
 CLASSES = (
     "Alarm_Clock", "Backpack", "Batteries", "Bed", "Bike", "Bottle", "Bucket",
     "Calculator", "Calendar", "Candles", "Chair", "Clipboards", "Computer", "Couch",
@@ -62,16 +62,17 @@ _PARTS = ("train", "client", "test")
 def read_office_home(root: str | Path) -> ImageDataSet:
     """Read Office-Home as published, or a folder of the Office-Home-LDS release.
 
-    Domains are in the paper's order: art, clipart, product, real_world; some may be
-    missing. Classes are sorted by name (by code point), as the release numbers its 65
-    classes.
+    Domains are in the paper's order: art, clipart, product, real_world. Some may be
+    missing. Classes are sorted by name (by code point), which is also the release's
+    order of its 65 classes.
 
-    Office-Home comes without a split. In the release, each domain's folder ``train``
-    (70%) is the training part and ``test`` the test part. Its folder ``client`` holds
-    copies of images of ``train``: those that the published draw of the Dirichlet matrix
-    gave to the domain's client. If there is ``train``, ``client`` is not read, because
-    ``data.splitter: lds`` draws the matrix, for any beta, seed and number of clients
-    (`read_office_home_lds` reads it). Without ``train``, it is the training part.
+    Office-Home comes without a split. In the release, each domain has a folder
+    ``train`` (70%), the training part, and a folder ``test``, the test part. A third
+    folder ``client`` has copies of the images that the published draw of the Dirichlet
+    matrix gave to the domain's client. If there is ``train``, ``client`` is not read,
+    because ``data.splitter: lds`` draws the matrix itself, for any beta, seed and
+    number of clients. (`read_office_home_lds` reads it.) Without ``train``, ``client``
+    is the training part.
 
     Raises
     ------
@@ -86,7 +87,7 @@ def read_office_home(root: str | Path) -> ImageDataSet:
 def read_office_home_lds(root: str | Path) -> ImageDataSet:
     """Read the published partition of the Office-Home-LDS release.
 
-    It is like `read_office_home`, but ``client`` is the training part of each domain,
+    This is like `read_office_home`, but the training part of each domain is ``client``,
     or ``train`` if there is no ``client``. With one client for each domain and
     ``data.splitter: iid``, each client trains on exactly the images that the authors
     gave it.
@@ -102,22 +103,22 @@ def _read(root: str | Path, name: str, preferred: Sequence[str]) -> ImageDataSet
             if name == "office_home_lds":
                 raise _LAYOUT.problem(
                     root,
-                    "data.root holds Office-Home, not the Office-Home-LDS release.",
+                    "data.root is Office-Home, and not the Office-Home-LDS release.",
                 )
             domains = [read_domain(domain, path) for domain, path in folders.items()]
             return data_set(name, root, domains)
         if not all(released.values()):
             plain = [domain for domain in folders if not released[domain]]
             raise DataError(
-                f"{root}: the domain(s) {shown(plain)} are not laid out as in the "
-                "Office-Home-LDS release, the others are. Set data.root to one data "
-                "set alone."
+                f"{root}: the domain(s) {shown(plain)} have the layout of Office-Home, "
+                "but the others that of the Office-Home-LDS release. Set data.root to "
+                "one data set alone."
             )
         return _read_release(root, name, folders, preferred)
 
 
 def _is_released(folder: Path) -> bool:
-    """Whether images lie directly in one of the parts' folders."""
+    """Whether images lie directly in a part's folder, as in the release."""
     return any(
         is_image_name(file)
         for part in subfolders(folder)
@@ -130,7 +131,7 @@ def _read_release(
     root: Path, name: str, folders: dict[str, Path], preferred: Sequence[str]
 ) -> ImageDataSet:
     parts = {domain: _read_parts(folder) for domain, folder in folders.items()}
-    # The client's share may lack classes that the domain has.
+    # All parts count, because the client's part may lack classes of the domain.
     check_same_classes(
         {
             domain: {c for files in found.values() for c in files}
@@ -143,8 +144,8 @@ def _read_release(
         train = next((found[part] for part in preferred if part in found), None)
         if train is None or "test" not in found:
             raise DataError(
-                f"{folders[domain]}: holds {shown(sorted(found))}, but 'test' and one "
-                "of 'train' and 'client' are needed. Unpack the release again."
+                f"{folders[domain]}: the folder has {shown(sorted(found))}, but must "
+                "have 'test', and 'train' or 'client'. Unpack the release again."
             )
         domains.append(DomainFiles(domain, folders[domain], train, found["test"]))
     return data_set(name, root, domains)
@@ -164,9 +165,9 @@ def _by_class(folder: Path) -> Files:
         match = _RELEASED.fullmatch(os.path.basename(path))
         if match is None or int(match[1]) >= len(CLASSES):
             raise DataError(
-                f"{path}: not named class_<c>_index_<i>.jpg with c from 0 to "
-                f"{len(CLASSES) - 1}, as the Office-Home-LDS release names its images. "
-                "Move it elsewhere."
+                f"{path}: the name must be class_<c>_index_<i>.jpg with c from 0 to "
+                f"{len(CLASSES) - 1}, as in the Office-Home-LDS release. Move the file "
+                "elsewhere."
             )
         found.setdefault(CLASSES[int(match[1])], []).append(path)
     return found

@@ -36,23 +36,23 @@ _LAYOUT = Layout(
 )
 _LISTS = ("splits", "pacs_label", "train_val_splits_and_h5py_files_pre_read")
 _PARTS = ("train_kfold", "crossval_kfold")
-#: An error in the official lists, known to users of PACS.
+#: A known mistake in the official lists.
 _KNOWN_ERRORS = ("dog/n02103406_4068-1.png",)
 
 
 @register_image_reader("pacs")
 def read_pacs(root: str | Path) -> ImageDataSet:
-    """Read PACS, with the official split where its lists are present.
+    """Read PACS, with the official split if its lists are present.
 
-    Domains are in the paper's order: photo, art_painting, cartoon, sketch; some may be
+    Domains are in the paper's order: photo, art_painting, cartoon, sketch. Some may be
     missing. Classes are sorted by name, as in the official numbering: dog, elephant,
     giraffe, guitar, horse, house, person.
 
     With the official lists, ``_train_kfold`` is the training part (90%) and
     ``_crossval_kfold`` the test part (10%). ``_test_kfold`` is not read: it names all
-    images of a domain, those of the training part too, to test on a domain that nobody
-    trained on. The folder decides on an image's class, not the list. If a domain has
-    folders ``{train,test}/<class>``, they are the split. Without lists and such
+    images of a domain, including the training part, for tests on a domain that nobody
+    trained on. The folder decides on an image's class, and not the list. If a domain
+    has folders ``{train,test}/<class>``, they are the split. Without lists and such
     folders, `data.splits` makes one.
 
     Raises
@@ -72,7 +72,9 @@ def read_pacs(root: str | Path) -> ImageDataSet:
 
 def _split_by_lists(domain: DomainFiles, lists: OfficialLists) -> DomainFiles:
     if domain.test is not None:
-        logger.info("pacs: %s has its own split; lists are not used", domain.folder)
+        logger.info(
+            "pacs: the lists are not used, because %s has its own split", domain.folder
+        )
         return domain
     split = lists.split(domain)
     before, train, test = (

@@ -40,13 +40,14 @@ def read_tiny_imagenet(root: str | Path) -> ImageDataSet:
     """Read Tiny-ImageNet: one domain, "tiny_imagenet".
 
     ``val`` is the test part, because ``test`` has no labels. Class c is line c of
-    ``wnids.txt``; without that file, the folders in ``train`` are sorted by name. The
-    name of a class is its first one in ``words.txt``; without that file, its wnid.
+    ``wnids.txt``. Without that file, the folders in ``train`` are sorted by name. The
+    name of a class is its first name in ``words.txt``. Without that file, it is the
+    wnid.
 
     Raises
     ------
     DataError
-        A part is missing, or the parts have other classes.
+        A part is missing, or the parts differ in their classes.
     """
     with _LAYOUT.opened(root) as root:
         base = next(
@@ -60,7 +61,7 @@ def read_tiny_imagenet(root: str | Path) -> ImageDataSet:
         strange = sorted(test.keys() - train.keys())
         if strange:
             raise DataError(
-                f"{base / 'val'}: has the class(es) {shown(strange)}, which "
+                f"{base / 'val'}: the folder has the class(es) {shown(strange)}, which "
                 f"{base / 'train'} lacks. Unpack the data set again."
             )
         domain = DomainFiles("tiny_imagenet", base, train, test)
@@ -73,15 +74,15 @@ def _names(folder: Path) -> set[str]:
 
 
 def _by_folder(folder: Path) -> Files:
-    """The images in ``<wnid>/images`` or ``<wnid>``."""
+    """The images of each class, in ``<wnid>/images`` or ``<wnid>``."""
     found = {}
     for path in subfolders(folder):
         if path.name == "images":
-            continue  # left over from sorting the validation images
+            continue  # it may be left from sorting the validation images
         inside = path / "images"
         found[path.name] = image_files(inside if inside.is_dir() else path)
     if not found:
-        raise _LAYOUT.problem(folder, "holds no class folders.")
+        raise _LAYOUT.problem(folder, "the folder has no class folders.")
     return found
 
 
@@ -92,9 +93,9 @@ def _wnids(base: Path, train: Files) -> list[str]:
     wnids = [line[0] for line in _read_table(path)]
     repeated = [wnid for wnid, times in Counter(wnids).items() if times > 1]
     wrong = (
-        ("repeats", repeated),
-        ("lacks these folders in train:", sorted(train.keys() - set(wnids))),
-        ("names what train has no folder for:", sorted(set(wnids) - train.keys())),
+        ("the file repeats", repeated),
+        ("the file lacks these folders of train:", sorted(train.keys() - set(wnids))),
+        ("train has no folder for", sorted(set(wnids) - train.keys())),
     )
     for problem, names in wrong:
         if names:
@@ -111,15 +112,15 @@ def _validation(folder: Path) -> Files:
     if not to_sort and _names(folder) - {"images"}:
         return _by_folder(folder)
     if not path.is_file():
-        raise _LAYOUT.problem(folder, f"{_ANNOTATIONS} missing.")
+        raise _LAYOUT.problem(folder, f"{_ANNOTATIONS} is missing.")
     there = set(image_files(images)) if images.is_dir() else set()
     found: Files = {}
     for name, wnid, *_ in _read_table(path, columns=2):
         found.setdefault(wnid, []).append(str(images / name))
     listed = [file for files in found.values() for file in files]
     wrong = (
-        ("are named but not there", sorted(set(listed) - there)),
-        ("are there but not named", sorted(there - set(listed))),
+        ("are named here, but do not exist", sorted(set(listed) - there)),
+        ("exist, but are not named here", sorted(there - set(listed))),
         ("are named twice", [file for file, n in Counter(listed).items() if n > 1]),
     )
     for problem, files in wrong:
@@ -142,12 +143,12 @@ def _words(base: Path, wnids: list[str]) -> dict[str, str]:
 
 
 def _read_table(path: Path, columns: int = 1) -> list[list[str]]:
-    """The lines of a file with columns separated by tabs, without blank lines."""
+    """The lines of a file, split into columns at tabs, without blank lines."""
     table = [line.split("\t") for line in read_lines(path)]
     for line in table:
         if len(line) < columns:
             raise DataError(
-                f"{path}: '{line[0]}' lacks the {columns} columns, separated by tabs, "
-                "that each line has. Unpack the data set again."
+                f"{path}: the line '{line[0]}' must have {columns} columns, separated "
+                "by tabs. Unpack the data set again."
             )
     return table

@@ -1,4 +1,4 @@
-"""Splitters (``data.splitter``); every module of this folder is imported."""
+"""Splitters (``data.splitter``). All modules of this folder are imported."""
 
 from federatedscope_ggeur.data.splitters.base import (
     SPLITTERS,

@@ -1,4 +1,4 @@
-"""What a splitter is, and how one divides a domain's rows among its clients."""
+"""The definition of a splitter, which divides a domain's rows among its clients."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.rng import numpy_generator
 from federatedscope_ggeur.settings import Key, Registry, whole
 
-#: Shares may miss their sum by so much.
+#: The sum of shares may be wrong by this much.
 ROUNDING = 1e-9
 
 
 class Task(NamedTuple):
-    """What a splitter is called with: one domain, to divide among its clients.
+    """The argument of a splitter: one domain to divide among its clients.
 
     Attributes
     ----------
     rows : Domain
     members : range
-        The numbers of its m clients, from 1.
+        The numbers of the domain's m clients, from 1.
     client_num : int
         K, the number of clients of all domains.
     num_classes : int
-        C.
+            C, the number of classes.
     seed : int
-        See `generator`.
+            The seed of the run, see `generator`.
     """
 
     rows: Domain
@@ -47,25 +47,26 @@ class Task(NamedTuple):
 
     @property
     def labels(self) -> np.ndarray:
-        """The classes [n] of the rows to train on."""
+        """The classes [n] of the domain's training rows."""
         return self.rows.train.labels.numpy()
 
     def generator(self, purpose: str) -> np.random.Generator:
-        """A generator that depends on the seed, the domain and the purpose alone."""
+        """A generator that depends only on the seed, the domain and the purpose."""
         return numpy_generator(self.seed, "partition", self.domain, purpose)
 
 
 class Shares(NamedTuple):
-    """What each of a domain's m clients gets of its rows.
+    """The share of a domain's rows that each of its m clients gets.
 
     Attributes
     ----------
     of_rows : float array of shape [m], or [m, C] for each class by itself
-        Shares of the rows that are left after `min_per_class`: 0 or more, at most 1 in
-        all. If they add up to less, no client gets the rest.
+        Shares of the rows that are left after `min_per_class`. Each is 0 or more, and
+        their sum is at most 1. If the sum is less, no client gets the rest.
     min_per_class : int
-        Every client first gets so many rows of each class. They are dealt one by one,
-        in turn. If a class has too few rows, the first clients get one more.
+        The number of rows of each class that every client gets first. They are dealt
+        one by one, in turn. If a class has too few rows, the first clients get one
+        more.
     """
 
     of_rows: np.ndarray
@@ -73,16 +74,16 @@ class Shares(NamedTuple):
 
 
 class Holders(NamedTuple):
-    """Which of a domain's m clients gets each row.
+    """The client that gets each row of a domain.
 
     Attributes
     ----------
     of_train : int array of shape [n]
-        The client of each training row, as its position among the members, 0..m-1. -1:
-        no client gets the row.
+        The client of each training row, as its position among the members, 0..m-1. -1
+        means that no client gets the row.
     of_test : int array of shape [n_test] or None
-        The same for test rows, but rows of -1 are dealt evenly, so that the test set
-        stays whole. None: all rows are.
+        The client of each test row. Rows of -1 are divided evenly among all clients, so
+        that the test set stays whole. None means -1 for all rows.
     """
 
     of_train: np.ndarray
@@ -97,7 +98,7 @@ SPLITTERS: Registry[Splitter] = Registry("splitter", "data.splitter")
 def register_splitter(
     name: str, settings: Sequence[Key] = ()
 ) -> Callable[[Splitter], Splitter]:
-    """Decorator: the function is ``data.splitter: <name>``.
+    """Decorator: register a function as ``data.splitter: <name>``.
 
     For each domain, it is called as ``splitter(task, **arguments)`` with a `Task` and
     the arguments in ``data.splitter_args``. It returns `Shares`, or an array that
@@ -116,17 +117,19 @@ def register_splitter(
 
 
 def divide(name: str, args, task: Task) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """The rows of a domain that the splitter called `name` gives to each member.
+    """Divide a domain's rows among its clients, by the splitter called `name`.
 
     Returns
     -------
     (train_rows, test_rows) : lists of m int arrays
-        Row numbers, ascending. No row occurs twice; every test row occurs once.
+        The row numbers of each client, ascending. No row occurs twice, and every test
+        row occurs once.
 
     Raises
     ------
     ConfigError
-        As `read_arguments`; or the splitter refuses, or returns what does not fit.
+        The errors of `read_arguments`. Or the splitter refuses, or returns something
+        unusable.
     """
     given = SPLITTERS.find(name)(task, **read_arguments(name, args))
     if not isinstance(given, Holders):
@@ -145,8 +148,8 @@ def _check_shares(name: str, shares: Shares, task: Task) -> None:
         (of_rows >= 0).all() and (of_rows.sum(axis=0) <= 1 + ROUNDING).all()
     ):
         raise ConfigError(
-            f"data.splitter: '{name}' must give shares of shape ({m},) or "
-            f"({m}, {num_classes}), 0 or more and at most 1 in all, got {of_rows}"
+            f"data.splitter: '{name}' must return shares of shape ({m},) or "
+            f"({m}, {num_classes}), 0 or more with a sum of at most 1, got {of_rows}"
         )
     if whole(0)(shares.min_per_class):
         raise ConfigError(
@@ -162,8 +165,8 @@ def _check_holders(name: str, holders: np.ndarray, rows: int, task: Task) -> Non
         or ((holders < -1) | (holders >= m)).any()
     ):
         raise ConfigError(
-            f"data.splitter: '{name}' must give whole numbers from -1 to {m - 1}, one "
-            f"for each of the {rows} rows of '{task.domain}', got {holders}"
+            f"data.splitter: '{name}' must return whole numbers from -1 to {m - 1}, "
+            f"one for each of the {rows} rows of '{task.domain}', got {holders}"
         )
 
 
@@ -201,7 +204,7 @@ def _by_shares(labels: np.ndarray, shares: Shares, task: Task) -> list[np.ndarra
 def _deal(
     order: np.ndarray, labels: np.ndarray, most: int, m: int
 ) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Deal the first rows of each class, `most` at most, to `m` clients in turn.
+    """Deal the first rows of each class, at most `most`, to `m` clients in turn.
 
     Returns the rows that are left, in `order`, and the rows of each client.
     """
@@ -211,26 +214,26 @@ def _deal(
 
 
 def _cut(rows: np.ndarray, shares: np.ndarray) -> list[np.ndarray]:
-    """Consecutive pieces of `rows`. Cumulative rounding makes their sizes add up."""
+    """Cut `rows` into consecutive pieces. Cumulative rounding keeps their total."""
     ends = np.floor(np.cumsum(shares) * len(rows) + 0.5).astype(int)
     return np.split(rows, ends)[:-1]
 
 
 def read_arguments(name: str, args) -> dict[str, object]:
-    """The arguments in `args`. As in FS, `args` is a list with at most one dict.
+    """Read a splitter's arguments. As in FS, `args` is a list with at most one dict.
 
     Raises
     ------
     ConfigError
-        The splitter is unknown, `args` has another form, or a name or value is wrong.
+        The splitter is unknown, `args` has another form, or a name or a value is wrong.
     """
     splitter = SPLITTERS.find(name)
     keys = {key.name: key for key in splitter.SETTINGS}
     fits = isinstance(args, (list, tuple)) and len(args) <= 1
     fits = fits and all(isinstance(part, Mapping) for part in args)
     given = dict(*args) if fits else {}
-    problems = [] if fits else ["it must be a list of at most one mapping"]
-    problems += [f"there is no {n}" for n in given if n not in keys]
+    problems = [] if fits else ["must be a list of at most one mapping"]
+    problems += [f"there is no argument {n}" for n in given if n not in keys]
     for n, key in keys.items():
         missing = "must be given" if fits and key.default is None else ""
         problem = key.rule(given[n]) if n in given else missing

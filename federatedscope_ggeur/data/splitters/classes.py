@@ -1,4 +1,4 @@
-"""Splitter ``classes``: each client has a few classes only, in equal parts."""
+"""Splitter ``classes``: each client has only a few classes, in equal parts."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ _PER_CLIENT = Key(
 
 @register_splitter("classes", [_PER_CLIENT])
 def classes(task: Task, per_client: int) -> np.ndarray:
-    """Every class is cut into equal parts; each client gets parts of so many classes.
+    """Each client gets equal parts of `per_client` classes.
 
     There are m clients with r classes each, and C classes in the domain's rows. Each
-    class is cut into m r / C parts. They are dealt at random such that the classes of a
-    client differ. Ten clients with two of ten classes are the 2-class setting of FedPG.
+    class is cut into m r / C equal parts. The parts are dealt at random, so that the
+    classes of a client differ. Ten clients with two of ten classes are the 2-class
+    setting of FedPG.
 
     Raises
     ------
@@ -35,22 +36,22 @@ def classes(task: Task, per_client: int) -> np.ndarray:
     where = f"domain '{task.domain}', {m} client(s) and {len(present)} classes"
     if per_client > len(present):
         raise ConfigError(
-            f"data.splitter_args: per_client {per_client} is more than there are "
-            f"classes ({where})."
+            f"data.splitter_args: per_client {per_client} is more than the number of "
+            f"classes ({where}). Lower it."
         )
     parts, left = divmod(m * per_client, max(len(present), 1))
     if left or not parts:
         raise ConfigError(
-            f"data.splitter: 'classes' does not fit {where}: clients times per_client "
-            f"is {m} x {per_client} = {m * per_client}, which must be a multiple of "
+            f"data.splitter: 'classes' does not fit {where}: clients times per_client, "
+            f"{m} x {per_client} = {m * per_client}, must be a multiple of "
             f"{len(present)}, the number of classes. Change "
             "federate.client_num or per_client in data.splitter_args."
         )
     if counts.min() < parts:
         raise ConfigError(
             f"data.splitter: classes cuts every class into {parts} parts ({where}), "
-            f"but class {present[counts.argmin()]} has {counts.min()} row(s). Take "
-            "fewer clients or a smaller per_client in data.splitter_args."
+            f"but class {present[counts.argmin()]} has only {counts.min()} row(s). "
+            "Set fewer clients or a smaller per_client in data.splitter_args."
         )
     shares = np.zeros((m, task.num_classes))
     hands = _deal(m, per_client, len(present), task.generator("classes"))
@@ -65,8 +66,8 @@ def _deal(
     """Deal hands x size cards, equally many of each kind, no kind twice in a hand.
 
     Hands are dealt one after the other. The chance of a kind is its share of the cards
-    left. A kind with as many cards left as there are hands goes into each of them. So
-    dealing never has to begin anew.
+    left. If a kind has as many cards left as there are hands left, it goes into each of
+    them. So dealing never has to start again.
     """
     left = np.full(kinds, hands * size // kinds)
     dealt = []
@@ -80,5 +81,5 @@ def _deal(
         hand = np.sort(np.concatenate([due, drawn]))
         left[hand] -= 1
         dealt.append(hand)
-    # The last hands had the least choice. Shuffle, so that no client is always last.
+    # The last hands had the least choice. Shuffling keeps any client from being last.
     return [dealt[k] for k in rng.permutation(hands)]

@@ -1,4 +1,4 @@
-"""Splitter ``natural``: by the users who made the rows."""
+"""Splitter ``natural``: divide rows by the users who made them."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ _USERS_PER_CLIENT = Key(
 
 @register_splitter("natural", [_USERS_PER_CLIENT])
 def natural(task: Task, users_per_client: int | None) -> Holders:
-    """By user, such as FEMNIST's writers: the data say who made each row.
+    """Each client gets all rows of some users, such as FEMNIST's writers.
 
-    If a domain has more users than its clients get, users are drawn at random. A client
-    also gets the test rows of its users. Test rows of users that no client has are
-    dealt evenly, so that the test set stays whole.
+    The data must say who made each row. If a domain has more users than its clients
+    get, users are drawn at random. A client also gets the test rows of its users. Test
+    rows of other users are divided evenly, so that the test set stays whole.
 
     Raises
     ------
     ConfigError
-        The data name no users, or there are too few.
+        The data name no users, or too few users.
     """
     train, test = task.rows.train.users, task.rows.test.users
     if train is None:
         raise ConfigError(
             f"data.splitter: natural divides rows by user, but '{task.domain}' does "
-            "not say who made them. femnist@ggeur does, and so does an array 'users' "
-            "in the .npz files of embeddings@ggeur."
+            "not say who made them. Use femnist@ggeur, or an array 'users' in the "
+            ".npz files of embeddings@ggeur."
         )
     present, m = np.unique(train.numpy()), len(task.members)
     wanted = len(present) if users_per_client is None else m * users_per_client
     if max(m, wanted) > len(present):
         each = f" with {users_per_client} users each" if users_per_client else ""
         raise ConfigError(
-            f"data.splitter: natural has {len(present)} users in domain "
+            f"data.splitter: natural finds {len(present)} users in domain "
             f"'{task.domain}', too few for its {m} clients{each}. Lower "
             "federate.client_num, or users_per_client in data.splitter_args."
         )
@@ -67,6 +67,6 @@ def natural(task: Task, users_per_client: int | None) -> Holders:
 
 
 def _holders(users: Tensor, chosen: np.ndarray, m: int) -> np.ndarray:
-    """The position of each row's client. Users are dealt to clients in turn."""
+    """The position of each row's client, or -1. Users are dealt to clients in turn."""
     found = np.searchsorted(chosen, users.numpy()).clip(max=len(chosen) - 1)
     return np.where(chosen[found] == users.numpy(), found % m, -1)

@@ -1,4 +1,4 @@
-"""Splitters that draw or set the shares of rows: iid, lda, domain, lds."""
+"""Splitters that divide rows by shares: iid, lda, domain, lds."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ from federatedscope_ggeur.settings import (
 def lds_matrix(
     client_num: int, num_classes: int, alpha: float, seed: int
 ) -> np.ndarray:
-    """Shares [K, C]: each column is a draw of Dirichlet(alpha) over all clients."""
+    """Shares [K, C]. Each column is a draw of Dirichlet(alpha) over all clients."""
     rng = numpy_generator(seed, "partition", "lds")
     columns = [_dirichlet(rng, alpha, client_num) for _ in range(num_classes)]
     return np.stack(columns, axis=1)
 
 
 def _dirichlet(rng: np.random.Generator, alpha: float, size: int) -> np.ndarray:
-    """One draw [size] of the symmetric Dirichlet distribution, for any alpha > 0.
+    """Draw once from the symmetric Dirichlet distribution: shape [size].
 
-    It uses Gamma(alpha) = Gamma(alpha + 1) U^(1 / alpha). The draws are normalised as
-    logarithms (times `unit`): with a small alpha, all of them might underflow.
+    This works for any alpha > 0, by Gamma(alpha) = Gamma(alpha + 1) U^(1 / alpha). The
+    draws are normalised as logarithms (times `unit`), because with a small alpha all of
+    them might underflow.
     """
     unit = min(alpha, 1.0)
     logs = unit * np.log(rng.gamma(alpha + 1.0, size=size))
@@ -58,13 +59,13 @@ _SKEW = (
 
 @register_splitter("iid")
 def _iid(task: Task) -> np.ndarray:
-    """At random, evenly."""
+    """Rows are divided at random and evenly."""
     return np.full(len(task.members), 1 / len(task.members))
 
 
 @register_splitter("lda", _SKEW)
 def _lda(task: Task, alpha: float, min_per_class: int) -> Shares:
-    """Each class in proportions ~ Dirichlet(alpha) over a domain's clients."""
+    """Each class is divided ~ Dirichlet(alpha) over the clients of a domain."""
     rng, m = task.generator("lda"), len(task.members)
     columns = [_dirichlet(rng, alpha, m) for _ in range(task.num_classes)]
     return Shares(np.stack(columns, axis=1), min_per_class)
@@ -96,6 +97,6 @@ def _domain(task: Task, fraction: float | None) -> np.ndarray:
 
 @register_splitter("lds", _SKEW)
 def _lds(task: Task, alpha: float, min_per_class: int) -> Shares:
-    """Each class in proportions ~ Dirichlet(alpha) over the clients of all domains."""
+    """Each class is divided ~ Dirichlet(alpha) over the clients of all domains."""
     matrix = lds_matrix(task.client_num, task.num_classes, alpha, task.seed)
     return Shares(matrix[[number - 1 for number in task.members]], min_per_class)

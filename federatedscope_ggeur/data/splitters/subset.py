@@ -23,12 +23,12 @@ _SHARE = Key(
 
 @register_splitter("subset", [_SHARE])
 def subset(task: Task, share: float) -> Holders:
-    """One main class a client, and a few rows of each other class.
+    """Each client gets most rows of one main class, and a few rows of each other class.
 
-    The share of every class goes to the clients whose main class it is, the rest evenly
-    to the others. No row is left. If classes have equal size, the main class is that
-    share of each client's rows, to a row. The domain's clients take the classes in
-    turn, so their number must be a multiple of the number of classes. One client for
+    The clients whose main class it is get `share` of a class. The rest goes evenly to
+    the other clients. No row is left. If classes have equal size, the main class is
+    `share` of each client's rows, up to one row. The domain's clients take the classes
+    in turn, so their number must be a multiple of the number of classes. One client for
     each class is the "subset" setting of FedPG.
 
     Raises
@@ -40,9 +40,9 @@ def subset(task: Task, share: float) -> Holders:
     present = np.unique(labels)
     if m % max(len(present), 1):
         raise ConfigError(
-            f"data.splitter: subset needs a multiple of the {len(present)} classes of "
-            f"domain '{task.domain}' as clients, but it has {m}. Change "
-            "federate.client_num."
+            f"data.splitter: for subset the number of clients of domain "
+            f"'{task.domain}' must be a multiple of its {len(present)} classes, but "
+            f"is {m}. Change federate.client_num."
         )
     order = task.generator("subset").permutation(len(labels))
     holders = np.full(len(labels), -1)
@@ -56,7 +56,7 @@ def subset(task: Task, share: float) -> Holders:
 
 
 def _ring(position: int, classes: int, m: int) -> tuple[np.ndarray, np.ndarray]:
-    """The clients whose main class is at `position`, and all others in an order.
+    """The clients whose main class is at `position`, and all other clients in an order.
 
     The order of the others begins elsewhere for each class. So rows that do not divide
     evenly go to each client in turn, over all classes.

@@ -1,7 +1,7 @@
-"""Text features of classes, by the text side of the encoder.
+"""Text features of classes, made by the text side of the encoder.
 
-Here are the settings and plain containers. Code that needs `load`, `tower` or `prompts`
-imports them.
+This package imports only settings and plain containers. Code that needs `load`, `tower`
+or `prompts` imports them itself.
 """
 
 from federatedscope_ggeur.data.text.features import TextFeatures

@@ -1,4 +1,4 @@
-"""Text features in the embedding cache: a file for each model, names, templates."""
+"""Text features in the embedding cache. Each model, names and templates have a file."""
 
 from __future__ import annotations
 
@@ -25,19 +25,21 @@ logger = get_logger(__name__)
 def text_key(
     identity: Mapping[str, object], names: Sequence[str], templates: Sequence[str]
 ) -> str:
-    """A SHA-256 of all that text features depend on: the encoder's identity, class
-    names and templates, in order."""
+    """A SHA-256 of everything that text features depend on.
+
+    That is the encoder's identity, the class names and the templates, in order.
+    """
     parts = {"text": 1, "names": [*names], "templates": [*templates]}
     return identity_hash({"identity": dict(identity), **parts})
 
 
 def text_file(folder: Path, key: str) -> Path:
-    """The file of the features of a key, beside the images' features."""
+    """The file of the text features with a key, beside the images' features."""
     return folder / f"text-{key[:16]}.safetensors"
 
 
 def request_of(encoder: EncoderSettings) -> dict[str, object]:
-    """The encoder's settings, the same on every machine."""
+    """The encoder's settings as plain values that do not depend on the machine."""
     plain = asdict(encoder)
     plain["pretrained"] = PurePath(encoder.pretrained).name
     return plain
@@ -46,8 +48,11 @@ def request_of(encoder: EncoderSettings) -> dict[str, object]:
 def write_text(
     folder: Path, found: TextFeatures, each: Tensor, header: Mapping[str, object]
 ) -> Path:
-    """Write the features, and those of `each` class and template [C, T, D], rounded to
-    half precision. Returns the file."""
+    """Write text features to the cache; return the file.
+
+    `each` [C, T, D] are the features of each class and template. They are written, too,
+    in half precision.
+    """
     path = text_file(folder, found.key)
     tensors = {"features": found.features, "each": each.to(torch.float16)}
     own = {"key": found.key, "logit_scale": found.scale}
@@ -56,18 +61,20 @@ def write_text(
 
 
 def read_text(folder: Path, key: str) -> TextFeatures | None:
-    """The features of a key. None if there are none, or if they are damaged (with a
-    warning)."""
+    """Read the text features with a key; None if the cache lacks them.
+
+    None, with a warning, also if their file is damaged.
+    """
     return _read(text_file(folder, key), key)
 
 
 def find_text(
     folder: Path, wanted: Mapping[str, object], stamp: Mapping[str, object]
 ) -> TextFeatures | None:
-    """Features whose header has all `wanted` values, for an encoder of unknown
-    identity.
+    """Find text features whose header has all `wanted` values.
 
-    Their stamp must be the encoder's, unless its weights are not on this machine.
+    This is for an encoder of unknown identity. Their stamp must be the encoder's,
+    unless its weights are not on this machine.
     """
     for path, header in _headers(folder):
         if any(header.get(name) != value for name, value in wanted.items()):
@@ -85,17 +92,21 @@ def _headers(folder: Path) -> Iterator[tuple[Path, dict]]:
         try:
             yield path, json.loads(json.dumps(read_tensors(path)[1]))
         except (DamagedError, OSError) as error:
-            logger.warning("%s is damaged (%s) and is skipped", path, error)
+            logger.warning(
+                "the cache file %s is damaged (%s) and is not used", path, error
+            )
 
 
 def _read(path: Path, key: str) -> TextFeatures | None:
     try:
         tensors, header = read_tensors(path)
         if header.get("key") != key:
-            raise DamagedError("it belongs to other classes or another encoder")
+            raise DamagedError("the file belongs to other classes or another encoder")
         return TextFeatures(tensors["features"], float(header["logit_scale"]), key)
     except FileNotFoundError:
         return None
     except (DamagedError, KeyError, TypeError, ValueError) as error:
-        logger.warning("%s is damaged (%s) and is made again", path, error)
+        logger.warning(
+            "the cache file %s is damaged (%s) and is made again", path, error
+        )
         return None

@@ -1,4 +1,4 @@
-"""`TextFeatures`: a unit vector for each class, and the file that a user may bring."""
+"""`TextFeatures`, a unit vector for each class, and the file that a user may give."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from federatedscope_ggeur.errors import DataError
 
 #: The file beside a folder's embeddings, without its suffix.
 TEXT = "text"
-#: No CLIP model has more than 100. A far larger scale is a mistake.
+#: CLIP models have scales up to 100. A far larger scale is a mistake.
 _LARGEST_SCALE = 1e6
 
 
@@ -29,9 +29,9 @@ class TextFeatures:
     features : Tensor of shape (C, D), float32
         One vector w_c of length 1 for each class.
     scale : float
-        s in the logits ``s <x/|x|, w_c>``.
+        The factor s in the logits ``s <x/|x|, w_c>``.
     key : str
-        SHA-256 of all that the features depend on.
+        SHA-256 of everything that the features depend on.
     """
 
     features: Tensor
@@ -40,12 +40,13 @@ class TextFeatures:
 
 
 def unit(rows: Tensor) -> Tensor:
-    """Rows of shape (..., D) scaled to length 1, in float64."""
+    """Scale rows of shape (..., D) to length 1, in float64."""
     return torch.nn.functional.normalize(rows.double(), dim=-1)
 
 
 def mean_features(each: Tensor) -> Tensor:
-    """``w_c = norm(mean_t norm(f_ct))`` of features [C, T, D]: shape (C, D), float32.
+    """``w_c = norm(mean_t norm(f_ct))`` for features f [C, T, D]: shape (C, D),
+    float32.
 
     Radford et al., 2021, section 3.1.4.
     """
@@ -63,13 +64,16 @@ def is_text_file(path: Path) -> bool:
 
 
 def read_text_file(path: Path, num_classes: int, dim: int) -> TextFeatures:
-    """Text features from ``text.npz``: ``features`` [C, D], made unit, and
-    ``logit_scale``, the factor s itself (100 with OpenAI's ViT-B/16), no logarithm.
+    """Read text features from ``text.npz``.
+
+    The file holds ``features`` [C, D], which are scaled to length 1, and
+    ``logit_scale``. The latter is the factor s itself and not its logarithm (100 for
+    OpenAI's ViT-B/16).
 
     Raises
     ------
     DataError
-        The file is missing or damaged, or has other shapes than the data.
+        The file is missing or damaged, or its shapes do not fit the data.
     """
     how = "numpy.savez(path, features=..., logit_scale=100.0), a row for each class"
     try:
@@ -78,11 +82,11 @@ def read_text_file(path: Path, num_classes: int, dim: int) -> TextFeatures:
             scale = float(np.asarray(archive["logit_scale"]).reshape(()))
     except FileNotFoundError as error:
         raise DataError(
-            f"{path}: there is no such file. Write it with {how}."
+            f"{path}: the file does not exist. Write it with {how}."
         ) from error
     except Exception as error:  # a damaged zip fails in many ways
         raise DataError(
-            f"{path}: cannot be read ({error}). Write it with {how}."
+            f"{path}: the file cannot be read ({error}). Write it with {how}."
         ) from error
     if rows.shape != (num_classes, dim):
         raise DataError(
@@ -91,7 +95,9 @@ def read_text_file(path: Path, num_classes: int, dim: int) -> TextFeatures:
         )
     lengths = np.linalg.norm(rows, axis=1)
     if not np.isfinite(rows).all() or not (lengths > 0).all():
-        raise DataError(f"{path}: 'features' holds NaN, infinity or a row of zeros.")
+        raise DataError(
+            f"{path}: 'features' holds NaN, infinity or a row of zeros. Write it again."
+        )
     if not math.isfinite(scale) or not 0 < scale <= _LARGEST_SCALE:
         raise DataError(
             f"{path}: 'logit_scale' must be above 0 and at most {_LARGEST_SCALE:g}, "

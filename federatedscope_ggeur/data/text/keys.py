@@ -1,11 +1,11 @@
-"""The `ggeur.text.templates` key: what class names are put into."""
+"""The key `ggeur.text.templates`: the texts into which class names are put."""
 
 from __future__ import annotations
 
 from federatedscope_ggeur.data.text.templates import LISTS
 from federatedscope_ggeur.settings.key import Key
 
-#: Templates at most, and their characters.
+#: The most templates, and the most characters of a template.
 _MOST, _LONGEST = 1000, 300
 
 

@@ -1,4 +1,4 @@
-"""Text features of a data set's classes: from a file, the cache, or the text tower."""
+"""Text features of a data set's classes, from a file, the cache, or the text tower."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from federatedscope_ggeur.printable import get_logger
 
 logger = get_logger(__name__)
 
-#: Prompts that are encoded at a time.
+#: The number of prompts that are encoded at a time.
 BATCH = 64
 
 
 @dataclass(frozen=True)
 class MadeText:
-    """Text features, and how they were made.
+    """Text features, and how many prompts were encoded for them.
 
     Attributes
     ----------
@@ -47,9 +47,10 @@ class MadeText:
     path : Path
         The file of the features.
     prompts : int
-        How many prompts were encoded just now; 0 if all came from the cache.
+        The number of prompts that were encoded just now. 0 if the features came from
+        the cache.
     seconds : float
-        How long that took. Loading the model does not count.
+        The time that this took, without loading the model.
     """
 
     found: TextFeatures
@@ -61,20 +62,20 @@ class MadeText:
 def load_tower(
     encoding: EncodingSettings, identity: Mapping[str, object] | None = None
 ) -> tuple[TextTower, Encoder]:
-    """The text side of the encoder that `encoding` names, and the encoder.
+    """Load the text side of the encoder that `encoding` names, and the encoder.
 
     Raises
     ------
     ConfigError
-        It has no text side, its weights cannot be obtained, or they are not those of
-        `identity`, the encoder of the images.
+        The encoder has no text side, or its weights cannot be obtained. Or it is not
+        the encoder of the images, which `identity` describes.
     """
     check_encoder(encoding.encoder)
     encoder = build_encoder(encoding.encoder, pick_device(encoding.device))
     if encoder.both_sides is None:
         raise ConfigError(
-            f"ggeur.encoder.name: '{encoding.encoder.name}' has no text side; take "
-            "open_clip, or bring text.npz beside embeddings"
+            f"ggeur.encoder.name: '{encoding.encoder.name}' has no text side; set "
+            "open_clip, or put text.npz beside the embeddings"
         )
     if identity is not None and dict(identity) != dict(encoder.identity):
         raise ConfigError(
@@ -90,7 +91,7 @@ def load_text(
     encoding: EncodingSettings,
     identity: Mapping[str, object] | None = None,
 ) -> MadeText:
-    """Text features of the classes called `names`. They are made if the cache has none.
+    """Get text features of the classes called `names`, from the cache or newly made.
 
     Parameters
     ----------
@@ -98,7 +99,7 @@ def load_text(
     templates : sequence of str
         Templates, or names of lists of templates.
     encoding : EncodingSettings
-        The settings that images are embedded with. They name the model and the cache.
+        The settings for embedding images. They name the model and the cache.
     identity : mapping, optional
         The identity of the encoder that embedded the images. By default `encoding`
         names the encoder.
@@ -106,7 +107,7 @@ def load_text(
     Raises
     ------
     ConfigError
-        As `load_tower`; or the cache cannot be written.
+        The errors of `load_tower`. Or the cache cannot be written.
     """
     texts, folder = expand(templates), Path(encoding.cache).expanduser()
     asked = {
@@ -127,7 +128,7 @@ def load_text(
     logger.info("text features: %d classes, %d templates", len(names), len(texts))
     started = time.perf_counter()
     prompts = [fill(text, name) for name in names for text in texts]
-    # One thread by default: the bits of a product depend on the number of threads.
+    # One thread by default, because bits of a product depend on the number of threads.
     with torch_threads(threads or 1):
         rows = tower.features(prompts, BATCH)
     each = rows.reshape(len(names), len(texts), -1)

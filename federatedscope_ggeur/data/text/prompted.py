@@ -1,4 +1,4 @@
-"""Prompts with a learnt context, encoded by a frozen text tower."""
+"""Encode prompts that have a learnt context, by a frozen text tower."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from federatedscope_ggeur.data.text.tower import TextTower
 from federatedscope_ggeur.data.text.tree import TokenTree
 from federatedscope_ggeur.errors import ConfigError
 
-#: Classes in one sequence: the mask of a tree is as wide as its nodes.
+#: Classes in one sequence. More would be costly: a tree's mask is as wide as its nodes.
 CLASSES = 128
 
 
 class PromptedClasses:
-    """``[start] ctx name . [end]`` of each class, cut there.
+    """The prompts ``[start] ctx name . [end]`` of all classes, cut after the end.
 
     All classes of a sequence share the start and the context. A deep copy is the object
     itself.
@@ -27,7 +27,7 @@ class PromptedClasses:
     tower : TextTower
     names : sequence of str
     vectors : int
-        n, the vectors of the context.
+        n, the number of vectors of the context.
 
     Raises
     ------
@@ -43,7 +43,8 @@ class PromptedClasses:
         if longest >= tower.context:
             raise ConfigError(
                 f"ggeur.text.model: a context of {vectors} vectors and a class's name "
-                f"fill the {tower.context} tokens of the text side; set fewer vectors"
+                f"need more than the {tower.context} tokens of the text side; set "
+                "fewer vectors"
             )
         self._trees: dict[tuple[int, ...], tuple[TokenTree, Tensor]] = {}
 
@@ -55,7 +56,7 @@ class PromptedClasses:
         return self._tower.width
 
     def encode(self, context: Tensor, classes: Sequence[int]) -> Tensor:
-        """Features [C', D] of `classes`, differentiable in `context` [n, d]."""
+        """The features [C', D] of `classes`, differentiable in `context` [n, d]."""
         found = []
         for first in range(0, len(classes), CLASSES):
             part = tuple(classes[first : first + CLASSES])
@@ -66,8 +67,10 @@ class PromptedClasses:
         return torch.cat(found)
 
     def _tree(self, classes: tuple[int, ...]) -> tuple[TokenTree, Tensor]:
-        """The tree of the classes' prompts, and the embeddings of its nodes. Node 0 is
-        the start; the context follows."""
+        """The tree of the classes' prompts, and the embeddings of its nodes.
+
+        Node 0 is the start. The nodes of the context follow.
+        """
         if classes not in self._trees:
             tree = TokenTree.of([self._tokens[c] for c in classes])
             tree = tree.to(self._tower.device)

@@ -26,24 +26,25 @@ _PARTS = (
 
 
 class TextTower:
-    """A frozen text transformer.
+    """The frozen text transformer of a CLIP model.
 
     It has a causal mask, and its output is read at the end of text (EOT). So tokens
     behind the EOT change nothing, and prompts are cut there. Gradients flow to the
-    inputs of `encode`, not to the weights. A deep copy is the object itself.
+    inputs of `encode`, and not to the weights. A deep copy is the object itself.
 
     Parameters
     ----------
     side : module
-        open_clip's CLIP, or its text module: whichever has token_embedding and so on.
+        open_clip's CLIP model, or its text module: the one that has token_embedding
+        etc.
     tokenize : callable (list of str) -> Tensor of shape (n, context), int64
     scale : float
-        exp(logit_scale) of the model.
+        The number exp(logit_scale) of the model.
 
     Raises
     ------
     ConfigError
-        The text side is of another kind, e.g. a language model.
+        The text side is no CLIP transformer, but e.g. a language model.
     """
 
     def __init__(
@@ -59,8 +60,9 @@ class TextTower:
         eos = getattr(side, "text_eos_id", getattr(side, "eos_id", None))
         if pool not in ("argmax", "eos"):
             raise ConfigError(
-                "ggeur.encoder.model: its text is not read out at the end of text, but "
-                f"by '{pool}'; take one of OpenAI's models, such as ViT-B-16"
+                "ggeur.encoder.model: the model reads its text output by "
+                f"'{pool}', and not at the end of text; take one of OpenAI's models, "
+                "such as ViT-B-16"
             )
         self._eos = eos if pool == "eos" else None
 
@@ -77,7 +79,7 @@ class TextTower:
 
     @classmethod
     def of(cls, made: OpenClip) -> TextTower:
-        """The text side of a model that `load_open_clip` has made."""
+        """Make the text tower of a model that `load_open_clip` has loaded."""
         from open_clip import get_tokenizer
 
         model = made.model
@@ -99,29 +101,34 @@ class TextTower:
 
     @property
     def context(self) -> int:
-        """The longest prompt, in tokens."""
+        """The number of tokens of the longest possible prompt."""
         return len(self._side.positional_embedding)
 
     def tokens(self, texts: Sequence[str]) -> list[list[int]]:
-        """The token ids of each text, from its start to its end (EOT). A text that is
-        too long is cut, as CLIP does."""
+        """The token ids of each text, from its start to its end (EOT).
+
+        Texts that are too long are cut, as CLIP does.
+        """
         tokens = self._tokenize(list(texts))
         is_end = tokens if self._eos is None else (tokens == self._eos).int()
         ends = is_end.argmax(dim=1)
         return [row[: end + 1].tolist() for row, end in zip(tokens, ends)]
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """The embeddings of tokens [N], without positions: shape (N, d)."""
+        """The embeddings of tokens [N], without their positions: shape (N, d)."""
         return self._side.token_embedding(tokens)
 
     def encode(self, embedded: Tensor, tree: TokenTree) -> Tensor:
-        """The features [n, D] of the n texts of a tree of N nodes [N, d]."""
+        """The features [n, D] of n texts, given as a tree of N nodes.
+
+        `embedded` [N, d] are the embeddings of the nodes.
+        """
         side = self._side
         x = (embedded + side.positional_embedding[tree.positions])[None]
         mask = tree.mask.to(x.dtype)
         if hasattr(side.transformer, "batch_first"):
             x = side.transformer(x, attn_mask=mask)[0]
-        else:  # open_clip before 2.24 has the tokens first
+        else:  # before open_clip 2.24 tokens were the first dimension
             x = side.transformer(x.transpose(0, 1), attn_mask=mask)[:, 0]
         x = side.ln_final(x[tree.ends])
         projection = side.text_projection
@@ -130,8 +137,10 @@ class TextTower:
         return projection(x) if isinstance(projection, nn.Module) else x @ projection
 
     def features(self, texts: Sequence[str], size: int) -> Tensor:
-        """The features [n, D] of texts, float32 on the CPU. `size` texts are encoded at
-        a time, those that begin alike together.
+        """The features [n, D] of texts, float32 on the CPU.
+
+        `size` texts are encoded at a time. Texts with equal beginnings are encoded
+        together.
         """
         tokens = self.tokens(texts)
         order = sorted(range(len(texts)), key=tokens.__getitem__)
@@ -144,5 +153,5 @@ class TextTower:
                 if not first:
                     found = rows.new_empty(len(texts), rows.shape[1])
                 found[part] = rows
-        # A copy: a tensor of inference mode can never be part of training.
+        # Copied, because a tensor of inference mode cannot be part of training.
         return found.clone()

@@ -1,4 +1,4 @@
-"""Prompts as one tree of tokens, so that shared beginnings are computed once."""
+"""Prompts as one tree of tokens, so that equal beginnings are computed once."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class TokenTree:
-    """The distinct beginnings of n texts, one node for each.
+    """A tree of n texts, whose nodes are tokens. Texts share the nodes of equal
+    beginnings.
 
-    With a causal mask, the output at a token depends on the tokens up to it alone. So
-    texts with the same beginning can share it. One sequence of all N nodes, in which
-    each node attends to its ancestors and itself, gives the same outputs as the n
-    texts.
+    With a causal mask, the output at a token depends only on the tokens up to it. So
+    texts with the same beginning have the same outputs there. All N nodes form one
+    sequence, in which each node attends to its ancestors and itself. This sequence
+    gives the same outputs as the n texts.
 
     Attributes
     ----------
     tokens : Tensor of shape (N,), int64
-        Parents stand before their children.
+        The token of each node. Parents stand before their children.
     positions : Tensor of shape (N,), int64
         The number of ancestors of each node.
     mask : Tensor of shape (N, N), float32
-        0 where the node of the row attends to that of the column, else -inf.
+        0 if the row's node attends to the column's node, else -inf.
     ends : Tensor of shape (n,), int64
         The node of each text's last token.
     """
@@ -38,7 +39,7 @@ class TokenTree:
 
     @classmethod
     def of(cls, texts: Sequence[Sequence[int]]) -> TokenTree:
-        """The tree of texts, given as token ids. Each text has at least one token."""
+        """Make the tree of texts, given as token ids. No text may be empty."""
         children: dict[tuple[int, int], int] = {}
         tokens: list[int] = []
         parents: list[int] = []

@@ -1,4 +1,4 @@
-"""Methods that need a network's feature maps or pixels, one file each."""
+"""Methods that need feature maps or pixels of a network, one file each."""
 
 from federatedscope_ggeur.settings import import_modules
 

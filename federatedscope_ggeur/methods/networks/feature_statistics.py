@@ -1,8 +1,8 @@
 """Channel statistics of feature maps, and maps with changed statistics.
 
-The maths of FedFA's augmentation layer (FedFA+, Eqs. 2-10) and of MixStyle, on maps [B,
-C, H, W]. Variances are divided by n, as in the paper. So a batch of one row and a map
-of one pixel have variance 0.
+This is the maths of FedFA's augmentation layer (FedFA+, Eqs. 2-10) and of MixStyle, on
+maps [B, C, H, W]. Variances are divided by n, as in the paper. So a batch of one row,
+or a map of one pixel, has variance 0.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ EPS = 1e-6
 
 
 def decompose(maps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """``X - mu``, mu and sigma of maps X, for each row and channel (Eq. 2).
+    """Split maps X into ``X - mu``, mu and sigma, for each row and channel (Eq. 2).
 
     Returns
     -------
@@ -33,7 +33,7 @@ def decompose(maps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def compose(centred: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
-    """``scale (X - mu) + mean``: shape (B, C, H W), of mean and scale [B, C]."""
+    """``scale (X - mu) + mean``: shape (B, C, H W). `mean` and `scale` are [B, C]."""
     return torch.addcmul(mean[..., None], centred, scale[..., None])
 
 
@@ -45,7 +45,7 @@ def shaken(
     std_noise: Tensor,
     floor: float = EPS,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The FFA layer: noise moves the mu and sigma of maps (Eqs. 4 and 8-10).
+    """The FFA layer: noise changes the mu and sigma of maps (Eqs. 4 and 8-10).
 
     ``mu^ = mu + e sqrt(f Var_b(mu) + floor)``, the same for sigma^, and ``X^ = sigma^
     (X - mu) / sigma + mu^``. Gradients flow through all of it.
@@ -54,17 +54,18 @@ def shaken(
     ----------
     maps : Tensor of shape (B, C, H, W)
     mean_factor, std_factor : Tensor of shape (C,), or float
-        f: the factors of the batch's variances of mu and of sigma.
+        The factors f of the batch's variances of mu and of sigma.
     mean_noise, std_noise : Tensor of shape (B, C)
-        e.
+        The noise e for mu and for sigma.
     floor : float
-        With f = 0 it is the variance of the noise in every channel: FedFA-R.
+        A variance that is added. With f = 0, as in FedFA-R, all noise has this
+        variance.
 
     Returns
     -------
     maps : Tensor of shape (B, C, H, W)
     mean, std : Tensor of shape (C,)
-        The batch's means of mu and sigma before the noise, without a gradient.
+        The batch's means of mu and of sigma before the noise, without a gradient.
     """
     return _Shaken.apply(maps, mean_factor, std_factor, mean_noise, std_noise, floor)
 
@@ -105,19 +106,23 @@ class _Shaken(torch.autograd.Function):
 
 
 def _spread(apart: Tensor, factor: Tensor | float, floor: float):
-    """The derivative [B, C] of ``d = sqrt(factor Var_b + floor)`` by the values, and d,
-    of shape (C,). `apart` [B, C] are the values minus their mean."""
+    """The spread ``d = sqrt(factor Var_b + floor)`` [C], and its derivative [B, C].
+
+    The derivative is by the values. `apart` [B, C] are the values minus their mean. The
+    derivative comes first in the result.
+    """
     spread = (factor * apart.square().mean(dim=0) + floor).sqrt()
     return apart * (factor / (len(apart) * spread)), spread
 
 
 class RunningStatistics:
-    """The momentum means of mu and sigma over a round's batches (Eq. 5), for one layer.
+    """The running means of mu and sigma over a round's batches (Eq. 5), for one layer.
 
     The paper's means start at 0 and 1 in each round. Each batch that the layer acts on
     moves them by ``1 - momentum``. So after t batches, only the share ``1 -
-    momentum^t`` comes from the client's features. `debiased` removes the start, as Adam
-    does: for maps that never change, it is exact after any t.
+    momentum^t`` comes from the client's features. `debiased` removes the effect of the
+    start, as Adam does. If maps never change, the result is exact after any number of
+    batches.
 
     Parameters
     ----------
@@ -130,7 +135,7 @@ class RunningStatistics:
     Attributes
     ----------
     batches, rows : int
-        Added so far.
+        The numbers of batches and rows that were added so far.
     largest_share : float
         The largest share of one row in the debiased means.
     """
@@ -156,13 +161,15 @@ class RunningStatistics:
 
     @property
     def debiased(self) -> tuple[Tensor, Tensor]:
-        """The means of mu and sigma, float32 of shape (C,); zeros before the first
-        batch."""
+        """The means of mu and sigma, float32 of shape (C,), without the start.
+
+        They are zero before the first batch.
+        """
         return self._mean.float(), self._std.float()
 
     @property
     def biased(self) -> tuple[Tensor, Tensor]:
-        """Eq. 5 to the letter: the means start at 0 for mu and at 1 for sigma."""
+        """The means as in Eq. 5, which start at 0 for mu and at 1 for sigma."""
         start = self.momentum**self.batches
         return (
             ((1 - start) * self._mean).float(),
@@ -171,16 +178,20 @@ class RunningStatistics:
 
 
 def client_variances(statistics: Sequence[Tensor]) -> Tensor:
-    """Eq. 6: the variance over clients in each channel, of S vectors [C]: shape
-    (C,)."""
+    """The variance over clients in each channel (Eq. 6), from S vectors [C].
+
+    Returns
+    -------
+    Tensor of shape (C,)
+    """
     return torch.stack(list(statistics)).double().var(dim=0, unbiased=False)
 
 
 def modulated(variances: Tensor) -> Tensor:
-    """Eq. 7: ``gamma_j = C q_j / sum(q)``, ``q = s / (1 + s)``, of s [C]: shape (C,).
+    """``gamma_j = C q_j / sum(q)`` with ``q = s / (1 + s)`` (Eq. 7): shape (C,).
 
-    q is the weight by a Student's t distribution of one degree of freedom. gamma is 1
-    if no channel varies.
+    `variances` [C] are s. q is the weight by a Student's t distribution with one degree
+    of freedom. gamma is 1 if no channel varies.
     """
     share = variances / (1 + variances)
     if not share.any():

@@ -1,4 +1,4 @@
-"""FedFA+ (Zhou et al., 2023): feature statistics shaken, and histograms aligned."""
+"""FedFA+ (Zhou et al., 2023): noise on feature statistics, and aligned histograms."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _ALIGNED = ("h", "plus")
 _FIXED = {"c": 0.0, "c2": 1.0, "r": -1.0}
 #: The standard deviation of FedFA-R's noise.
 _DEVIATION = 0.5
-#: Settings of one half of the method only.
+#: Settings that only one half of the method uses.
 _OF_LAYERS = ("probability", "stages", "noise")
 _OF_STATISTICS = ("momentum", "debias")
 _OF_ALIGNMENT = ("bins", "weight", "temperature", "align_stages")
@@ -63,47 +63,50 @@ _OF_ALIGNMENT = ("bins", "weight", "temperature", "align_stages")
 
 @register_augmentation("fedfa_plus")
 class FedFAPlus(Method):
-    """FedFA-l shakes feature maps by how clients differ, FedFA-h aligns histograms.
+    """FedFA-l adds noise to statistics of feature maps; FedFA-h aligns their
+    histograms.
 
-    There is a layer after each of `stages`. It acts on a batch with `probability`. A
-    map X of mean mu and deviation sigma over its pixels becomes ``sigma^ (X - mu) /
-    sigma + mu^`` with ``mu^ = mu + e sqrt(f Var_B(mu))``, the same for sigma^; e ~ N(0,
-    noise^2) for every row and channel. `variant` decides f (Eq. 8, Tables 9 and 11):
+    There is a layer after each of `stages`. It acts on a batch with `probability`. Let
+    X be a map with mean mu and standard deviation sigma over its pixels. The layer
+    returns ``sigma^ (X - mu) / sigma + mu^`` with ``mu^ = mu + e sqrt(f Var_B(mu))``,
+    and sigma^ likewise. e ~ N(0, noise^2) is drawn for every row and channel. `variant`
+    decides f (Eq. 8, Tables 9 and 11):
 
     - ``l``, ``plus``: gamma + 1. The server computes gamma for each channel from s, the
       variance over clients of their means of mu (of sigma): ``q = s / (1 + s)``,
-      ``gamma_j = C_k q_j / sum(q)``. It is 1 before the first round, and if all s are
-      0.
+      ``gamma_j = C_k q_j / sum(q)``. gamma is 1 before the first round, and if all s
+      are 0.
     - ``direct``: s + 1 ("direct fusion").
-    - ``c``: 1, the client's own variance alone (FedFA-C).
-    - ``c2``: 2, or gamma = 1. The published code does this: it takes one variance over
-      all clients and channels together.
+    - ``c``: 1, so only the client's own variance counts (FedFA-C).
+    - ``c2``: 2, that is gamma = 1. The published code does this: it takes one variance
+      over all clients and channels together.
     - ``r``: no f. mu^ and sigma^ have the standard deviation 0.5 everywhere (FedFA-R).
     - ``h``: no layers.
 
     A client's means are running means (Eq. 5, `momentum`) that start anew every round.
-    `debias` removes the start: after few batches it would dominate, and s would show
-    who had few batches.
+    `debias` removes the effect of the start. Otherwise the start would dominate after
+    few batches, and s would show which clients had few batches.
 
-    ``plus`` and ``h`` add ``weight * mean_c 1/2 [KL(pi_B || pi) + KL(pi || pi_B)]``
-    over the channels of `align_stages` (Eqs. 11-14). pi_B is the soft histogram of the
-    batch's maps, averaged over pixels. pi is the plain mean of the clients' histograms,
-    each of all own rows after training, without the layers. Before pi is known, there
-    is no such term. A histogram is scaled to the range of its rows, so it shows a
-    shape, never location or scale.
+    ``plus`` and ``h`` add ``weight * mean_c 1/2 [KL(pi_B || pi) + KL(pi || pi_B)]`` to
+    the loss, over the channels of `align_stages` (Eqs. 11-14). pi_B is the soft
+    histogram of the batch's maps, averaged over pixels. pi is the plain mean of the
+    clients' histograms. A client's histogram is of all its rows after training, without
+    the layers. Before pi is known, there is no such term. A histogram is scaled to the
+    range of its rows, so it shows a shape, and never location or scale.
 
-    On the server clients count equally here, as in the paper (their weights only with
-    `ignore_weight`). A client withholds its means of a stage if fewer than
-    `min_samples` rows are in them, or if one row is more than ``1 / min_samples`` of
-    them. With fewer than `min_samples` rows in all, it withholds everything.
+    On the server all clients count equally in gamma and pi, as in the paper. (Their
+    weights are averaged equally only with `ignore_weight`.) A client withholds its
+    means of a stage if fewer than `min_samples` rows are in them, or if one row is more
+    than ``1 / min_samples`` of them. With fewer than `min_samples` rows in all, it
+    withholds everything.
 
-    `probability` 0 (of ``l``, ``c``, ``c2``, ``r``, ``direct``) and `weight` 0 of ``h``
-    are FedAvg to the bit.
+    With `probability` 0 (of ``l``, ``c``, ``c2``, ``r``, ``direct``), or `weight` 0 of
+    ``h``, the method is FedAvg to the bit.
     """
 
     meaning = (
-        "shakes the statistics of feature maps, more in channels in which clients "
-        "differ, and aligns histograms of features"
+        "adds noise to the statistics of feature maps, more in channels in which "
+        "clients differ, and aligns histograms of features"
     )
     source = "FedFA+ (Zhou 2023); FedFA-l: Zhou 2023 (ICLR)"
     sends = (
@@ -168,11 +171,14 @@ class FedFAPlus(Method):
         ]
         for key in cls.SETTINGS:
             if key.name in unused and settings[key.name] != key.read(key.default):
-                yield key.name, f"does nothing with ggeur.fedfa_plus.variant: {variant}"
+                yield (
+                    key.name,
+                    f"has no effect with ggeur.fedfa_plus.variant: {variant}",
+                )
 
     @property
     def shakes(self) -> bool:
-        """Whether maps are shaken."""
+        """Whether noise is added to the statistics of feature maps."""
         return self.variant != "h" and self.probability > 0
 
     @property
@@ -186,7 +192,7 @@ class FedFAPlus(Method):
         return self.variant in _ALIGNED and self.weight > 0
 
     def shaken_stages(self, model: Model) -> list[int]:
-        """The stages with a layer, numbered from 0."""
+        """The stages that have a layer, numbered from 0."""
         numbers = self.stages or range(1, len(model.stage_widths) + 1)
         return [int(number) - 1 for number in numbers]
 
@@ -266,8 +272,10 @@ class FedFAPlus(Method):
         )
 
     def _histogram(self, model: Model, rows: Tensor, enough: bool) -> Tensor:
-        """The histogram of all the client's rows by its weights: shape (C, L); 0 if
-        withheld."""
+        """The histogram of all the client's rows by `model`: shape (C, L).
+
+        It is 0 if the client withholds it.
+        """
         stages = self.aligned_stages(model)
         if not enough or not len(rows):
             channels = sum(model.stage_widths[k] for k in stages)
@@ -306,8 +314,10 @@ class FedFAPlus(Method):
         return weighted_mean(params, updates), state
 
     def _factor(self, sent: list[Tensor], before: Tensor) -> Tensor:
-        """gamma [C] of a stage (s for ``direct``), from the means that clients
-        `sent`."""
+        """gamma [C] of a stage (s for ``direct``), from the means that clients sent.
+
+        With fewer than two clients, it stays as `before`.
+        """
         if len(sent) < 2:
             return before
         s = client_variances(sent)
@@ -325,7 +335,10 @@ def _of_stage(updates: Sequence[Update], name: str, stage: int, widths) -> list[
 
 
 def _histogram_problem(histogram: Tensor) -> str:
-    """What is wrong with a client's histogram [C, L], else "". All 0: withheld."""
+    """What is wrong with a client's histogram [C, L]; "" if nothing.
+
+    All zeros mean that the client withholds it.
+    """
     if (histogram < 0).any() or (histogram > 1).any():
         return "'histogram' must lie in 0..1"
     if histogram.any() and ((histogram.sum(dim=1) - 1).abs() > 1e-3).any():
@@ -334,13 +347,13 @@ def _histogram_problem(histogram: Tensor) -> str:
 
 
 class Layers:
-    """The layers of one client in one round: a `LocalHooks.stage`.
+    """The layers of one client in one round. An object is a `LocalHooks.stage`.
 
     Attributes
     ----------
     aligned : list of int
-        Stages whose maps are kept in `pooled` [B, C], averaged over pixels: those of
-        the present batch, after the layer.
+        The stages to align. `pooled` keeps the present batch's maps after the layer,
+        averaged over pixels [B, C].
     """
 
     def __init__(self, method: FedFAPlus, context: LocalContext):
@@ -371,8 +384,8 @@ class Layers:
         return maps
 
     def _draw(self, stage: int, maps: Tensor) -> list[Tensor] | None:
-        """e for mu and for sigma, [B, C] each; None if the layer does not act."""
-        # Two generators: another probability must not change the noise.
+        """Draw e for mu and for sigma, [B, C] each; None if the layer does not act."""
+        # Two generators, so that another probability does not change the noise.
         if torch.rand((), generator=self._active) >= self.method.probability:
             return None
         return [
@@ -390,14 +403,15 @@ class Layers:
         return new
 
     def statistics(self, enough: bool) -> dict[str, Tensor]:
-        """The upload: `mu` and `sigma` [sum C_k], 0 if withheld, and `rows` [K].
+        """The tensors to send: `mu` and `sigma` [sum C_k], 0 if withheld, and `rows`
+        [K].
 
-        All is withheld unless the client has `enough` rows.
+        Everything is withheld unless the client has `enough` rows.
         """
         parts = []
         for running in self.running.values():
             mean, std = running.debiased if self.method.debias else running.biased
-            # The rounding of a share of exactly 1 / min_samples must not withhold it.
+            # A share of exactly 1 / min_samples is allowed, even if it is rounded up.
             told = (
                 enough
                 and running.rows >= self.min_samples

@@ -1,4 +1,4 @@
-"""FedPG (Xue et al.): training also on images of a generator that the server trains."""
+"""FedPG (Xue et al.): train also on images from a generator that the server trains."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ from federatedscope_ggeur.settings import (
 
 logger = get_logger(__name__)
 
-#: If a generator's numbers move less in a round, it is hardly trained: those of its
-#: first layer begin within 0.04.
+#: If a generator's numbers move less than this in a round, it is hardly trained: those
+#: of its first layer begin between -0.04 and 0.04.
 _HARDLY = 0.01
 
 
@@ -54,25 +54,28 @@ _HARDLY = 0.01
 class FedPG(Method):
     """Adds ``virtual CE(g f(x'), y') + alignment l_fa`` on labelled virtual images.
 
-    After each round the server trains a generator: the averaged network, frozen, shall
-    represent its images near virtual prototypes of their classes. Then the server draws
-    a set of images (`fedpg_generator.GeneratorTraining`). The clients of the next round
-    train on batches of it beside their own (`virtual_images.VirtualTerm`). The first
-    round has no images. A client sends a mean of z of up to `support` random rows of
-    each class, by its trained weights. The plain mean of those over the round's clients
-    is the class's prototype P_c. A client sends nothing of a class with fewer than
-    `min_samples` own rows, and no mean of fewer rows than that.
+    After each round the server trains a generator. It trains the generator so that the
+    averaged network, frozen, represents its images near virtual prototypes of their
+    classes. Then the server draws a set of images
+    (`fedpg_generator.GeneratorTraining`). The clients of the next round train on
+    batches of this set besides their own (`virtual_images.VirtualTerm`). The first
+    round has no images. For each class a client sends the mean of the representation of
+    up to `support` random rows, by its trained weights. The class's prototype P_c is
+    the plain mean of these over the round's clients. A client sends nothing for a class
+    of which it has fewer than `min_samples` own rows, and no mean of fewer rows than
+    that.
 
     `prototypes` says where virtual prototypes P' begin each round: at N(0, 1) (redrawn,
     as the authors do), where the last round left them (kept), or at P_c (global). A
-    rate of 2e-5 over 300 falling steps moves a number by 0.004 a round. So with redrawn
-    prototypes, the network represents the images like random codes that carry no
-    labels. Every round's record shows their value: `virtual_accuracy` is the share of
-    the new set that the averaged network classifies as labelled.
+    rate of 2e-5 over 300 falling steps moves a number by 0.004 in a round. So with
+    redrawn prototypes, the network represents the images like random codes that carry
+    no labels. The record of every round shows whether images carry labels:
+    `virtual_accuracy` is the share of the new set that the averaged network classifies
+    as labelled.
 
     With `source` noise, a set of uniform noise replaces the generator. It is drawn
-    once, after the first round, and no prototypes travel. Compare any gain of FedPG
-    with this. With `virtual` and `alignment` 0 it is FedAvg, to the bit.
+    once, after the first round, and no prototypes are sent. Compare any gain of FedPG
+    with this. With `virtual` and `alignment` 0 the method is FedAvg, to the bit.
 
     The averaged network is the mean of the round's weights. A base method other than
     FedAvg may change it further.
@@ -206,9 +209,9 @@ class FedPG(Method):
             yield (
                 "lr",
                 f"{method.lr:g} over {method.steps} falling steps moves a number of "
-                f"the generator by about {reach:.2g} a round: its images hardly change "
-                "and need not show their labels; virtual_accuracy of each round says "
-                "whether they do",
+                f"the generator by only about {reach:.2g} a round. So its images "
+                "hardly change, and may not show their labels; virtual_accuracy of "
+                "each round says whether they do",
             )
 
     def model_problem(self, model):
@@ -278,7 +281,7 @@ class FedPG(Method):
         return after, state
 
     def _drawn(self, model: Model, updates, state, context: ServerContext) -> dict:
-        """The state after the generator was trained and has drawn a set."""
+        """Train the generator and draw a set; return the new state."""
         device, generator = context.device, self.generator_of(model)
         load_vector(generator, state["generator"])
         prototypes, known = (t.to(device) for t in global_prototypes(updates))
@@ -297,8 +300,8 @@ class FedPG(Method):
         vector = to_vector(generator).cpu()
         if not (torch.isfinite(vector).all() and torch.isfinite(virtual).all()):
             logger.warning(
-                "round %d: fedpg's generator diverged; it and its images stay as they "
-                "were; lower fedpg.lr, or look at the clients' weights",
+                "round %d: fedpg's generator diverged, so its update is discarded and "
+                "its images stay; lower fedpg.lr, or check the clients' weights",
                 context.round_number,
             )
             return dict(state)
@@ -307,7 +310,7 @@ class FedPG(Method):
         return {"images": images, "generator": vector, **kept}
 
     def generator_of(self, model: Model) -> Generator:
-        """A generator of input images for `model`, on the CPU."""
+        """The generator that makes input images for `model`, on the CPU."""
         classes, shape = model.num_classes, shape_of(model)
         return Generator(self.generator, self.noise_dim, classes, shape)
 
@@ -323,14 +326,18 @@ class FedPG(Method):
         return self.source == "generator"
 
     def _draws_after(self, round_number: int) -> bool:
-        """Whether there is a set for the round after this one."""
+        """Whether a set is drawn after this round, for the next round."""
         return self.until_round == NOT_SET or round_number < self.until_round
 
 
 def global_prototypes(updates) -> tuple[Tensor, Tensor]:
-    """Plain means over the clients that sent a class (Eq. 5), and these classes.
+    """The plain mean of each class over the clients that sent it (Eq. 5), and the
+    classes.
 
-    Tensors of shape (|J|, D') and (|J|,), int64. J are the classes that anybody sent.
+    Returns
+    -------
+    tuple of Tensor of shape (|J|, D') and Tensor of shape (|J|,), int64
+        J are the classes that at least one client sent.
     """
     sent = torch.stack([u.upload["known"] for u in updates])
     sums = torch.stack([u.upload["means"] for u in updates]).sum(dim=0)
@@ -341,8 +348,10 @@ def global_prototypes(updates) -> tuple[Tensor, Tensor]:
 def _some_of_each(
     labels: Tensor, wanted: Tensor, most: int, rng: torch.Generator
 ) -> Tensor:
-    """The indices of up to `most` random rows of each `wanted` [C] class, class by
-    class, without replacement."""
+    """Indices of up to `most` random rows of each `wanted` class, class by class.
+
+    `wanted` has shape [C]. Rows are drawn without replacement.
+    """
     chosen = [labels.new_zeros(0)]
     for c in wanted.nonzero().flatten().tolist():
         own = (labels == c).nonzero().flatten()

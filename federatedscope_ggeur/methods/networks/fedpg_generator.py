@@ -1,4 +1,4 @@
-"""FedPG's generator of images: its networks, its loss, its training, its draws."""
+"""FedPG's generator of images: its networks, its loss, its training and its draws."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ from federatedscope_ggeur.methods.networks.virtual_images import (
 )
 from federatedscope_ggeur.models import Model, bind_vector, to_vector
 
-#: Adam's betas; the factor by which its rate falls, and after how many steps.
+#: Adam's betas. Its rate falls by the factor _FALLS_TO after every _EVERY steps.
 _BETAS = (0.5, 0.999)
 _FALLS_TO, _EVERY = 0.95, 20
 _SLOPE = 0.2
 _HIDDEN = (128, 256, 512, 1024)
-# Images that are drawn at a time: a convolutional generator needs much memory.
+# The number of images to draw at a time: a convolutional generator needs much memory.
 _CHUNK_ROWS = 256
 
 
 class Generator(nn.Module):
-    """G(e, y): noise e [n, Z] in [0, 1) and labels y [n] to images in [-1, 1].
+    """The generator G(e, y): it maps noise e and labels y to images in [-1, 1].
 
     Parameters
     ----------
     kind : {"fc", "conv"}
-        ``fc``, the authors': Linear, BatchNorm and LeakyReLU to 128, 256, 512 and 1024
-        numbers, then Linear and tanh. ``conv`` is this package's own, because the
-        authors' is not published: Linear to 128 channels of a quarter of the side, then
-        twice doubled and convolved to 128 and 64 channels, then convolved to the image.
+        ``fc`` is the authors' network: Linear, BatchNorm and LeakyReLU to 128, 256, 512
+        and 1024 numbers, then Linear and tanh. ``conv`` is this package's own, because
+        the authors' is not published. A linear layer makes 128 channels of a quarter of
+        the side. They are doubled in size and convolved twice, to 128 and to 64
+        channels, and then convolved to the image.
     noise_dim, num_classes : int
     shape : (c, h, w)
         The shape of an image.
@@ -48,12 +49,12 @@ class Generator(nn.Module):
         self.layers = make(noise_dim + num_classes, shape)
 
     def forward(self, noise: Tensor, labels: Tensor) -> Tensor:
-        """Images as rows of shape (n, c h w)."""
+        """Images as rows (n, c h w), from noise [n, Z] in [0, 1) and labels [n]."""
         hot = F.one_hot(labels, self.num_classes).to(noise.dtype)
         return self.layers(torch.cat([noise, hot], dim=1)).flatten(1)
 
     def reset(self, rng: torch.Generator) -> Generator:
-        """Draw the initial parameters as torch's layers do; returns self."""
+        """Draw the initial parameters as torch's layers do. Returns the generator."""
         with torch.no_grad():
             for layer in self.layers:
                 if isinstance(layer, (nn.Linear, nn.Conv2d)):
@@ -63,14 +64,16 @@ class Generator(nn.Module):
         return self
 
     def inputs(self, labels: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Noise for `labels`, and `labels`, both on the device of the parameters."""
+        """Draw noise for `labels`; return both on the device of the parameters."""
         noise = torch.rand(len(labels), self.noise_dim, generator=rng)
         device = next(self.parameters()).device
         return noise.to(device), labels.to(device)
 
     def draw(self, per_class: int, rng: torch.Generator) -> Tensor:
-        """`per_class` images of each class, drawn with running statistics: uint8 rows.
-        Row i is of class i mod C."""
+        """Draw `per_class` images of each class, with running statistics: uint8 rows.
+
+        Row i is of class i mod C.
+        """
         labels = torch.arange(self.num_classes).repeat(per_class)
         noise, labels = self.inputs(labels, rng)
         self.eval()
@@ -118,11 +121,12 @@ def generator_loss(
     scale: float,
     strength: float,
 ) -> Tensor:
-    """L_G (Eq. 10): low if images are represented near the prototypes of their labels.
+    """The generator's loss L_G (Eq. 10): low if images are near their labels'
+    prototypes.
 
-    ``CE(-scale d, y) + strength mean_i d_{i, y_i} + (1/|J|) sum_{c in J} CE(-scale
-    |P'_c - P_.|^2, c)`` with ``d_ic = |z_i - P'_c|^2`` (Eqs. 8, 9, 7). J are the
-    classes with a prototype P_c. Without any, the last part is 0.
+    The loss is ``CE(-scale d, y) + strength mean_i d_{i, y_i} + (1/|J|) sum_{c in J}
+    CE(-scale |P'_c - P_.|^2, c)`` with ``d_ic = |z_i - P'_c|^2`` (Eqs. 8, 9, 7). J are
+    the classes with a prototype P_c. Without any, the last part is 0.
 
     Parameters
     ----------
@@ -130,19 +134,20 @@ def generator_loss(
         Representations of drawn images.
     labels : Tensor of shape (n,)
     virtual : Tensor of shape (C, D')
-        P', the virtual prototypes.
+        The virtual prototypes P'.
     prototypes : Tensor of shape (|J|, D')
-        P of the classes J.
+        The prototypes P of the classes J.
     known : Tensor of shape (|J|,), int64
-        J.
+        The classes J.
     scale, strength : float
 
     Notes
     -----
-    It follows the authors' code where that differs from the paper. Distances are
+    Where the authors' code differs from the paper, this follows the code. Distances are
     squared. `scale` multiplies them; the paper divides by tau. The sum of Eq. 8
-    includes the image's own class; otherwise the loss would have no lower bound. But
-    Eq. 7 is over J only; the authors' code has zeros for unknown prototypes.
+    includes the image's own class; otherwise the loss would have no lower bound. There
+    is one difference to the code: Eq. 7 is over J only, while the code has zeros for
+    unknown prototypes.
     """
     squares = _squared_distances(z, virtual)
     loss = F.cross_entropy(-scale * squares, labels)
@@ -155,22 +160,22 @@ def generator_loss(
 
 
 def _squared_distances(rows: Tensor, others: Tensor) -> Tensor:
-    """|r - o|^2, of shape (n, m). Products of rows would cancel in float32."""
+    """|r - o|^2 of all pairs: (n, m). Products of rows would cancel in float32."""
     exact = "donot_use_mm_for_euclid_dist"
     return torch.cdist(rows, others, compute_mode=exact).square()
 
 
 @dataclass(frozen=True)
 class GeneratorTraining:
-    """How a generator is trained in a round. Adam begins anew each time.
+    """Trains a generator in a round. Adam begins anew each time.
 
     Attributes
     ----------
     steps, batch_size : int
     lr, prototype_lr : float
-        Of the generator and of the virtual prototypes.
+        The rates of the generator and of the virtual prototypes.
     scale, strength : float
-        Of `generator_loss`.
+        The arguments of `generator_loss`.
     """
 
     steps: int
@@ -182,7 +187,7 @@ class GeneratorTraining:
 
     @property
     def reach(self) -> float:
-        """About how far Adam can move one of the generator's numbers in a round."""
+        """About how far Adam can move each number of the generator in a round."""
         return self.lr * sum(map(_fall, range(self.steps)))
 
     def run(
@@ -196,9 +201,9 @@ class GeneratorTraining:
     ) -> Tensor:
         """Train `generator` in place against a frozen `model`.
 
-        Returns P', the virtual prototypes, after training. Labels are drawn uniformly.
-        The other arguments are those of `generator_loss`. If training diverges, results
-        hold NaN.
+        Returns P', the virtual prototypes after training. Labels are drawn uniformly.
+        The other arguments are those of `generator_loss`. If training diverges, the
+        results hold NaN.
         """
         vector = to_vector(generator)
         bind_vector(generator, vector)
@@ -237,10 +242,11 @@ def _fall(step: int) -> float:
 def virtual_prototypes(
     size: tuple[int, int], prototypes: Tensor, known: Tensor, rng: torch.Generator
 ) -> Tensor:
-    """P' [C, D'] at the start: N(0, 1), and at P_c for the classes `known`.
+    """The virtual prototypes P' [C, D'] at the start of a round.
 
-    For other classes they are drawn around the mean of the prototypes [|J|, D'], with
-    the spread of these. If no class is `known`, all are from N(0, 1).
+    For classes in `known` they are `prototypes` [|J|, D']. For other classes they are
+    drawn around the mean of these, with their spread. If `known` is empty, all are
+    drawn from N(0, 1).
     """
     drawn = torch.randn(size, generator=rng).to(prototypes.device)
     if len(known):

@@ -1,4 +1,4 @@
-"""MixStyle (Zhou et al., 2021): statistics of feature maps mixed between rows."""
+"""MixStyle (Zhou et al., 2021): mix statistics of feature maps between rows."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ from federatedscope_ggeur.methods.registry import register_augmentation
 from federatedscope_ggeur.rng import numpy_generator
 from federatedscope_ggeur.settings import Key, fraction, positive
 
-#: Stages with a layer, from the first, as the paper places them.
+#: The paper places layers after this many stages, from the first on.
 _FIRST = 3
 
 
 @register_augmentation("mixstyle")
 class MixStyle(Method):
-    """A map's mean and deviation over its pixels are mixed with those of another row.
+    """Mixes the mean and deviation of a map with those of another row of the batch.
 
-    ``X^ = sigma_mix (X - mu) / sigma + mu_mix`` with ``mu_mix = l mu + (1 - l) mu'``,
-    the same for sigma_mix. mu' is from another row: the batch is permuted. l ~
-    Beta(alpha, alpha) for each row. mu and sigma count as constants. Each layer acts on
-    a batch with `probability`; 0 is the base method to the bit. Labels stay, and
-    nothing travels.
+    Mean mu and standard deviation sigma are over the pixels of a map X. ``X^ =
+    sigma_mix (X - mu) / sigma + mu_mix`` with ``mu_mix = l mu + (1 - l) mu'``, and
+    sigma_mix likewise. mu' is from another row, because the batch is permuted. l ~
+    Beta(alpha, alpha) is drawn for each row. mu and sigma count as constants. Each
+    layer acts on a batch with `probability`. With 0 the method is the base method, to
+    the bit. Labels stay, and nothing is sent.
     """
 
     meaning = "mixes the statistics of feature maps between the rows of a batch"
@@ -89,12 +90,15 @@ class MixStyle(Method):
 
 
 def mixed(maps: Tensor, other: Tensor, share: Tensor) -> Tensor:
-    """Maps [B, C, H, W] with mixed statistics: `share` [B, 1] of their own, the rest
-    from the rows `other` [B]."""
+    """Maps [B, C, H, W] whose statistics are mixed with those of other rows.
+
+    A row keeps the share `share` [B, 1] of its own statistics. The rest comes from the
+    rows `other` [B].
+    """
     with torch.no_grad():
         _, mean, std = decompose(maps)
         mixed_mean = torch.lerp(mean[other], mean, share)
         scale = torch.lerp(std[other], std, share) / std
-    # X - mu anew: no gradient may flow through mu.
+    # X - mu is computed again, because no gradient may flow through mu.
     centred = maps.flatten(2) - mean[..., None]
     return compose(centred, mixed_mean, scale).view_as(maps)

@@ -1,4 +1,4 @@
-"""Histograms with soft bins, and the distance of two (FedFA+, Eqs. 11-14)."""
+"""Histograms with soft bins, and how far two of them differ (FedFA+, Eqs. 11-14)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-#: Added to every bin before a divergence: with a small temperature, bins may be 0.
+#: Added to every bin before a divergence, because bins may be 0 at a small temperature.
 SMOOTHING = 1e-3
 
-# Rows that are binned at once: bins take `bins` times the memory of features.
+# Rows that are binned at once. Bins take `bins` times the memory of features.
 _ROWS = 1024
 
 
@@ -19,23 +19,23 @@ def soft_histogram(values: Tensor, bins: int, temperature: float) -> Tensor:
 
     Every column is scaled to 0..1 by its smallest and largest value, without a gradient
     through these. A constant column becomes 0. Then ``Phi(z) = softmax((w z + b) / t)``
-    with ``w = 1..L`` and ``b = -[0, cumsum(rho)]``, and rho the L - 1 cut points,
-    evenly in ``0..1``. The histogram is the mean of Phi. The first and the last bin lie
-    outside 0..1, so only the ends fall there.
+    with ``w = 1..L`` and ``b = -[0, cumsum(rho)]``. rho are the L - 1 cut points,
+    spread evenly over ``0..1``. The histogram is the mean of Phi. The first and the
+    last bin lie outside 0..1, so only the ends fall there.
 
     Parameters
     ----------
     values : Tensor of shape (n, C)
-        n > 0.
+        The values, with n > 0.
     bins : int
-        L, at least 3.
+        The number of bins L, at least 3.
     temperature : float
-        t.
+            The temperature t.
 
     Returns
     -------
     Tensor of shape (C, L)
-        Rows sum to 1.
+        The histograms. Each row sums to 1.
     """
     low, high = torch.aminmax(values.detach(), dim=0)
     width = high - low
@@ -52,7 +52,7 @@ def soft_histogram(values: Tensor, bins: int, temperature: float) -> Tensor:
 
 @lru_cache(maxsize=8)
 def _bins(bins: int, temperature: float) -> tuple[Tensor, Tensor]:
-    """``w / t`` and ``b / t``, each of shape (L,)."""
+    """The constants ``w / t`` and ``b / t`` of soft bins, each of shape (L,)."""
     slope = torch.arange(1, bins + 1, dtype=torch.float64)
     cuts = (slope[:-1] - 1) / (bins - 2)
     offset = -torch.cat([cuts.new_zeros(1), cuts.cumsum(0)])
@@ -60,9 +60,10 @@ def _bins(bins: int, temperature: float) -> tuple[Tensor, Tensor]:
 
 
 def symmetric_divergence(one: Tensor, other: Tensor) -> Tensor:
-    """``1/2 (KL(p || q) + KL(q || p))`` row by row (Eq. 14), in nats.
+    """``1/2 (KL(p || q) + KL(q || p))`` for each row (Eq. 14), in nats: shape (C,).
 
-    Of histograms [C, L], both smoothed to ``(pi + s) / (1 + s L)``: shape (C,).
+    `one` and `other` are histograms [C, L]. Both are smoothed to ``(pi + s) / (1 + s
+    L)``.
     """
     total = 1 + SMOOTHING * one.shape[-1]
     p, q = ((pi + SMOOTHING) / total for pi in (one, other))

@@ -1,6 +1,6 @@
-"""Shared by methods that act on a network's stages.
+"""Rules and draws for methods that act on a network's stages.
 
-Settings number stages from 1; calls of `LocalHooks.stage` number them from 0.
+Settings number stages from 1. Calls of `LocalHooks.stage` number them from 0.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def _are_stages(value: object) -> bool:
 
 #: The rule of a setting that lists stages. [] leaves the choice to the method.
 stage_numbers = rule_of(
-    "must be a list of stages, whole numbers from 1 that rise", _are_stages
+    "must be an ascending list of stages, whole numbers from 1", _are_stages
 )
 
 
 def stage_problem(model: Model, wanted: Sequence[float] = (), field: str = "") -> str:
-    """Why a method that acts on stages cannot work on `model`; "" if it can.
+    """The reason why a method that acts on stages cannot use `model`; "" if it can.
 
     A head on embeddings has no stages. A network may have fewer stages than the setting
     `field` asks for.
@@ -35,25 +35,26 @@ def stage_problem(model: Model, wanted: Sequence[float] = (), field: str = "") -
     count = len(model.stage_widths)
     if not count:
         return (
-            "acts on the stages of a network, and this model has none; set a network "
+            "acts on the stages of a network, but this model has none; set a network "
             "with stages"
         )
     if wanted and max(wanted) > count:
-        return f"{field} {list(wanted)} goes beyond the network's {count} stages"
+        return f"{field} {list(wanted)} names more than the network's {count} stages"
     return ""
 
 
 class BatchDraws:
-    """Draws for each stage of a batch. If the batch is used again, they are the same.
+    """Makes random draws for each stage of a batch, and repeats them for the same
+    batch.
 
     FedSAM runs the model twice on a batch, and both gradients must be of the same loss.
-    `new_batch`, a `LocalHooks.transform`, begins a new batch. If it is never called,
-    every run of a stage draws anew.
+    `new_batch` is a `LocalHooks.transform` that begins a new batch. If it is never
+    called, every run of a stage draws anew.
 
     Parameters
     ----------
     draw : callable (stage, maps) -> object
-        Maps of shape [B, C, H, W].
+        Makes the draws for a stage with maps of shape [B, C, H, W].
     """
 
     def __init__(self, draw: Callable[[int, Tensor], object]):
@@ -65,7 +66,7 @@ class BatchDraws:
         return features
 
     def of(self, stage: int, maps: Tensor) -> tuple:
-        """The draws for a stage, and whether they were drawn just now."""
+        """The draws for a stage, and whether this call has made them."""
         if self._drawn is not None and stage in self._drawn:
             return self._drawn[stage], False
         drawn = self._draw(stage, maps)

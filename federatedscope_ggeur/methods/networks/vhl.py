@@ -23,14 +23,14 @@ from federatedscope_ggeur.settings import Key, not_negative, positive, whole
 class VHL(Method):
     """Adds ``virtual CE(g f(x'), y') + alignment l_fa`` on one fixed set of images.
 
-    The set is blurred Gaussian noise; each image has a label. Every client makes the
-    same set from the run's seed, so nothing travels. The authors draw images from an
-    untrained StyleGAN, and virtual rows have C extra outputs, which are removed
-    afterwards. Here they share the C classes' outputs, as in FedPG. The alignment
-    (`alignment.alignment`) acts in the first `align_epochs` passes over a client's own
-    rows in every round.
+    The set is blurred Gaussian noise. Each image has a label. Every client makes the
+    same set from the run's seed, so nothing is sent. The authors draw images from an
+    untrained StyleGAN. In their network virtual rows have C extra outputs, which are
+    removed afterwards. Here virtual rows share the outputs of the C classes, as in
+    FedPG. The alignment (`alignment.alignment`) acts in the first `align_epochs` passes
+    over a client's own rows in every round.
 
-    With `virtual` and `alignment` 0 it is FedAvg, to the bit.
+    With `virtual` and `alignment` 0 the method is FedAvg, to the bit.
     """
 
     meaning = "trains also on a fixed set of smooth noise images, alike for all clients"
@@ -89,5 +89,5 @@ class VHL(Method):
 
 @lru_cache(maxsize=1)
 def noise_set(count: int, shape: tuple[int, int, int], seed: int) -> Tensor:
-    """The noise images of a run: uint8 rows, row i of class i mod C."""
+    """The noise images of a run as uint8 rows. Row i is of class i mod C."""
     return smooth_noise(count, shape, torch_generator(seed, "vhl"))

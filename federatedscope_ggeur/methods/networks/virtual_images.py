@@ -1,7 +1,7 @@
-"""Sets of labelled virtual images, the same for every client, and training with them.
+"""Sets of labelled virtual images, the same for every client, and training on them.
 
-A set is uint8 rows of shape (C v, D), v for each class. Row i is of class i mod C, so
-labels need not travel.
+A set is uint8 rows of shape (C v, D), with v rows for each class. Row i is of class i
+mod C, so labels need not be sent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from federatedscope_ggeur.models import Model
 from federatedscope_ggeur.models.networks import image_shape
 
 Shape = tuple[int, int, int]
-#: The side of the square of the two blurs that make noise smooth.
+#: The side of the square over which each of the two blurs averages.
 _BLUR = 5
 
 
@@ -30,12 +30,12 @@ def labels_of(images: Tensor, num_classes: int) -> Tensor:
 
 
 def to_pixels(images: Tensor) -> Tensor:
-    """Numbers in [-1, 1], rounded to uint8. The error is at most 1/255."""
+    """Round numbers in [-1, 1] to uint8 pixels. The error is at most 1/255."""
     return ((images + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
 
 
 def as_inputs(model: Model, images: Tensor) -> Tensor:
-    """Images [n, D] in [-1, 1], prepared for `model`. Gradients flow through."""
+    """Prepare images [n, D] in [-1, 1] for `model`. Gradients flow through."""
     return model.prepare((images + 1) / 2)
 
 
@@ -46,15 +46,16 @@ def virtual_accuracy(model: Model, images: Tensor) -> float:
 
 
 def uniform_noise(count: int, shape: Shape, rng: torch.Generator) -> Tensor:
-    """`count` images of `shape` (c, h, w), of uniform noise: uint8 rows."""
+    """Draw `count` images of `shape` (c, h, w) from uniform noise: uint8 rows."""
     size = count, math.prod(shape)
     return torch.randint(256, size, generator=rng, dtype=torch.uint8)
 
 
 def smooth_noise(count: int, shape: Shape, rng: torch.Generator) -> Tensor:
-    """`count` images of `shape` (c, h, w), of Gaussian noise blurred twice: uint8 rows.
+    """Draw `count` images of `shape` (c, h, w) from noise blurred twice: uint8 rows.
 
-    Each image is scaled to mean 0 and deviation 1/2, with pixels in -1..1.
+    The noise is Gaussian. Each image is scaled to mean 0 and standard deviation 1/2,
+    with pixels in -1..1.
     """
     noise = torch.randn(count, *shape, generator=rng)
     for _ in range(2):
@@ -67,33 +68,33 @@ def smooth_noise(count: int, shape: Shape, rng: torch.Generator) -> Tensor:
 
 
 def needs_images(model: Model) -> str:
-    """Why `model` cannot train on virtual images, else ""."""
+    """The reason why `model` cannot train on virtual images; "" if it can."""
     if model.takes_images:
         return ""
     return (
-        "trains on images, and the model is a head on embeddings; set "
+        "trains on images, but the model is a head on embeddings; set "
         f"{setting('network.name')}, or take another augmentation"
     )
 
 
 def shape_of(model: Model) -> Shape:
-    """(c, h, w) of the images that `model` takes."""
+    """The shape (c, h, w) of the images that `model` takes."""
     image = image_shape(model.in_features)
     return image.channels, image.side, image.side
 
 
 class VirtualBatches(Iterator[tuple[Tensor, Tensor]]):
-    """Endless batches (rows [B, D], labels [B]) of a set.
+    """Yields batches (rows [B, D], labels [B]) of a set without end.
 
     Parameters
     ----------
     images : Tensor of shape (C v, D)
     num_classes : int
     size : int
-        B. A batch may contain the end of one pass over the set and the start of the
-        next.
+        The batch size B. A batch may contain the end of one pass over the set and the
+        start of the next.
     rng : torch.Generator
-        Draws the order of each pass.
+        The generator that draws the order of each pass.
     """
 
     def __init__(
@@ -115,20 +116,20 @@ class VirtualBatches(Iterator[tuple[Tensor, Tensor]]):
 class VirtualTerm:
     """The loss term ``virtual CE(g f(x'), y') + alignment l(f(x), y, f(x'), y')``.
 
-    It is a `LocalHooks.loss_term`. Every batch of own rows gets the next virtual batch
-    (x', y'); a second pass over it (FedSAM's) gets the same one. Virtual rows are not
-    augmented. Running statistics are of own rows only: with equal batches, half would
-    be virtual.
+    An object is a `LocalHooks.loss_term`. Every batch of own rows gets the next virtual
+    batch (x', y'). A second pass over the same own rows (FedSAM's) gets the same
+    virtual batch. Virtual rows are not augmented. Running statistics use only own rows:
+    otherwise, with equal batches, half of them would come from virtual rows.
 
     Parameters
     ----------
     batches : VirtualBatches
     virtual, alignment : float
-        Weights of the two. A part of weight 0 is not computed.
+        The weights of the two parts. A part of weight 0 is not computed.
     temperature : float
         The temperature of the alignment.
     aligned_rows : float
-        The alignment ends after so many own rows.
+        The number of own rows after which the alignment ends.
     """
 
     def __init__(

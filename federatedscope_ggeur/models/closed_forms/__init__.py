@@ -1,4 +1,4 @@
-"""Models in closed form, one file each. Every module of this folder is imported."""
+"""Models in closed form, one file each. All modules of this folder are imported."""
 
 from federatedscope_ggeur.models.closed_forms.base import (
     CLOSED_FORMS,

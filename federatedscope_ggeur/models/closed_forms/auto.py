@@ -1,4 +1,4 @@
-"""The closed form that classifies most rows rightly when these are left out."""
+"""The closed form `auto`: leave-one-out chooses among closed forms."""
 
 from __future__ import annotations
 
@@ -31,31 +31,31 @@ if TYPE_CHECKING:
 
 @register_closed_form("auto")
 class Automatic(ClosedForm):
-    """One of LDA, the mixture discriminant, ridge, nearest means and FedCOF.
+    """Chooses among LDA, the mixture discriminant, ridge, nearest means and FedCOF.
 
-    Each kind is tried with all its strengths, unless one is set. The best strength of a
-    kind is the one that classifies most rows rightly when they are left out. Of the
-    kinds, in this order, the first is taken whose rate is within one standard error of
-    the best rate: smaller differences do not tell kinds apart. If leave-one-out cannot
-    choose, LDA is taken.
+    Each kind is tried with all its strengths, unless one is set. A candidate's rate is
+    the share of rows that it classifies rightly when they are left out. The best
+    strength of a kind has the highest rate. The first kind in the order above is taken
+    whose rate is within one standard error of the best rate: smaller differences do not
+    tell kinds apart. If leave-one-out cannot choose, LDA is taken.
 
-    LDA, the mixture and ridge are tried on rows as they are, and then on standardized
-    rows, which dimensions in different units need.
+    LDA, the mixture and ridge are tried on rows as they are and on standardized rows.
+    Dimensions in different units need the latter.
 
-    If text is used (``text.prior``, ``text.ensemble``), zero-shot and LDA's ensemble
-    with it are candidates, too. LDA and the mixture then have the prior.
+    If text is used (``text.prior``, ``text.ensemble``), the zero-shot head and its
+    ensemble with LDA are candidates, too. LDA and the mixture then use the prior.
 
     Attributes
     ----------
     choice : ClosedForm or None
-        The closed form that was taken; None before.
+        The closed form that was taken; None before the choice.
     for_training : bool
-        Whether training goes on from it. Then only linear heads are candidates.
+        Whether training goes on from the head. Then only linear heads are candidates.
 
     Raises
     ------
     ConfigError
-        Ridge regression has an alpha. Leave-one-out does not know it.
+        Ridge regression has an alpha, which leave-one-out cannot handle.
 
     References
     ----------
@@ -78,9 +78,9 @@ class Automatic(ClosedForm):
         if self.ridge.alpha is not None:
             raise ConfigError(
                 "ggeur.ridge.alpha: must be -1 with ggeur.closed_form: auto, which "
-                "takes ggeur.ridge.strength"
+                "uses ggeur.ridge.strength in its place"
             )
-        # Ledoit and Wolf's rule chooses no less than rows left out would.
+        # Leave-one-out chooses among all candidates, so it replaces Ledoit-Wolf's rule.
         self.lda = copy.copy(self.lda)
         self.lda.rule = "leave_one_out"
         self.choice: ClosedForm | None = None
@@ -104,8 +104,11 @@ class Automatic(ClosedForm):
         return self.choice is None
 
     def kinds(self) -> list[ClosedForm]:
-        """The kinds that it chooses among, each with its settings. With text, zero-shot
-        comes first, and LDA's ensemble with it follows LDA."""
+        """The kinds to choose among, each with its settings.
+
+        With text, the zero-shot head comes first, and its ensemble with LDA follows
+        LDA.
+        """
         forms = [getattr(self, name) for name in self.READS]
         if self.text is None:
             forms = [one for form in forms for one in self._targets(form)]
@@ -133,8 +136,7 @@ class Automatic(ClosedForm):
         return start.candidates()[start.pick(hits[linear], rows)]
 
     def pick_lda(self, hits: Tensor, rows: int) -> LinearDiscriminant:
-        """The one that `pick` would take, by the same hits, if only LDAs were
-        candidates."""
+        """The LDA that `pick` would take by these hits if all candidates were LDAs."""
         places: list[int] = []
         kinds: list[ClosedForm] = []
         start = 0
@@ -191,8 +193,11 @@ class Automatic(ClosedForm):
         return None if self.choice is None else self.choice.strangeness(statistics)
 
     def _targets(self, form: ClosedForm) -> list[ClosedForm]:
-        """A kind on rows as they are and then, unless its settings decide, on
-        standardized rows."""
+        """The form on rows as they are, and the form on standardized rows.
+
+        Only one form is returned if its settings decide, or if statistics are
+        compressed.
+        """
         form = copy.copy(form)
         form.compressed = self.compressed
         names = {key.name for key in form.SETTINGS}
@@ -209,8 +214,9 @@ class Automatic(ClosedForm):
 
 
 def _pick_among(kinds: Sequence[ClosedForm], hits: Tensor, rows: int) -> int:
-    """The index of the candidate that is taken, by the hits of all candidates of
-    `kinds`: the pick of the first kind within a standard error of the best.
+    """The index of the candidate to take, given the hits of all candidates of `kinds`.
+
+    It is the best candidate of the first kind within a standard error of the best rate.
     """
     rate = float(hits.max()) / max(rows, 1)
     enough = float(hits.max()) - (rows * rate * (1 - rate)) ** 0.5

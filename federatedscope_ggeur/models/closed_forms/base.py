@@ -1,7 +1,7 @@
-"""What a closed form is: a model worked out from class statistics, without training.
+"""The base class of closed forms: models computed from class statistics.
 
-Most are functions of the merged statistics alone: every partition of the data gives the
-same model. The others say so (`partition_free`).
+Most closed forms are functions of the merged statistics alone. So every partition of
+the data gives the same model. The other closed forms set `partition_free` to False.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from federatedscope_ggeur.settings import (
     where_of,
 )
 
-#: The statistics that a closed form may need, the least first: counts and means, one
-#: within-class scatter summed over classes, or one scatter for each class.
+#: The statistics that a closed form may need, from the least to the most: counts and
+#: means; also one scatter summed over classes; or also one scatter for each class.
 NEEDS = ("means", "pooled", "class")
 
 Part = TypeVar("Part", bound="type[ClosedForm]")
@@ -54,19 +54,19 @@ CLOSED_FORMS: Registry[type[ClosedForm]] = Registry(
     "closed form",
     "closed_form",
     taken=("none",),
-    removed={"qda": "take lda, or mixture, than which it was nowhere better"},
+    removed={"qda": "take lda or mixture; qda was never better than mixture"},
 )
 
 
 def register_closed_form(name: str) -> Callable[[Part], Part]:
-    """Decorator: a class of `ClosedForm` becomes ``ggeur.closed_form: <name>``.
+    """Decorator: register a subclass of `ClosedForm` as ``ggeur.closed_form: <name>``.
 
     Its `SETTINGS` become the keys ``ggeur.<name>.<setting>``.
 
     Raises
     ------
     TypeError
-        It is no `ClosedForm`, has no `work_out`, or its `NEEDS` is unknown.
+        The class is no `ClosedForm`, has no `work_out`, or its `NEEDS` is unknown.
     ValueError
         The name is taken.
 
@@ -83,7 +83,7 @@ def register_closed_form(name: str) -> Callable[[Part], Part]:
     def register(part: Part) -> Part:
         check_class(f"the closed form '{name}'", part, ClosedForm, ("work_out",))
         if part.NEEDS not in NEEDS:
-            raise TypeError(f"{name}.NEEDS is {part.NEEDS!r}, none of {NEEDS}")
+            raise TypeError(f"{name}.NEEDS must be one of {NEEDS}, got {part.NEEDS!r}")
         part.name = name
         CLOSED_FORMS.add(name, part)
         return part
@@ -94,19 +94,19 @@ def register_closed_form(name: str) -> Callable[[Part], Part]:
 def build_closed_form(
     name: str, sections: Mapping[str, Mapping[str, object]]
 ) -> ClosedForm:
-    """The closed form called `name`.
+    """Make the closed form called `name` from the settings of a config.
 
     Parameters
     ----------
     name : str
     sections : mapping from a closed form's name to its settings
-        As in a config. Other names in it are ignored. What is left out has its
+        Sections of a config. Other names are ignored. A missing setting has its
         default.
 
     Raises
     ------
     ConfigError
-        There is no such closed form, or it does not take a value.
+        There is no such closed form, or a setting has a wrong value.
     """
     part = CLOSED_FORMS.find(name)
     given = sections.get(name, {})
@@ -118,62 +118,75 @@ def build_closed_form(
 
 @dataclass(frozen=True)
 class Solved:
-    """A frozen float32 model in evaluation mode, and a report of it in plain values."""
+    """The result of a closed form: a frozen float32 model in evaluation mode, and a
+    report.
+
+    The report describes the model in plain values.
+    """
 
     model: Model
     report: dict[str, float | int | str]
 
 
 class ClosedForm:
-    """Base of closed forms. Subclasses define `work_out` and the attributes below.
+    """Base class of closed forms. Subclasses define `work_out` and the attributes
+    below.
 
     Parameters
     ----------
     **settings
-        Values for `SETTINGS` by name, as in a config, or None for "not set"; and the
-        closed forms of `READS` by name. Others have their defaults. All become
+        Values for `SETTINGS` by name, as in a config, and the closed forms of `READS`
+        by name. None means "not set". Missing ones have their defaults. All become
         attributes.
 
     Attributes
     ----------
     name, chosen_by : str
-        The form's own name, and that of the setting that chooses it. They are set by
-        `register_closed_form`.
+        The form's own name, and the name of the setting that chooses it.
+        `register_closed_form` sets both.
     meaning, source : str
         A description in one line, and the source.
     SETTINGS : tuple of Key
     READS : tuple of str
-        Other closed forms whose settings it uses, too.
+        Other closed forms whose settings this form uses, too.
     NEEDS : {"means", "pooled", "class"}
-        The statistics that it needs. Clients send no more.
+        The statistics that the form needs. Clients send no more.
     trainable : bool
-        Whether training can go on from its model.
-    partition_free, from_sums, from_noise : bool
-        Whether it is a function of the merged statistics alone; whether secure sums
-        suffice; whether it can use the noisy release of differential privacy.
+        Whether training can go on from the model.
+    partition_free : bool
+        Whether the form is a function of the merged statistics alone.
+    from_sums : bool
+        Whether the form can be computed from secure sums.
+    from_noise : bool
+        Whether the form can use the noisy release of differential privacy.
     asks : bool
         Whether clients are asked for statistics.
     needs_text : bool
-        Whether it is made from text features.
+        Whether the form is made from text features.
     standardize : bool
         Whether the dimensions of the rows are divided by their standard deviations.
     compressed : bool
-        Whether the statistics are rounded. Small strengths are not tried then.
+        Whether the statistics are rounded. If so, small strengths are not tried.
     takes_prior, takes_ensemble : bool
-        Whether text can be a prior of its class means, or be mixed with its logits.
+        Whether text can be a prior of the class means, and whether zero-shot logits can
+        be added to the form's logits.
     text : ClassTexts or None
         Text features, if they are used; see `knowing`.
     grain : {"class", "domain", "client"}
-        The components that it is computed from, and that rows are left out of.
+        The groups of rows that the form is computed from. Leave-one-out leaves rows out
+        of the same groups.
     TUNED : str
-        The setting that leave-one-out chooses from `GRID`, the most regular value
-        first. It is None before. `UNTUNED` is its value if leave-one-out cannot choose.
-        "" if there is no such setting.
+        The setting that leave-one-out chooses; "" if there is none. Its value is None
+        until it is chosen.
+    GRID : tuple of float
+        The values of that setting to try, the most regular first.
+    UNTUNED : float
+        The value if leave-one-out cannot choose.
 
     Raises
     ------
     ConfigError
-        A value out of range.
+        A value is out of range.
     """
 
     name: ClassVar[str] = ""
@@ -210,33 +223,35 @@ class ClosedForm:
                 raise ConfigError(f"ggeur.{self.name}.{key.name}: {problem}")
             setattr(self, key.name, None if value is None else key.read(value))
         if settings:
-            raise TypeError(f"{self.name} has no setting {', '.join(settings)}")
+            raise TypeError(
+                f"the closed form {self.name} has no setting {', '.join(settings)}"
+            )
 
     @classmethod
     def objections(cls, run: Any) -> Objections:
-        """The settings of a run that conflict with this head."""
+        """Yield the settings of a run that conflict with this head."""
         if not cls.trainable:
-            why = "whose head is not one that training goes on with"
+            why = "because training cannot go on from that head"
             yield Objection(cls.chosen_by, {"init": ["random"]}, why)
         hidden = {"mlp_hidden_dim": [0]}
         yield Objection(cls.chosen_by, hidden, "which has no hidden layer")
 
     @classmethod
     def build_model(cls, in_features: int, num_classes: int) -> Model:
-        """A model of the kind that it makes, with any parameters."""
+        """An empty model of the kind that this form makes, with any parameters."""
         return LinearHead(in_features, num_classes)
 
     @classmethod
     def build_start(cls, in_features: int, num_classes: int) -> Model:
-        """As `build_model`, for a model that training goes on from."""
+        """An empty model of the kind that training goes on from; see `build_model`."""
         return cls.build_model(in_features, num_classes)
 
     def as_start(self) -> ClosedForm:
-        """The closed form as a start of training."""
+        """The variant of this closed form whose head training can go on from."""
         return self
 
     def knowing(self, text: ClassTexts | None) -> ClosedForm:
-        """The same form with `text`, which the forms of `READS` get, too."""
+        """A copy of this form with text features. The forms of `READS` get them too."""
         other = copy.copy(self)
         other.text = text
         for name in self.READS:
@@ -245,72 +260,79 @@ class ClosedForm:
 
     @property
     def known_text(self) -> ClassTexts:
-        """`text`, which must be known.
+        """The text features of the classes.
 
         Raises
         ------
         ConfigError
-            It is not.
+            There are no text features.
         """
         if self.text is None:
             raise ConfigError(
                 f"{setting('closed_form')}: {self.name} needs text features of the "
-                "classes"
+                "classes; set them, or take another closed form"
             )
         return self.text
 
     @classmethod
     def leaves_out(cls) -> bool:
-        """Whether it can leave rows out, see `left_out`."""
+        """Whether the form can score rows that are left out; see `left_out`."""
         return cls.left_out is not ClosedForm.left_out
 
     @property
     def is_open(self) -> bool:
-        """Whether leave-one-out still has to choose a setting."""
+        """Whether leave-one-out must still choose a setting."""
         return bool(self.TUNED) and getattr(self, self.TUNED) is None
 
     @property
     def chosen(self) -> float:
-        """The value of the setting `TUNED`; `UNTUNED` if there is none yet."""
+        """The value of the setting `TUNED`; `UNTUNED` if none is chosen yet."""
         value = getattr(self, self.TUNED)
         return self.UNTUNED if value is None else value
 
     def candidates(self) -> tuple[ClosedForm, ...]:
-        """What leave-one-out chooses among, the most regular first."""
+        """The forms that leave-one-out chooses among, the most regular first."""
         if not self.is_open:
             return (self,)
         return tuple(self.tuned(value) for value in self.grid)
 
     def pick(self, hits: Tensor, rows: int) -> int:
-        """The index of the candidate with the most `hits`; the first of equal ones.
+        """The index of the candidate with the most `hits`; the first if several have
+        most.
 
-        `hits` are how many of the `rows` each candidate classifies rightly.
+        `hits` says how many of the `rows` each candidate classifies rightly.
         """
         return int(hits.argmax())
 
     def pick_start(self, hits: Tensor, rows: int) -> ClosedForm:
-        """Where training starts: the one that `pick` would take, by the same hits, if
-        only trainable candidates were there."""
+        """The form that training starts from.
+
+        It is the form that `pick` would take with these hits if all candidates could be
+        trained.
+        """
         return self.candidates()[self.pick(hits, rows)].as_start()
 
     @property
     def grid(self) -> tuple[float, ...]:
-        """The values of `GRID` that the statistics are exact enough for."""
+        """The values of `GRID` to try.
+
+        Small values are left out if the statistics are compressed, and so rounded.
+        """
         least = LEAST_COMPRESSED if self.compressed else 0.0
         return tuple(value for value in self.GRID if value >= least)
 
     @property
     def tuned_setting(self) -> str:
-        """The setting that leave-one-out chooses; "" if there is none."""
+        """The name of the setting that leave-one-out chooses; "" if there is none."""
         return self.TUNED
 
     @property
     def at_grid_end(self) -> bool:
-        """Whether its strength is the least regular one of the grid."""
+        """Whether the chosen strength is the last and least regular of the grid."""
         return bool(self.TUNED) and self.chosen == self.grid[-1]
 
     def tuned(self, value: float) -> ClosedForm:
-        """The same with `value` for the setting `TUNED`."""
+        """A copy of this form with `value` for the setting `TUNED`."""
         other = copy.copy(self)
         setattr(other, self.TUNED, value)
         return other
@@ -320,14 +342,15 @@ class ClosedForm:
         return self.tuned(self.UNTUNED) if self.is_open else self
 
     def described(self) -> dict[str, str | float]:
-        """Its name and the value of the setting `TUNED`, for a person."""
+        """The form's name and the value of its tuned setting, for a person."""
         named: dict[str, str | float] = {"closed_form": self.name}
         if self.standardize:
             named["standardize"] = True
         return {**named, self.TUNED: self.chosen} if self.TUNED else named
 
     def left_out(self, components: Components) -> LeftOut:
-        """Scores of rows by each of `candidates`, each computed without the row itself.
+        """Make the function that scores rows by each of `candidates`, each row left
+        out.
 
         `components` are those of clients. A form with a setting to choose must define
         this.
@@ -335,8 +358,10 @@ class ClosedForm:
         raise NotImplementedError
 
     def leave_out(self, components: Components) -> LeftOut:
-        """As `left_out`, with `standardize` on standardized rows. The deviations are
-        those of all rows, including the row left out."""
+        """As `left_out`; if `standardize` is set, on standardized rows.
+
+        The deviations are those of all rows, including the row left out.
+        """
         if not self.standardize:
             return self.left_out(components)
         by = components.deviations()
@@ -344,23 +369,26 @@ class ClosedForm:
         return lambda rows: score(rows.divided(by))
 
     def work_out(self, seen: Seen) -> tuple[Model, dict]:
-        """The model, of `build_model`'s kind, and a report of it.
+        """Compute the model, of `build_model`'s kind, and a report of it in plain
+        values.
 
         Raises
         ------
         StatisticsError
-            The statistics do not allow it.
+            The model cannot be computed from these statistics.
         """
         raise NotImplementedError
 
     def seen(self, statistics: Statistics) -> Seen:
-        """The merged statistics as `work_out` gets them."""
+        """Turn the merged statistics into the argument of `work_out`."""
         seen = Seen.of(statistics)
         return seen.divided(seen.deviations()) if self.standardize else seen
 
     def make(self, seen: Seen) -> tuple[Model, dict]:
-        """As `work_out`, with `standardize` on standardized rows. The model takes rows
-        as they are."""
+        """As `work_out`; if `standardize` is set, computed on standardized rows.
+
+        The model takes rows that are not standardized.
+        """
         if not self.standardize:
             return self.work_out(seen)
         by = seen.deviations()
@@ -369,11 +397,11 @@ class ClosedForm:
         return model, {**report, "standardize": True}
 
     def strangeness(self, statistics: Statistics) -> Strangeness | None:
-        """How unlike all classes a row is; None if the form does not tell."""
+        """The score of how unlike all classes a row is; None if the form has none."""
         return None
 
     def shows_means(self, statistics: Statistics) -> bool:
-        """Whether its weights nearly equal the class means of `statistics`."""
+        """Whether the head's weights nearly equal the class means and reveal them."""
         return True
 
     def solve(
@@ -382,26 +410,25 @@ class ClosedForm:
         components: Components | None = None,
         seed: int = 0,
     ) -> Solved:
-        """The model of all clients' merged statistics.
+        """Compute the model from all clients' merged statistics.
 
-        If the form is not `partition_free`, it also uses the `components` of the
-        clients. Without any, all rows are in one place. `seed` decides draws, if there
-        are any.
+        A form that is not `partition_free` also uses the `components` of the clients.
+        By default all rows count as one client's. `seed` decides all random draws.
 
-        Weights and biases (or offsets) have the mean zero over the seen classes. That
-        changes no probability. A class without samples never has the largest logit. All
-        is computed in float64 and from the overall mean, so that data may lie far from
-        the origin. It is rounded to float32 at the end.
+        Weights and biases have the mean zero over the classes with samples. This
+        changes no probability. A class without samples never has the largest logit.
+        Everything is computed in float64 and relative to the overall mean, so that data
+        may lie far from the origin. The result is rounded to float32.
 
         Raises
         ------
         StatisticsError
-            There are no samples, statistics do not suffice, a covariance is not
-            positive definite, or weights are beyond float32.
+            There are no samples, a needed part of the statistics is missing, a
+            covariance is not positive definite, or weights are too large for float32.
         """
         if not statistics.classes:
             raise StatisticsError(
-                f"there are no samples for the {self.name} head: no client sent "
+                f"the {self.name} head cannot be computed, because no client sent "
                 f"statistics of any class; lower {setting('min_samples')}"
             )
         seen = Seen.of(statistics, components, seed)
@@ -409,8 +436,8 @@ class ClosedForm:
         model, details = self._checked(found) if is_of_plugin(type(self)) else found
         if not all(torch.isfinite(p).all() for p in model.parameters()):
             raise StatisticsError(
-                f"the {self.name} head has weights beyond the range of float32: scale "
-                "the embeddings, e.g. to length 1"
+                f"the {self.name} head has weights too large for float32; scale the "
+                "embeddings, e.g. to length 1"
             )
         report = {
             "rows": int(seen.total),
@@ -420,7 +447,10 @@ class ClosedForm:
         return Solved(model.eval().requires_grad_(False), {**report, **details})
 
     def solve_release(self, release: NoisyStatistics) -> Solved:
-        """The head of a release under differential privacy; all classes are in it."""
+        """Compute the head from a release under differential privacy.
+
+        The head has all classes.
+        """
         assert self.from_noise, f"{self.name} knows nothing of noise"
         weight, bias = believed(release).head()
         model = LinearHead(release.dim, release.num_classes)
@@ -440,8 +470,13 @@ class ClosedForm:
         return Solved(model.eval().requires_grad_(False), report)
 
     def _checked(self, found: Any) -> tuple[Model, dict]:
-        """The result of `work_out` of a user's own form, or an error if it is
-        unusable."""
+        """Check what `work_out` of a user's own form returned, and return it.
+
+        Raises
+        ------
+        PluginError
+            The result is not a model and a dict, or the model holds NaN.
+        """
         whose = f"work_out of the closed form '{self.name}'"
         where = f"{whose}{where_of(self.work_out)}"
         if not isinstance(found, tuple) or len(found) != 2:
@@ -458,15 +493,14 @@ class ClosedForm:
 
 
 def _divide_inputs(model: Model, by: Tensor) -> None:
-    """Turn a model for rows that are divided by `by` [D] into one for rows as they
-    are."""
+    """Change a model of rows divided by `by` [D] into a model of undivided rows."""
     weight = model.weight if isinstance(model, MixtureHead) else model.classifier.weight
     with torch.no_grad():
         weight.copy_(weight.double() / by)
 
 
 def linear_head(weight: Tensor, bias: Tensor, seen: Seen) -> LinearHead:
-    """The head with one weight vector and one bias for each class with samples.
+    """Make the head with one weight vector and one bias for each class with samples.
 
     Classes without samples get a bias below all others. The head takes embeddings as
     they are, not relative to `Seen.origin`.
@@ -493,8 +527,9 @@ def linear_head(weight: Tensor, bias: Tensor, seen: Seen) -> LinearHead:
     weight = weight - weight.mean(dim=0)
     bias = bias - bias.mean()
     with torch.no_grad():
-        # The seen logits of any x add up to zero, so the largest is at least zero. The
-        # smallest bias is at most zero, so a class of weight zero stays below it.
+        # The seen classes' logits of any x add up to zero, so the largest is at least
+        # zero. The smallest bias is at most zero. So an unseen class, which has weight
+        # zero, never has the largest logit.
         model.classifier.weight.zero_()
         model.classifier.bias.fill_(float(bias.min()) - BELOW)
         model.classifier.weight[seen.classes] = weight.float()

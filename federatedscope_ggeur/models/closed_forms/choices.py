@@ -1,4 +1,4 @@
-"""Settings that closed forms share, and the values that leave-one-out tries."""
+"""Settings that several closed forms have, and the values that leave-one-out tries."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from federatedscope_ggeur.settings import (
     positive_or_not_set,
 )
 
-#: The offset of an unseen class lies so far below those of the seen classes.
+#: The bias of an unseen class is lower by this than those of all seen classes.
 BELOW = 10.0
 
 #: Shares of the spherical covariance. The largest comes first: it wins a tie. The grid
 #: reaches far down, because dimensions in different units need small shares.
 SHRINKAGES = (0.9, 0.7, 0.5, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 1e-4, 1e-5, 1e-6)
-#: The share if no rows can be left out, or if that decides nothing. It was found on
-#: data that are not in this repository.
+#: The share if leave-one-out is impossible or decides nothing. It was found on data
+#: that are not in this repository.
 UNTUNED_SHRINKAGE = 0.3
 
 #: Multiples of a mean eigenvalue, also the largest first.
@@ -25,21 +25,21 @@ STRENGTHS = (
     10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001,
     3e-4, 1e-4, 3e-5, 1e-5, 1e-6, 1e-7,
 )  # fmt: skip
-#: On compressed statistics smaller values are not tried: they would show the rounding.
+#: Smaller values are not tried on compressed statistics: they would show the rounding.
 LEAST_COMPRESSED = 0.01
 
-#: If a larger share of the common covariance is spherical, the weights show the class
-#: means: they nearly equal them.
+#: If more than this share of the common covariance is spherical, the weights nearly
+#: equal the class means, and so show them.
 MOST_SPHERICAL = 0.6
 
 
 def priors_key(meaning: str) -> Key:
-    """The setting `priors`: ``"counts"``; or ``"none"``, equal priors."""
+    """The setting `priors`: ``"counts"``, or ``"none"`` for equal priors."""
     return Key("priors", "counts", meaning, one_of("counts", "none"))
 
 
 def shrinkage_key(meaning: str) -> Key:
-    """The setting `shrinkage`, a share. If not set, leave-one-out chooses it."""
+    """The setting `shrinkage`, a share. If not set, leave-one-out chooses the share."""
     return Key(
         "shrinkage",
         NOT_SET,
@@ -61,7 +61,7 @@ def standardize_key(meaning: str) -> Key:
 
 
 def strength_key(meaning: str) -> Key:
-    """The setting `strength`, relative. If not set, leave-one-out chooses it."""
+    """The setting `strength`, a multiple. Leave-one-out chooses it if none is set."""
     return Key(
         "strength",
         NOT_SET,

@@ -1,4 +1,4 @@
-"""Components: groups of rows of one class and one client or domain, and their means."""
+"""Components: the rows of one class and one client or domain, with their mean."""
 
 from __future__ import annotations
 
@@ -13,35 +13,39 @@ from federatedscope_ggeur.errors import StatisticsError
 from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
 from federatedscope_ggeur.geometry.moments import Located
 
-#: A dimension that varies by less than this share of its mean is constant.
+#: A dimension counts as constant if it varies by less than this share of its mean.
 CONSTANT = 1e-10
 
 
 def deviations(variances: Tensor, means: Tensor) -> Tensor:
-    """The standard deviations of dimensions [D]; 1 if a dimension is constant up to
-    rounding."""
+    """Standard deviations from `variances` [D]; 1 for a constant dimension.
+
+    A dimension is constant if its variance is only rounding, relative to its mean.
+    """
     constant = variances <= (CONSTANT * means).square()
     return torch.where(constant, torch.ones_like(variances), variances).sqrt()
 
 
 @dataclass(frozen=True, eq=False)
 class Components:
-    """J groups of rows, each of one class, in order of class, domain and client.
+    """J groups of rows. Each group has one class, and is sorted by class, domain,
+    client.
 
     Attributes
     ----------
     labels, counts : Tensor of shape (J,), int64
-        The class and the number of rows of each. No two have the same class, domain and
-        client.
+        The class and the number of rows of each group. No two groups have the same
+        class, domain and client.
     means : Tensor of shape (J, D), float64
     clients, domains : Tensor of shape (J,), int64
-        The client's number, and the index of its domain in `domain_names`; -1 if
-        several are merged.
+        The client's number and the index of its domain in `domain_names`; -1 if several
+        are merged.
     num_classes : int
         C, including classes without rows.
     domain_names : tuple of str
     scatter : Tensor of shape (D, D), float64, or None
-        The scatter about the components' own means, summed over all; None if unknown.
+        The sum of the groups' scatters, each about the group's own mean; None if
+        unknown.
     """
 
     labels: Tensor
@@ -57,8 +61,10 @@ class Components:
     def of_client(
         cls, statistics: Located, client: int, domain: str, names: tuple[str, ...]
     ) -> Components:
-        """One for each class of a client's statistics. Its `domain` is one of
-        `names`."""
+        """The components of one client, one for each class of its statistics.
+
+        `domain` must be one of `names`.
+        """
         labels = torch.tensor(statistics.classes, dtype=torch.int64)
         scatter = None
         if isinstance(statistics, ClassStatistics):
@@ -78,12 +84,12 @@ class Components:
 
     @classmethod
     def of_classes(cls, statistics: Located) -> Components:
-        """One for each class, as if all rows were in one place."""
+        """One component for each class, as if one client had all rows."""
         return cls.of_client(statistics, 1, "", ("",))
 
     @classmethod
     def joined(cls, parts: Iterable[Components]) -> Components:
-        """The components of several clients together."""
+        """Join the components of several clients."""
         parts = list(parts)
         first = parts[0]
         names = ("labels", "counts", "means", "clients", "domains")
@@ -107,51 +113,58 @@ class Components:
 
     @property
     def total(self) -> int:
-        """N, the rows of all."""
+        """N, the number of rows of all components."""
         return int(self.counts.sum())
 
     @property
     def weights(self) -> Tensor:
-        """`counts` in float64."""
+        """The numbers of rows, `counts`, as float64."""
         return self.counts.double()
 
     @cached_property
     def origin(self) -> Tensor:
-        """The mean of all rows: shape (D,)."""
+        """The mean of all rows: Tensor of shape (D,)."""
         return (self.weights / self.total) @ self.means
 
     @property
     def classes(self) -> list[int]:
-        """The classes with rows, ascending."""
+        """The classes that have rows, ascending."""
         return sorted(set(self.labels.tolist()))
 
     def deviations(self) -> Tensor:
-        """The standard deviation of each dimension over all rows: shape (D,).
+        """The standard deviation of each dimension over all rows: Tensor of shape (D,).
 
-        1 for a dimension that is constant up to rounding.
+        A dimension that is constant up to rounding has 1.
         """
         between = self.weights @ (self.means - self.origin).square()
         squares = self.within().diagonal() + between
         return deviations(squares / self.total, self.origin)
 
     def divided(self, by: Tensor) -> Components:
-        """The components of rows whose dimensions are divided by `by` [D]."""
+        """The components of the same rows with dimensions divided by `by` [D]."""
         scatter = self.within() / by / by[:, None]
         return replace(self, means=self.means / by, scatter=scatter)
 
     def within(self) -> Tensor:
-        """`scatter`; an error if it is unknown."""
+        """The scatter within components: Tensor of shape (D, D).
+
+        Raises
+        ------
+        StatisticsError
+            The scatter is unknown, because clients sent only counts and means.
+        """
         if self.scatter is None:
             raise StatisticsError(
-                "a scatter within classes is needed, but counts and means alone are "
+                "a scatter within classes is needed, but only counts and means are "
                 "known"
             )
         return self.scatter
 
     def merged(self, grain: str) -> Components:
-        """One for each class and domain, or for each class. "client": unchanged.
+        """Merge components of the same class and domain, or of the same class.
 
-        The merged scatter is the sum of the scatters and of that between means (Eq. 4).
+        `grain` is "domain", "class", or "client" for no merge. The merged scatter is
+        the sum of the scatters and of the scatter between the merged means (Eq. 4).
         """
         if grain == "client":
             return self
@@ -176,9 +189,10 @@ class Components:
         )
 
     def holding(self, labels: Tensor, client: int, domain: int) -> Tensor:
-        """The component of each row of a client, by the rows' `labels` [n]: shape (n,).
+        """The index of the component that holds each row of a client: Tensor of shape
+        (n,).
 
-        -1 if there is none.
+        `labels` [n] are the classes of the rows. -1 stands for no component.
         """
         here = (self.clients == client) | (self.clients == -1)
         here &= (self.domains == domain) | (self.domains == -1)
@@ -189,17 +203,17 @@ class Components:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of one client, for a head to score.
+    """Rows of one client that a head is to score.
 
     Attributes
     ----------
     features : Tensor of shape (n, D)
     labels : Tensor of shape (n,), int64
     client, domain : int
-        As in `Components`.
+        The client's number and the index of its domain, as in `Components`.
     inside : Tensor of shape (n,), bool
-        Whether the statistics contain the row. If so, it is scored by a head without
-        it; otherwise by the head of all rows.
+        Whether the statistics contain the row. If so, the row is scored by a head made
+        without it; otherwise by the head of all rows.
     """
 
     features: Tensor
@@ -224,13 +238,13 @@ class Rows:
         )
 
     def own(self, components: Components) -> Tensor:
-        """The component to leave each row out of, or -1: shape (n,)."""
+        """The component that each row must be left out of: shape (n,); -1 for none."""
         found = components.holding(self.labels, self.client, self.domain)
         return torch.where(self.inside, found, torch.full_like(found, -1))
 
 
 class ComponentBook:
-    """The components that clients have sent. `names` are the domains known before."""
+    """Collects the components of all clients. `names` are the domains known before."""
 
     def __init__(self, names: tuple[str, ...]):
         self._names = names
@@ -238,7 +252,7 @@ class ComponentBook:
         self._scatter: Tensor | None = None
 
     def add(self, statistics: Located, client: int, domain: str) -> None:
-        """Add a client's statistics.
+        """Add the components of a client's statistics.
 
         The sum of scatters is kept only if every client's statistics have scatters.
         """
@@ -255,10 +269,10 @@ class ComponentBook:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no client has sent anything yet."""
+        """Whether no client's statistics were added yet."""
         return not self._parts
 
     def components(self) -> Components:
-        """The components of all clients so far; at least one."""
+        """The components of all clients so far. There must be at least one client."""
         joined = Components.joined(self._parts)
         return replace(joined, scatter=self._scatter, domain_names=self._names)

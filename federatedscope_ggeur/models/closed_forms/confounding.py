@@ -1,7 +1,8 @@
-"""Whether domains and classes are confounded in what clients have sent.
+"""Whether domains and classes are confounded in the statistics of clients.
 
 Leave-one-out scores a client's rows, which are of its own domain. If a class is mostly
-in one domain, they do not show how it looks in others. Then the scores are too good.
+in one domain, these rows do not show how the class looks in other domains. Then the
+scores are too good.
 """
 
 from __future__ import annotations
@@ -11,21 +12,21 @@ from torch import Tensor
 
 from federatedscope_ggeur.models.closed_forms.components import Components
 
-#: Labels and domains count as confounded from this share on.
+#: Classes and domains count as confounded if the share is at least this.
 LARGER_PART = 0.5
-#: Domains, or classes, differ if they do so more than twice as much as by chance.
+#: Domains or classes differ if their difference is this many times that of chance.
 BEYOND_CHANCE = 2.0
-#: Domains also differ if chance rarely gives their shift along the classes. When the
-#: rows of one real domain were dealt to domains at random 540 times, the rarest had
-#: 2e-5.
+#: Domains also differ if the chance of their shift along the classes is below this.
+#: The smallest chance was 2e-5 when the rows of one real domain were divided among
+#: domains at random 540 times.
 RARE = 1e-6
 
 
 def confounded_share(components: Components) -> float:
-    """The share of the variance between domains that the class explains: 0 to 1.
+    """The share of the variance between domains that the classes explain: 0 to 1.
 
-    0 if there is one domain, or if domains do not differ. 1 if no chain of common
-    classes links all domains.
+    It is 0 if there is one domain, or if domains do not differ. It is 1 if no chain of
+    common classes links all domains.
 
     Parameters
     ----------
@@ -34,22 +35,22 @@ def confounded_share(components: Components) -> float:
 
     Notes
     -----
-    ``a_c + b_d`` is fitted to the mean mu_dc of each class c in each domain d, weighted
-    by its rows n_dc. b is the shift of a domain, whatever the class. Its variance over
-    all rows is the sum of a variance between classes and one within classes. The share
-    of the first is returned: the part of the shifts that looks like a difference of
-    classes. It is 0 if all domains have the same shares of classes. With ``L =
-    diag(n_d) - sum_c n_.c n_.c' / n_c``::
+    The sum ``a_c + b_d`` is fitted to the mean mu_dc of each class c in each domain d,
+    weighted by its number of rows n_dc. b_d is the shift of domain d, which is the same
+    for all classes. The variance of b over all rows has a part between classes and a
+    part within classes. The share of the first part is returned: the part of the shifts
+    that looks like a difference of classes. It is 0 if all domains have the same shares
+    of classes. With ``L = diag(n_d) - sum_c n_.c n_.c' / n_c``::
 
         L b = r,  r_d = sum_c n_dc (mu_dc - mu_c)
         share = 1 - tr(b' L b) / tr(b' (diag(n_d) - n n' / N) b)
 
     Two F tests decide whether domains differ. They compare tr(b' L b) with the trace of
     the scatter within components, each divided by its degrees of freedom. The first
-    test is in all dimensions. If most of hundreds hold only noise, it may miss a shift
-    in a few. So the second test is in the directions of the class means, within the
-    dimensions that tell classes apart: a shift that looks like a difference of classes
-    lies there.
+    test is in all dimensions. If most dimensions hold only noise, this test may miss a
+    shift in a few. So the second test is in the directions of the class means, within
+    the dimensions that tell classes apart. A shift that looks like a difference of
+    classes lies there.
     """
     parts = components.merged("domain")
     present, place = parts.domains.unique(return_inverse=True)
@@ -84,10 +85,11 @@ def _differ(contrasts: Tensor, parts: Components, of_class: Components) -> bool:
     Parameters
     ----------
     contrasts : Tensor of shape (d - 1, D)
-        Independent differences between the d domains. By chance alone, each has the
-        covariance of a row within a component.
+        Independent differences between the d domains. By chance alone, each difference
+        has the covariance of a row within a component.
     parts, of_class : Components
-        One for each class and domain; one for each class.
+        `parts` has one component for each class and domain, `of_class` one for each
+        class.
     """
     free = parts.total - len(parts.counts)
     if parts.scatter is None or free < 1:
@@ -99,11 +101,11 @@ def _differ(contrasts: Tensor, parts: Components, of_class: Components) -> bool:
 
 
 def _class_axes(parts: Components, of_class: Components) -> Tensor:
-    """The directions [D, q] that class means lie in, on standardised dimensions.
+    """The directions [D, q] in which class means lie, on standardised dimensions.
 
-    Dimensions in which classes do not differ are left out. The random errors of class
-    means are independent of those of contrasts and scatter. So the test is valid in
-    these directions; in those of the largest shift it would not be.
+    Dimensions in which classes do not differ are left out. The test is valid in these
+    directions, because the random errors of class means are independent of those of
+    contrasts and scatter. In the directions of the largest shift it would not be valid.
     """
     sizes = parts.deviations()
     apart = of_class.weights.sqrt()[:, None] * (of_class.means - parts.origin) / sizes
@@ -115,18 +117,18 @@ def _class_axes(parts: Components, of_class: Components) -> Tensor:
 
 
 def _ratio(contrasts: Tensor, covariance: Tensor) -> float:
-    """The mean square of the contrasts divided by its value by chance: 1 on average."""
+    """The mean square of the contrasts, divided by what chance gives: 1 on average."""
     square = float(contrasts.square().sum()) / len(contrasts)
     by_chance = float(covariance.trace())
     return square / by_chance if by_chance > 0 else (float("inf") if square else 0.0)
 
 
 def _chance(contrasts: Tensor, covariance: Tensor, free: int) -> float:
-    """How often chance gives contrasts [d-1, q] so large (Dempster 1958).
+    """The probability that chance gives contrasts [d-1, q] so large (Dempster 1958).
 
     The square of a contrast is approximated by ``tr(S)/r`` times a chi-square of r
-    degrees of freedom, r = ``tr(S)^2 / tr(S^2)``. S is estimated from `free` rows, so
-    ``tr(S^2)`` is too large by about ``tr(S)^2 / free``.
+    degrees of freedom, with r = ``tr(S)^2 / tr(S^2)``. S is estimated from `free` rows,
+    so ``tr(S^2)`` is too large by about ``tr(S)^2 / free``.
     """
     size = float(covariance.trace())
     if not size > 0:
@@ -135,7 +137,7 @@ def _chance(contrasts: Tensor, covariance: Tensor, free: int) -> float:
     most = float(len(covariance))
     rank = min(size**2 / square, most) if square > 0 else most
     ratio = _ratio(contrasts, covariance)
-    # Imported here: only a choice by rows left out takes it.
+    # Imported here, because only leave-one-out needs it.
     from scipy.special import fdtrc
 
     return float(fdtrc(len(contrasts) * rank, free * rank, ratio))

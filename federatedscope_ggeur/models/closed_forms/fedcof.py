@@ -1,4 +1,4 @@
-"""FedCOF: covariances from how far the class means of clients lie apart."""
+"""FedCOF: estimate covariances from the spread of the clients' class means."""
 
 from __future__ import annotations
 
@@ -21,33 +21,37 @@ from federatedscope_ggeur.models.closed_forms.choices import (
 from federatedscope_ggeur.models.closed_forms.components import Components, Rows
 from federatedscope_ggeur.models.closed_forms.left_out import ROUNDING, LeftOut
 
-#: Below which a length is none.
+#: A shorter vector counts as a vector of length 0.
 _TINY = 1e-300
 
 
 @register_closed_form("fedcof")
 class FedCOF(ClosedForm):
-    """Weights along ``G^-1 n_c mu_c``, of length one, without intercepts.
+    """A linear head whose weights are ``G^-1 n_c mu_c``, scaled to length 1, without
+    biases.
 
-    Over clients, a class mean of n rows has the covariance Sigma / n. So the means
-    alone show a covariance::
+    The mean of n rows of a class varies over clients with the covariance Sigma / n. So
+    the means alone show a covariance::
 
-        Sigma_c = sum_k n_kc (mu_kc - mu_c)(mu_kc - mu_c)' / (K_c - 1) + gamma I
-        G = sum_c (n_c - 1) Sigma_c + N mu mu'
+        Sigma_c = sum_k n_kc (mu_kc - mu_c)(mu_kc - mu_c)' / (K_c - 1) + gamma I G =
+        sum_c (n_c - 1) Sigma_c + N mu mu'
 
-    with K_c the number of clients that sent class c. For a class of one client, the
-    first term is zero. The result depends on which client has which rows.
+    K_c is the number of clients that sent class c. If only one client has a class, the
+    first term of its Sigma_c is zero. The result depends on which client has which
+    rows.
 
     Parameters
     ----------
     strength : float, optional
         gamma as a multiple of the mean variance in the first terms, so that the scale
-        of embeddings does not matter. If no class has two clients, it is a multiple of
-        the mean square of the class means. None: chosen by leave-one-out, else 1.
+        of embeddings does not matter. If no class has two clients, gamma is a multiple
+        of the mean square of the class means. If None, leave-one-out chooses the
+        strength; if that is impossible, it is 1.
 
     Notes
     -----
-    In the paper gamma is absolute. If ``sum_c (n_c - 1)`` is 0, it counts as 1.
+    In the paper gamma is an absolute number. If ``sum_c (n_c - 1)`` is 0, it counts as
+    1.
 
     References
     ----------
@@ -64,7 +68,7 @@ class FedCOF(ClosedForm):
         ),
     )
     NEEDS = "means"
-    # Fewer values than elsewhere, because leaving rows out costs more here.
+    # Fewer values than in other forms, because leaving rows out costs more here.
     TUNED, GRID, UNTUNED = "strength", (10.0, 1.0, 0.1, 0.01, 0.001), 1.0
     partition_free = False
     grain = "client"
@@ -90,17 +94,18 @@ class FedCOF(ClosedForm):
 
 @dataclass(frozen=True)
 class Spread:
-    """The scatter within classes, as the means of clients show it.
+    """The scatter within classes, estimated from the class means of clients.
 
     Attributes
     ----------
     matrix : Tensor of shape (D, D)
-        ``sum_c (n_c - 1) B_c / (K_c - 1)`` over classes of two clients at least, B_c
-        the scatter of their means weighted by counts.
+        ``sum_c (n_c - 1) B_c / (K_c - 1)`` over classes with at least two clients. B_c
+        is the scatter of the clients' means, weighted by their counts.
     ratios, traces : Tensor of shape (C',)
-        ``(n_c - 1) / (K_c - 1)``, or zero, and the trace of each B_c.
+        The factor ``(n_c - 1) / (K_c - 1)`` of each class, zero for one client, and the
+        trace of its B_c.
     counts, clients : Tensor of shape (C',)
-        n_c and K_c.
+        n_c and K_c of each class.
     means : Tensor of shape (C', D)
     classes : list of int
     """
@@ -132,8 +137,11 @@ class Spread:
         return float(self.counts.sum())
 
     def sums(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The trace that the means show, its degrees of freedom, and the sum over all
-        rows of the squared means of their classes."""
+        """The three sums that `gamma` needs.
+
+        They are the trace that the means show, its degrees of freedom, and the sum over
+        all rows of the squared length of their class mean.
+        """
         several = (self.clients > 1).double()
         return (
             (self.ratios * self.traces).sum(),
@@ -142,13 +150,13 @@ class Spread:
         )
 
     def size(self, total: float) -> float:
-        """The number added to the diagonal of G for a strength of 1."""
+        """The number that is added to the diagonal of G if the strength is 1."""
         free, dim = total - len(self.counts), self.means.shape[1]
         return float(gamma(*self.sums(), total, free, dim))
 
 
 def _ratios(counts: Tensor, clients: Tensor) -> Tensor:
-    """``(n - 1) / (K - 1)``; zero if there is one client."""
+    """``(n - 1) / (K - 1)`` for each class; zero if only one client has the class."""
     several = clients > 1
     ratio = (counts - 1) / torch.where(several, clients - 1, torch.ones_like(clients))
     return torch.where(several, ratio, torch.zeros_like(ratio))
@@ -157,13 +165,14 @@ def _ratios(counts: Tensor, clients: Tensor) -> Tensor:
 def gamma(
     shown: Tensor, degrees: Tensor, squares: Tensor, total: float, free: float, dim: int
 ) -> Tensor:
-    """The number that a strength of 1 adds to the diagonal of G: gamma times ``sum_c
-    (n_c - 1)``.
+    """The number that a strength of 1 adds to the diagonal of G.
+
+    It is gamma times ``sum_c (n_c - 1)``.
 
     Parameters
     ----------
     shown, degrees, squares : Tensor, all of one shape
-        As `Spread.sums`.
+        The sums that `Spread.sums` returns.
     total, free : float
         N, and N less the number of classes.
     dim : int
@@ -177,11 +186,12 @@ def gamma(
 
 
 class FedCOFLeftOut:
-    """FedCOF, each row left out in turn.
+    """Scores rows by FedCOF, leaving out each row in turn.
 
-    Without a row of client k and class c, one mean moves or is gone, and K_c, n_c and
+    Without a row of client k and class c, one mean moves or vanishes, and K_c, n_c and
     gamma change. So G changes by a multiple of I, which is diagonal in any basis, and
-    by a matrix of rank K_c + 3 from the means of class c (Woodbury).
+    by a matrix of rank K_c + 3 made from the means of class c. The Woodbury identity
+    gives the inverse.
     """
 
     def __init__(self, parts: Components, strengths: Sequence[float]):
@@ -207,8 +217,10 @@ class FedCOFLeftOut:
         return found
 
     def _score(self, x: Tensor, j: int) -> list[Tensor]:
-        """Scores [r, C'] of rows [r, D] of component j, each left out; -1: rows of no
-        component."""
+        """Scores [r, C'] of rows x [r, D] of component j, one tensor for each strength.
+
+        Each row is left out of its component. If j is -1, the rows are in no component.
+        """
         change = self._none(x) if j < 0 else self._without(x, j)
         answers = []
         for strength in self._strengths:
@@ -236,8 +248,8 @@ class FedCOFLeftOut:
             for count in (parts.counts[j], spread.counts[i], spread.clients[i])
         )
         k_left, mu = k_c - (n == 1), self._class_means[i]
-        # Relative to the old class mean: the mean of each client, of this client
-        # without the row, and of the class without it.
+        # All relative to the old class mean: the mean of each client, of this client
+        # without the row, and of the class without the row.
         apart = self._means[members] - mu
         moved = (self._means[j] - mu) - (x - self._means[j]) / max(n - 1, 1)
         shift = -(x - mu) / max(n_c - 1, 1)
@@ -271,17 +283,20 @@ class FedCOFLeftOut:
         )
 
     def _cosines(self, x: Tensor, inverse: Tensor, change: _Change) -> Tensor:
-        """``x' w / |w|`` for each class's ``w = G^-1 n_c mu_c``: shape (r, C').
+        """``x' w / |w|`` for each class's weights ``w = G^-1 n_c mu_c``: shape (r, C').
 
-        ``G = diag(1 / inverse) + V' diag(s) V`` with the vectors V and signs s.
+        ``G = diag(1 / inverse) + V' diag(s) V``, with the vectors V and signs s of
+        `change`.
         """
         own, mine = change.own, None
         if own is not None:
             mine = self._sums[own] - x
 
         def times_sums(rows: Tensor) -> Tensor:
-            """Products of [r, ..., D] with the class sums without the rows: [r, ...,
-            C']."""
+            """Products of [r, ..., D] with the class sums: [r, ..., C'].
+
+            The sum of each row's own class excludes the row.
+            """
             products = rows @ self._sums.T
             if mine is not None:
                 products[..., own] = torch.einsum("r...d,rd->r...", rows, mine)
@@ -304,17 +319,17 @@ class FedCOFLeftOut:
 
 @dataclass(frozen=True)
 class _Change:
-    """What changes without a row, for r rows of one component.
+    """The changes of G when a row is left out, for r rows of one component.
 
     Attributes
     ----------
     size : Tensor of shape (r,)
-        ``gamma`` for a strength of 1.
+        The result of `gamma`, which is for a strength of 1.
     vectors : Tensor of shape (r, p, D)
     signs : Tensor of shape (p,)
         ``sum_i signs_i v_i v_i'`` is added to the matrix of `Spread`.
     own : int or None
-        The index of the rows' class among those seen.
+        The index of the rows' class among the classes with samples; None without one.
     is_gone : bool
         Whether the class has no other row.
     """

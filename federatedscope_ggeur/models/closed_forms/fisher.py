@@ -1,4 +1,4 @@
-"""A linear head trained on the server, on draws in Fisher's space."""
+"""A linear head trained on the server, on random draws in Fisher's space."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ from federatedscope_ggeur.settings import Key, fraction, positive, whole
 #: The value of the column for biases. With 1, the loss would be so flat in the biases,
 #: compared with the weights, that L-BFGS would take ten times as many steps.
 _BIAS_COLUMN = 10.0
-#: Training ends when no entry of the gradient is larger than the first. If rounding
-#: ends the line search before, the second is accepted, too.
+#: Training ends when no entry of the gradient is larger than the first number. If
+#: rounding ends the line search earlier, the second number is enough.
 _TOLERANCE, _STILL_OPTIMAL = 1e-9, 1e-6
 _MOST_STEPS = 3000
 
 
 @register_closed_form("fisher")
 class FisherSynthesis(ClosedForm):
-    """Softmax regression on draws ``z ~ N(V' mu_c, tau^2 V' Sigma_c V)``, ``W V' x``.
+    """Softmax regression on rows ``V' x``, trained on draws from the class statistics.
 
-    ``V = S^-1/2 U``. S is LDA's common covariance, shrunk. U are the leading directions
-    of the class means in ``S^-1/2 x``; they hold a share of the means' scatter. L-BFGS
-    on all draws trains to the one optimum, with a penalty on the squared norm of
+    Draws of class c are ``z ~ N(V' mu_c, tau^2 V' Sigma_c V)``. The space is ``V =
+    S^-1/2 U``. S is LDA's shrunk common covariance. U are the leading directions of the
+    class means in ``S^-1/2 x``. They hold a share of the means' scatter. L-BFGS on all
+    draws trains the head to its one optimum, with a penalty on the squared norm of the
     weights.
 
     Parameters
@@ -45,20 +46,20 @@ class FisherSynthesis(ClosedForm):
     energy : float
         The share that U holds, 0 to 1.
     spread : float
-        tau.
+        tau, the factor on the standard deviations of draws.
     samples : int
         Draws of each class.
     penalty : float
-        The weight of the squared norm of the weights beside the cross-entropy.
+        The weight of the squared norm of the weights, relative to the cross-entropy.
     shrinkage : float
-        Of S, as LDA's.
+        The shrinkage of S, as for LDA.
     priors : {"counts", "none"}
-        The weight of all draws of a class: its rows, or the same for all classes.
+        The weight of all draws of a class: its number of rows, or the same for all.
 
     References
     ----------
-    "Gaussian-head one-shot federated learning" (GH-OFL), 2026 (arXiv 2602.01186);
-    energy and tau are its values.
+    "Gaussian-head one-shot federated learning" (GH-OFL), 2026 (arXiv 2602.01186). The
+    default energy and tau are from there.
     """
 
     meaning = "linear head trained on the server, on draws in Fisher's space"
@@ -138,10 +139,10 @@ class FisherSynthesis(ClosedForm):
         return directions[:kept].T
 
     def _draw(self, seen: Seen, i: int, directions: Tensor, space: Tensor) -> Tensor:
-        """Of the i-th class seen: shape (samples, r).
+        """Draw rows of the i-th class that has samples: Tensor of shape (samples, r).
 
-        Noise is drawn in all D dimensions, and the roots are symmetric. So the head
-        does not depend on the basis of U or of a root.
+        Noise is drawn in all D dimensions, and the matrix roots are symmetric. So the
+        head does not depend on the basis of U or of a root.
         """
         c = seen.classes[i]
         covariance = space.T @ (seen.scatter(c) / seen.counts[i]) @ space
@@ -156,8 +157,10 @@ class FisherSynthesis(ClosedForm):
 
 
 def train(draws: Tensor, shares: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
-    """Weights [C, r] and biases [C] with the least cross-entropy of draws [C, m, r]
-    plus `penalty` |weights|^2. The draws of a class together count for its share [C].
+    """The weights [C, r] and biases [C] that minimise the loss of draws [C, m, r].
+
+    The loss is cross-entropy plus `penalty` |weights|^2. All draws of a class together
+    have the weight of its entry in `shares` [C].
 
     Raises
     ------
@@ -193,14 +196,15 @@ def train(draws: Tensor, shares: Tensor, penalty: float) -> tuple[Tensor, Tensor
     steepest = float(weight.grad.abs().max())  # type: ignore[union-attr]  # it has one
     if not steepest <= _STILL_OPTIMAL:
         raise StatisticsError(
-            "the fisher head does not reach its optimum: set a smaller "
-            "ggeur.fisher.spread, or a ggeur.fisher.penalty nearer to its default"
+            "the training of the fisher head does not reach its optimum; set a "
+            "smaller ggeur.fisher.spread, or a ggeur.fisher.penalty nearer to its "
+            "default"
         )
     found = weight.detach()
     return found[:, :dim], _BIAS_COLUMN * found[:, dim]
 
 
 def _power(matrix: Tensor, exponent: float) -> Tensor:
-    """The symmetric power of a positive semi-definite matrix."""
+    """The symmetric power of a positive semi-definite matrix [D, D]."""
     values, vectors = torch.linalg.eigh(matrix)
     return vectors * values.clamp(min=0) ** exponent @ vectors.T

@@ -42,21 +42,23 @@ from federatedscope_ggeur.settings import Key, one_of
 
 @register_closed_form("lda")
 class LinearDiscriminant(ClosedForm):
-    """``x^T S^-1 mu_c - mu_c^T S^-1 mu_c / 2 + log pi_c``.
+    """Linear discriminant analysis: ``x^T S^-1 mu_c - mu_c^T S^-1 mu_c / 2 + log
+    pi_c``.
 
-    S is the common covariance: ``W/(N-C)``, shrunk towards a multiple of the identity.
-    W is the within-class scatter of N samples of C classes.
+    S is the common covariance ``W/(N-C)``, shrunk towards a multiple of the identity. W
+    is the within-class scatter of N samples of C classes.
 
     Parameters
     ----------
     shrinkage : float, optional
-        Share of the spherical covariance in the common one, 0 to 1; None: chosen by
-        `rule`.
+        Share of the spherical covariance in the common one, 0 to 1. If None, `rule`
+        chooses the share.
     rule : {"leave_one_out", "ledoit_wolf"}
         How the shrinkage is chosen: by leave-one-out, or by Ledoit and Wolf's rule for
         Gaussian data. If no rows can be left out, generalised cross-validation chooses.
     priors : {"counts", "none"}
-        By merged counts, or equal for all seen classes.
+        Whether the prior of a class follows the merged counts, or all seen classes have
+        equal priors.
     standardize : bool
         Whether dimensions are divided by their standard deviations first.
     """
@@ -118,10 +120,12 @@ class LinearDiscriminant(ClosedForm):
         return head, {**report, "priors": self.priors}
 
     def _covariance(self, seen: Seen) -> tuple[Tensor, Tensor, dict]:
-        """As `common_covariance`, shrunk as the settings say.
+        """The result of `common_covariance`, with the shrinkage that the settings ask
+        for.
 
         LDA with ``W + kappa I`` and ridge regression with ``T + kappa I`` span the same
-        directions. So generalised cross-validation for one also serves the other.
+        directions. So generalised cross-validation for ridge regression also serves
+        LDA.
         """
         rows, classes = int(seen.total), len(seen.classes)
         if not self.is_open:
@@ -157,10 +161,10 @@ class LinearDiscriminant(ClosedForm):
 def discriminant(
     seen: Seen, directions: Tensor, log_priors: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Weights and biases of LDA's scores with ``S^-1 d_c`` as `directions` [C', D].
+    """Weights and biases of LDA's scores, given ``S^-1 d_c`` as `directions` [C', D].
 
-    With ``z = x - m`` and ``d_c = mu_c - m`` instead of x and mu_c, scores change by a
-    term that is the same for all classes.
+    The scores use ``z = x - m`` and ``d_c = mu_c - m`` in place of x and mu_c. This
+    changes them by a term that is the same for all classes.
     """
     at_origin = log_priors - (seen.offsets * directions).sum(dim=1) / 2
     weight = directions - directions.mean(dim=0)

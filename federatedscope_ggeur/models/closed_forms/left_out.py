@@ -1,7 +1,8 @@
-"""Scores of each row by the head of all other rows, without solving anew for each row.
+"""Scores of each row by the head of all other rows, without a new solution for each
+row.
 
-A class here is made once, from the statistics of all rows. It then scores rows of any
-client exactly as a head would that was computed without the row.
+Each class here is made once, from the statistics of all rows. It then scores rows of
+any client exactly as a head would that was computed without the row.
 """
 
 from __future__ import annotations
@@ -14,26 +15,26 @@ from torch import Tensor
 
 from federatedscope_ggeur.models.closed_forms.components import Components, Rows
 
-#: From rows to scores [n, C] for each candidate; -inf for an unseen class.
+#: Turns rows into scores [n, C], a tensor for each candidate; -inf for unseen classes.
 LeftOut = Callable[[Rows], "list[Tensor]"]
 
-#: A trace minus itself leaves up to this share of it.
+#: Rounding leaves up to this share of a trace when the trace is subtracted from itself.
 ROUNDING = 1e-12
-#: A lower limit. Only compressed statistics, which do not hold the row exactly, reach
-#: it.
+#: A lower limit of denominators. Only compressed statistics, which do not hold the row
+#: exactly, reach it.
 _LEAST = 1e-12
 _CHUNK_ROWS = 512
 
 
 def is_right(scores: Tensor, labels: Tensor) -> Tensor:
-    """Which rows the scores [n, C] classify rightly: shape (n,), bool."""
+    """Whether scores [n, C] classify each row rightly: Tensor of shape (n,), bool."""
     return (scores.argmax(dim=1) == labels) & torch.isfinite(scores.amax(dim=1))
 
 
 def left_out_hits(score: LeftOut, rows: Rows) -> Tensor:
     """How many rows each candidate classifies rightly: shape (candidates,), int64.
 
-    If no class is left without a row, the row is a miss.
+    A row counts as wrong if no class is left without it.
     """
     hits: Tensor | None = None
     for start in range(0, len(rows), _CHUNK_ROWS):
@@ -47,28 +48,28 @@ def left_out_hits(score: LeftOut, rows: Rows) -> Tensor:
 
 
 class Left(NamedTuple):
-    """Rows, and what is left without each, in the eigenbasis of the scatter."""
+    """Rows x, and the statistics without each row, in the eigenbasis of the scatter."""
 
     x: Tensor  # [n, D] relative to the mean of all rows
     z: Tensor  # [n, D] relative to the mean of the own component; 0 without one
     own: Tensor  # [n] the own component, or -1
     growth: Tensor  # [n] n_j / (n_j - 1); 0 if the row is in no component, or alone
-    degrees: Tensor  # [n]
-    trace: Tensor  # [n]
+    degrees: Tensor  # [n] degrees of freedom without the row
+    trace: Tensor  # [n] of the scatter without the row
     plain: Tensor  # [n] whether no scatter is left
     log_priors: Tensor  # [n, J]
 
 
 class DiscriminantLeftOut:
-    """LDA, the mixture discriminant and nearest means, leaving out each row in turn.
+    """Scores rows by LDA, the mixture or nearest means, leaving out each row in turn.
 
     Parameters
     ----------
     parts : Components
-        One for each class (LDA), or several.
+        One component for each class (LDA), or several.
     shrinkages : sequence of float, or None
-        Shares g of the spherical covariance, one for each candidate. None: there is one
-        candidate, whose covariance is the identity.
+        Shares g of the spherical covariance, one for each candidate. None stands for
+        one candidate whose covariance is the identity.
     priors : {"counts", "none"}
 
     Attributes
@@ -80,18 +81,19 @@ class DiscriminantLeftOut:
 
     Notes
     -----
-    Let z = x - mu_j, and S the summed scatter. Without a row i of component j, the
-    scatter is S - n_j/(n_j - 1) z z', of trace t, with v = N - 1 - J degrees of
-    freedom. So the covariance is ``A - b z z'`` with A diagonal in the eigenbasis of
-    S::
+    Let x be a row of component j, z = x - mu_j, and S the summed scatter. Without x,
+    the scatter is S - n_j/(n_j - 1) z z'. Its trace is t, and it has v = N - 1 - J
+    degrees of freedom. So the covariance is ``A - b z z'``, with A diagonal in the
+    eigenbasis of S::
 
         A = (1 - g) S / v + g t / (v D) I,   b = (1 - g) n_j / ((n_j - 1) v)
 
     Let q = z' A^-1 z and a = x - mu_l. The squared distance of x to another component l
     is ``a' A^-1 a + b (a' A^-1 z)^2 / (1 - b q)`` (Sherman and Morrison). The mean of
-    its own component moves away from x: the squared distance is ``(n_j / (n_j - 1))^2
-    (q + b q^2 / (1 - b q))``. A component of that row alone is gone, and S is
-    unchanged.
+    its own component moves away from x. The squared distance to it is ``(n_j / (n_j -
+    1))^2
+    (q + b q^2 / (1 - b q))``. If x is the only row of its component, the component
+    vanishes, and S is unchanged.
     """
 
     def __init__(
@@ -122,11 +124,11 @@ class DiscriminantLeftOut:
             distances[shares, left.own[shares]] = to_own[shares]
             return self.by_class(left.log_priors - distances / 2)
 
-        # Nearest means have no scatter, so no share of it matters.
+        # Nearest means use no scatter, so any shrinkage gives the same.
         return [scores(g) for g in self._shrinkages or [1.0]]
 
     def left(self, rows: Rows) -> Left:
-        """The rows, and what is left without each."""
+        """The rows, and the statistics without each row."""
         parts, own = self.parts, rows.own(self.parts)
         x = (rows.features.double() - parts.origin) @ self.basis
         inside, counts = own >= 0, parts.weights[own.clamp(min=0)]
@@ -141,7 +143,7 @@ class DiscriminantLeftOut:
         return Left(x, z, own, growth, degrees, left, plain, log_priors)
 
     def covariance(self, g: float, left: Left) -> tuple[Tensor, Tensor]:
-        """The diagonals of A^-1 [n, D], and b [n]."""
+        """The diagonals of A^-1 [n, D], and the factors b [n], for a shrinkage g."""
         v, size = left.degrees.clamp(min=1), left.trace / self.parts.dim
         inverse = (1 - g) * self._values / v[:, None] + (g * size / v)[:, None]
         # Without any scatter the covariance is the identity.
@@ -150,8 +152,9 @@ class DiscriminantLeftOut:
         return 1 / inverse, b
 
     def distances(self, left: Left, inverse, b, means) -> Tensor:
-        """Squared distances of n rows to the `means` of other components than their
-        own: shape (n, J).
+        """Squared distances of n rows to the `means` of all J components: shape (n, J).
+
+        The distance of a row to its own component is not valid here: its mean moves.
         """
         x, z = left.x, left.z
         xw, zw = x * inverse, z * inverse
@@ -164,8 +167,10 @@ class DiscriminantLeftOut:
         return distances
 
     def _log_priors(self, own: Tensor, inside: Tensor) -> Tensor:
-        """The log prior of each component without the row; -inf if it is gone: shape
-        (n, J)."""
+        """The log prior of each component without the row: shape (n, J).
+
+        It is -inf if the component vanishes without the row.
+        """
         counts = self.parts.weights.repeat(len(own), 1)
         index = torch.nonzero(inside).flatten()
         counts[index, own[index]] -= 1
@@ -179,14 +184,17 @@ class DiscriminantLeftOut:
         return logs - counts.sum(dim=1, keepdim=True).log()
 
     def by_class(self, scores: Tensor) -> Tensor:
-        """From components [n, J] to classes [n, C]: log-sum-exp over those of each."""
+        """Turn scores of components [n, J] into scores of classes [n, C].
+
+        The score of a class is the log-sum-exp of its components' scores.
+        """
         return sum_by_class(scores, self.parts.labels, self.parts.num_classes)
 
 
 def sum_by_class(scores: Tensor, labels: Tensor, num_classes: int) -> Tensor:
-    """The log-sum-exp of scores [n, J] over the components of each class [n, C].
+    """The log-sum-exp of scores [n, J] over the components of each class: shape (n, C).
 
-    -inf if a class has none.
+    A class without components gets -inf.
     """
     summed = scores.new_full((len(scores), num_classes), -torch.inf)
     if len(labels) == len(labels.unique()):
@@ -198,23 +206,23 @@ def sum_by_class(scores: Tensor, labels: Tensor, num_classes: int) -> Tensor:
 
 
 class RidgeLeftOut:
-    """Ridge regression on one-hot labels, leaving out each row in turn.
+    """Scores rows by ridge regression on one-hot labels, leaving out each row in turn.
 
     Parameters
     ----------
     parts : Components
-        One for each class.
+        One component for each class.
     strengths : sequence of float
-        Multiples a of the mean eigenvalue of the Gram matrix T of the centred rows.
+        Multiples a of the mean eigenvalue of T, the Gram matrix of the centred rows.
 
     Notes
     -----
     Let x be relative to the mean of all rows, lambda fixed, and the intercept not
     penalised. Then ``h = 1/N + x' (T + lambda I)^-1 x`` is the row's entry of the hat
-    matrix. Its prediction without it is ``(f(x) - h y) / (1 - h)``, with f the
-    regression on all rows. Without the row, lambda changes by ``-a N / ((N - 1) D)
-    |x|^2``. So f and h are taken at that lambda, where T + lambda I is diagonal in the
-    same eigenbasis.
+    matrix. The prediction of a row without itself is ``(f(x) - h y) / (1 - h)``, where
+    f is the regression on all rows. Without the row, lambda changes by ``-a N / ((N -
+    1) D) |x|^2``. So f and h are computed with the changed lambda. T + lambda I stays
+    diagonal in the same eigenbasis.
     """
 
     def __init__(self, parts: Components, strengths: Sequence[float]):

@@ -1,4 +1,4 @@
-"""Mixture discriminant analysis with the components that a federation shows."""
+"""Mixture discriminant analysis. The components are domains or clients."""
 
 from __future__ import annotations
 
@@ -36,22 +36,23 @@ from federatedscope_ggeur.settings import Key, one_of
 
 @register_closed_form("mixture")
 class MixtureDiscriminant(ClosedForm):
-    """``log sum_{j of c} pi_j exp(x^T S^-1 mu_j - mu_j^T S^-1 mu_j / 2)``.
+    """Mixture discriminant: ``log sum_{j of c} pi_j exp(x^T S^-1 mu_j - mu_j^T S^-1
+    mu_j / 2)``.
 
-    A component j holds the rows of one class and one domain, or one class and one
-    client. S is the common covariance of the J components, shrunk as in LDA: the
-    scatter about their own means, divided by N - J. So the result depends on which
-    client has which rows. It helps if domains, or clients, differ in more than their
+    A component j holds the rows of one class and one domain, or of one class and one
+    client. S is the common covariance of the J components: the scatter about their own
+    means, divided by N - J, and shrunk as in LDA. So the result depends on which client
+    has which rows. The mixture helps if domains, or clients, differ in more than their
     shares of classes.
 
     Parameters
     ----------
     components : {"domain", "client"}
     shrinkage : float, optional
-        Share of the spherical covariance in S, 0 to 1; None: chosen by leave-one-out,
-        else 0.3.
+        Share of the spherical covariance in S, 0 to 1. If None, leave-one-out chooses
+        the share; if that is impossible, it is 0.3.
     priors : {"counts", "none"}
-        ``pi_j = n_j / N``, or n_j / n_c.
+        Whether ``pi_j`` is ``n_j / N``, or ``n_j / n_c``.
     standardize : bool
         Whether dimensions are divided by their standard deviations first.
 
@@ -84,7 +85,7 @@ class MixtureDiscriminant(ClosedForm):
     priors: str
 
     @property
-    def grain(self) -> str:  # type: ignore[override]  # as its setting says
+    def grain(self) -> str:  # type: ignore[override]  # the setting decides
         return self.components
 
     @classmethod
@@ -125,12 +126,15 @@ class MixtureDiscriminant(ClosedForm):
 def _head(
     weight: Tensor, bias: Tensor, labels: Tensor, parts: Components
 ) -> MixtureHead:
-    """The head with weights [J, D] and biases [J]; `labels` [J] are the components'
-    classes."""
+    """The head with weights [J, D] and biases [J] of components.
+
+    `labels` [J] are the classes of the components.
+    """
     bias = bias - bias.mean()
     unseen = sorted(set(range(parts.num_classes)) - set(labels.tolist()))
     # The components' scores of any x add up to zero, so the largest is at least zero.
-    # The smallest bias is at most zero, so a class of weight zero stays below it.
+    # The smallest bias is at most zero. So an unseen class, which has weight zero,
+    # never has the largest score.
     lowest = bias.new_full((len(unseen),), float(bias.min()) - BELOW)
     return MixtureHead.of_components(
         torch.cat([weight, weight.new_zeros(len(unseen), parts.dim)]),

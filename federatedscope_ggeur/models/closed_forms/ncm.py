@@ -19,7 +19,7 @@ from federatedscope_ggeur.models.closed_forms.left_out import (
 
 @register_closed_form("ncm")
 class NearestMean(ClosedForm):
-    """LDA with ``S = I`` and without priors."""
+    """The nearest class mean: LDA with ``S = I`` and equal priors."""
 
     meaning = "nearest class mean"
     source = "FedNCM 2023"

@@ -1,8 +1,9 @@
-"""Heads made of a noisy release: they know how large its noise is.
+"""Heads made from a noisy release, which take the size of the noise into account.
 
-A plain head of the same numbers scores next to nothing: a class whose noisy count comes
-out near 1 wins every row. So counts and class means are pulled towards what all classes
-have in common, as far as noise explains their spread. All of it is post-processing.
+A plain head of the same numbers is nearly useless: a class whose noisy count is near 1
+wins every row. So counts and class means are pulled towards the average of all classes,
+as far as noise explains their spread. Everything here is post-processing of the
+release.
 """
 
 from __future__ import annotations
@@ -15,27 +16,27 @@ from torch import Tensor
 from federatedscope_ggeur.geometry.noisy_release import CLIP, NoisyStatistics
 
 F64 = torch.float64
-#: Of the clipped second moment, the part that lies within r of the mean.
+#: The mean squared length of clipped rows, as a share of the largest possible one.
 _FILLED = 0.9
 
 
 @dataclass(frozen=True)
 class Believed:
-    """What a release lets one believe of the classes, along the axes `basis`.
+    """Estimates of the classes from a noisy release, along the axes `basis`.
 
     Attributes
     ----------
     centre : Tensor of shape (D,), float64
-        What rows are taken from.
+        The point that is subtracted from rows.
     basis : Tensor of shape (D, D), float64
-        Its columns are axes.
+        Each column is an axis.
     counts : Tensor of shape (C,), float64
     means, unsure : Tensor of shape (C, D), float64
-        Expected class means less `centre`, and their variances.
+        The estimated class means minus `centre`, and the variances of these estimates.
     within : Tensor of shape (D,), float64
-        The variance of rows about the mean of their class.
+        The variance of rows about the mean of their class, along each axis.
     priors : bool
-        Whether frequent classes are preferred.
+        Whether the head prefers frequent classes.
     """
 
     centre: Tensor
@@ -47,7 +48,7 @@ class Believed:
     priors: bool
 
     def head(self) -> tuple[Tensor, Tensor]:
-        """Weights [C, D] and biases [C] of the scores of a row as it is."""
+        """Weights [C, D] and biases [C] of a linear head for untransformed rows."""
         spread = self.within + self.unsure.mean(dim=0)
         weight = self.means / spread
         bias = -(self.means * weight).sum(dim=1) / 2
@@ -58,7 +59,7 @@ class Believed:
 
 
 def likely_counts(release: NoisyStatistics) -> Tensor:
-    """The expected rows of each class, at least 1: shape (C,)."""
+    """The estimated number of rows of each class, at least 1: Tensor of shape (C,)."""
     noisy, noise = release.counts.clamp(min=1.0), release.noise["counts"] ** 2
     spread = max(float(noisy.var(unbiased=False)) - noise, 0.0)
     mean = float(noisy.sum()) / len(noisy)
@@ -67,8 +68,10 @@ def likely_counts(release: NoisyStatistics) -> Tensor:
 
 
 def spherical(release: NoisyStatistics) -> Believed:
-    """Of counts and sums alone: rows spread alike in all directions, or as public rows
-    do, which also say where class means lie.
+    """Estimate the classes from noisy counts and sums, without a second moment.
+
+    Without public rows, rows are assumed to spread alike in all directions. With public
+    rows, they spread as those do, and the public class means are the first guess.
     """
     counts, dim, public = likely_counts(release), release.dim, release.public
     total = release.counts.clamp(min=1.0).sum()
@@ -92,7 +95,10 @@ def spherical(release: NoisyStatistics) -> Believed:
 
 
 def with_square(release: NoisyStatistics) -> Believed:
-    """Of counts, sums and the second moment, whose noise is taken off its spectrum."""
+    """Estimate the classes from noisy counts, sums and second moment.
+
+    The effect of noise on the spectrum of the second moment is removed.
+    """
     assert release.square is not None
     counts, dim = likely_counts(release), release.dim
     total = release.counts.clamp(min=1.0).sum()
@@ -116,5 +122,5 @@ def with_square(release: NoisyStatistics) -> Believed:
 
 
 def believed(release: NoisyStatistics) -> Believed:
-    """What to believe of a release, by what is in it."""
+    """Estimate the classes from a release, with the second moment if it is there."""
     return spherical(release) if release.square is None else with_square(release)

@@ -1,4 +1,4 @@
-"""Heads of clients: LDA with class means between a client's own and the merged ones.
+"""Clients' own heads: LDA with class means between the client's and the merged ones.
 
 Class c of client k has the mean ``(n_kc mu_kc + kappa mu_c) / (n_kc + kappa)``. The
 common covariance, its shrinkage and the priors are those of the head of all clients.
@@ -28,20 +28,20 @@ from federatedscope_ggeur.models.linear import LinearHead
 
 #: The kappas that leave-one-out tries. The first gives the head of all clients.
 KAPPAS = (math.inf, 1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.0)
-#: The merged shares of classes count like so many rows of the client (`prior_own`).
+#: With `prior_own`, the merged shares of classes count like this many rows of a client.
 _PRIOR_ROWS = 1.0
 
 
 @dataclass(frozen=True)
 class OwnMeans:
-    """A client's own part of the merged statistics.
+    """A client's own counts and means in the merged statistics.
 
     Attributes
     ----------
     counts : Tensor of shape (C,)
-        Its rows of each class; 0 for withheld classes.
+        The client's rows of each class; 0 for withheld classes.
     means : Tensor of shape (C, D), float64
-        Their means.
+        The mean of these rows of each class.
     """
 
     counts: Tensor
@@ -49,15 +49,17 @@ class OwnMeans:
 
     @classmethod
     def of(cls, features: Tensor, labels: Tensor, num_classes: int) -> OwnMeans:
-        """The counts and means of the client's rows in the merged statistics."""
+        """Compute counts and means from the client's rows in the merged statistics."""
         counts = torch.bincount(labels, minlength=num_classes)
         sums = torch.zeros(num_classes, features.shape[1], dtype=torch.float64)
         sums.index_add_(0, labels, features.double())
         return cls(counts, sums / counts.clamp(min=1)[:, None])
 
     def drawn_to(self, means: Tensor, labels: Tensor, kappa: float) -> Tensor:
-        """The client's means of the classes `labels` [J], drawn towards the merged
-        `means` [J, D]. For classes without own rows, the merged means.
+        """The client's means of the classes `labels` [J], pulled towards `means` [J,
+        D].
+
+        `means` are the merged means. A class without own rows gets its merged mean.
         """
         n = self.counts[labels].double()[:, None]
         if math.isinf(kappa):
@@ -67,14 +69,14 @@ class OwnMeans:
 
 
 class PersonalLeftOut:
-    """Scores of a client's rows by its own head, leaving out each row in turn.
+    """Scores a client's rows by its own head, leaving out each row in turn.
 
-    There is one candidate for each kappa.
+    Each kappa is one candidate.
 
     Notes
     -----
-    Without a row x of class c, the merged mean is mu_c'. The client's is
-    ``m' = ((n_kc - 1) mu_kc' + kappa mu_c') / (n_kc - 1 + kappa)``. The covariance is
+    Without a row x of class c, the merged mean is mu_c', and the client's mean is ``m'
+    = ((n_kc - 1) mu_kc' + kappa mu_c') / (n_kc - 1 + kappa)``. The covariance is
     ``A - b z z'`` as in `DiscriminantLeftOut`. So with a = x - m' the squared distance
     to the own class is ``a' A^-1 a + b (a' A^-1 z)^2 / (1 - b q)``.
     """
@@ -106,7 +108,7 @@ class PersonalLeftOut:
     def _put_own(
         self, distances: Tensor, left: Left, inverse: Tensor, b: Tensor, kappa: float
     ) -> None:
-        """Set the distances to the own class, whose mean excludes the row."""
+        """Set each row's distance to its own class, whose mean excludes the row."""
         rows = torch.nonzero(left.growth > 0).flatten()
         component = left.own[rows]
         x, z = left.x[rows], left.z[rows]
@@ -129,19 +131,19 @@ class PersonalLeftOut:
 
 
 class PersonalHeads:
-    """Clients' own heads by one LDA. The common parts are computed once.
+    """Makes clients' own heads from one LDA, whose common parts are computed once.
 
     Parameters
     ----------
     form : LinearDiscriminant
-        Its strength must be chosen.
+        The LDA. Its shrinkage must be chosen already.
     components : Components
         The components of all clients.
 
     Attributes
     ----------
     scale : Tensor of shape (D,), or None
-        The numbers that `form` divides dimensions by; None if it does not.
+        The numbers by which `form` divides dimensions; None if it does not divide.
     """
 
     def __init__(self, form: LinearDiscriminant, components: Components):
@@ -150,7 +152,10 @@ class PersonalHeads:
         self._parts = parts if self.scale is None else parts.divided(self.scale)
 
     def left_out(self, own: OwnMeans) -> PersonalLeftOut:
-        """Scores of a client's rows. The caller must have divided them by `scale`."""
+        """Make the scorer of a client's rows.
+
+        The caller must divide these rows by `scale`.
+        """
         return PersonalLeftOut(self._left_out_of_all, self._form.chosen, self._in(own))
 
     def head(
@@ -160,15 +165,15 @@ class PersonalHeads:
         temperature: float = 1.0,
         prior_own: bool = False,
     ) -> LinearHead:
-        """A client's own head.
+        """Compute a client's own head.
 
         Parameters
         ----------
         own : OwnMeans
         kappa : float
-            The merged means count like so many rows.
+            The merged mean of a class counts like this many rows.
         temperature : float
-            Scores are divided by it.
+            The number that scores are divided by.
         prior_own : bool
             Whether the priors are the client's own shares of the classes.
         """
@@ -189,7 +194,7 @@ class PersonalHeads:
         return linear_head(weight / temperature, bias / temperature, seen)
 
     def _in(self, own: OwnMeans) -> OwnMeans:
-        """The means in the units of `form`."""
+        """The client's means, divided by `scale` as `form` divides rows."""
         if self.scale is None:
             return own
         return OwnMeans(own.counts, own.means / self.scale)

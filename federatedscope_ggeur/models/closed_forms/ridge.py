@@ -34,18 +34,19 @@ from federatedscope_ggeur.settings import NOT_SET, Key, positive_or_not_set
 
 @register_closed_form("ridge")
 class RidgeRegression(ClosedForm):
-    """``(T + lambda I)^-1 B`` on centred rows, and the intercepts that fit the means.
+    """Ridge regression on one-hot labels: ``(T + lambda I)^-1 B`` on centred rows.
 
-    T is the scatter of all rows about their mean, B the sums of centred rows by class.
+    T is the scatter of all rows about their mean. B holds the sums of centred rows by
+    class. The intercepts fit the means.
 
     Parameters
     ----------
     strength : float, optional
         lambda as a multiple of the mean eigenvalue of T, so that the scale of
-        embeddings does not matter. None: chosen by leave-one-out; or, if no rows can be
-        left out, by generalised cross-validation.
+        embeddings does not matter. If None, leave-one-out chooses the strength, or
+        generalised cross-validation if no rows can be left out.
     alpha : float, optional
-        lambda itself, instead of a strength. The intercept is then penalised, too:
+        lambda itself, in place of a strength. The intercept is then penalised, too:
         ``A^-1 B`` on ``[x; 1]`` with ``A = sum [x;1][x;1]^T + alpha I``.
     standardize : bool
         Whether dimensions are divided by their standard deviations first.
@@ -53,19 +54,19 @@ class RidgeRegression(ClosedForm):
     Raises
     ------
     ConfigError
-        Both are given.
+        Both strength and alpha are given.
 
     Notes
     -----
-    With m the overall mean, ``T = W + sum_c n_c d_c d_c^T`` the total scatter and
-    ``M = T + alpha I``, the normal equations of weights w and intercept b of class c
-    with alpha ::
+    m is the overall mean, ``T = W + sum_c n_c d_c d_c^T`` the total scatter, and ``M =
+    T + alpha I``. With alpha, weights w and intercept b of class c solve ::
 
         (T + N m m^T + alpha I) w + N m b = n_c mu_c
         N m^T w + (N + alpha) b = n_c
 
-    give ``M w = n_c d_c + alpha b m``. Putting w into the second gives b. So no matrix
-    holds the outer product of a mean far from the origin.
+    These equations give ``M w = n_c d_c + alpha b m``. Inserting w into the second
+    equation gives b. So no matrix holds the outer product of a mean far from the
+    origin.
     """
 
     meaning = "ridge regression on one-hot labels, with an intercept"
@@ -125,7 +126,7 @@ class RidgeRegression(ClosedForm):
         return added / (1 + added) > MOST_SPHERICAL
 
     def _strength(self, seen: Seen) -> float:
-        """The strength that is set, or what generalised cross-validation finds."""
+        """The strength that is set, or that generalised cross-validation finds."""
         if not self.is_open:
             return self.chosen
         spread = float(seen.within.trace() + seen.counts @ seen.offsets.square().sum(1))
@@ -161,7 +162,7 @@ class RidgeRegression(ClosedForm):
         if root is None:
             name = "strength" if self.alpha is None else "alpha"
             raise StatisticsError(
-                f"ridge regression with {name} {given} is singular to rounding: raise "
-                f"ggeur.ridge.{name}"
+                f"ridge regression with {name} {given} cannot be solved, because its "
+                f"matrix is singular up to rounding; raise ggeur.ridge.{name}"
             )
         return root

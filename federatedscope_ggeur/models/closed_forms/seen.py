@@ -22,18 +22,20 @@ Statistics = Union[ClassStatistics, SummedStatistics, MeanStatistics]
 
 @dataclass(frozen=True)
 class Seen:
-    """What a closed form gets: the C' classes with samples. All tensors are float64.
+    """The input of a closed form: statistics of the C' classes that have samples.
 
     Attributes
     ----------
     statistics : ClassStatistics, SummedStatistics or MeanStatistics
-        The merged statistics of all clients, as the form's `NEEDS` asks for.
+        The merged statistics of all clients. The form's `NEEDS` decides their type. All
+        tensors below are float64.
     classes : list of int
-        The C' classes with samples, ascending. Row i below is of `classes[i]`.
+        The C' classes with samples, ascending. Row i of each tensor below belongs to
+        `classes[i]`.
     counts : Tensor of shape (C',)
         Rows of each class.
     total : float
-        N, all rows.
+        N, the number of all rows.
     means : Tensor of shape (C', D)
         Class means.
     origin : Tensor of shape (D,)
@@ -44,12 +46,12 @@ class Seen:
         Counts, means and scatters of each class and client or domain, if the form's
         `grain` asks for them; otherwise of each class.
     seed : int
-        Decides every draw.
+        The seed of every random draw.
     within : Tensor of shape (D, D)
-        The scatter of all rows around the means of their classes. For `NEEDS` "pooled"
-        or "class".
+        The scatter of all rows around the means of their classes. Only for `NEEDS`
+        "pooled" or "class".
     dim : int
-        D.
+        The dimension D.
     num_classes : int
         C, including classes without samples.
     """
@@ -88,22 +90,25 @@ class Seen:
         return deviations((self.within.diagonal() + between) / self.total, self.origin)
 
     def divided(self, by: Tensor) -> Seen:
-        """The same for rows whose dimensions are divided by `by` [D]."""
+        """The statistics of the same rows with dimensions divided by `by` [D]."""
         held = self.statistics
         if isinstance(held, MeanStatistics):
-            raise StatisticsError("means alone do not show how dimensions vary")
+            raise StatisticsError(
+                "dimensions cannot be standardized, because means alone do not show "
+                "how they vary"
+            )
         nowhere = torch.zeros_like(self.origin)
         statistics = held.mapped(nowhere, lambda rows: rows / by)
         return Seen.of(statistics, self.components.divided(by), self.seed)
 
     @cached_property
     def within(self) -> Tensor:
-        """The within-class scatter: shape (D, D). For NEEDS "pooled" or "class"."""
+        """The within-class scatter: shape (D, D). For `NEEDS` "pooled" or "class"."""
         held = self.statistics
         if isinstance(held, MeanStatistics):
             raise StatisticsError(
-                "a within-class scatter is needed, but the statistics are counts and "
-                "means alone"
+                "a within-class scatter is needed, but the statistics are only counts "
+                "and means"
             )
         if isinstance(held, ClassStatistics):
             held = SummedStatistics.from_classes(held)
@@ -111,7 +116,7 @@ class Seen:
 
     @property
     def components_of_classes(self) -> Components:
-        """One for each class, without a scatter."""
+        """One component for each class, without a scatter."""
         held = MeanStatistics.from_moments(
             self.statistics.counts, self.statistics.means
         )
@@ -123,20 +128,20 @@ class Seen:
 
     @property
     def num_classes(self) -> int:
-        """C, including classes without samples."""
+        """C, the number of classes, including those without samples."""
         return self.statistics.num_classes
 
     def scatter(self, c: int) -> Tensor:
-        """The scatter of class c alone: shape (D, D). For NEEDS "class"."""
+        """The scatter of class c alone: shape (D, D). Only for `NEEDS` "class"."""
         if not isinstance(self.statistics, ClassStatistics):
             raise StatisticsError(
                 "a covariance for each class is needed, but the statistics are summed "
-                "over classes, or means alone"
+                "over classes, or only means"
             )
         return self.statistics.scatter(c)
 
     def log_priors(self, priors: str) -> Tensor:
-        """Log priors of shape (C',); zero for ``"none"``, equal priors."""
+        """Log priors of shape (C',). ``"none"`` gives zeros, for equal priors."""
         if priors == "none":
             return torch.zeros_like(self.counts)
         return (self.counts / self.total).log()

@@ -1,4 +1,4 @@
-"""Covariances of small samples, shrunk until they can be inverted."""
+"""Shrink covariances of small samples, so that they can be inverted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import StatisticsError
 
-#: Smaller relative differences are rounding.
+#: Relative differences smaller than this count as rounding.
 _GAIN = 1e-6
 #: Multiples of the mean eigenvalue that generalised cross-validation tries: six for
 #: each power of ten, the most regular first.
@@ -19,26 +19,29 @@ GCV_STRENGTHS = tuple(10 ** (-step / 6) for step in range(-12, 43))
 def common_covariance(
     within: Tensor, samples: int, classes: int, shrinkage: float | None
 ) -> tuple[Tensor, Tensor, dict]:
-    """LDA's covariance ``(1 - rho) S0 + rho (tr S0 / D) I``, ``S0 = W / (N - C)``.
+    """LDA's shrunk covariance ``(1 - rho) S0 + rho (tr S0 / D) I``, ``S0 = W / (N -
+    C)``.
 
     Parameters
     ----------
     within : Tensor of shape (D, D), float64
         The within-class scatter W.
     samples, classes : int
-        N and C, of the classes with samples.
+        N and C, counting only classes with samples.
     shrinkage : float, optional
-        rho; None: by `ledoit_wolf`.
+        rho. If None, `ledoit_wolf` chooses it.
 
     Returns
     -------
     tuple of Tensor of shape (D, D), Tensor of shape (D, D), and dict
-        The covariance, its lower Cholesky factor, and "shrinkage" and "shrinkage_rule".
+        The covariance, its lower Cholesky factor, and a report with "shrinkage" and
+        "shrinkage_rule".
 
     Raises
     ------
     StatisticsError
-        The covariance is singular. Unshrunk, that of fewer than D + C samples is.
+        The covariance is singular. Without shrinkage this holds for fewer than D + C
+        samples.
     """
     degrees, dim = samples - classes, len(within)
     covariance = within / degrees if degrees > 0 else torch.zeros_like(within)
@@ -58,18 +61,17 @@ def common_covariance(
     if root is None:
         raise StatisticsError(
             f"the common covariance of {samples} samples of {classes} classes in {dim} "
-            f"dimensions is singular with a shrinkage of {shrinkage}: raise "
-            "ggeur.lda.shrinkage, or set it to -1 for Ledoit-Wolf's rule"
+            f"dimensions is singular with a shrinkage of {shrinkage}; raise "
+            "ggeur.lda.shrinkage, or set it to -1 to have it chosen"
         )
     return covariance, root, {"shrinkage": float(shrinkage), "shrinkage_rule": rule}
 
 
 def ledoit_wolf(covariance: Tensor, degrees: int) -> float:
-    """The share of the spherical covariance, for a covariance [D, D] of `degrees` >= 2
-    samples.
+    """Ledoit and Wolf's share of the spherical covariance, for Gaussian data.
 
-    It is the Rao-Blackwellised estimator: Ledoit and Wolf's for Gaussian data. The
-    general one needs fourth moments, which never travel.
+    This is the Rao-Blackwellised estimator. The general one needs fourth moments, which
+    are never sent. `covariance` [D, D] must have `degrees` >= 2 degrees of freedom.
 
     References
     ----------
@@ -86,15 +88,14 @@ def ledoit_wolf(covariance: Tensor, degrees: int) -> float:
 
 
 def ridge_by_gcv(within: Tensor, counts: Tensor, offsets: Tensor) -> float:
-    """The lambda of ridge regression on one-hot labels, by generalised
-    cross-validation.
+    """Choose the lambda of ridge regression by generalised cross-validation.
 
-    Merged statistics suffice. It is the lambda with the least ``N RSS / (N - df)^2``,
-    with T the scatter of all rows, B the sums of centred rows by class, and M = T +
-    lambda I::
+    Merged statistics suffice. The chosen lambda minimises ``N RSS / (N - df)^2``. With
+    T the scatter of all rows, B the sums of centred rows by class, and M = T + lambda
+    I::
 
-        df = 1 + tr(T M^-1),  RSS = sum_c n_c (1 - n_c / N) - tr(B' M^-1 (M + lambda I)
-        M^-1 B)
+        df = 1 + tr(T M^-1)
+        RSS = sum_c n_c (1 - n_c / N) - tr(B' M^-1 (M + lambda I) M^-1 B)
 
     Parameters
     ----------
@@ -102,12 +103,12 @@ def ridge_by_gcv(within: Tensor, counts: Tensor, offsets: Tensor) -> float:
         The within-class scatter.
     counts : Tensor of shape (C',), float64
     offsets : Tensor of shape (C', D), float64
-        Class means less the mean of all rows.
+        Class means minus the mean of all rows.
 
     Returns
     -------
     float
-        0 if there is no scatter.
+        lambda; 0 if there is no scatter.
 
     References
     ----------
@@ -124,7 +125,7 @@ def ridge_by_gcv(within: Tensor, counts: Tensor, offsets: Tensor) -> float:
     squares = (sums @ basis).square().sum(dim=0)
     there = values > len(values) * torch.finfo(values.dtype).eps * values.max()
     values, squares = values[there], squares[there]
-    # Without lambda. The part that lambda adds may be tiny, so it is summed separately.
+    # The residual without lambda. Lambda's part may be tiny, so it is summed apart.
     of_labels = float((counts * (1 - counts / total)).sum())
     unexplained = max(of_labels - float((squares / values).sum()), 0.0)
     if unexplained < _GAIN * of_labels:
@@ -142,7 +143,8 @@ def ridge_by_gcv(within: Tensor, counts: Tensor, offsets: Tensor) -> float:
 
 
 def stable_cholesky(matrix: Tensor) -> Tensor | None:
-    """The lower factor, or None if the matrix [D, D] is singular to rounding.
+    """The lower Cholesky factor of a matrix [D, D]; None if it is singular up to
+    rounding.
 
     A squared pivot is the part of a variance that earlier variables do not explain. If
     it is zero up to rounding, it may pass Cholesky's own test by chance.

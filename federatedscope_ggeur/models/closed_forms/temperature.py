@@ -1,8 +1,9 @@
-"""Temperatures: scores of a head are divided by them, so that softmax is calibrated.
+"""Temperatures that calibrate a head: its scores are divided by one before softmax.
 
 A one-shot head is right more often, or less often, than the softmax of its scores says.
-Divided by a temperature T, the scores choose the same class, and their softmax says how
-often it is right. The log-loss of rows left out of the statistics chooses T.
+A temperature T does not change the class with the largest score, but it makes softmax
+match how often that class is right. T is chosen by the log-loss of rows left out of the
+statistics.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from federatedscope_ggeur.models.ensemble import EnsembleHead
 from federatedscope_ggeur.models.linear import LinearHead
 from federatedscope_ggeur.models.mixture import MixtureHead
 
-#: Number of temperatures that are tried: half-octaves from 2^-8 to 2^4 times the
-#: spread.
+#: Number of temperatures that are tried, in half-octaves from 2^-8 to 2^4 times the
+#: spread of the scores.
 TEMPERATURES = 25
 _LOWEST = -8
 #: Log-losses are sent as multiples of 1/64 nat, because exact ones would identify rows.
@@ -34,9 +35,9 @@ _CHUNK_ROWS = 512
 
 
 def temperatures(spread: float) -> tuple[float, ...]:
-    """Half-octaves around the `spread` of a head's scores, ascending, 1 among them.
+    """The temperatures to try: half-octaves around the `spread` of scores, ascending.
 
-    If 1 lies outside, it replaces the nearer end.
+    1 is always among them. If 1 lies outside the range, it replaces the nearer end.
     """
     first = round(2 * math.log2(spread)) + 2 * _LOWEST if spread > 0 else 2 * _LOWEST
     steps = list(range(first, first + TEMPERATURES))
@@ -46,9 +47,10 @@ def temperatures(spread: float) -> tuple[float, ...]:
 
 
 def spread_of_scores(model: Model, components: Components) -> float:
-    """How far apart a head's scores of the classes lie at the class means.
+    """How far apart a head's scores of the classes are, measured at the class means.
 
-    It is the root mean square over classes and rows, about the mean of a row's scores.
+    It is the root mean square of the scores about the mean over classes, with each
+    class mean weighted by its rows.
     """
     parts = components.merged("class")
     scores = model.in_chunks(model, parts.means.float()).double()[:, parts.classes]
@@ -67,12 +69,12 @@ def left_out_losses(
     score : LeftOut
     rows : Rows
     by : sequence of float
-        Temperatures.
+        The temperatures.
 
     Returns
     -------
     Tensor of shape (candidates, len(by)), float64
-        In nats. Rows whose class has no score are left out.
+        The sums in nats, without the rows whose class has no score.
     int
     """
     candidates = len(score(rows.part(slice(0))))
@@ -89,21 +91,21 @@ def left_out_losses(
 def log_losses(
     scores: Tensor, labels: Tensor, by: Sequence[float]
 ) -> tuple[Tensor, Tensor]:
-    """The log-loss at each temperature of each row whose class has a score.
+    """The log-loss of rows at each temperature, for rows whose class has a score.
 
     Parameters
     ----------
     scores : Tensor of shape (n, C)
     labels : Tensor of shape (n,), int64
     by : sequence of float
-        Temperatures.
+        The temperatures.
 
     Returns
     -------
     Tensor of shape (len(by), m)
-        For the m rows that have one.
+        The log-losses of the m rows whose class has a score.
     Tensor of shape (n,), bool
-        Which rows have one.
+        Whether the class of each row has a score.
     """
     own = scores.gather(1, labels[:, None])[:, 0]
     scored = torch.isfinite(own)
@@ -114,8 +116,8 @@ def log_losses(
 def left_out_confidences(score: LeftOut, rows: Rows, temperature: float) -> Tensor:
     """The number of rows whose largest probability lies in each bin: int64.
 
-    `score` has one candidate. A row without which no class is left is in the lowest
-    bin.
+    `score` must have one candidate. If no class is left without a row, the row counts
+    in the lowest bin.
     """
     counts = torch.zeros(CONFIDENCE_BINS, dtype=torch.int64)
     for start in range(0, len(rows), _CHUNK_ROWS):
@@ -127,16 +129,16 @@ def left_out_confidences(score: LeftOut, rows: Rows, temperature: float) -> Tens
 
 
 def in_units(losses: Tensor) -> Tensor:
-    """Sums of log-losses, rounded to whole multiples of 1/64 nat: int64."""
+    """Round sums of log-losses to whole multiples of 1/64 nat: int64."""
     return (losses * LOSS_UNITS).clamp(max=LARGEST_LOSS).round().long()
 
 
 def best_temperature(losses: Sequence[float], by: Sequence[float]) -> float:
-    """The temperature with the least log-loss, between those that were tried.
+    """The temperature with the least log-loss, interpolated between those in `by`.
 
-    It is the lowest point of the parabola in log T through the lowest loss and its two
-    neighbours. The log-loss falls and then rises with T. So this is no worse than any
-    temperature that was tried beyond these three.
+    The result is the lowest point of a parabola in log T through the lowest loss and
+    its two neighbours. The log-loss falls and then rises with T. So temperatures in
+    `by` beyond these three are no better.
     """
     lowest = min(range(len(by)), key=lambda i: losses[i])
     if by[lowest] == 1.0 or not 0 < lowest < len(by) - 1:
@@ -153,19 +155,20 @@ def best_temperature(losses: Sequence[float], by: Sequence[float]) -> float:
 
 
 def can_cool(model: Model) -> bool:
-    """Whether `cool` can divide the logits of such a head."""
+    """Whether `cool` can divide the logits of this kind of head."""
     return isinstance(model, (LinearHead, MixtureHead, EnsembleHead))
 
 
 def cool(model: Model, temperature: float, seen: Sequence[int]) -> None:
     """Divide the logits of a head by `temperature`, in place.
 
-    Before and after the division, unseen classes stay at least `BELOW` the others.
+    Unseen classes stay at least `BELOW` under the seen ones, before and after the
+    division.
 
     Raises
     ------
     TypeError
-        The logits of that kind of head cannot be divided.
+        The logits of this kind of head cannot be divided.
     """
     unseen = sorted(set(range(model.num_classes)) - set(seen))
     with torch.no_grad():
@@ -181,7 +184,7 @@ def cool(model: Model, temperature: float, seen: Sequence[int]) -> None:
             model.zero_shot.copy_(model.zero_shot.double() / temperature)
             mixture = model.statistics
         if not isinstance(mixture, MixtureHead):
-            raise TypeError(f"the logits of a {type(model).__name__} stay as they are")
+            raise TypeError(f"the logits of a {type(model).__name__} cannot be divided")
         is_unseen = torch.isin(mixture.classes.long(), torch.tensor(unseen).long())
         lowest = mixture.bias[~is_unseen].min()
         mixture.bias[is_unseen] = lowest - BELOW * max(1.0, temperature)

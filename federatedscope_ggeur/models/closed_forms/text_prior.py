@@ -1,13 +1,13 @@
-"""Text as a prior of class means.
+"""Text features as a prior of class means.
 
 Let m be the mean of all rows, n_c the number of rows of class c, and w_c its text
-features. The text's guess of a class mean is ``p_c = m + a d_c``, ``d_c = w_c - mean
-w``. The number a is a least-squares fit to the merged means; it bridges text and
-images::
+features. The prior guess of a class mean is ``p_c = m + a d_c`` with ``d_c = w_c - mean
+w``. The number a bridges text and images. A least-squares fit to the merged means gives
+::
 
     a = sum_c n_c <mu_c - m, d_c> / sum_c n_c |d_c|^2
 
-It is 0 if that is negative: text then says nothing. Means become ``(n_c mu_c + kappa
+If this is negative, a is 0, and text has no influence. Means become ``(n_c mu_c + kappa
 p_c) / (n_c + kappa)``. A class without rows gets p_c, unless a is 0.
 """
 
@@ -32,7 +32,7 @@ _LEAST = 1e-12
 
 
 def bridge(parts: Components, offsets: Tensor) -> float:
-    """a, from the components' means and the offsets d_c [C, D]."""
+    """The number a, computed from the components' means and the offsets d_c [C, D]."""
     own = offsets[parts.labels]
     products = ((parts.means - parts.origin) * own).sum(dim=1)
     squares = float(parts.weights @ own.square().sum(dim=1))
@@ -41,13 +41,14 @@ def bridge(parts: Components, offsets: Tensor) -> float:
 
 @dataclass(frozen=True)
 class Moved:
-    """Components with means moved by text, and one for each class without rows.
+    """Components whose means text has moved, and one component for each class without
+    rows.
 
     Attributes
     ----------
     means : Tensor of shape (J, D), float64
     weights : Tensor of shape (J,), float64
-        ``n_j + kappa``, for priors.
+        ``n_j + kappa``, the weights for priors.
     labels : Tensor of shape (J,), int64
     a : float
     """
@@ -62,7 +63,7 @@ class Moved:
 
 
 def with_prior(parts: Components, text: ClassTexts) -> Moved:
-    """The moved components of `parts`, followed by those of classes without rows."""
+    """Move the components of `parts` by text; add one for each class without rows."""
     offsets, kappa = text.offsets, text.prior
     a = bridge(parts, offsets)
     unseen = _unseen(parts) if a else []
@@ -80,8 +81,10 @@ def _unseen(parts: Components) -> list[int]:
 
 
 def moved_by_text(seen: Seen, text: ClassTexts) -> tuple[Seen, dict[str, float]]:
-    """All classes, seen or not, with means moved by text and counts ``n_c + kappa``.
-    The origin stays."""
+    """The statistics with all classes, means moved by text, and counts ``n_c + kappa``.
+
+    The origin stays the same. The second result is a report in plain values.
+    """
     moved = with_prior(seen.components_of_classes, text)
     order = moved.labels.argsort()
     counts, means = moved.weights[order], moved.means[order]
@@ -97,7 +100,10 @@ def moved_by_text(seen: Seen, text: ClassTexts) -> tuple[Seen, dict[str, float]]
 
 
 def with_ensemble(score: LeftOut, text: ClassTexts) -> LeftOut:
-    """Scores ``s <x/|x|, w_c> + alpha score``; `score` itself if alpha is 0."""
+    """Add zero-shot logits to scores: ``s <x/|x|, w_c> + alpha score``.
+
+    If alpha is 0, `score` is returned as it is.
+    """
     if not text.ensemble:
         return score
 
@@ -109,8 +115,11 @@ def with_ensemble(score: LeftOut, text: ClassTexts) -> LeftOut:
 
 
 def log_shares(weights: Tensor, labels: Tensor, classes: int, priors: str) -> Tensor:
-    """Log priors [J] of components: their shares of all `weights`, or, with "none", of
-    those of their class."""
+    """Log priors [J] of components.
+
+    They are the shares in the sum of all `weights`, or, with "none", in the sum of
+    their own class.
+    """
     logs = (weights / weights.sum()).log()
     if priors == "none":
         logs = logs - sum_by_class(logs[None], labels, classes)[0, labels]
@@ -118,13 +127,13 @@ def log_shares(weights: Tensor, labels: Tensor, classes: int, priors: str) -> Te
 
 
 class PriorLeftOut:
-    """LDA and the mixture discriminant with a prior of text, leaving out each row in
+    """Scores rows by LDA or the mixture with a text prior, leaving out each row in
     turn.
 
     Parameters
     ----------
     parts : Components
-        One for each class (LDA), or several, with their scatter.
+        One component for each class (LDA), or several, with their scatter.
     shrinkages : sequence of float
         As for `DiscriminantLeftOut`. The covariances are the same.
     priors : {"counts", "none"}
@@ -132,8 +141,8 @@ class PriorLeftOut:
 
     Notes
     -----
-    A row x of component j changes m, a and mu_j, and through a every mean. So they are
-    computed anew for each row, from sums without its own part.
+    A row x of component j changes m, a and mu_j. Through a it changes every mean. So
+    the means are computed anew for each row, from sums without the row's own part.
     """
 
     def __init__(
@@ -186,7 +195,7 @@ class PriorLeftOut:
         return [scores(g) for g in self._shrinkages]
 
     def _bridge(self, x, at, taken, counts, centre) -> Tensor:
-        """a without each row: shape (n,)."""
+        """The number a without each row: Tensor of shape (n,)."""
         own = self._offsets[at]
         products = self._counts @ self._products - taken * (x * own).sum(dim=1)
         sums = self._counts @ self._offsets - taken[:, None] * own
@@ -196,14 +205,16 @@ class PriorLeftOut:
         return a.clamp(min=0)
 
     def _moved(self, j, x, at, taken, counts, centre, a) -> Tensor:
-        """The mean of component j without each row: shape (n, D)."""
+        """The moved mean of component j without each row: Tensor of shape (n, D)."""
         total = self._counts[j] * self._means[j] - ((at == j) * taken)[:, None] * x
         guessed = centre + a[:, None] * self._offsets[j]
         return (total + self._kappa * guessed) / (counts[:, j] + self._kappa)[:, None]
 
     def _log_priors(self, counts: Tensor, a: Tensor) -> Tensor:
-        """The log prior of each component without the row; -inf if nothing is known of
-        it."""
+        """The log prior of each component without the row.
+
+        It is -inf if the component has neither rows nor a guess from text.
+        """
         weights = counts + self._kappa
         rows = counts.new_zeros(len(counts), self._parts.num_classes)
         rows.index_add_(1, self._labels, counts)

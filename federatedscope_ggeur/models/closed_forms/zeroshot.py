@@ -17,10 +17,11 @@ from federatedscope_ggeur.models.linear import LinearHead
 
 @register_closed_form("zeroshot")
 class ZeroShot(ClosedForm):
-    """``s <x, w_c>`` with the unit text features w_c of the classes.
+    """The zero-shot head: ``s <x, w_c>`` with the unit text features w_c of the
+    classes.
 
-    No client sends anything for it. If embeddings do not have length 1, it chooses the
-    same classes at another temperature.
+    Clients send nothing for this head. If embeddings do not have length 1, the head
+    chooses the same classes, but its temperature differs.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""``alexnet_bn``: AlexNet with BatchNorm, the network that FedFA is measured on."""
+"""``alexnet_bn``: AlexNet with BatchNorm, the network of FedFA's experiments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from federatedscope_ggeur.models.networks.base import (
     register_network,
 )
 
-#: Of each convolution: channels, kernel, stride, padding, and whether pooling follows.
+#: For each convolution: channels, kernel, stride, padding, and whether pooling follows.
 _STAGES = (
     (64, 11, 4, 2, True),
     (192, 5, 1, 2, True),
@@ -23,13 +23,15 @@ _STAGES = (
 )
 _WIDTHS = tuple(stage[0] for stage in _STAGES)
 _POOLED = 6
-#: FedFA's 12,974,154 weights for ten classes; the code of FedBN has 4096 here.
+#: FedFA's value, which gives 12,974,154 weights for ten classes. FedBN's code has 4096.
 _HIDDEN = 1024
 
 
 class AlexNetBN(TwoPart):
-    """Five convolutions, each with norm and ReLU, then three linear layers. Two of
-    these have norm and ReLU; the input of the last one is z."""
+    """Five convolutions and three linear layers, all but the last with norm and ReLU.
+
+    The representation z is the input of the last linear layer.
+    """
 
     def __init__(self, channels: int, num_classes: int):
         super().__init__()

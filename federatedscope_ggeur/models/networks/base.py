@@ -1,4 +1,4 @@
-"""What an image network is, and the table of them."""
+"""The definition of an image network, and the registry of networks."""
 
 from __future__ import annotations
 
@@ -19,24 +19,25 @@ NORMS = ("batch", "layer", "group", "none")
 
 @dataclass(frozen=True)
 class NetworkSettings:
-    """Which network, and how images are prepared for it.
+    """The settings of an image network and of the preparation of its images.
 
     Attributes
     ----------
     name : str
-        In `NETWORKS`, or ``timm:<model>``.
+        A name in `NETWORKS`, or ``timm:<model>``.
     stem : {"cifar", "imagenet"}
-        How a ResNet begins: 3x3 without pooling, or 7x7 with stride 2 and pooling.
+        The first layer of a ResNet: 3x3 without pooling ("cifar"), or 7x7 with stride 2
+        and pooling ("imagenet").
     norm : {"batch", "layer", "group", "none"}
         The layers that replace the network's BatchNorm.
     mean, std : tuple of three float
-        Means and deviations of the channels, with pixels in 0..1. Images are normalised
-        by them; those of one channel by their averages.
+        Means and standard deviations of the three channels, with pixels in 0..1. They
+        normalise images. Images of one channel are normalised by their averages.
     augment : str
-        One of `inputs.AUGMENTATIONS`, for training only.
+        The augmentation of training images, one of `inputs.AUGMENTATIONS`.
     weights : str
-        The weights that training begins with: a file, or the name of published weights,
-        or "default"; "" for random ones.
+        The weights that training begins with: a file, the name of published weights, or
+        "default". "" means random weights.
     """
 
     name: str
@@ -50,16 +51,16 @@ class NetworkSettings:
 
 @dataclass(frozen=True)
 class ImageShape:
-    """Channels and the side of a square image.
+    """The channels and the side of a square image.
 
     Attributes
     ----------
     channels : int
         1 or 3.
     side : int
-        Pixels of a side.
+        The number of pixels of a side.
     dim : int
-        Numbers in a row of its pixels, channel by channel.
+        The number of pixels in all channels.
     """
 
     channels: int
@@ -67,13 +68,14 @@ class ImageShape:
 
     @property
     def dim(self) -> int:
-        """Numbers in a row of its pixels, channel by channel."""
+        """The number of pixels in all channels, the length of a row."""
         return self.channels * self.side**2
 
 
 def image_shape(dim: int) -> ImageShape:
-    """The shape of images of `dim` pixels: one or three channels of s x s. No `dim`
-    fits both.
+    """The shape of square images whose rows have `dim` numbers.
+
+    Images have one or three channels. No `dim` fits both.
 
     Raises
     ------
@@ -86,40 +88,42 @@ def image_shape(dim: int) -> ImageShape:
             return ImageShape(channels, side)
     raise ConfigError(
         f"{setting('network.name')}: rows of {dim} numbers are no square images of one "
-        f"or three channels; {setting('encoder.name')} image makes such"
+        f"or three channels; set {setting('encoder.name')} image to get such rows"
     )
 
 
 @dataclass(frozen=True)
 class Network:
-    """A plain torch module, and where in it the parts of a `Model` are.
+    """A plain torch module, and where the parts of a `Model` are in it.
 
-    Copies are made of the module, so the functions take it as an argument.
+    The functions take the module as an argument, because the module may be copied.
 
     Attributes
     ----------
     module : Module
-        It maps images [B, c, h, w] to logits [B, C].
+        The module that maps images [B, c, h, w] to logits [B, C].
     width : int
-        D', the columns of a representation.
+        D', the number of columns of a representation.
     classifier : str
         The name of the last layer, a `torch.nn.Linear`.
     represent : callable (module, images) -> Tensor of shape (B, D')
-        The representation of images [B, c, h, w]. Loss terms act on it. By default the
-        module's own `represent`.
+        Gives the representation of images [B, c, h, w], which loss terms act on. By
+        default this is the module's own `represent`.
     classify : callable (module, representation) -> Tensor of shape (B, C)
-        The logits of a representation; by default the module's own `classify`.
+        Gives the logits of a representation. By default this is the module's own
+        `classify`.
     last_input : callable (module, representation) -> Tensor of shape (B, D'')
-        The input of the last layer, without dropout.
+        Gives the input of the last layer, without dropout.
     stages : tuple of str
-        Names of the modules whose outputs are the maps of the stages.
+        The names of the modules whose outputs are the maps of the stages.
     stage_widths : tuple of int
-        The channels of these maps.
+        The number of channels of each of these maps.
     channels_last : bool
-        Whether the maps are [B, H, W, C].
+        Whether the maps have the shape [B, H, W, C].
     published : callable (settings) -> state dict
-        The weights that its library publishes as ``settings.weights``; "default" stands
-        for the best. The last layer may be missing.
+        Returns the weights that the network's library publishes as
+        ``settings.weights``. "default" stands for the best ones. The last layer may be
+        missing.
     """
 
     module: nn.Module
@@ -148,30 +152,32 @@ class TwoPart(nn.Module):
 Make = Callable[[ImageShape, int, NetworkSettings, float], Network]
 _TAKES = ("image", "num_classes", "settings", "dropout")
 
-#: The networks by name. A network itself interprets what follows a colon.
+#: The networks by name. The network itself interprets the text after a colon.
 NETWORKS: Registry[Make] = Registry("network", "network.name")
 
 
 def register_network(
     name: str, meaning: str = "", source: str = ""
 ) -> Callable[[Make], Make]:
-    """Decorator: the function makes the network of ``ggeur.network.name: <name>``.
+    """Decorator: register a function that makes the network ``ggeur.network.name:
+    <name>``.
 
-    It is called as ``make(image, num_classes, settings, dropout)`` with an
-    `ImageShape`, the number C of classes, `NetworkSettings` and the share of units to
-    drop. It returns a `Network`: a module that maps images [B, c, h, w], float32, to
-    logits [B, C], and the names of its parts.
+    The function is called as ``make(image, num_classes, settings, dropout)``. Its
+    arguments are an `ImageShape`, the number C of classes, `NetworkSettings` and the
+    share of units to drop. It returns a `Network`: a module that maps images [B, c, h,
+    w], float32, to logits [B, C], and the names of its parts.
 
     Parameters
     ----------
     name : str
     meaning, source : str
-        A line that describes it, and who published it, for the tables of the docs.
+        A line that describes the network, and who published it, for the tables of the
+        docs.
 
     Raises
     ------
     TypeError
-        It is no function, or has other arguments.
+        The decorated object is no function, or has other arguments.
     ValueError
         The name is taken.
 
@@ -199,8 +205,7 @@ def register_network(
 
 
 def find_network(name: str) -> Make:
-    """The function that makes the network called `name`; a `ConfigError` if none
-    does."""
+    """The function that makes the network `name`. Unknown names are a `ConfigError`."""
     return NETWORKS.find(name.partition(":")[0])
 
 
@@ -210,6 +215,7 @@ def check_side(name: str, image: ImageShape, least: int) -> None:
     Raises
     ------
     ConfigError
+        The side of the images is below `least` pixels.
     """
     if image.side < least:
         raise ConfigError(
@@ -222,12 +228,12 @@ def check_side(name: str, image: ImageShape, least: int) -> None:
 def check_network(
     name: str, network: Network, image: ImageShape, num_classes: int
 ) -> None:
-    """Refuse a user's own network whose parts do not fit together.
+    """Refuse a user's own network if its parts do not fit together.
 
     Raises
     ------
     PluginError
-        It names a part that its module lacks, or an output has another shape.
+        The network names a part that its module lacks, or an output has a wrong shape.
     """
     whose = f"the network '{name}' ({place_of(find_network(name))})"
     module = network.module.eval()
@@ -235,8 +241,8 @@ def check_network(
     for part in (network.classifier, *network.stages):
         if part not in known:
             raise PluginError(
-                f"{whose} names the part '{part}', which its module does not have; it "
-                f"has {', '.join(filter(None, known)) or 'none'}"
+                f"{whose} names the part '{part}', which its module does not have; the "
+                f"parts are {', '.join(filter(None, known)) or 'none'}"
             )
     if not isinstance(known[network.classifier], nn.Linear):
         raise PluginError(f"{whose}: its classifier must be a torch.nn.Linear")

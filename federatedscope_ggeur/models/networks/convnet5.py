@@ -1,4 +1,4 @@
-"""``convnet5``: five convolutions, laid out as FederatedScope's ``ConvNet5``."""
+"""``convnet5``: five convolutions, with the layout of FederatedScope's ``ConvNet5``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ _HIDDEN = 2048
 
 
 class ConvNet5(TwoPart):
-    """Five times 5x5 convolution, norm, ReLU and pooling by two; two linear layers."""
+    """Five times 5x5 convolution, norm, ReLU and pooling by two; then two linear
+    layers.
+
+    The representation is the input of the first linear layer.
+    """
 
     def __init__(self, image: ImageShape, num_classes: int, dropout: float):
         super().__init__()

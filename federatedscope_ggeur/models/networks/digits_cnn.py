@@ -19,8 +19,10 @@ _WIDTHS = (16, 32, 64)
 
 
 class DigitsCNN(TwoPart):
-    """Three stages of a 3x3 convolution, norm and ReLU. The second one pools by two.
-    The input of the last layer is the mean over the last map."""
+    """Three stages of a 3x3 convolution, norm and ReLU. The second stage pools by two.
+
+    The input of the last layer is the mean over the last map.
+    """
 
     def __init__(self, channels: int, num_classes: int):
         super().__init__()

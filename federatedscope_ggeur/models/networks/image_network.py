@@ -24,21 +24,21 @@ from federatedscope_ggeur.models.networks.pretrained import load_weights
 from federatedscope_ggeur.models.vectors import norm_modules
 from federatedscope_ggeur.settings import check_returned, is_of_plugin
 
-#: BatchNorm counts batches for a momentum that falls; here it is fixed. With the count,
-#: a module would remember the clients that used it.
+#: BatchNorm counts batches for a falling momentum. Here the momentum is fixed, and the
+#: count is removed: with it, a module would remember the clients that used it.
 _COUNTER = "num_batches_tracked"
 
 
 class ImageNetwork(Model):
-    """A network of the table, with its stages and the preparation of pixels.
+    """A registered network as a model, with its stages and the preparation of pixels.
 
-    Its state dict is that of the plain network, without counts of batches. So the file
-    of a trained network loads into plain torch with ``strict=False``.
+    The state dict is that of the plain network, without counts of batches. So plain
+    torch loads the file of a trained network with ``strict=False``.
 
     Parameters
     ----------
     in_features : int
-        Pixels D of a row, channel by channel: s x s, or three times that.
+        The number D of pixels in a row, channel by channel: s x s, or three times that.
     num_classes : int
     settings : NetworkSettings
     dropout : float
@@ -47,7 +47,8 @@ class ImageNetwork(Model):
     Raises
     ------
     ConfigError
-        There is no such network, it cannot take such images, or a library is missing.
+        There is no such network, the network cannot take such images, or a library is
+        missing.
     """
 
     uses_autograd = True
@@ -71,10 +72,10 @@ class ImageNetwork(Model):
         self._augment = AUGMENTATIONS[settings.augment]
 
     def reset(self, generator: torch.Generator) -> Model:
-        """Draw the weights as the network's own library does; returns self.
+        """Draw the weights as the network's own library does. Returns the model itself.
 
-        If the settings name weights, those are loaded. A last layer that does not fit
-        is drawn.
+        If the settings name weights, those are loaded. Only a last layer that does not
+        fit is drawn then.
 
         Raises
         ------
@@ -117,12 +118,15 @@ class ImageNetwork(Model):
         return self._network.stage_widths
 
     def prepare(self, rows: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Rows [B, D] of pixels, uint8 or floats in 0..1, augmented and normalised."""
+        """Normalise rows [B, D] of pixels, uint8 or floats in 0..1.
+
+        With a `generator`, that is in training, augment them first.
+        """
         settings, device = self.settings, rows.device
         mean, std = (
             self._of_channels(v, device) for v in (settings.mean, settings.std)
         )
-        # (x - mean) / std in one pass; of a byte p, x is p / 255.
+        # (x - mean) / std in one pass. For a byte p, x is p / 255.
         scale, shift = 1 / std, -mean / std
         x = rows.reshape(len(rows), self.image.channels, self.image.side**2)
         if generator is not None and self._augment is not None and len(x):
@@ -146,13 +150,15 @@ class ImageNetwork(Model):
 
     @contextmanager
     def stages_hooked(self, hook: StageHook | None) -> Iterator[None]:
-        """Inside, ``hook(k, map [B, C_k, H, W])`` returns the map that stage k hands
-        on.
+        """Call ``hook(k, map [B, C_k, H, W])`` on the map of each stage k inside this
+        block.
+
+        The network goes on with the map that `hook` returns.
 
         Raises
         ------
         ConfigError
-            The network has no stages.
+            There is a hook, but the network has no stages.
         """
         stages = self._network.stages
         if hook is None or not stages:

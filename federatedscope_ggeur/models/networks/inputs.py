@@ -1,7 +1,7 @@
-"""Pixels on their way into a network: augmented in training, then normalised.
+"""Prepare pixels for a network: augment them in training, then normalise them.
 
-All are tensor operations on a batch, with draws of one generator on the CPU. So every
-engine has the same numbers, and training needs no worker processes.
+Everything is a tensor operation on a batch, with draws from one generator on the CPU.
+So every engine has the same numbers, and training needs no worker processes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
-#: (images [B, c, s, s] of floats in 0..1, generator) -> the same, changed.
+#: Takes images [B, c, s, s] of floats in 0..1 and a generator; returns changed images.
 Augmentation = Callable[[Tensor, Generator], Tensor]
 
 _PAD = 4
@@ -21,13 +21,15 @@ _DEGREES = 30.0
 _SCALE = (0.7, 1.0)
 _LOG_RATIO = (math.log(3 / 4), math.log(4 / 3))
 _JITTER, _GREY = 0.4, 0.1
-#: Shares of red, green and blue in how bright a colour is (ITU-R 601).
+#: Shares of red, green and blue in the brightness of a colour (ITU-R 601).
 _LUMA = (0.299, 0.587, 0.114)
 
 
 def crop_flip(images: Tensor, generator: Generator) -> Tensor:
-    """Move each image by up to 4 pixels both ways, with black margins, and mirror it
-    with probability 1/2."""
+    """Move each image by up to 4 pixels in both directions, and mirror half of them.
+
+    Margins are black. Each image is mirrored with probability 1/2.
+    """
     size, channels, side, _ = images.shape
     moved = torch.randint(2 * _PAD + 1, (2, size, 1), generator=generator)
     flipped = _coins(size, 0.5, generator)
@@ -41,8 +43,10 @@ def crop_flip(images: Tensor, generator: Generator) -> Tensor:
 
 
 def flip_rotate(images: Tensor, generator: Generator) -> Tensor:
-    """Mirror each image with probability 1/2, and turn it by up to 30 degrees either
-    way (bilinear, black outside)."""
+    """Mirror each image with probability 1/2, and turn it by up to 30 degrees.
+
+    Images are turned to either side, by bilinear interpolation. The margins are black.
+    """
     size = len(images)
     sign = 1 - 2 * _coins(size, 0.5, generator).float()
     angle = math.radians(_DEGREES) * _uniform(size, -1, 1, generator)
@@ -52,12 +56,13 @@ def flip_rotate(images: Tensor, generator: Generator) -> Tensor:
 
 
 def resized_crop(images: Tensor, generator: Generator) -> Tensor:
-    """Resize a random part of each image to the whole (bilinear), mirror it with
-    probability 1/2, and change its colours.
+    """Enlarge a random part of each image to the whole, mirror it, and change its
+    colours.
 
-    The part is 70 to 100 % of the image, with sides of ratio 3:4 to 4:3. Factors in
-    0.6..1.4 change brightness, contrast and saturation. With probability 1/10 the image
-    becomes grey.
+    The part has 70 to 100 % of the image's area, and its sides have a ratio from 3:4 to
+    4:3. Interpolation is bilinear. The image is mirrored with probability 1/2. Factors
+    in 0.6..1.4 change brightness, contrast and saturation. With probability 1/10 the
+    image becomes grey.
     """
     size = len(images)
     area = _uniform(size, *_SCALE, generator)
@@ -86,7 +91,10 @@ AUGMENTATIONS: dict[str, Augmentation | None] = {
 def _warped(
     images: Tensor, *rows: tuple[Tensor, Tensor, Tensor], outside: str = "zeros"
 ) -> Tensor:
-    """`rows` say where each pixel comes from: an affine map [2, 3] of -1..1."""
+    """Warp images by an affine map of the square -1..1.
+
+    `rows` are the two rows of the map [2, 3]. The map says where each pixel comes from.
+    """
     maps = torch.stack([torch.stack(row, dim=1) for row in rows], dim=1)
     grid = F.affine_grid(
         maps.to(images.device), list(images.shape), align_corners=False

@@ -1,4 +1,4 @@
-"""The `ggeur.network.*` keys: which network is trained, and on what images."""
+"""The keys `ggeur.network.*`: the network that is trained, and its images."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DEFAULT = NetworkSettings("")
 
 
 def _name(value: object) -> str:
-    """ "" or a network of the table, a user's own included."""
+    """The rule of `network.name`: "" or the name of a registered network."""
     known = ", ".join("timm:<model>" if name == "timm" else name for name in NETWORKS)
     if not isinstance(value, str):
         return f"must be a text, got {value!r}"
@@ -111,14 +111,14 @@ NETWORK_KEYS = (
 
 
 def objections(run: Any) -> Objections:
-    """What cannot go with a network or, of its keys, without one.
+    """Yield settings that conflict with a network, or that need a network.
 
     Whether rows in files are pixels is only known once they are read, see
     `federation.rows.check_rows`.
     """
     if not run[_OWN]:
         others = {key.name: [key.default] for key in NETWORK_KEYS}
-        yield Objection(_OWN, others, "since it is for a network; name one")
+        yield Objection(_OWN, others, "because it is for a network; name a network")
         if run.reads_images and run["encoder.name"] == PIXELS:
             why = "whose pixels are for networks; name one, or take another encoder"
             yield Objection("encoder.name", {_OWN: []}, why)
@@ -130,7 +130,7 @@ def objections(run: Any) -> Objections:
         other = setting("augmentation")
         why = f"because GGEUR draws embeddings, not pixels; or take another {other}"
         yield Objection(_OWN, {"steps": [[]]}, why)
-    why = "because a closed form is worked out of embeddings"
+    why = "because a closed form is computed from embeddings"
     yield Objection(_OWN, {"closed_form": ["none"]}, why)
     yield Objection(_OWN, {"mlp_hidden_dim": [0]}, "which has its own layers")
     why = f"which normalises pixels by {setting('network.mean')}"

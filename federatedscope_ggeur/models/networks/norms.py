@@ -11,16 +11,17 @@ _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
 
 
 def put_norms(module: nn.Module, kind: str, name: str) -> None:
-    """Replace all BatchNorm layers of the network called `name` by layers of `kind`
-    ("batch", "layer", "group", "none").
+    """Replace all BatchNorm layers of a network by layers of another `kind`.
 
-    "layer" normalises all numbers of a row together. "group" normalises groups of
-    channels: 32, or the largest number below that divides the channels.
+    `kind` is "batch", "layer", "group" or "none". "layer" normalises all numbers of a
+    row together. "group" normalises groups of channels. There are 32 groups, or the
+    largest smaller number that divides the channels.
 
     Raises
     ------
     ConfigError
-        It has no BatchNorm layers, or some that do more than normalise.
+        The network `name` has no BatchNorm layers, or has some that do more than
+        normalise.
     """
     found = [
         (parent, child, layer)

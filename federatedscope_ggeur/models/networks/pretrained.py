@@ -1,4 +1,4 @@
-"""The weights that a network begins with: from a file, or published by its library."""
+"""Load the weights that a network begins with, from a file or as published."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from federatedscope_ggeur.weights import local_file, read_weights
 
 
 def load_weights(network: Network, settings: NetworkSettings) -> None:
-    """Put the weights that ``settings.weights`` names into the network.
+    """Load the weights that ``settings.weights`` names into the network.
 
-    A last layer for other classes stays as it was drawn. All other layers must fit.
+    If the weights have a last layer for other classes, the network's own last layer
+    stays. All other layers must fit.
 
     Raises
     ------
     ConfigError
-        The weights cannot be obtained or read, or are of another network.
+        The weights cannot be obtained or read, or belong to another network.
     """
     chosen, name = settings.weights, settings.name
     key = setting("network.weights")
@@ -29,7 +30,7 @@ def load_weights(network: Network, settings: NetworkSettings) -> None:
         state = read_weights(path, key)
     elif network.published is None:
         raise _refusal(
-            f"nobody publishes weights of {name}; name a file, got {chosen!r}"
+            f"there are no published weights of {name}; name a file, got {chosen!r}"
         )
     else:
         state = _published(network, settings)
@@ -42,7 +43,7 @@ def _published(network: Network, settings: NetworkSettings) -> Mapping[str, Tens
         return network.published(settings)
     except ConfigError:
         raise
-    except Exception as error:  # libraries, hub, HTTP and socket each have their own
+    except Exception as error:  # libraries, hub, HTTP and sockets raise many kinds
         first = str(error).strip().splitlines()[:1]
         raise _refusal(
             f"the weights {settings.weights!r} of {settings.name} are not on this "
@@ -56,7 +57,7 @@ def _put(network: Network, state: Mapping[str, Tensor], source: str, name: str) 
     module, last = network.module, f"{network.classifier}."
     wanted = module.state_dict()
     fits = {n: t for n, t in wanted.items() if n in state and _same(state[n], t)}
-    # The last layer's weight and bias both fit, or neither is taken.
+    # The last layer is loaded only if both its weight and its bias fit.
     own = [n for n in wanted if n.startswith(last)]
     if not all(n in fits for n in own):
         fits = {n: t for n, t in fits.items() if n not in own}

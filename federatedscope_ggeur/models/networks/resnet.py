@@ -1,4 +1,4 @@
-"""``resnet18``, ``resnet34``, ``resnet50``: torchvision's, with either stem."""
+"""``resnet18``, ``resnet34``, ``resnet50``: torchvision's ResNets, with either stem."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _resnet(name: str, image: ImageShape, classes: int, stem: str) -> Network:
     elif image.channels != conv.in_channels:
         module.conv1 = nn.Conv2d(image.channels, 64, 7, 2, padding=3, bias=False)
     if module.conv1 is not conv:
-        # As torchvision draws all of its convolutions.
+        # torchvision draws all its convolutions in this way.
         nn.init.kaiming_normal_(
             module.conv1.weight, mode="fan_out", nonlinearity="relu"
         )
@@ -60,7 +60,7 @@ def _resnet(name: str, image: ImageShape, classes: int, stem: str) -> Network:
 
 
 def _published(settings: NetworkSettings) -> Mapping[str, Tensor]:
-    """torchvision's weights by their name there, e.g. ``IMAGENET1K_V1``."""
+    """torchvision's weights called ``settings.weights``, e.g. ``IMAGENET1K_V1``."""
     models = import_module("torchvision.models")
     known = models.get_model_weights(settings.name)
     tag = settings.weights
@@ -68,8 +68,8 @@ def _published(settings: NetworkSettings) -> Mapping[str, Tensor]:
     if found is None:
         raise ConfigError(
             f"{setting('network.weights')}: torchvision has no weights {tag!r} of "
-            f"{settings.name}; there are {DEFAULT}, {', '.join(known.__members__)}; or "
-            "name a file"
+            f"{settings.name}. Name a file, or one of {DEFAULT}, "
+            f"{', '.join(known.__members__)}"
         )
     folder = Path(torch.hub.get_dir()) / "checkpoints"
     digits = Path(found.url).stem.rpartition("-")[2]  # resnet18-f37072fd.pth

@@ -1,4 +1,4 @@
-"""``simple_cnn``: the two convolutions that CIFAR-10 is trained on in MarsFL."""
+"""``simple_cnn``: the network with two convolutions that MarsFL trains on CIFAR-10."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ _REPRESENTATION = 256
 
 
 class SimpleCNN(TwoPart):
-    """Two 5x5 convolutions, each with ReLU and pooling, then four linear layers to z
-    and one to the logits. Nothing is normalised."""
+    """Two 5x5 convolutions with ReLU and pooling, and five linear layers, without
+    norms.
+
+    The output of the fourth linear layer is the representation z.
+    """
 
     def __init__(self, image: ImageShape, num_classes: int):
         super().__init__()

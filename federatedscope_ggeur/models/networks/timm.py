@@ -50,11 +50,12 @@ def timm(
         options["img_size"] = image.side
     try:
         module = library.create_model(name, **options)
-    except Exception as error:  # each model of timm has its own
+    except Exception as error:  # each model of timm raises other errors
         raise ConfigError(
             f"{setting('network.name')}: timm cannot make {name} for images of "
             f"{image.side} x {image.side} pixels: {type(error).__name__}: "
-            f"{error!s:.300}; set {setting('encoder.image_size')} to what it takes"
+            f"{error!s:.300}; set {setting('encoder.image_size')} to a size that it "
+            "takes"
         ) from error
     last = module.get_classifier()
     if not isinstance(last, nn.Linear):
@@ -79,7 +80,7 @@ def timm(
 
 
 def _published(options: dict, settings: NetworkSettings) -> Mapping[str, Tensor]:
-    """timm's weights by their tag there."""
+    """timm's weights with the tag ``settings.weights``."""
     name = settings.name.partition(":")[2]
     library = _library(name)
     config = timm_config(library, name, settings.weights, setting("network.weights"))
@@ -92,7 +93,7 @@ def _published(options: dict, settings: NetworkSettings) -> Mapping[str, Tensor]
         f"{setting('network.weights')} FILE",
     )
     overlay = {"file": str(path), "source": None}
-    # Its last layer is of other classes and drawn at random, where they are others.
+    # If the classes are others, the last layer is drawn at random.
     with torch.random.fork_rng(devices=[]):
         module = library.create_model(
             name, pretrained=True, pretrained_cfg_overlay=overlay, **options

@@ -1,4 +1,4 @@
-"""Text features of classes, as models and closed forms use them."""
+"""Text features of classes, for models and closed forms."""
 
 from federatedscope_ggeur.models.text.base import (
     TEXT_MODELS,

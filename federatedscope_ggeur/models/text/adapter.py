@@ -17,14 +17,15 @@ from federatedscope_ggeur.settings import Key, one_of
 
 
 class AdapterHead(Model):
-    """``x' = norm(a(x) * x)``, ``a(x) = softmax(W2 tanh(W1 x + b1) + b2)``, and logits
-    ``s <x', w_c>``.
+    """FedCLIP's head: attention over dimensions, then logits ``s <x', w_c>``.
 
-    The text features w_c are frozen. They are part of the state dict, but do not
-    travel. The representation is x'. `loss_kind` "batch" is the published loss. For a
-    batch of B pairs of image and text it is ``(CE(L, 1..B) + CE(L^T, 1..B)) / 2`` with
-    L_ij = s <x'_i, w_{y_j}>. Other images of a class count as negatives. "class" is
-    cross-entropy over classes.
+    ``x' = norm(a(x) * x)`` with ``a(x) = softmax(W2 tanh(W1 x + b1) + b2)``. The
+    representation is x'. The text features w_c are frozen. They are part of the state
+    dict, but are not sent.
+
+    `loss_kind` "batch" is the published loss. For a batch of B pairs of image and text
+    it is ``(CE(L, 1..B) + CE(L^T, 1..B)) / 2`` with L_ij = s <x'_i, w_{y_j}>. Other
+    images of the same class count as negatives. "class" is cross-entropy over classes.
 
     Parameters
     ----------
@@ -51,7 +52,7 @@ class AdapterHead(Model):
 
     @property
     def least_batch(self) -> int:  # type: ignore[override]
-        # The loss compares pairs, so it needs two.
+        # The loss "batch" compares pairs, so it needs two rows.
         return 2 if self.loss_kind == "batch" else 1
 
     @property
@@ -78,7 +79,11 @@ class AdapterHead(Model):
 
 @register_text_model("fedclip")
 class FedCLIP(TextPart):
-    """An `AdapterHead`. W1, b1, W2 and b2 are trained and travel."""
+    """The text model ``fedclip``: an `AdapterHead`, of which W1, b1, W2 and b2 are
+    trained.
+
+    Clients and server exchange only these four.
+    """
 
     meaning = "attention over the dimensions of embeddings, trained; text is frozen"
     source = "Lu 2023"

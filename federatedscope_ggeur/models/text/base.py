@@ -1,4 +1,4 @@
-"""What a text model is: its last layer is made of text features of the classes."""
+"""The definition of a text model, whose last layer is text features of the classes."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from federatedscope_ggeur.settings import (
 Part = TypeVar("Part", bound="type[TextPart]")
 
 _NO_LAST_LAYER = (
-    "{} has no last layer to train, since text features stand there; take a linear or "
-    "MLP head"
+    "{} has no last layer to train, because text features take its place; take a "
+    "linear or MLP head"
 )
 
 
 class TextPart:
-    """One kind of text model, as it is registered.
+    """Base class of text models. A subclass is one registered kind.
 
     Attributes
     ----------
     name, chosen_by : str
     meaning, source : str
     SETTINGS : tuple of Key
-        ``ggeur.<name>.*``.
+        The settings ``ggeur.<name>.*``.
     learns_prompts : bool
         Whether training needs the text tower itself.
     own_classes : bool
-        Whether a client trains on its own classes only.
+        Whether a client trains only on its own classes.
     """
 
     name: ClassVar[str] = ""
@@ -55,7 +55,7 @@ class TextPart:
 
     @classmethod
     def objections(cls, run: Any) -> Objections:
-        """The other settings that cannot go with it, given the facts of a run."""
+        """Yield the settings of a run that conflict with this text model."""
         own = cls.chosen_by
         heads = {"closed_form": ["none"], "calibrate": ["none"]}
         mixed = {"text.regulariser": [0], "text.interpolate": [1]}
@@ -71,13 +71,15 @@ class TextPart:
 
     @classmethod
     def build(cls, texts: ClassTexts, **options) -> Model:
-        """The model that is trained."""
+        """Build the model that is trained."""
         raise NotImplementedError
 
     @classmethod
     def build_left(cls, texts: ClassTexts, **options) -> Model:
-        """The model that is scored and left. With learnt prompts, it has their text
-        features."""
+        """Build the model that is scored and saved.
+
+        For learnt prompts, this is a head of their text features.
+        """
         if cls.learns_prompts:
             return CosineHead(texts.features.shape[1], len(texts.features))
         return cls.build(texts, **options)
@@ -87,7 +89,7 @@ TEXT_MODELS: Registry[type[TextPart]] = Registry("text model", "text.model")
 
 
 def register_text_model(name: str) -> Callable[[Part], Part]:
-    """Decorator: a class of `TextPart` becomes ``ggeur.text.model: <name>``.
+    """Decorator: register a subclass of `TextPart` as ``ggeur.text.model: <name>``.
 
     Its `build` makes the `Model` that is trained. Its `SETTINGS` become the keys
     ``ggeur.<name>.<setting>``; `build` gets them by name.
@@ -95,7 +97,7 @@ def register_text_model(name: str) -> Callable[[Part], Part]:
     Raises
     ------
     TypeError
-        It is no `TextPart`, or has no `build`.
+        The class is no `TextPart`, or has no `build`.
     ValueError
         The name is taken.
 
@@ -117,10 +119,10 @@ def register_text_model(name: str) -> Callable[[Part], Part]:
 
 @dataclass(frozen=True)
 class TextModelSettings:
-    """Which text model: its name, the text features, and its settings.
+    """The settings of a text model: its name, the text features, and its options.
 
-    With `left` it is the model that is scored and left. Without `texts`, its numbers
-    are loaded afterwards.
+    With `left`, they describe the model that is scored and saved. Without `texts`, the
+    model's numbers are loaded later.
     """
 
     name: str
@@ -130,7 +132,7 @@ class TextModelSettings:
 
     @property
     def leaves_another(self) -> bool:
-        """Whether the model that is left is of another kind than the trained one."""
+        """Whether the saved model is of another kind than the trained one."""
         return TEXT_MODELS.find(self.name).learns_prompts
 
     def build(self, in_features: int, num_classes: int) -> Model:
@@ -148,14 +150,14 @@ def no_last_layer(model: Model) -> ConfigError:
 
 
 class CosineHead(Model):
-    """Logits ``V x/|x|``: the head that learnt prompts give.
+    """The head that learnt prompts give: logits ``V x/|x|``.
 
     Its representation is the logits.
 
     Attributes
     ----------
     weight : Parameter of shape (C, D)
-        V, scaled text features.
+        V, the scaled text features.
     """
 
     def __init__(self, in_features: int, num_classes: int):

@@ -1,4 +1,4 @@
-"""`ClassTexts`: a unit vector for each class, and how it is used."""
+"""`ClassTexts`: the text features of all classes, and how they are used."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ from torch.nn import functional as F
 
 @dataclass(frozen=True, eq=False)
 class ClassTexts:
-    """Text features of all classes.
+    """The text features of all classes, and how they are used.
 
     Attributes
     ----------
     features : Tensor of shape (C, D), float32
         w_c, one vector of length 1 for each class.
     scale : float
-        s of the zero-shot logits ``s <x/|x|, w_c>``.
+        The factor s of the zero-shot logits ``s <x/|x|, w_c>``.
     key : str
-        Other features have another key.
+        Identifies the features: other features have another key.
     prior : float
-        kappa: in closed forms, the text of a class counts like so many rows; 0: none.
+        kappa: in closed forms, the text of a class counts like this many rows. 0 means
+        no prior.
     ensemble : float
-        alpha of ``s <x/|x|, w_c> + alpha (logit of a closed form)``; 0: none.
+        alpha of ``s <x/|x|, w_c> + alpha (logit of a closed form)``. 0 means no
+        ensemble.
     prompts : object or None
-        The text tower, for a part with `learns_prompts`; its `encode(context, classes)`
-        gives text features [C', D] for a context [n, d], d its `width`.
+        The text tower, for a text model with `learns_prompts`. Its `encode(context,
+        classes)` gives text features [C', D] for a context [n, d]. d is its `width`.
     weight : Tensor of shape (C, D), float32
         ``s w_c``, the weights of the zero-shot head.
     """
@@ -42,25 +44,25 @@ class ClassTexts:
 
     @property
     def weight(self) -> Tensor:
-        """``s w_c``, the weights of the zero-shot head: shape (C, D), float32."""
+        """The weights ``s w_c`` of the zero-shot head: shape (C, D), float32."""
         return self.scale * self.features
 
     @property
     def offsets(self) -> Tensor:
-        """``w_c - mean w``: shape (C, D), float64."""
+        """The features minus their mean, ``w_c - mean w``: shape (C, D), float64."""
         rows = self.features.double()
         return rows - rows.mean(dim=0)
 
     def logits(self, rows: Tensor) -> Tensor:
-        """``s <x/|x|, w_c>`` of rows x [n, D]: shape (n, C), float64."""
+        """The zero-shot logits ``s <x/|x|, w_c>`` of rows x [n, D]: (n, C), float64."""
         unit = F.normalize(rows.double(), dim=1)
         return unit @ (self.scale * self.features.double()).T
 
     def plain(self) -> ClassTexts:
-        """The same without an ensemble."""
+        """The same text features without an ensemble."""
         return replace(self, ensemble=0.0)
 
 
 def placeholder(num_classes: int, dim: int) -> ClassTexts:
-    """Features of the right shape, for a model whose numbers are loaded afterwards."""
+    """Text features of the right shape, for a model whose numbers are loaded later."""
     return ClassTexts(torch.zeros(num_classes, dim), 1.0)

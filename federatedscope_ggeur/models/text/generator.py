@@ -1,4 +1,4 @@
-"""FedTPG: a network that makes prompts from the names of the present classes."""
+"""FedTPG: a network makes prompts from the names of a client's classes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _HEADS, _WIDER = 4, 4
 
 
 class ContextGenerator(nn.Module):
-    """It maps text features T [C', D] to a context [n, d].
+    """The network that maps text features T [C', D] to a context [n, d].
 
     Learnt queries [n, d] attend to T (pre-norm, four heads, K = V = T, no residual).
     Then a feed-forward layer with GEGLU, four times as wide, is added. With n = 4 and D
-    = d = 512, there are 4,206,080 numbers.
+    = d = 512, the network has 4,206,080 numbers.
 
     References
     ----------
@@ -56,7 +56,10 @@ class ContextGenerator(nn.Module):
 
 @register_text_model("fedtpg")
 class FedTPG(TextPart):
-    """A `ContextGenerator`, averaged over clients. Each trains on its own classes."""
+    """The text model ``fedtpg``: a `ContextGenerator`, averaged over clients.
+
+    Each client trains on its own classes.
+    """
 
     meaning = "a network makes the context of the names of a client's classes"
     source = "Qiu 2024"

@@ -1,4 +1,4 @@
-"""The `ggeur.text.*` keys: how text features are used."""
+"""The keys `ggeur.text.*` that say how text features are used."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from federatedscope_ggeur.settings import (
 
 
 def _model(value: object) -> str:
-    """ "" or a registered text model, a user's own included."""
+    """The rule of `text.model`: "" or the name of a registered text model."""
     if isinstance(value, str) and (not value or value in TEXT_MODELS):
         return ""
     return f"must be '' or one of {', '.join(TEXT_MODELS)}; got {value!r}"
@@ -66,17 +66,19 @@ TEXT_USE_KEYS = (
 
 
 def objections(run: Any) -> Objections:
-    """Keys of text that have no effect, given the facts of a run."""
+    """Yield keys of text that have no effect in this run."""
     if run["init"] == "closed_form":
-        why = "since training goes on from one head, not from two"
+        why = "because training goes on from one head, not from two"
         yield Objection("init", {"text.ensemble": [0]}, why)
     if run["keep"] == "best":
-        why = "where the head that is left may be one that is not trained"
+        why = "because the head that is kept may be one that is not trained"
         yield Objection("keep", {"text.interpolate": [1]}, why)
     in_training = {"text.regulariser": [0], "text.interpolate": [1]}
     if not run.trains:
-        why = "which is the whole run, and this is for training"
+        why = (
+            "because this setting is for training, and the closed form is the whole run"
+        )
         yield Objection("closed_form", in_training, why)
     for other in ("network.name", "mlp_hidden_dim"):
         if run[other]:
-            yield Objection(other, in_training, "since it needs a linear head")
+            yield Objection(other, in_training, "because it needs a linear head")

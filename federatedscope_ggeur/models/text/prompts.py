@@ -1,4 +1,4 @@
-"""Learnt prompts: vectors in place of the words of a template."""
+"""Learnt prompts: trained vectors in place of the words of a template."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ SPREAD = 0.02
 
 
 class PromptHead(Model):
-    """Logits ``s <x/|x|, w_c>`` with w_c the unit text features of learnt prompts.
+    """The head with logits ``s <x/|x|, w_c>``, where learnt prompts give w_c.
 
-    Its representation is x/|x|. The `source` of the context is trained.
+    The w_c are the unit text features of the prompts. The representation is x/|x|. The
+    `source` of the context is trained.
 
     Parameters
     ----------
     texts : ClassTexts
-        With `prompts`.
+        The text features. They must have `prompts`.
     source : module
-        It maps the unit text features [C', D] of the present classes to a context [n,
-        d].
+        The module that maps the unit text features [C', D] of the present classes to a
+        context [n, d].
     own_classes : bool
         Whether a client trains only on the classes that it holds.
     """
@@ -62,8 +63,10 @@ class PromptHead(Model):
 
     @contextmanager
     def of_client(self, counts: Tensor) -> Iterator[None]:
-        """Inside, with `own_classes`, only classes with `counts` [C] above 0 are
-        present."""
+        """Use only the client's classes inside this block, if `own_classes` is set.
+
+        `counts` [C] are the client's rows of each class.
+        """
         everything = self._classes
         if self._own:
             held = torch.nonzero(counts).flatten().tolist()
@@ -94,7 +97,7 @@ class PromptHead(Model):
         return wide.index_copy(1, index, logits)
 
     def left(self) -> CosineHead:
-        """The head that the learnt prompts give, for all classes."""
+        """The head with the text features of the learnt prompts, for all classes."""
         head = CosineHead(self.in_features, self.num_classes)
         with torch.no_grad():
             head.weight.copy_(self._texts.scale * self.class_features())
@@ -102,7 +105,7 @@ class PromptHead(Model):
 
 
 class FreeContext(nn.Module):
-    """n vectors of d numbers, the same for all classes and clients."""
+    """A context of n vectors of d numbers, the same for all classes and clients."""
 
     def __init__(self, vectors: int, width: int):
         super().__init__()
@@ -113,7 +116,13 @@ class FreeContext(nn.Module):
 
 
 def width_of(texts: ClassTexts) -> int:
-    """d. Without a text tower it is an error."""
+    """The width d of the text tower's vectors.
+
+    Raises
+    ------
+    ConfigError
+        There is no text tower.
+    """
     if texts.prompts is None:
         raise ConfigError("text.model: learnt prompts need the text tower's weights")
     return texts.prompts.width
@@ -121,7 +130,10 @@ def width_of(texts: ClassTexts) -> int:
 
 @register_text_model("promptfl")
 class PromptFL(TextPart):
-    """CoOp's context, one for all classes, averaged over clients."""
+    """The text model ``promptfl``: one context for all classes, averaged over clients.
+
+    The context is that of CoOp.
+    """
 
     meaning = "CoOp's vectors before each class's name, trained; the tower is frozen"
     source = "Guo 2023; Zhou 2022 (CoOp)"

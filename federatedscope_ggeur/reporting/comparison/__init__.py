@@ -1,4 +1,4 @@
-"""Runs side by side: tables with their statistics, and figures."""
+"""Compare runs: tables with statistics, and figures."""
 
 from federatedscope_ggeur.reporting.comparison.comparison import Comparison
 from federatedscope_ggeur.reporting.comparison.measures import Measure

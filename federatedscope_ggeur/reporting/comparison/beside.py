@@ -1,4 +1,4 @@
-"""The GGEUR paper's figures beside those of a comparison."""
+"""Put the GGEUR paper's figures beside those of a comparison."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LONGEST = 60
 
 @dataclass(frozen=True, eq=False)
 class _Place:
-    """A row of ours, and where in the paper's table it belongs.
+    """A row of our runs, and the row of the paper's table that it belongs to.
 
     `columns` maps a column of the paper to our measure for it.
     """
@@ -42,10 +42,10 @@ class _Place:
 
 
 def beside_papers(comparison: Comparison) -> list[Sheet]:
-    """`beside_paper` for the tables that the studies name.
+    """The sheets of `beside_paper` for all paper tables that the studies name.
 
-    If no row belongs to a table, such as after a trial of a study on other data, the
-    comparison gets a note.
+    If no row belongs to a table, the comparison gets a note. This happens after a trial
+    of a study on other data.
     """
     found: list[Sheet] = []
     for name in dict.fromkeys(study.paper for study in comparison.studies):
@@ -59,30 +59,31 @@ def beside_papers(comparison: Comparison) -> list[Sheet]:
 
 
 def beside_paper(comparison: Comparison, name: str) -> list[Sheet]:
-    """The paper's table `name` beside the rows that belong to it.
+    """Put the paper's table `name` beside the rows of our runs that belong to it.
 
-    A row belongs to the paper's row with its name, or with the name of one of its
-    points; else to the one with the settings of its runs (base method, augmentation,
-    steps). Columns are matched by the name of the domain, or by data set, alpha or
-    number of clients.
+    Our row belongs to the paper's row with the same name, or with the name of one of
+    its points. Otherwise it belongs to the paper's row with the same settings (base
+    method, augmentation, steps). Columns are matched by the name of the domain, or by
+    data set, alpha or number of clients.
 
     Returns
     -------
     list of Sheet
-        Figures and differences; then what differs in the setting, and what the paper
-        does not say.
+        A sheet of figures and differences, and a sheet of settings that differ or that
+        the paper does not state.
 
     Raises
     ------
     ConfigError
-        There is no such table, or it has settings alone.
+        There is no such table, or the table has only settings.
     DataError
-        No row belongs to it.
+        No row of our runs belongs to the table.
     """
     paper = paper_table(name)
     if not paper.unit:
         raise ConfigError(
-            f"--paper: {name} holds settings, not scores, so nothing can be compared"
+            f"--paper: {name} holds settings and no scores, so nothing can be "
+            "compared; name another table"
         )
     places: list[_Place] = []
     about_heads: list[str] = []
@@ -94,9 +95,9 @@ def beside_paper(comparison: Comparison, name: str) -> list[Sheet]:
         about_heads += head_notes(replace(table, rows=rows))
     if not places:
         raise DataError(
-            f"--paper: no row belongs to {paper.source} ({paper.title}): its data set, "
-            f"its columns ({', '.join(paper.columns)}) or its methods are not those of "
-            "these runs"
+            f"--paper: no row of these runs belongs to {paper.source} ({paper.title}), "
+            "because data set, methods or columns "
+            f"({', '.join(paper.columns)}) differ; name another table"
         )
     figures = _figures(paper, places)
     figures.notes.extend(dict.fromkeys(about_heads))
@@ -146,7 +147,7 @@ def _figures(paper: PaperTable, places: Sequence[_Place]) -> Sheet:
     unit = "seconds" if paper.unit == "s" else "%"
     notes = [
         f"{paper.source}; in {unit}; ours: mean ± standard deviation over seeds; "
-        "differences in the same unit, ours less the paper's, which has no deviation"
+        "differences in the same unit, ours minus the paper's, which has no deviation"
     ]
     doubts = [
         f"the paper's {d.column} of {d.row} is printed as {d.printed:g}; its domains "
@@ -164,7 +165,7 @@ def _figures(paper: PaperTable, places: Sequence[_Place]) -> Sheet:
 
 
 def _spread(place: _Place, column: str) -> tuple[float, float | None] | None:
-    """Our mean and deviation, in the paper's unit."""
+    """The mean and the deviation of our runs, in the paper's unit."""
     measure = place.columns.get(column)
     if measure is None:
         return None
@@ -189,8 +190,8 @@ def _numbers(spread: tuple[float, float | None]) -> tuple[str, str]:
 
 
 def _settings(paper: PaperTable, places: Sequence[_Place]) -> Sheet:
-    """The settings that differ from the paper's, and those that it does not say."""
-    said: dict[str, dict[str, Stated]] = {}  # by setting, then by our row
+    """A sheet of the settings which the paper does not state or states differently."""
+    said: dict[str, dict[str, Stated]] = {}  # by setting, then by the row of our runs
     for place in places:
         of_columns = [paper.column_said.get(c, {}) for c in place.columns]
         for source in [paper.setting, *of_columns, paper.row_said.get(place.paper_row)]:
@@ -225,7 +226,7 @@ def _settings(paper: PaperTable, places: Sequence[_Place]) -> Sheet:
 
 
 def _ours(row: Row, key: str) -> Any:
-    """The setting of the row's runs: one value, or a list of all its values."""
+    """The value of a setting in the row's runs; a list if there are several values."""
     if key == "seeds":
         return len(row.runs)
     values = []

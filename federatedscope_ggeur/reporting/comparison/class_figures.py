@@ -1,4 +1,4 @@
-"""Accuracy of each class and confusion matrices: figures and numbers."""
+"""Figures and numbers of each class: accuracy and confusion matrices."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _ACROSS = {"one": 1, "two": 2}
 def class_figures(
     comparison: Comparison, counts: Counts, width: str = "two"
 ) -> list[Picture]:
-    """For each table: accuracy of each class, and a confusion matrix for each row.
+    """Draw, for each table, the accuracy of each class, and confusion matrices.
 
     Parameters
     ----------
     comparison : Comparison
     counts : mapping from a run's folder to int array of shape [C, C]
-        Test rows by class (row) and by predicted class (column).
+        The numbers of test rows by class (row) and by predicted class (column).
     width : {"one", "two"}
         See `figures.figures`.
     """
@@ -76,8 +76,10 @@ def class_figures(
 
 
 def class_csv(comparison: Comparison, counts: Counts) -> str:
-    """For each run and each two classes: how many test rows of the first are predicted
-    as the second. Zeros are left out."""
+    """The confusion counts of all runs as CSV, without zeros.
+
+    Each line gives how many test rows of one class a run predicts as another class.
+    """
     lines = [
         [table.title, name, seed, table.class_names[i], table.class_names[j], count]
         for table in comparison.tables
@@ -90,8 +92,10 @@ def class_csv(comparison: Comparison, counts: Counts) -> str:
 
 
 def class_accuracy(matrix: np.ndarray) -> np.ndarray:
-    """The accuracy of each class: float array of shape [C]; NaN for a class without
-    rows."""
+    """The accuracy of each class, as a float array of shape [C].
+
+    A class without rows gets NaN.
+    """
     held = matrix.sum(axis=1)
     return np.where(held > 0, np.diag(matrix) / np.maximum(held, 1), np.nan)
 
@@ -107,7 +111,7 @@ def macro_f1(matrix: np.ndarray) -> float:
 
 
 def macro_f1_notes(comparison: Comparison, counts: Counts) -> list[str]:
-    """A note for each table: the mean macro-F1 of each row over its runs."""
+    """A note for each table with the macro-F1 of each row, the mean over its runs."""
     notes = []
     for table in comparison.tables:
         found = {
@@ -173,7 +177,10 @@ def _classes(table: Table, known, width: str, name: str, number: int) -> Picture
 
 
 def _over_seeds(matrices) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation of each class's accuracy; NaN if no seed has rows of it."""
+    """Mean and standard deviation, over seeds, of the accuracy of each class.
+
+    A class without rows gets NaN.
+    """
     columns = np.array([class_accuracy(matrix) for matrix in matrices]).T
     known = [column[~np.isnan(column)].tolist() for column in columns]
     means = [fmean(values) if values else np.nan for values in known]

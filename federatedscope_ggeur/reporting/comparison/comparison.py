@@ -1,4 +1,4 @@
-"""Runs side by side, as tables: `Comparison`."""
+"""Compare runs in tables: the class `Comparison`."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from federatedscope_ggeur.reporting.lines import screening_lines
 from federatedscope_ggeur.reporting.results import numbers
 from federatedscope_ggeur.reporting.study import Axis, Study
 
-#: Fields of results that may differ between two runs of one cell and seed: where their
-#: files are, and their notes.
+#: Fields of results that may differ between two runs of one cell and seed, because they
+#: hold paths and notes.
 _NOT_COMPARED = ("config", "notes")
-_MOST_SCREENED = 20  # lines about screening
+_MOST_SCREENED = 20  # the most lines about screening
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
     """Runs grouped into rows, with their means, intervals and differences over seeds.
 
-    `Comparison.of` makes it; a notebook shows it as tables.
+    `Comparison.of` makes a comparison. A notebook shows it as tables.
 
     Attributes
     ----------
@@ -42,9 +42,9 @@ class Comparison:
     studies : list of Study
         The studies that the runs belong to.
     notes : list of str
-        What was left out of all tables.
+        Notes on what was left out of all tables.
     target : float or None
-        The AVG to which rounds are counted, if the user gave one.
+        The AVG that rounds are counted to, if the user gave one.
     """
 
     tables: list[Table]
@@ -61,8 +61,8 @@ class Comparison:
     ) -> Comparison:
         """Compare all runs in and below `folders`.
 
-        The runs of a study have its labels as names; others are named by the settings
-        that differ between them. Runs that differ only by seed are one row.
+        The runs of a study are named by its labels. Other runs are named by the
+        settings that differ between them. Runs that differ only by seed are one row.
 
         Parameters
         ----------
@@ -70,19 +70,19 @@ class Comparison:
             Folders of runs or of studies, or folders above them.
         baseline : str, optional
             The row that others are compared with: the name of a row, the point of an
-            axis, or ``"AXIS=POINT"``. Default: the study's baseline, else the first
-            point of its first axis; without a study, the first row.
+            axis, or ``"AXIS=POINT"``. The default is the study's baseline, or else the
+            first point of its first axis. Without a study it is the first row.
         target : float, optional
-            The AVG to which rounds are counted, as a fraction. Default: the last AVG of
-            a row's baseline, rounded down to whole percents.
+            The AVG that rounds are counted to, as a fraction. The default is the last
+            AVG of a row's baseline, rounded down to whole percents.
 
         Raises
         ------
         DataError
-            A folder does not exist; there are no finished runs; files of another
-            version, each named; two runs of one row and seed that differ.
+            A folder does not exist, or has no finished run. Files have another version;
+            the error names each. Or two runs of one row and seed differ.
         ConfigError
-            There is no such baseline; `target` is not in (0, 1].
+            There is no such baseline, or `target` is not in (0, 1].
         """
         if isinstance(folders, (str, os.PathLike)):
             folders = [folders]
@@ -104,33 +104,36 @@ class Comparison:
 
     @property
     def title(self) -> str:
-        """The titles of the studies; without studies a general title."""
+        """The titles of the studies; a general title if there are none."""
         titles = " and ".join(study.title for study in self.studies)
         return titles or "Comparison of runs"
 
     @property
     def all_notes(self) -> list[str]:
-        """The notes below all tables: what was tuned, failed, or left out."""
+        """The notes below all tables.
+
+        They state which settings were tuned, and which runs failed or are left out.
+        """
         of_studies = [note for study in self.studies for note in study_notes(study)]
         return [*of_studies, *self.notes]
 
     def to_text(self) -> str:
-        """Aligned tables for a terminal."""
+        """Aligned tables as text for a terminal."""
         return as_text(self.tables, self.all_notes)
 
     def to_markdown(self) -> str:
-        """Tables in Markdown; the best of a column in bold."""
+        """Tables in Markdown, with the best of each column in bold."""
         return as_markdown(self.tables, self.all_notes, self.target)
 
     def to_csv(self) -> str:
-        """A line for each number of each row, floats to the bit."""
+        """Tables as CSV, with a line for each number of each row. Floats are exact."""
         return as_csv(self.tables, self.target)
 
     def to_latex(self, style: Literal["report", "paper"] = "report") -> str:
         """Tables for LaTeX, with a comment that names the packages they need.
 
-        With the style ``"paper"`` they have columns by setting, a label, and standard
-        errors.
+        With the style ``"paper"`` the tables have columns by setting, a label, and
+        standard errors.
         """
         if style == "paper":
             return as_paper_tables(self.tables)
@@ -139,19 +142,19 @@ class Comparison:
     def to_html(
         self, pictures: Sequence[Picture] = (), more: Sequence[Sheet] = ()
     ) -> str:
-        """A page that needs no other file and no network.
+        """An HTML page that needs no other file and no network.
 
         Parameters
         ----------
         pictures : sequence of Picture
         more : sequence of Sheet
-            Further sheets behind the tables, such as a paper's figures.
+            More sheets behind the tables, such as a paper's figures.
         """
         notes = self.all_notes
         return as_page(self.title, self.tables, notes, self.target, pictures, more)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the tables."""
+        """The tables as HTML, for a notebook."""
         return as_fragment(self.tables, self.all_notes, self.target)
 
 
@@ -166,7 +169,7 @@ def _table(
     first = runs[0].results
     beside = [name for study in studies for name in study.columns]
     columns = [axis.name for axis in several if axis.name in beside]
-    if len(columns) == len(several):  # the rows need an axis
+    if len(columns) == len(several):  # one axis must be left for the rows
         columns = columns[1:]
     return Table(
         title=_title(runs, named.axes),
@@ -189,7 +192,7 @@ def _table(
 def _rows(
     runs: list[FoundRun], named: Labelled, axes: Sequence[Axis]
 ) -> tuple[dict[str, Row], list[str]]:
-    """Rows by name, in the order of the axes; a run that is found twice counts once."""
+    """Rows by name, in the order of the axes. A run that is found twice counts once."""
     names = [axis.name for axis in axes]
     found: dict[str, Row] = {}
     twice = 0
@@ -226,7 +229,7 @@ def _check_same(name: str, one: FoundRun, other: FoundRun) -> None:
         differs = ", ".join(key for key in first if first[key] != second[key])
         raise DataError(
             f"two runs of '{name}' with seed {one.results.seed} differ in {differs}: "
-            f"'{one.folder}' and '{other.folder}'; leave one out"
+            f"'{one.folder}' and '{other.folder}'; leave one of them out"
         )
 
 
@@ -262,14 +265,19 @@ def _asked_baselines(
     }
     if len(points) > 1:
         choice = ", ".join(f"'{axis}={point}'" for axis, point in sorted(points))
-        raise ConfigError(f"baseline: '{asked}' is a point of several axes: {choice}")
+        raise ConfigError(
+            f"baseline: '{asked}' is a point of several axes; name one: {choice}"
+        )
     for axis, point in points:
         return _beside(rows, axis, point)
     return {}
 
 
 def _beside(rows: dict[str, Row], axis: str, point: str) -> dict[str, str]:
-    """For each row, the row that has `point` on `axis` and is otherwise the same."""
+    """The name of each row's baseline.
+
+    The baseline is the row that has `point` on `axis` and is otherwise equal.
+    """
     by_labels = {frozenset(row.labels.items()): row.name for row in rows.values()}
     found = {
         name: by_labels.get(frozenset({**row.labels, axis: point}.items()))
@@ -280,18 +288,24 @@ def _beside(rows: dict[str, Row], axis: str, point: str) -> dict[str, str]:
 
 def _no_baseline(asked: str, tables: Sequence[Table]) -> ConfigError:
     if all(len(table.rows) < 2 for table in tables):
-        return ConfigError("baseline: there is only one row; nothing can be compared")
+        return ConfigError(
+            "baseline: there is only one row, so nothing can be compared"
+        )
     names = dict.fromkeys(
         name
         for table in tables
         for name in [*table.rows, *(p for axis in table.axes for p in axis.points)]
     )
-    head = f"baseline: there is no row or point '{asked}'; there are"
+    head = f"baseline: there is no row or point '{asked}'. Name one of these:"
     return ConfigError(Lines([head, *(f"  {name}" for name in names)]))
 
 
 def _title(runs: Sequence[FoundRun], axes: Sequence[Axis]) -> str:
-    """The kind of data, the numbers of domains and classes, and what all rows share."""
+    """The title of a table.
+
+    It states the data, the numbers of domains and classes, and the points that all rows
+    share.
+    """
     results = runs[0].results
     types = sorted({str(_data_type(run)).replace("@ggeur", "") for run in runs})
     domains, classes = len(results.domains), len(results.class_names)
@@ -315,7 +329,7 @@ def _is_unseen(domain: str, runs: Sequence[FoundRun]) -> bool:
 
 
 def _notes_on_data(rows: dict[str, Row], baselines: dict[str, str]) -> list[str]:
-    """Notes on rows of one table with other data or other seeds."""
+    """Notes on rows of a table that have other data or other seeds."""
     notes = []
     if len({tuple(row.runs) for row in rows.values()}) > 1:
         notes.append(
@@ -330,13 +344,13 @@ def _notes_on_data(rows: dict[str, Row], baselines: dict[str, str]) -> list[str]
     if others:
         notes.append(
             "these rows have other embeddings or splits than their baseline, so "
-            f"differences are not due to the method alone: {'; '.join(others)}"
+            f"differences are not only due to the method: {'; '.join(others)}"
         )
     return notes
 
 
 def _notes_on_clients(rows: dict[str, Row]) -> list[str]:
-    """What screening found of the clients of these runs; each line once for a row."""
+    """Notes on what screening found about clients, each line once for a row."""
     seeds: dict[tuple[str, str], list[str]] = {}
     for row in rows.values():
         for seed, run in row.runs.items():
@@ -352,7 +366,7 @@ def _notes_on_clients(rows: dict[str, Row]) -> list[str]:
 
 
 def _same_data(one: Row, other: Row) -> bool:
-    """Whether no seed is known to have other rows of data."""
+    """Whether two rows have the same data for each common seed, as far as is known."""
     for seed in set(one.runs) & set(other.runs):
         kept = [row.runs[seed].results.provenance for row in (one, other)]
         known = {k.data.sha256 for k in kept if k is not None and k.data is not None}

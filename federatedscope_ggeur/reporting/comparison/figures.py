@@ -1,4 +1,4 @@
-"""Figures of a comparison: convergence, domains, and accuracy against bytes."""
+"""Figures of a comparison: accuracy by round, by domain, and by bytes sent."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ _BAND = "bands: ± standard deviation over seeds"
 
 @dataclass(frozen=True)
 class Curve:
-    """A row's scores over rounds or bytes, averaged over seeds.
+    """The curve of a row's scores over rounds or bytes, averaged over seeds.
 
     Attributes
     ----------
     x : list of float
     y, sd : list of float
-        Mean and deviation in percent; the deviation of one seed is 0.
+        The mean and the deviation in percent. The deviation of one seed is 0.
     is_flat : bool
-        Whether it is a head made without rounds, which has one score.
+        Whether the row has a head made without rounds, and so only one score.
     calibrated : tuple of float, optional
-        Mean and deviation of the head that is calibrated after the last round.
+        The mean and the deviation of the head that is calibrated after the last round.
     end : float, optional
         The last score, if other rows are compared with this one.
     """
@@ -63,13 +63,13 @@ class Curve:
 
 
 def figures(comparison: Comparison, width: str = "two") -> list[Picture]:
-    """All figures that can be drawn from the results alone.
+    """Draw all figures that need only the results.
 
     Parameters
     ----------
     comparison : Comparison
     width : {"one", "two"}
-        The width of a column of a page, or of the page.
+        The width of the figures: one column of a page, or the whole page.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def figures(comparison: Comparison, width: str = "two") -> list[Picture]:
 
 
 def by_round(row: Row) -> Curve | None:
-    """AVG against the round, over the rounds that are scored for every seed."""
+    """The curve of AVG over rounds, for the rounds that every seed has scores for."""
     courses = [
         {r.round: r.avg for r in scored(run.results) if r.avg is not None}
         for run in row.runs.values()
@@ -107,7 +107,7 @@ def by_round(row: Row) -> Curve | None:
 
 
 def by_bytes(row: Row) -> Curve | None:
-    """AVG against the megabytes until then, up and down, divided by clients."""
+    """The curve of AVG over the megabytes that a client has sent and received."""
     courses = [
         {
             record.round: (record.avg, total / 1e6)
@@ -118,7 +118,7 @@ def by_bytes(row: Row) -> Curve | None:
     ]
     rounds = sorted(set.intersection(*map(set, courses))) if courses else []
     x = [fmean(course[number][1] for course in courses) for number in rounds]
-    if not any(x):  # nothing travels where all rows are in one place
+    if not any(x):  # clients send nothing if all rows are in one place
         return None
     ys = [[course[number][0] for course in courses] for number in rounds]
     return _curve(x, ys, rounds == [0])
@@ -131,13 +131,13 @@ def _curve(x: list[float], ys: list[list[float]], is_flat: bool) -> Curve | None
 
 
 def _percents(ys: list[list[float]]) -> tuple[list[float], list[float]]:
-    """Means and deviations over seeds."""
+    """Means and deviations over seeds, in percent."""
     sd = [100 * stdev(values) if len(values) > 1 else 0.0 for values in ys]
     return [100 * fmean(values) for values in ys], sd
 
 
 def convergence(table: Table, width: str, name: str, number: int) -> Picture | None:
-    """AVG against the round; a panel for each point of the axes after the first."""
+    """Draw AVG over rounds, with a panel for each point of the axes after the first."""
     baselines = set(table.baselines.values())
 
     def course(row: Row) -> Curve | None:
@@ -173,7 +173,7 @@ def convergence(table: Table, width: str, name: str, number: int) -> Picture | N
 
 
 def against_bytes(table: Table, width: str, name: str, number: int) -> Picture | None:
-    """AVG against the bytes sent so far; a head in closed form is a point."""
+    """Draw AVG over the bytes sent so far. A head in closed form is a point."""
 
     def draw(axes, curve: Curve, shown: dict) -> None:
         axes.set_xscale("log")
@@ -196,7 +196,7 @@ def against_bytes(table: Table, width: str, name: str, number: int) -> Picture |
 
 
 def domains(table: Table, width: str, name: str, number: int) -> Picture | None:
-    """Accuracy of each domain and AVG as bars, a panel for each few rows."""
+    """Draw accuracy of each domain and AVG as bars, with a few rows in each panel."""
     measures = table.scores[:-1] if len(table.domains) > 1 else table.scores
     names = [n for n, row in table.rows.items() if row.numbers(measures[-1])]
     if not names:
@@ -253,7 +253,7 @@ def _curves(
     x_label: str,
     caption: str,
 ) -> Picture | None:
-    """Curves of all rows; the rows of one panel differ on the first axis."""
+    """Draw the curves of all rows; rows of one panel differ only on the first axis."""
     curves = {n: c for n, row in table.rows.items() if (c := course(row)) is not None}
     if not curves:
         return None
@@ -296,7 +296,7 @@ def panels_of(
     Returns
     -------
     panels : list of (str, list of str)
-        Title and rows.
+        The title of each panel, and its rows.
     shown : dict of str to str
         The name of each row in the legend.
     """

@@ -1,4 +1,4 @@
-"""Write all files of a report into a new folder, or none."""
+"""Write all files of a report into a new folder, or write none."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def report_files(
     more: Sequence[Sheet] = (),
     texts: Mapping[str, str] | None = None,
 ) -> dict[str, bytes]:
-    """The contents of a report's files, by name.
+    """Make the contents of a report's files, by name.
 
     Parameters
     ----------
     comparison : Comparison
     pictures : sequence of Picture
     formats : sequence of str
-        The formats of the pictures' files; the page always has SVG.
+        The formats of the pictures' files. The page always has SVG.
     more : sequence of Sheet
-        Further sheets behind the tables, in Markdown and on the page.
+        More sheets behind the tables, in Markdown and on the page.
     texts : mapping, optional
-        Further files, from name to text.
+        More files, as a text for each name.
     """
     check_formats(formats)
     behind = "".join(f"\n{sheet_markdown(sheet)}\n" for sheet in more)
@@ -58,14 +58,16 @@ def report_files(
 
 
 def default_folder(of: str | os.PathLike) -> Path:
-    """The first free name of ``report``, ``report_2``, ... in the folder `of`, or in
-    the folder of the file `of`."""
+    """The first free name of ``report``, ``report_2``, ... in the folder `of`.
+
+    If `of` is a file, its folder counts.
+    """
     place = Path(of) if Path(of).is_dir() else Path(of).parent
     return next(folder for folder in _names(place) if not os.path.lexists(folder))
 
 
 def check_free(folder: Path) -> None:
-    """Raise `ConfigError` unless `folder` is free, or an empty folder."""
+    """Raise `ConfigError` unless `folder` does not exist or is empty."""
     if os.path.lexists(folder) and not _is_empty(folder):
         raise ConfigError(
             f"--out: '{folder}' exists already; nothing was written. Name another "
@@ -79,7 +81,7 @@ def write_report(folder: Path, files: Mapping[str, bytes]) -> None:
     Raises
     ------
     ConfigError
-        It exists and is not empty, or cannot be written; nothing is left behind.
+        The folder exists and is not empty, or cannot be written. No file is left then.
     """
     check_free(folder)
     temporary = folder.with_name(f".{secrets.token_hex(8)}.tmp")

@@ -1,4 +1,4 @@
-"""Names of runs: a study's labels, or the settings that differ."""
+"""Name runs by a study's labels, or by the settings that differ."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from federatedscope_ggeur.reporting.comparison.runs import FoundRun
 from federatedscope_ggeur.reporting.study import Axis, Study
 from federatedscope_ggeur.settings import flatten
 
-#: The one axis of runs that no study names.
+#: The name of the only axis if no study gives labels.
 SETTINGS = "settings"
 #: Settings that do not change what a run computes, such as where output goes.
 _ASIDE = (
@@ -35,9 +35,9 @@ class Labelled:
     Attributes
     ----------
     axes : list of Axis
-        In order, with the points that runs have.
+        The axes in order, each with the points that runs have.
     labels : list of dict
-        For each run, from axis to the name of its point.
+        The point on each axis, for each run.
     from_study : bool
         Whether a study gave the labels.
     notes : list of str
@@ -50,11 +50,11 @@ class Labelled:
 
 
 def label(runs: Sequence[FoundRun], studies: Sequence[Study]) -> Labelled:
-    """Labels for runs on one data set; runs of one row have equal labels.
+    """Make labels for runs on one data set. Runs of one row get equal labels.
 
-    A run of a study has the labels of its cell. The label of any other run is the
-    settings that differ between `runs`. If runs of a study are among them, that label
-    is a point of the study's first axis.
+    A run of a study has the labels of its cell. The label of any other run consists of
+    the settings that differ between `runs`. If runs of a study are among them, that
+    label is a point of the study's first axis.
     """
     cells = [run.cell for run in runs]
     named = [cell for cell in cells if cell is not None]
@@ -74,7 +74,7 @@ def label(runs: Sequence[FoundRun], studies: Sequence[Study]) -> Labelled:
 
 
 def _axes(labels: Sequence[Mapping[str, str]], studies: Sequence[Study]) -> list[Axis]:
-    """All axes and points, in the order of the studies, then in the order of runs."""
+    """All axes with their points, in the order of the studies, then of the runs."""
     points: dict[str, dict[str, None]] = {}
     for study in studies:
         for axis in study.axes:
@@ -91,14 +91,14 @@ def _axes(labels: Sequence[Mapping[str, str]], studies: Sequence[Study]) -> list
 
 
 def _by_settings(runs: Sequence[FoundRun]) -> tuple[list[str], list[str]]:
-    """A text for each run, of the settings that differ, and notes on the others."""
+    """A label for each run from settings that differ, and notes on other settings."""
     settings = [_compared(run) for run in runs]
     names = dict.fromkeys(key for one in settings for key in one)
     texts = {key: [_shown(one.get(key, _MISSING)) for one in settings] for key in names}
     differing = [key for key in names if len(set(texts[key])) > 1]
     differing.sort(key=lambda k: _FIRST.index(k) if k in _FIRST else len(_FIRST))
     kept: list[str] = []
-    told: list[str] = []  # settings that follow from one that is kept
+    told: list[str] = []  # settings that follow from a kept one
     for key in differing:
         follows = any(
             len(set(zip(texts[other], texts[key]))) == len(set(texts[other]))
@@ -115,7 +115,9 @@ def _by_settings(runs: Sequence[FoundRun]) -> tuple[list[str], list[str]]:
     notes = []
     if told:
         others = listed(told, _MOST_NAMED)
-        notes.append(f"these settings differ with those that name the rows: {others}")
+        notes.append(
+            f"these settings differ together with those that name the rows: {others}"
+        )
     return labels, notes
 
 
@@ -125,7 +127,7 @@ def _common_name(runs: Sequence[FoundRun]) -> str:
 
 
 def _compared(run: FoundRun) -> dict[str, Any]:
-    """The settings that all runs of a row share, engine and encoder included."""
+    """The settings of a run that all runs of a row share, with engine and encoder."""
     settings = {
         key: value
         for key, value in flatten(run.results.config, keep_empty=True)

@@ -1,4 +1,4 @@
-"""A comparison as tables for LaTeX."""
+"""Write a comparison as tables for LaTeX."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SPECIAL = {
     "|": r"\textbar{}",
     '"': "''",
     "`": "{`}",
-    # At the start of a line these would be arguments of the line's end before.
+    # At the start of a line LaTeX would read these as arguments of the line end before.
     "[": "{[}",
     "]": "{]}",
     "*": "{*}",
@@ -59,9 +59,9 @@ _MARKED = {"": "{}", "best": r"\textbf{{{}}}", "top": r"\textit{{{}}}"}
 def as_latex(
     tables: Sequence[Table], notes: Sequence[str], target: float | None
 ) -> str:
-    """A ``table`` environment for each sheet; the best of a column in bold.
+    """Make a ``table`` environment for each sheet, with the best of a column in bold.
 
-    The text is ASCII for all names: a letter that LaTeX does not have becomes its code,
+    The text is ASCII for all names. A letter that LaTeX does not have becomes its code,
     such as ``U+4E2D``.
     """
     parts = [PREAMBLE]
@@ -73,7 +73,7 @@ def as_latex(
 
 
 def escaped(text: str) -> str:
-    """`text` in LaTeX, so that it prints as it is."""
+    """`text` in LaTeX, escaped so that it prints as it is."""
     composed = unicodedata.normalize("NFC", printable(text, LINE))
     # LaTeX prints two hyphens as one dash.
     return "".join(map(_letter, composed)).replace("--", "-{}-")
@@ -128,7 +128,7 @@ def environment(
     label: str = "",
     below: Sequence[str] = (),
 ) -> str:
-    """A table of these lines, in LaTeX, with `below` under it."""
+    """A LaTeX table with these lines as heads and rows, and `below` under it."""
     return "\n".join(
         [
             rf"\begin{{{kind}}}[{place}]",
@@ -151,7 +151,7 @@ def environment(
 
 
 def _explained(note: str) -> str:
-    """A note in LaTeX; its mark, if it explains one, in the mark's font."""
+    """A note in LaTeX. If it explains a mark, the mark has its own font."""
     word, space, rest = note.partition(" ")
     return f"{_LEGEND.get(word) or escaped(word)}{space}{escaped(rest)}"
 
@@ -162,5 +162,5 @@ def _cell(cell: Cell) -> str:
 
 
 def _number(text: str) -> str:
-    """A number with its signs in mathematical form."""
+    """A number in LaTeX, with its signs in mathematical form."""
     return _SIGNED.sub(r"$\1$", escaped(text))

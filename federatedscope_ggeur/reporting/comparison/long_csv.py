@@ -1,4 +1,4 @@
-"""A comparison as one long table of numbers, for other programs."""
+"""Write a comparison as one long table of numbers, for other programs."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ COLUMNS = (
 
 
 def as_csv(tables: Sequence[Table], target: float | None) -> str:
-    """Every number of every table: fractions and bytes, floats to the bit.
+    """All numbers of all tables as CSV: fractions and bytes, floats exact.
 
-    A line with a seed holds one run's number, and the hash of the head that it left. A
-    line without a seed holds the mean over seeds, with `sd` and the 95% interval `low`
-    to `high`. A line with a baseline holds the mean difference to it, with p-values.
-    `best` is ``best`` if other rows were tested, and ``top`` if not. The columns behind
-    `table` and `row` hold the row's point on each axis; `head` says which head the
-    line's runs left.
+    A line with a seed holds one run's number, and the hash of the head that the run
+    left. A line without a seed holds the mean over seeds, with `sd` and the 95%
+    interval `low` to `high`. A line with a baseline holds the mean difference to the
+    baseline, with p-values. `best` is ``best`` if other rows were tested, and ``top``
+    if not. The columns behind `table` and `row` hold the row's point on each axis.
+    `head` says which head the line's runs left.
     """
     axes = dict.fromkeys(axis.name for table in tables for axis in table.axes)
-    # An axis with the name of a column gets none of its own; `row` has its point.
+    # An axis with the name of a column gets no column; `row` names its point.
     names = [
         *COLUMNS[:2],
         *(axis for axis in axes if axis not in COLUMNS),

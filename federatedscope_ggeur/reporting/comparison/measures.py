@@ -11,14 +11,15 @@ from federatedscope_ggeur.reporting.results import Results
 
 @dataclass(frozen=True)
 class Measure:
-    """A number of a run.
+    """One kind of number that each run has.
 
     Attributes
     ----------
     key : str
-        ``accuracy``, ``avg`` and ``std`` are fractions in [0, 1] of the run's score
-        (`Final`). ``bytes_up`` and ``bytes_down`` are bytes of all messages, divided by
-        the clients. ``seconds`` is the time of round 0 and all rounds.
+        The kind. ``accuracy``, ``avg`` and ``std`` are fractions in [0, 1] of the run's
+        score (`Final`). ``bytes_up`` and ``bytes_down`` are bytes of all messages,
+        divided by the number of clients. ``seconds`` is the time of round 0 and all
+        rounds.
     domain : str
         The domain of ``accuracy``; else "".
     """
@@ -28,28 +29,28 @@ class Measure:
 
     @property
     def title(self) -> str:
-        """Its name in tables."""
+        """The name of the measure in tables."""
         return self.domain if self.key == "accuracy" else _TITLES[self.key]
 
     @property
     def is_score(self) -> bool:
-        """Whether it is a fraction that tables show in percent."""
+        """Whether the number is a fraction, which tables show in percent."""
         return self.key in _SCORES
 
     @property
     def smallest_is_best(self) -> bool:
-        """Whether less is better, as for all but accuracies."""
+        """Whether smaller is better, as for all measures except accuracies."""
         return self.key not in ("accuracy", "avg")
 
     def of(self, results: Results) -> float | None:
-        """The number; None where the run has none."""
+        """The number of a run; None if the run has none."""
         if self.key == "accuracy":
             return results.final.accuracy.get(self.domain)
         return _NUMBERS[self.key](results)
 
 
 def _senders(results: Results) -> int:
-    """The number of clients that send; rows that are pooled count as sent."""
+    """The number of clients that send. Clients whose rows are pooled count."""
     return len(results.clients) if results.pooled is None else results.pooled.clients
 
 
@@ -74,13 +75,15 @@ _NUMBERS: dict[str, Callable[[Results], float | None]] = {
     "seconds": lambda results: results.final.seconds,
 }
 AVG, STD = Measure("avg"), Measure("std")
-#: What a run costs.
+#: The measures of what a run costs.
 COSTS = (Measure("bytes_up"), Measure("bytes_down"), Measure("seconds"))
 
 
 def scored(results: Results) -> list[RoundRecord]:
-    """The scored states of the model: the head in closed form as round 0, then the
-    evaluated rounds."""
+    """The scored states of the model: the head in closed form, then evaluated rounds.
+
+    The head in closed form counts as round 0.
+    """
     heads = [results.closed_form] if results.closed_form is not None else []
     return heads + [record for record in results.rounds if record.evaluated]
 
@@ -88,7 +91,7 @@ def scored(results: Results) -> list[RoundRecord]:
 def rounds_to(results: Results, target: float) -> int | None:
     """The first evaluated round whose AVG is at least `target`; None if there is none.
 
-    0 is the head in closed form.
+    0 stands for the head in closed form.
     """
     for record in scored(results):
         if record.avg is not None and record.avg >= target:
@@ -97,7 +100,8 @@ def rounds_to(results: Results, target: float) -> int | None:
 
 
 def bytes_so_far(results: Results) -> Iterator[tuple[RoundRecord, float]]:
-    """Each scored state, with the bytes up and down until then, divided by clients."""
+    """Yield each scored state with the bytes that a client has sent and received so
+    far."""
     clients = _senders(results) or 1
     total = 0 if results.pooled is None else results.pooled.bytes_up
     if results.round0 is not None:

@@ -1,4 +1,4 @@
-"""A comparison as one HTML page that needs nothing beside it."""
+"""Write a comparison as one HTML page that needs no other file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from federatedscope_ggeur.reporting.comparison.sheets import (
 from federatedscope_ggeur.reporting.comparison.table import Table
 
 _STYLE = Path(__file__).with_suffix(".css").read_text("utf-8").rstrip()
-# The page loads nothing and runs nothing, whatever the names in runs are.
+# The page loads nothing and runs nothing, whatever names the runs contain.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _TAGS = {"": ("", ""), "best": ("<strong>", "</strong>"), "top": ("<em>", "</em>")}
 
@@ -29,7 +29,7 @@ def as_page(
     pictures: Sequence[Picture] = (),
     more: Sequence[Sheet] = (),
 ) -> str:
-    """The whole page: tables, figures, notes, and a list of the runs.
+    """Make the whole page: tables, figures, notes, and a list of the runs.
 
     Parameters
     ----------
@@ -38,10 +38,10 @@ def as_page(
     notes : sequence of str
         The notes on all tables together.
     target : float or None
-        The AVG to which rounds are counted, if the user gave one.
+        The AVG that rounds are counted to, if the user gave one.
     pictures : sequence of Picture
     more : sequence of Sheet
-        Further sheets behind the tables, such as a paper's figures.
+        More sheets behind the tables, such as a paper's figures.
     """
     parts = [f"<h1>{as_html(title)}</h1>"]
     for number, table in enumerate(tables):
@@ -73,12 +73,12 @@ def as_page(
 def as_fragment(
     tables: Sequence[Table], notes: Sequence[str], target: float | None
 ) -> str:
-    """The tables without a page around them."""
+    """The tables and notes as HTML, without a page around them."""
     return "\n".join([*(_table(table, target) for table in tables), _list(notes)])
 
 
 def sheet_html(sheet: Sheet) -> str:
-    """One sheet as a table, with its caption and notes."""
+    """One sheet as an HTML table, with its caption and notes."""
     head = "".join(f'<th scope="col">{as_html(title)}</th>' for title in sheet.columns)
     rows = [
         f'<tr><th scope="row">{as_html(name)}</th>{"".join(map(_cell, cells))}</tr>'
@@ -132,7 +132,7 @@ def _figure(picture: Picture) -> str:
 
 
 def _runs(tables: Sequence[Table]) -> str:
-    """Where every number is from."""
+    """A list of all runs with their folders, so that each number can be found."""
     rows = [
         f'<tr><th scope="row">{as_html(row.name)}</th><td>{seed}</td>'
         f"<td><code>{as_html(run.folder)}</code></td></tr>"

@@ -1,4 +1,4 @@
-"""A comparison as the tables of a paper: one for each data set, columns by setting."""
+"""Write a comparison as LaTeX tables in a paper's style, one for each data set."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from federatedscope_ggeur.reporting.comparison.measures import AVG, STD, Measure
 from federatedscope_ggeur.reporting.comparison.statistics import Spread
 from federatedscope_ggeur.reporting.comparison.table import Row, Table, name_of
 
-#: With more columns of numbers than this, a table takes both columns of the page.
+#: A table with more columns of numbers than this takes both columns of the page.
 _NARROW = 3
-#: With more than this, a table shows only the AVG of each setting.
+#: A table with more columns than this shows only the AVG of each setting.
 _WIDE = 14
 _MARKED = {0: r"\textbf{{{}}}", 1: r"\underline{{{}}}"}
 
@@ -25,11 +25,11 @@ Cells = dict[tuple[str, str], Row]
 
 
 def as_paper_tables(tables: Sequence[Table]) -> str:
-    """A ``table`` for each data set, or ``table*`` if it is wide.
+    """Make a ``table`` for each data set, or a ``table*`` if it is wide.
 
-    Rows are the points of the first axis. Columns are grouped by setting, which is the
-    points of all other axes. The best mean of a column is bold and the second
-    underlined; rows that pool all data do not count. Nothing is tested.
+    Rows are the points of the first axis. Columns are grouped by setting, that is by
+    the points of all other axes. The best mean of a column is bold and the second best
+    underlined. Rows that pool all data do not count. Nothing is tested.
     """
     labels: set[str] = set()
     parts = [_environment(table, _label(table.title, labels)) for table in tables]
@@ -65,7 +65,7 @@ def _environment(table: Table, label: str) -> str:
 
 
 def _heads(first: str, settings: list[str], measures: list[Measure]) -> list[str]:
-    """The titles: settings in the first line, domains and AVG below."""
+    """The title lines: settings in the first line, domains and AVG below them."""
     width = len(measures)
     titles = [escaped(measure.title) for measure in measures] * len(settings)
     if settings == [""]:
@@ -87,7 +87,7 @@ def _heads(first: str, settings: list[str], measures: list[Measure]) -> list[str
 def _marks(
     cells: Cells, names: list[str], setting: str, measure: Measure
 ) -> dict[str, int]:
-    """The rows with the best rounded mean (0), and with the second best (1)."""
+    """The rows with the best rounded mean (marked 0) and the second best (marked 1)."""
     means = {
         name: round(100 * spread.mean, 2)
         for name in names
@@ -133,7 +133,7 @@ def _caption(table: Table, measures: list[Measure]) -> str:
 
 
 def _label(title: str, taken: set[str]) -> str:
-    """A label that is not in `taken`: ``tab:`` and the title's letters and digits."""
+    """A LaTeX label made from the title, which is not in `taken`."""
     plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode()
     stem = "tab:" + (re.sub(r"[^a-z0-9]+", "-", plain.lower()).strip("-") or "runs")
     label, number = stem, 1

@@ -1,4 +1,4 @@
-"""Figures in the size of a printed page, as SVG, PDF or PNG."""
+"""Figures in the size of a printed page, as SVG, PDF or PNG files."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from federatedscope_ggeur.reporting import plots
 from federatedscope_ggeur.reporting.formats import figure_bytes
 from federatedscope_ggeur.reporting.plots import COLOURS, MARKERS, shortened
 
-#: Inches: a column of a two-column page, and the whole page.
+#: The widths of one column of a two-column page, and of the whole page, in inches.
 WIDTHS = {"one": 3.35, "two": 6.9}
-#: The most lines or groups of bars in one panel; more of them take more panels.
+#: The most lines or groups of bars in one panel. More than this need more panels.
 MOST_ROWS = 8
 _LEGEND_CHARACTERS = 44
 #: The most characters of a panel's title, and of a label along an axis.
@@ -53,12 +53,12 @@ class Picture:
     Attributes
     ----------
     name : str
-        The name of its file, without an extension.
+        The name of the figure's file, without an extension.
     caption : str
-        What it shows, and what bands and bars are.
+        A text on what the figure shows, and what its bands and bars are.
     figure : Figure
     table : int
-        The number of its table in the comparison, from 0.
+        The number, from 0, of the comparison's table that the figure shows.
     """
 
     name: str
@@ -68,25 +68,27 @@ class Picture:
 
 
 def check_width(width: str) -> None:
-    """Raise `ConfigError` unless it is one of `WIDTHS`."""
+    """Raise `ConfigError` unless `width` is one of `WIDTHS`."""
     if width not in WIDTHS:
-        raise ConfigError(f"there is no width '{width}', only {', '.join(WIDTHS)}")
+        raise ConfigError(
+            f"the width must be one of {', '.join(WIDTHS)}, got '{width}'"
+        )
 
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Matplotlib's settings for our figures, for as long as it takes."""
+    """Use matplotlib's settings for our figures inside this block."""
     with matplotlib.rc_context({**matplotlib.rcParamsDefault, **_STYLE}):
         yield
 
 
 def render(picture: Picture, form: str) -> bytes:
-    """The figure's file; the same figure gives the same bytes.
+    """The bytes of the figure's file. The same figure gives the same bytes.
 
     Raises
     ------
     ConfigError
-        `form` is none of `FORMATS`.
+        `form` is not one of `FORMATS`.
     """
     dpi = _HASHES if form == "png" else "figure"
     with style():
@@ -94,14 +96,14 @@ def render(picture: Picture, form: str) -> bytes:
 
 
 def inline_svg(picture: Picture) -> str:
-    """The figure as an element of an HTML page, with ids that no other figure has."""
+    """The figure as an SVG element for an HTML page; no other figure has its ids."""
     text = render(picture, "svg").decode("utf-8")
     text = text[text.index("<svg") :]
     own = re.sub(r"\W", "_", picture.name)
     text = re.sub(r'\bid="', f'id="{own}-', text)
     text = re.sub(r'href="#', f'href="#{own}-', text)
     text = re.sub(r"url\(#", f"url(#{own}-", text)
-    # The <style> inside would hold for the whole page: its selector is `*`.
+    # The <style> inside would apply to the whole page, because its selector is `*`.
     text = re.sub(r"<style[^>]*>\*\{([^}]*)\}</style>", "", text)
     text = re.sub(r"<defs>\s*</defs>", "", text)
     label = as_html(picture.caption)
@@ -111,7 +113,7 @@ def inline_svg(picture: Picture) -> str:
 def panels(
     count: int, width: str, height: float, labels: Sequence[str], across: int = 0
 ) -> tuple[Figure, list]:
-    """A figure of `count` panels, and room for a legend of `labels` below them.
+    """Make a figure of `count` panels, with room below them for a legend of `labels`.
 
     Parameters
     ----------
@@ -122,7 +124,8 @@ def panels(
     labels : sequence of str
         The labels of the legend.
     across : int
-        Panels side by side; default: one for a column's width, two for a page's.
+        The number of panels side by side. The default is one for the width of a column,
+        and two for that of a page.
     """
     wide = WIDTHS[width]
     across = min(count, across or (1 if width == "one" else 2))
@@ -142,7 +145,7 @@ def panels(
 
 
 def add_legend(figure: Figure, handles: Sequence, labels: Sequence[str]) -> None:
-    """A legend below all panels, in the room that `panels` left."""
+    """Draw a legend below all panels, in the room that `panels` left."""
     shown = [shortened(label, _LEGEND_CHARACTERS) for label in labels]
     plots.add_legend(
         figure,
@@ -156,10 +159,11 @@ def add_legend(figure: Figure, handles: Sequence, labels: Sequence[str]) -> None
 
 
 def look(number: int) -> dict:
-    """Colour, marker and dashes of row `number`.
+    """Colour, marker and dashes of the line of row `number`.
 
-    No two of the first 28 rows share all three, and no two rows of a panel share marker
-    and dashes."""
+    No two of the first 28 rows share all three. No two rows of a panel share marker and
+    dashes.
+    """
     return {
         "color": _BLACK if number == 0 else COLOURS[(number - 1) % len(COLOURS)],
         "marker": MARKERS[number % len(MARKERS)],
@@ -179,7 +183,7 @@ def fill(number: int) -> dict:
 
 
 def settle(figure: Figure) -> None:
-    """Fix all positions: each drawing would move them a little."""
+    """Fix all positions in a figure, because each drawing would move them a little."""
     FigureCanvasAgg(figure)
     for _ in range(2):
         figure.draw_without_rendering()
@@ -198,10 +202,10 @@ def tidy(axes) -> None:
 
 
 def chunks(names: Sequence[str]) -> list[list[str]]:
-    """`names` in groups of about equal size, one for each panel.
+    """Divide `names` into groups of about equal size, one for each panel.
 
-    The size is even if there are several groups: methods often come in pairs, without
-    and with an addition.
+    If there are several groups, their size is even, because methods often come in
+    pairs, with and without an addition.
     """
     count = -(-len(names) // MOST_ROWS) or 1
     size = -(-len(names) // count)

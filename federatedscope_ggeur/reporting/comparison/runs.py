@@ -1,4 +1,4 @@
-"""The runs below some folders, and the studies that they belong to."""
+"""Find the runs below some folders, and the studies that they belong to."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from federatedscope_ggeur.reporting.study import (
     read_study,
 )
 
-#: Folders without runs to report: the runs of tuning, and cells in progress.
+#: Folders that are left out of reports: the runs of tuning, and cells in progress.
 _TUNING, _IN_PROGRESS = "tuning", ".part"
 _LISTED = 10
 
 
 @dataclass(frozen=True, eq=False)
 class FoundRun:
-    """One run, and its cell, if it belongs to a study.
+    """One run that was found, with its cell if it belongs to a study.
 
     Attributes
     ----------
@@ -41,16 +41,16 @@ class FoundRun:
 
 @dataclass(frozen=True, eq=False)
 class FoundRuns:
-    """The runs and studies below some folders.
+    """The runs and studies that were found below some folders.
 
     Attributes
     ----------
     runs : list of FoundRun
-        The finished runs, in the order of the folders and of the paths in each.
+        The finished runs, in the order of the folders, and of the paths in a folder.
     studies : list of Study
         The studies that the runs belong to, or whose folders were named.
     notes : list of str
-        What was left out, and why.
+        Notes on what was left out, and why.
     """
 
     runs: list[FoundRun]
@@ -61,13 +61,13 @@ class FoundRuns:
 def find_runs(folders: Sequence[str | os.PathLike]) -> FoundRuns:
     """Read the results of all runs below `folders`.
 
-    Folders named ``tuning`` or ``*.part`` and runs that did not finish are left out.
+    Folders named ``tuning`` or ``*.part`` are left out, and runs that did not finish.
 
     Raises
     ------
     DataError
-        A folder does not exist; there is no finished run; files are broken, of another
-        version or of another kind. The message names all of these files.
+        A folder does not exist, or there is no finished run. Or files are broken, or of
+        another version or kind. The message names all these files.
     """
     found: list[FoundRun] = []
     problems: list[str] = []
@@ -98,7 +98,7 @@ def find_runs(folders: Sequence[str | os.PathLike]) -> FoundRuns:
     if not found:
         named = ", ".join(f"'{folder}'" for folder in folders)
         raise DataError(
-            f"no finished run in {named}: there is no {RESULTS_FILE} in or below "
+            f"there is no finished run in {named}: no {RESULTS_FILE} is in or below "
             f"{'it' if len(folders) == 1 else 'them'} (folders named {_TUNING} or "
             f"*{_IN_PROGRESS} do not count)"
             + "".join(f"; {note}" for note in notes)
@@ -108,7 +108,10 @@ def find_runs(folders: Sequence[str | os.PathLike]) -> FoundRuns:
 
 
 def _results_files(folders: Sequence[str | os.PathLike]) -> Iterator[Path]:
-    """Each results.json once, in order. `folders` may also name the file itself."""
+    """Yield the path of each results.json once, in order.
+
+    An entry of `folders` is a folder or a results.json.
+    """
     seen: set[Path] = set()
     for folder in map(Path, folders):
         if folder.is_dir():
@@ -135,7 +138,7 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _add_study_of(cell: Cell, folder: Path, studies: dict[Path, Study]) -> None:
-    """Add the study of `cell`; its folder is above `folder`."""
+    """Add the study that `cell` belongs to. The study's folder is above `folder`."""
     for place in folder.resolve().parents:
         study = _add(studies, place)
         if study is not None and study.name == cell.study:
@@ -143,7 +146,7 @@ def _add_study_of(cell: Cell, folder: Path, studies: dict[Path, Study]) -> None:
 
 
 def _add(studies: dict[Path, Study], folder: Path) -> Study | None:
-    """The study in `folder`, read once; None if there is none."""
+    """Read the study in `folder` once, and add it; None if there is no study."""
     place = folder.resolve()
     if place not in studies and (study := read_study(place)) is not None:
         studies[place] = study

@@ -1,4 +1,4 @@
-"""The tables of a comparison as texts in cells, for all output formats."""
+"""Turn the tables of a comparison into cells of text, for all output formats."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from federatedscope_ggeur.reporting.comparison.table import (
 from federatedscope_ggeur.reporting.study import Study, Tuned
 
 NONE = "-"
-#: "best": shown by a test; "top": the best mean, without a test.
+#: "best" is the best by a test. "top" is the best mean, without a test.
 Mark = Literal["", "best", "top"]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A number, the text behind it, and whether it is the best of its column."""
+    """A number as text, the text behind it, and whether it is its column's best."""
 
     text: str
     behind: str = ""
@@ -42,18 +42,18 @@ class Cell:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table of texts; the first column names the rows.
+    """A table of texts, whose first column names the rows.
 
     Attributes
     ----------
     title : str
     subject : str
-        The title of the comparison's table; "" if `title` is enough.
+        The title of the comparison's table. "" if `title` is enough.
     columns : list of str
         The title of the rows, then one title for each cell of a row.
     rows : list of (str, list of Cell)
     notes : list of str
-        The notes below it.
+        The notes below the table.
     """
 
     title: str
@@ -64,12 +64,12 @@ class Sheet:
 
     @property
     def full_title(self) -> str:
-        """Its title with its subject, for a sheet that stands alone."""
+        """The title with the subject, for a sheet that stands alone."""
         return f"{self.title}: {self.subject}" if self.subject else self.title
 
 
 def sheets(table: Table, target: float | None) -> list[Sheet]:
-    """All sheets of one table; `target` is the AVG to which rounds are counted."""
+    """All sheets of one table. `target` is the AVG that rounds are counted to."""
     found = [_grid(table)] if table.columns else []
     found.append(scores_sheet(table))
     if table.baselines:
@@ -102,7 +102,7 @@ def overview_sheet(table: Table) -> Sheet:
 
 
 def scores_sheet(table: Table) -> Sheet:
-    """Mean and deviation of each domain, AVG and STD, in percent."""
+    """A sheet with mean and deviation of each domain, AVG and STD, in percent."""
     measures = table.scores
     bests = [table.best(measure) for measure in measures]
     rows = [
@@ -134,7 +134,7 @@ def scores_sheet(table: Table) -> Sheet:
 
 
 def _grid(table: Table) -> Sheet:
-    """AVG, with the axes `columns` of the table side by side."""
+    """A sheet of AVG, with the points of the table's axes `columns` side by side."""
     names, columns, cells = table.grid()
     best = table.best(AVG)
 
@@ -165,7 +165,7 @@ def _grid(table: Table) -> Sheet:
 
 
 def differences_sheet(table: Table) -> Sheet:
-    """AVG less that of the baseline, with interval and p-values."""
+    """A sheet of AVG minus the baseline's AVG, with intervals and p-values."""
     found = table.differences(AVG)
     baselines = set(table.baselines.values())
     several = len(baselines) > 1
@@ -252,7 +252,7 @@ def _costs(table: Table, asked: float | None) -> Sheet:
 
 
 def study_notes(study: Study) -> list[str]:
-    """Notes on what was tuned, and on what failed."""
+    """Notes on the settings that a study tuned, and on its runs that failed."""
     axes = [axis.name for axis in study.axes]
     tuned = [_tuned_note(one, name_of(one.labels, axes)) for one in study.tuned]
     return tuned + [
@@ -268,7 +268,7 @@ def _tuned_note(tuned: Tuned, name: str) -> str:
         for one in tuned.tried
     )
     if not tuned.chosen:
-        return f"{name}: tuning chose nothing, since every try failed: {tried}"
+        return f"{name}: tuning chose nothing, because every try failed: {tried}"
     return (
         f"{name}: {settings_text(tuned.chosen)}, chosen on the validation split of "
         f"seed {tuned.seed} by {tuned.metric} among {tried}"
@@ -276,12 +276,12 @@ def _tuned_note(tuned: Tuned, name: str) -> str:
 
 
 def _one_line(problem: str) -> str:
-    """All lines of an error in one line."""
+    """The lines of an error's text, joined into one line."""
     return " ".join(problem.split())
 
 
 def settings_text(settings: dict) -> str:
-    """Settings and their values as text."""
+    """Settings with their values, as text."""
     return ", ".join(f"{key} {value}" for key, value in settings.items()) or "nothing"
 
 
@@ -290,7 +290,7 @@ def _value(value: float | None) -> str:
 
 
 def interval(spread: Spread, sign: str = "") -> str:
-    """The 95% interval of a share, in percent."""
+    """The 95% interval of a share as text, in percent."""
     if spread.low is None or spread.high is None:
         return NONE
     return f"[{100 * spread.low:{sign}.2f}, {100 * spread.high:{sign}.2f}]"
@@ -345,9 +345,9 @@ def _best_notes(table: Table, bests: Sequence[Best]) -> list[str]:
 
 
 def head_notes(table: Table) -> list[str]:
-    """Notes on rows whose score is not that of a head of their own.
+    """Notes on rows whose score is not that of their own head.
 
-    It is the score of each client's model, or of a head that other rows share.
+    Such a score is of each client's own model, or of a head that other rows share.
     """
     notes = []
     if own := table.scored_by_clients:

@@ -1,4 +1,4 @@
-"""Means over seeds, and paired differences with their intervals and p-values."""
+"""Means over seeds, and paired differences with intervals and p-values."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from statistics import fmean
 
 from scipy import stats
 
-#: The level of the intervals, and the level that a significant p-value is below.
+#: The level of the intervals. A p-value below the second number is significant.
 CONFIDENCE, SIGNIFICANT = 0.95, 0.05
-#: The fewest seeds with which Wilcoxon's test can be significant, before correction:
-#: its smallest two-sided p-value is 2 / 2^n, which is 0.0625 for five.
+#: With fewer seeds Wilcoxon's test is never significant, even before correction. Its
+#: smallest two-sided p-value is 2 / 2^n, which is 0.0625 for five seeds.
 WILCOXON_FROM = 6
-# A spread below this share of the numbers counts as rounding of no spread.
+# A deviation below this share of the numbers counts as zero: it is rounding.
 _ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
 class Spread:
-    """The numbers of several seeds, summed up.
+    """Mean, deviation and interval of the numbers of several seeds.
 
     Attributes
     ----------
@@ -28,10 +28,11 @@ class Spread:
         The number of seeds.
     mean : float
     sd : float or None
-        Sample standard deviation (ddof 1); None for one seed.
+        The sample standard deviation (ddof 1). None for one seed.
     low, high : float or None
-        The 95% interval of the mean, by Student's t. None for one seed, and if `sd` is
-        0: numbers that do not depend on the seed do not tell how exact their mean is.
+        The 95% interval of the mean, by Student's t. None for one seed. Also None if
+        `sd` is 0, because numbers that do not depend on the seed do not tell how exact
+        their mean is.
     """
 
     n: int
@@ -67,12 +68,12 @@ class Difference:
     spread : Spread
         The spread of the differences, over the seeds that both rows have.
     p : float or None
-        The p-value of the paired t-test, two-sided. 1 if both rows are equal on two or
-        more seeds. None for one seed, and if all differences are the same number, not
-        0: they have no deviation, which a t-test needs.
+        The p-value of the paired t-test, two-sided. It is 1 if both rows are equal on
+        two or more seeds. It is None for one seed. It is also None if all differences
+        are the same number other than 0, because a t-test needs a deviation.
     p_wilcoxon : float or None
-        The p-value of Wilcoxon's signed-rank test, two-sided and exact. 1 if all
-        differences are 0; None below `WILCOXON_FROM` seeds.
+        The p-value of Wilcoxon's signed-rank test, two-sided and exact. It is 1 if all
+        differences are 0, and None with fewer than `WILCOXON_FROM` seeds.
     p_holm, p_wilcoxon_holm : float or None
         The same p-values, corrected by Holm for all rows of the table.
     """
@@ -85,19 +86,19 @@ class Difference:
 
     @property
     def is_significant(self) -> bool:
-        """Whether the corrected t-test is significant."""
+        """Whether the t-test is significant after correction."""
         return self.p_holm is not None and self.p_holm < SIGNIFICANT
 
 
 def paired(
     row: Mapping[int, float], other: Mapping[int, float]
 ) -> tuple[Spread, float | None, float | None] | None:
-    """`row` less `other`, each from seed to number, over the seeds that both have.
+    """The differences `row` minus `other`, over the seeds that both have.
 
     Returns
     -------
     spread, p, p_wilcoxon
-        As in `Difference`; None if the rows have no seed in common.
+        The fields of `Difference`. The result is None if the rows have no common seed.
     """
     seeds = sorted(set(row) & set(other))
     differences = [row[seed] - other[seed] for seed in seeds]
@@ -121,13 +122,13 @@ def paired(
 def differences(
     rows: Mapping[str, tuple[Mapping[int, float], Mapping[int, float]]],
 ) -> dict[str, Difference]:
-    """Each row less its baseline; p-values are corrected for all rows.
+    """The difference of each row to its baseline, with p-values corrected for all rows.
 
     Parameters
     ----------
     rows : mapping
-        From a row's name to its numbers and its baseline's, each by seed. Rows without
-        a seed in common are left out.
+        The numbers of each row and of its baseline, by the row's name, and each by
+        seed. Rows without a common seed are left out.
     """
     found = {name: paired(*both) for name, both in rows.items()}
     known = {name: values for name, values in found.items() if values is not None}
@@ -140,10 +141,10 @@ def differences(
 
 
 def holm(ps: Sequence[float | None]) -> list[float | None]:
-    """P-values corrected by Holm's step-down method; None stays None.
+    """Correct p-values by Holm's step-down method. None stays None.
 
-    The k-th smallest of m is multiplied by m - k + 1. It is at least as large as the
-    one before it, and at most 1.
+    The k-th smallest of m p-values is multiplied by m - k + 1. The result is at least
+    as large as the one before it, and at most 1.
     """
     order = sorted((p, i) for i, p in enumerate(ps) if p is not None)
     corrected: list[float | None] = [None] * len(ps)
@@ -163,10 +164,10 @@ def _sd(values: Sequence[float]) -> float | None:
 
 
 def _wilcoxon(differences: Sequence[float]) -> float | None:
-    """The exact p-value, also with ties; zeros are left out.
+    """The exact p-value of Wilcoxon's test, also with ties. Zeros are left out.
 
-    Given the ranks, both signs are equally likely. This is not scipy's test, which
-    approximates if there are ties, in ways that depend on its version.
+    Given the ranks, both signs are equally likely. This is not scipy's test. If there
+    are ties, scipy approximates in ways that depend on its version.
     """
     if len(differences) < WILCOXON_FROM:
         return None
@@ -175,7 +176,7 @@ def _wilcoxon(differences: Sequence[float]) -> float | None:
     rounded = [float(f"{d:.12g}") for d in differences if d]
     ranks = stats.rankdata([abs(d) for d in rounded])
     doubled = [round(2 * rank) for rank in ranks]  # shared ranks are halves
-    ways = [1] + [0] * sum(doubled)  # to get each sum of positive ranks
+    ways = [1] + [0] * sum(doubled)  # the ways to get each sum of positive ranks
     for rank in doubled:
         ways = [n + (ways[i - rank] if i >= rank else 0) for i, n in enumerate(ways)]
     found = sum(rank for rank, d in zip(doubled, rounded) if d > 0)

@@ -1,4 +1,4 @@
-"""Rows of runs on one data set, and how they compare."""
+"""The rows of runs on one data set, and their comparison."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from federatedscope_ggeur.reporting.comparison.statistics import (
 )
 from federatedscope_ggeur.reporting.study import Axis
 
-#: The fewest common seeds with which a row is called worse, or no worse, than the best.
+#: A row is called worse, or no worse, than the best only with this many common seeds.
 CLAIM_FROM = 3
 
 
@@ -35,9 +35,9 @@ class Row:
     name : str
         The points of the axes that differ in the table.
     labels : dict of str to str
-        From axis to point.
+        The row's point on each axis.
     runs : dict of int to FoundRun
-        By seed, in order.
+        The run of each seed, in order.
     """
 
     name: str
@@ -46,21 +46,21 @@ class Row:
 
     @property
     def head(self) -> str:
-        """Which head its runs left; see `heads_text`."""
+        """The kind of head that the row's runs left; see `heads_text`."""
         return heads_text(self.runs.values())
 
     @property
     def pools(self) -> bool:
-        """Whether all rows are in one place, as for the upper bound."""
+        """Whether the runs train on all rows in one place, as the upper bound does."""
         return any(run.results.pooled is not None for run in self.runs.values())
 
     def numbers(self, measure: Measure) -> dict[int, float]:
-        """The number by seed; seeds without it are left out."""
+        """The number of each seed. Seeds without the number are left out."""
         found = {seed: measure.of(run.results) for seed, run in self.runs.items()}
         return {seed: value for seed, value in found.items() if value is not None}
 
     def spread(self, measure: Measure) -> Spread | None:
-        """Mean, deviation and interval over seeds; None without a number."""
+        """Mean, deviation and interval over seeds; None if no seed has the number."""
         return Spread.of(list(self.numbers(measure).values()))
 
 
@@ -73,7 +73,7 @@ class Best:
     rows : frozenset of str
         The row with the best mean, and the rows that are not significantly worse.
     tested : frozenset of str
-        The rows among them that come from a test, with at least `CLAIM_FROM` seeds.
+        Those of `rows` that a test found, with at least `CLAIM_FROM` seeds.
     """
 
     rows: frozenset[str] = frozenset()
@@ -82,7 +82,7 @@ class Best:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The runs on one data set: runs with the same domains and classes.
+    """The table of the runs on one data set, with the same domains and classes.
 
     Attributes
     ----------
@@ -90,13 +90,13 @@ class Table:
     domains, unseen : list of str
     class_names : list of str
     axes : list of Axis
-        The axes with more than one point; the first is the axis of the rows.
+        The axes with more than one point. The first is the axis of the rows.
     columns : list of str
-        The axes among them whose points stand side by side.
+        Those axes whose points stand side by side.
     rows : dict of str to Row
-        By name, in order.
+        The rows by name, in order.
     baselines : dict of str to str
-        From a row to its baseline, if it has one.
+        The baseline of each row that has one.
     notes : list of str
     """
 
@@ -117,7 +117,7 @@ class Table:
         return [*domains, AVG, STD] if len(domains) > 1 else [AVG]
 
     def differences(self, measure: Measure) -> dict[str, Difference]:
-        """Each row less its baseline; p-values are corrected for all rows."""
+        """The difference of each row to its baseline, with corrected p-values."""
         return differences(
             {
                 name: (
@@ -139,7 +139,7 @@ class Table:
         ]
 
     def same_heads(self) -> list[tuple[list[str], list[int]]]:
-        """Groups of rows whose runs left the same head, to the bit, and their seeds."""
+        """Groups of rows whose runs left exactly the same head, and their seeds."""
         rows: dict[tuple[int, str], list[str]] = {}
         for name, row in self.rows.items():
             for seed, run in row.runs.items():
@@ -153,12 +153,13 @@ class Table:
         return [(list(names), sorted(found)) for names, found in seeds.items()]
 
     def best(self, measure: Measure) -> Best:
-        """The best rows among those that differ only on the first axis.
+        """The best rows of each group of rows that differ only on the first axis.
 
         Each row is compared with the row of the best mean, by a paired t-test over
         common seeds, corrected by Holm for these rows. Rows that are not significantly
-        worse share the place. If a row has fewer than `CLAIM_FROM` seeds in common with
-        the best one, nothing is claimed, and only the best mean has the place.
+        worse share the first place. If a row has fewer than `CLAIM_FROM` seeds in
+        common with the best one, nothing is claimed, and only the best mean has the
+        first place.
         """
         groups = [self._best_of(names, measure) for names in self._alike().values()]
         return Best(
@@ -193,7 +194,7 @@ class Table:
         known = [found.get(name) for name in others]
         if any(d is None or d.spread.n < CLAIM_FROM for d in known):
             return Best(frozenset(equal))
-        # Without a p-value all differences are the same number: worse on every seed.
+        # Without a p-value all differences are the same number, so it is always worse.
         shared = {
             name
             for name, d in found.items()
@@ -202,17 +203,21 @@ class Table:
         return Best(frozenset({top} | shared), frozenset({top} | shared))
 
     def target(self, name: str, asked: float | None) -> float | None:
-        """The AVG to which the row's rounds are counted.
+        """The AVG that the row's rounds are counted to.
 
-        It is `asked` or, by default, the last AVG of its baseline, rounded down to
-        whole percents."""
+        It is `asked` or, by default, the last AVG of the row's baseline, rounded down
+        to whole percents.
+        """
         if asked is not None:
             return asked
         spread = self.rows[self.baselines.get(name, name)].spread(AVG)
         return None if spread is None else math.floor(100 * spread.mean) / 100
 
     def rounds(self, name: str, target: float) -> dict[int, int]:
-        """The first round with AVG `target`, by seed; other seeds are left out."""
+        """The first round of each seed in which AVG reaches `target`.
+
+        Seeds that never reach it are left out.
+        """
         found = {
             seed: rounds_to(run.results, target)
             for seed, run in self.rows[name].runs.items()
@@ -228,7 +233,7 @@ class Table:
             The names of the rows, without the points of `columns`.
         columns : list of str
         cells : dict
-            From name and column to the row of the table.
+            The row of the table for each name and column.
         """
         down = [axis.name for axis in self.axes if axis.name not in self.columns]
         cells = {
@@ -240,7 +245,7 @@ class Table:
         }
         there = {column for _, column in cells}
         beside = [axis for axis in self.axes if axis.name in self.columns]
-        # In the order of the axes, even if a row lacks points.
+        # The order is that of the axes, even if a row lacks points.
         ordered = [", ".join(points) for points in product(*(a.points for a in beside))]
         columns = [column for column in ordered if column in there]
         columns += sorted(there - set(columns))
@@ -248,8 +253,10 @@ class Table:
 
 
 def heads_text(runs: Iterable[FoundRun]) -> str:
-    """Which head the runs left: "trained", "closed form" or "calibrated". If they
-    differ, it says how many left which."""
+    """The kind of head that runs left: "trained", "closed form" or "calibrated".
+
+    If the kinds differ, the text gives the number of runs of each kind.
+    """
     heads = Counter(run.results.final.head.replace("_", " ") for run in runs)
     if len(heads) == 1:
         return next(iter(heads))
@@ -257,5 +264,5 @@ def heads_text(runs: Iterable[FoundRun]) -> str:
 
 
 def name_of(labels: dict[str, str], axes: Sequence[str]) -> str:
-    """The points of `axes`, in their order."""
+    """The points of `axes` as one text, in their order."""
     return ", ".join(labels[axis] for axis in axes if labels.get(axis))

@@ -1,4 +1,4 @@
-"""A comparison as aligned text for a terminal, and as Markdown."""
+"""Write a comparison as aligned text for a terminal, and as Markdown."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from federatedscope_ggeur.reporting.tables import text_table
 
 _STARS = {"": " ", "best": "*", "top": "~"}
 _EMPHASIS = {"": "", "best": "**", "top": "_"}
-_WIDE = 88  # letters of a line of notes
-# Characters that Markdown reads within a line; those that begin a list or a rule.
+_WIDE = 88  # the most letters in a line of notes
+# Characters that Markdown interprets within a line, or at the start of a line.
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~$]|&(?=#?\w+;)|:(?=//)|(?<=www)\.)")
 _LIST = re.compile(r"^(\d*)([-+.)])(?=\s|-|$)")
 
 
 def as_text(tables: Sequence[Table], notes: Sequence[str]) -> str:
-    """Aligned tables. ``*`` marks the best of a column, ``~`` if nothing is tested.
+    """Make aligned tables for a terminal.
 
-    Only the report has bytes, rounds and seconds.
+    ``*`` marks the best of a column, or ``~`` if nothing is tested. Bytes, rounds and
+    seconds are only in the report.
     """
     parts = []
     for table in tables:
@@ -51,7 +52,7 @@ def _wrapped(note: str) -> list[str]:
 
 
 def sheet_text(sheet: Sheet) -> str:
-    """One sheet, aligned."""
+    """One sheet as aligned text."""
     marked = any(cell.mark for _, cells in sheet.rows for cell in cells)
     rows = [
         [
@@ -71,8 +72,10 @@ def sheet_text(sheet: Sheet) -> str:
 def as_markdown(
     tables: Sequence[Table], notes: Sequence[str], target: float | None
 ) -> str:
-    """Tables in Markdown. The best of a column is bold, or italic if nothing is
-    tested."""
+    """Make tables in Markdown.
+
+    The best of a column is bold, or italic if nothing is tested.
+    """
     parts = []
     for table in tables:
         parts.append(f"## {markdown(table.title)}")
@@ -85,7 +88,7 @@ def as_markdown(
 
 
 def sheet_markdown(sheet: Sheet) -> str:
-    """One sheet, under its title."""
+    """One sheet in Markdown, under its title."""
     lines = [
         f"### {markdown(sheet.title)}",
         "",
@@ -116,6 +119,6 @@ def _cell(cell: Cell) -> str:
 
 
 def markdown(text: str) -> str:
-    """`text` as Markdown shows it."""
+    """`text` escaped, so that Markdown shows it as it is."""
     plain = _MARKDOWN.sub(r"\\\1", printable(text, LINE).strip())
     return _LIST.sub(r"\1\\\2", plain)

@@ -1,4 +1,4 @@
-"""The tables of the GGEUR paper as data: figures, settings, and what cannot be right.
+"""The tables of the GGEUR paper as data: figures, settings, and doubtful figures.
 
 Ma et al., Geometric Knowledge-Guided Localized Global Distribution Alignment for
 Federated Learning, CVPR 2025 (arXiv 2503.06457).

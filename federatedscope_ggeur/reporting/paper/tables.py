@@ -1,4 +1,4 @@
-"""Reading the tables, checking their arithmetic, and finding a run's place in one."""
+"""Read the paper's tables, check their arithmetic, and find a run's place in one."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from federatedscope_ggeur.errors import ConfigError
 
 _FOLDER = Path(__file__).parent / "tables"
 _ABOUT = yaml.safe_load((_FOLDER / "about.yaml").read_text("utf-8"))
-#: The tables, and what is known of each.
+#: The tables, with what is known about each.
 _TABLES: Mapping[str, Mapping[str, Any]] = _ABOUT["tables"]
 PAPER_TABLES = tuple(_TABLES)
-#: Printed figures have two decimals: the mean of four may be off by 0.005, and its
-#: printed figure by 0.005 more. A deviation that is divided by 3 may be off further.
+#: Printed figures have two decimals. So the mean of four may be wrong by 0.005, and its
+#: printed figure by 0.005 more. A deviation that is divided by 3 may be more wrong.
 _ROUNDING = 0.0112
 _BATCH = "Table 8; App. C says 64 for all sets"
 #: The settings of a head that is trained on embeddings.
@@ -34,14 +34,14 @@ _HEAD = {
 
 @dataclass(frozen=True)
 class Stated:
-    """A setting as the paper has it.
+    """The value that the paper states for a setting.
 
     Attributes
     ----------
     value : Any
-        None where the paper does not say.
+        The value. None if the paper does not state it.
     source : str
-        Where it says so, and what to know about it.
+        The place in the paper, with remarks.
     """
 
     value: Any
@@ -67,7 +67,7 @@ class Doubt:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table of the GGEUR paper.
+    """A table of the GGEUR paper as data.
 
     Attributes
     ----------
@@ -77,21 +77,22 @@ class PaperTable:
     unit : str
         ``"%"``, ``"s"`` (Table 11), or ``""`` (settings: Tables 8 and 9).
     columns : list of str
-        Domains as this package's readers call them, then ``"AVG"`` and ``"STD"``; or
-        data set and beta, data set and number of clients; or keys of a config.
+        One of three kinds. Domains as this package's readers call them, then ``"AVG"``
+        and ``"STD"``. Or data set and beta, or data set and number of clients. Or keys
+        of a config.
     rows : dict of str to dict of str to float
-        For each method its figures by column, as printed: percent. "+ GGEUR" rows have
-        the base's name in front. A column that a row lacks (Table 9) is left out.
+        The printed figures of each method by column, in percent. "+ GGEUR" rows begin
+        with the name of the base. A column that a row lacks (Table 9) is left out.
     setting : dict of str to Stated
-        What the paper says of the settings, by key of a config, or by ``"seeds"`` and
-        ``"score"``; `Stated.value` is None where it does not say.
+        The settings that the paper states, by key of a config, or by ``"seeds"`` and
+        ``"score"``. `Stated.value` is None if the paper does not state a value.
     column_settings, row_settings : dict of str to dict
-        The settings, by key, that tell the runs of a column or row from others.
+        The settings, by key, that distinguish the runs of a column or row from others.
     column_said, row_said : dict of str to dict of str to Stated
-        As `setting`, for one column or row.
+        The settings that the paper states for one column or row, as in `setting`.
     doubts : list of Doubt
     notes : list of str
-        What else a reader should know.
+        More remarks for a reader.
     """
 
     name: str
@@ -109,14 +110,17 @@ class PaperTable:
     notes: list[str] = field(default_factory=list)
 
     def row_of(self, config: Mapping[str, Any]) -> str | None:
-        """The row of a run with this `config` (as in results.json).
+        """The row that a run with this `config` (as in results.json) belongs to.
 
-        ``ggeur.augmentation: none`` is the baseline, as ``ggeur.steps: []`` is.
+        ``ggeur.augmentation: none`` is the baseline, and so is ``ggeur.steps: []``.
         """
         return _only(self.row_settings, _plain(config))
 
     def column_of(self, config: Mapping[str, Any]) -> str | None:
-        """The column of such a run's AVG; None if the columns are domains."""
+        """The column that states the AVG of a run with this `config`.
+
+        None if the columns are domains.
+        """
         return _only(self.column_settings, config)
 
 
@@ -130,8 +134,8 @@ def paper_table(name: str) -> PaperTable:
     """
     if name not in PAPER_TABLES:
         raise ConfigError(
-            f"the GGEUR paper's tables are {', '.join(PAPER_TABLES)}; there is no "
-            f"'{name:.100}'"
+            f"the GGEUR paper has no '{name:.100}'; its tables are "
+            f"{', '.join(PAPER_TABLES)}"
         )
     return _load(name)
 
@@ -182,7 +186,10 @@ def _stated(settings: Mapping[str, list | None]) -> dict[str, Stated]:
 
 
 def _said_of(name: str, sets: Mapping[str, Mapping[str, float]]) -> dict[str, Stated]:
-    """The settings of a whole table; `sets` holds the rows of Table 8 for its data."""
+    """The settings that hold for a whole table.
+
+    `sets` has the rows of Table 8 for the data of this table.
+    """
     about, groups = _TABLES[name], _ABOUT["settings"]
     own = about.get("settings", {})
     said = _stated({**groups["always"], **groups[about["skew"]], **own})
@@ -193,15 +200,15 @@ def _said_of(name: str, sets: Mapping[str, Mapping[str, float]]) -> dict[str, St
             source = _BATCH if key == "dataloader.batch_size" else "Table 8"
             said[key] = Stated(int(value) if value.is_integer() else value, source)
     if name == "table10":
-        del said["federate.client_num"]  # what the table varies
+        del said["federate.client_num"]  # the table varies it
     said["ggeur.encoder.image_size"] = Stated(224, "Table 8")
     return said
 
 
 def stated_at(config: Mapping[str, Any], key: str) -> Any:
-    """The value of `key`, with dots, in a run's `config`; None where it has none.
+    """The value of a dotted `key` in a run's `config`; None if there is none.
 
-    A key below ``data.splitter_args`` is looked for in the dicts of that list.
+    A key below ``data.splitter_args`` is looked up in the dicts of that list.
     """
     value: Any = config
     for part in key.split("."):
@@ -224,7 +231,7 @@ def _read(name: str) -> tuple[list[str], dict[str, dict[str, float]]]:
 
 
 def _column(name: str, column: str) -> tuple[str, dict[str, Any]]:
-    """The data set of a column, and the settings that tell its runs from others."""
+    """A column's data set, and the settings that distinguish its runs from others."""
     if "data_set" in _TABLES[name]:
         return _TABLES[name]["data_set"], {}
     data_set, value = column.split(" ")
@@ -235,9 +242,9 @@ def _column(name: str, column: str) -> tuple[str, dict[str, Any]]:
 
 
 def _row(name: str, row: str) -> dict[str, Any]:
-    """The settings that tell a run of this row from others."""
+    """The settings that distinguish a run of this row from others."""
     own = _methods().get(row)
-    if own is not None and "ggeur.base_method" not in own:  # it uses CLIP's text side
+    if own is not None and "ggeur.base_method" not in own:  # uses CLIP's text side
         return own
     base, clip, added, steps = re.fullmatch(
         r"(\S+)( \(CLIP\+MLP\))?( \+ GGEUR(?: \((.*)\))?)?", row
@@ -263,7 +270,7 @@ def _methods() -> dict[str, dict[str, str]]:
 
 
 def _row_said(rows) -> dict[str, dict[str, Stated]]:
-    """The settings of Table 9 for the rows of its methods, and the closed forms."""
+    """The settings of Table 9 for the rows of its methods, and for closed forms."""
     table9, form = _read("table9")[1], "ggeur.closed_form"
     found: dict[str, dict[str, Stated]] = {}
     for row in rows:
@@ -275,7 +282,7 @@ def _row_said(rows) -> dict[str, dict[str, Stated]]:
 
 
 def _plain(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`config` with the one way to write the baseline."""
+    """`config` with all ways to write the baseline turned into one."""
     own = config.get("ggeur")
     if not isinstance(own, Mapping):
         return config
@@ -303,10 +310,10 @@ def _same(found: Any, wanted: Any) -> bool:
 
 
 def _doubts(columns, rows) -> list[Doubt]:
-    """The figures that do not follow from their row's domains.
+    """The figures that do not follow from the domains of their row.
 
-    A table's STD divides by the number of domains, or by one less: whichever leaves
-    fewer doubts.
+    A table's STD divides by the number of domains, or by one less. The choice with
+    fewer doubts is taken.
     """
     doubts: dict[int, list[Doubt]] = {0: [], 1: []}
     for ddof, found in doubts.items():

@@ -53,7 +53,7 @@ def test_it_runs_without_the_images(tree, settings, tmp_path, caplog, root):
     (tmp_path / "empty").mkdir()
     here = embed(tree, settings)
     there = embed(tmp_path / root if root == "empty" else root, carried(settings))
-    assert "are used without the images" in caplog.text
+    assert "are used, because there are no images" in caplog.text
     assert there.extracted == 0
     assert (there.encoder, there.class_names) == (here.encoder, here.class_names)
     for name, (train, test) in here.domains.items():
@@ -114,7 +114,7 @@ def test_a_damaged_or_missing_file_is_an_error_without_images(tree, settings):
         embed("nowhere", settings)
     first.write_bytes(whole)
     second.unlink()
-    with pytest.raises(DataError, match="it is missing"):
+    with pytest.raises(DataError, match="the file is missing"):
         embed("nowhere", settings)
 
 
@@ -200,7 +200,7 @@ def test_of_two_processes_one_embeds_and_one_waits(
     caplog.set_level(logging.INFO, "federatedscope_ggeur")
     encoded = embed_slowly(str(tree), settings.cache)
     out, _ = other_process.communicate(timeout=60)
-    assert "another process is at embedding day (train)" in caplog.text
+    assert "another process holds the lock for embedding day (train)" in caplog.text
     assert encoded.extracted + int(out) == 30
     assert int(out) >= 15
     assert len(encoded) == 30

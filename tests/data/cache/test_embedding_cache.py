@@ -210,7 +210,7 @@ def test_an_interrupted_extraction_goes_on(
     caplog.set_level(logging.INFO, "federatedscope_ggeur")
     encoded = embed(tree, settings)
     # Of 11 rows, the batch that was under way and the one that waited are lost.
-    assert "4 of 15 images are there" in caplog.text
+    assert "4 of 15 images are in the cache" in caplog.text
     assert encoded.extracted == 26
     alone = replace(settings, cache=settings.cache + "_alone")
     assert torch.equal(features(encoded), features(embed(tree, alone)))
@@ -227,7 +227,7 @@ def test_a_damaged_part_is_made_again(tree, settings, monkeypatch, caplog):
     *_, second = sorted(Path(settings.cache).rglob("*.parts/*.safetensors"))
     second.write_bytes(second.read_bytes()[:-1])
     encoded = embed(tree, settings)
-    assert "rows are made again from there" in caplog.text
+    assert "all later rows are made again" in caplog.text
     assert encoded.extracted == 26
     alone = replace(settings, cache=settings.cache + "_alone")
     assert torch.equal(features(encoded), features(embed(tree, alone)))

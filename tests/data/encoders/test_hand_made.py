@@ -57,5 +57,5 @@ def test_normalised_features_have_length_one():
 
 
 def test_hog_refuses_images_smaller_than_a_block():
-    with pytest.raises(ConfigError, match="at least 16, got 8"):
+    with pytest.raises(ConfigError, match="16 pixels or more, got 8"):
         build_encoder(EncoderSettings("hog", image_size=8), CPU)

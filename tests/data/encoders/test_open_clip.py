@@ -188,7 +188,7 @@ def test_files_that_are_no_weights_of_the_model(settings, model, tmp_path):
     assert "there is no file" in refusal(tmp_path / "absent.pt")
     table = tmp_path / "clip.npz"
     table.write_bytes(b"")
-    assert "is no weights file" in refusal(table)
+    assert "name of a weights file must end" in refusal(table)
 
 
 def test_unknown_models_and_tags_list_the_known_ones(settings):

@@ -49,7 +49,7 @@ def test_everything_that_changes_features_changes_the_identity(tmp_path):
 
 
 def test_unknown_models_and_tags_list_known_ones():
-    with pytest.raises(ConfigError, match=r"no model 'resnet5O'; there are .*resnet50"):
+    with pytest.raises(ConfigError, match=r"no model 'resnet5O'; it has .*resnet50"):
         build_encoder(replace(SETTINGS, model="resnet5O"), CPU)
     with pytest.raises(ConfigError, match=r"no model ''"):
         build_encoder(replace(SETTINGS, model=""), CPU)

@@ -192,7 +192,7 @@ def test_missing_root(tmp_path):
 def test_one_file_missing(tmp_path, write, name):
     write(tmp_path)
     (tmp_path / name).unlink()
-    refuse(tmp_path, f"'{name}' missing, though there is", "https://")
+    refuse(tmp_path, f"'{name}' is missing, but there is", "https://")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -80,7 +80,7 @@ def _with(**changes):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "damaged or of another format"),
+        ("{", "damaged or has another format"),
         ([], "'users' and a mapping 'user_data'"),
         ({"users": ["a"]}, "'users' and a mapping 'user_data'"),
         ({**CONTENT, "users": ["a", "b"]}, "no 'x' and 'y' of user 'b'"),

@@ -139,7 +139,7 @@ def test_root_that_is_a_file(tmp_path):
 
 
 def test_empty_root(tmp_path):
-    refuse(tmp_path, tmp_path, "holds no folders", "<domain>/train/<class>")
+    refuse(tmp_path, tmp_path, "has no folders", "<domain>/train/<class>")
 
 
 def test_empty_class_folder(tmp_path):
@@ -170,7 +170,7 @@ def test_a_split_that_is_not_train_and_test(tmp_path, extra):
 @pytest.mark.parametrize("extra", [[], ["val"], ["test", "art"]])
 def test_parts_of_a_split_in_the_root_are_no_domains(tmp_path, extra):
     draw_tree(tmp_path, ["train", *extra], ["dog", "cat"])
-    refuse(tmp_path, "holds the folders", "'train'", "one domain")
+    refuse(tmp_path, "has the folders", "'train'", "one domain")
 
 
 def test_broken_link(tmp_path):

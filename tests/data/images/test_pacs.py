@@ -169,7 +169,7 @@ def test_lists_that_overlap(tmp_path):
     write_lists(tmp_path, ["photo"])
     whole = (tmp_path / "photo_test_kfold.txt").read_text()
     (tmp_path / "photo_crossval_kfold.txt").write_text(whole)
-    refuse(tmp_path, "14 image(s) stand in both", "'dog/pic_000.jpg'")
+    refuse(tmp_path, "14 image(s) are in both", "'dog/pic_000.jpg'")
 
 
 def test_an_empty_list(tmp_path):

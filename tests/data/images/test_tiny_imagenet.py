@@ -86,13 +86,15 @@ def test_missing_annotations(tmp_path):
 def test_annotated_image_that_is_not_there(tmp_path):
     write_tiny_imagenet(tmp_path)
     (tmp_path / "val" / "images" / "val_3.JPEG").unlink()
-    refuse(tmp_path, "val_annotations.txt", "1 image(s) are named but", "val_3.JPEG")
+    refuse(
+        tmp_path, "val_annotations.txt", "1 image(s) are named here, but", "val_3.JPEG"
+    )
 
 
 def test_image_without_annotation(tmp_path):
     write_tiny_imagenet(tmp_path)
     draw(tmp_path / "val" / "images" / "val_99.JPEG")
-    refuse(tmp_path, "1 image(s) are there but not named", "val_99.JPEG")
+    refuse(tmp_path, "1 image(s) exist, but are not named", "val_99.JPEG")
 
 
 def test_image_with_two_annotations(tmp_path):
@@ -119,8 +121,8 @@ def test_annotated_class_without_training_images(tmp_path):
     ("lines", "problem"),
     [
         ([*WNIDS, WNIDS[0]], "repeats 'n02124075'"),
-        (WNIDS[1:], "lacks these folders in train: 'n02124075'"),
-        ([*WNIDS, "n00000001"], "names what train has no folder for: 'n00000001'"),
+        (WNIDS[1:], "lacks these folders of train: 'n02124075'"),
+        ([*WNIDS, "n00000001"], "train has no folder for 'n00000001'"),
     ],
 )
 def test_wnids_that_do_not_fit(tmp_path, lines, problem):

@@ -34,7 +34,7 @@ def test_users_are_whole_and_apart(users, clients, each, seed):
     train = rows_of(np.zeros(len(users)), users)
     args = [{"users_per_client": each}]
     if max(clients, clients * each) > there:
-        with pytest.raises(ConfigError, match=f"natural has {there} users"):
+        with pytest.raises(ConfigError, match=f"natural finds {there} users"):
             divided("natural", args, clients, train)
         return
     found = divided("natural", args, clients, train, seed=seed)

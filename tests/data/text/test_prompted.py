@@ -32,5 +32,5 @@ def test_a_context_of_words_is_their_text(tower, monkeypatch):
 
 
 def test_a_context_that_leaves_no_room_for_names(tower):
-    with pytest.raises(ConfigError, match="fill the 77 tokens"):
+    with pytest.raises(ConfigError, match="more than the 77 tokens"):
         PromptedClasses(tower, NAMES, 74)

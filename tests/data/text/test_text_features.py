@@ -62,7 +62,7 @@ def test_files_that_cannot_be_used(tmp_path, arrays, problem):
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(DataError, match="no such file"):
+    with pytest.raises(DataError, match="does not exist"):
         read_text_file(tmp_path / "text.npz", 3, 4)
 
 

@@ -94,7 +94,7 @@ def test_users_are_clients(get, tmp_path):
     for number in range(1, 7):
         users = data[number].held.train.users
         assert set(users.tolist()) == {number - 1}
-    with pytest.raises(ConfigError, match="natural has 6 users in domain 'all'"):
+    with pytest.raises(ConfigError, match="natural finds 6 users in domain 'all'"):
         get(*settings, "federate.client_num", 7)
 
 

@@ -95,7 +95,7 @@ class TestFiles:
         [
             ("[]", "records: expected dict"),
             ('{"round0": 1}', "round0: expected dict"),
-            ("9" * 6000, "a whole number of 6000 digits"),
+            ("9" * 6000, "a number has 6000 digits"),
             ("[" * 100_000, "nested too deeply"),
         ],
     )

@@ -18,7 +18,7 @@ def test_lists_of_stages(value):
 
 @pytest.mark.parametrize("value", [1, "1", [0], [1, 1], [3, 2], [1.5], [True], [None]])
 def test_what_is_no_list_of_stages(value):
-    assert "must be a list of stages" in stage_numbers(value)
+    assert "must be an ascending list of stages" in stage_numbers(value)
 
 
 def test_a_head_has_no_stages():

@@ -142,7 +142,9 @@ def test_centring_keeps_every_probability(kind):
 @pytest.mark.parametrize("kind", ASKING)
 @pytest.mark.parametrize("form", [ClassStatistics, SummedStatistics])
 def test_no_samples_are_refused(kind, form):
-    refuse(CLOSED_FORMS[kind](), form.empty(3, 4), f"no samples for the {kind} head")
+    refuse(
+        CLOSED_FORMS[kind](), form.empty(3, 4), f"the {kind} head cannot be computed"
+    )
 
 
 class TestSettings:

@@ -45,7 +45,7 @@ def test_it_is_the_optimum_that_the_oracle_finds(data, priors, energy, penalty):
 
 @pytest.mark.parametrize("far", [{"spread": 1e6}, {"penalty": 1e15}])
 def test_an_optimum_out_of_reach_is_refused_by_what_to_set(far):
-    wanted = r"not reach its optimum: .*ggeur\.fisher\.spread.*ggeur\.fisher\.penalty"
+    wanted = r"not reach its optimum; .*ggeur\.fisher\.spread.*ggeur\.fisher\.penalty"
     refuse(FisherSynthesis(**far), OTHERS, wanted)
 
 

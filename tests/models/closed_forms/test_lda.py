@@ -95,4 +95,4 @@ class TestRefusals:
 
     def test_weights_beyond_float32(self):
         tiny = stats(1e-42 * ROWS, LABELS, 3)
-        refuse(LinearDiscriminant(), tiny, "beyond the range of float32")
+        refuse(LinearDiscriminant(), tiny, "weights too large for float32")

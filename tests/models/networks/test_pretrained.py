@@ -100,7 +100,7 @@ def test_files_that_are_no_weights(tmp_path, name, content):
 def test_no_such_file(tmp_path):
     with pytest.raises(ConfigError, match="there is no file"):
         reset(network("digits_cnn", weights=str(tmp_path / "none.pt")))
-    with pytest.raises(ConfigError, match="nobody publishes weights of digits_cnn"):
+    with pytest.raises(ConfigError, match="no published weights of digits_cnn"):
         reset(network("digits_cnn", weights="default"))
 
 

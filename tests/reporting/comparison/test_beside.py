@@ -89,7 +89,7 @@ def test_a_study_on_other_data_is_told_so(tmp_path, study_folder):
     (tmp_path / "study.json").write_text(to_text(study))
     found = Comparison.of(tmp_path)
     assert beside_papers(found) == []
-    assert any("no row belongs to" in note for note in found.notes)
+    assert any("no row of these runs belongs to" in note for note in found.notes)
     assert beside_papers(Comparison.of(study_folder)) == []
 
 
@@ -128,11 +128,11 @@ def test_table_11_is_of_seconds_a_round(tmp_path):
 def test_runs_that_are_not_the_tables_are_refused(runs):
     found = Comparison.of(runs)
     for name in ("table4", "table1"):
-        with pytest.raises(DataError, match="no row belongs to"):
+        with pytest.raises(DataError, match="no row of these runs belongs to"):
             beside_paper(found, name)
     with pytest.raises(ConfigError, match="holds settings"):
         beside_paper(found, "table8")
-    with pytest.raises(ConfigError, match="there is no 'table99'"):
+    with pytest.raises(ConfigError, match="the GGEUR paper has no 'table99'"):
         beside_paper(found, "table99")
 
 
