@@ -26,7 +26,7 @@ POISONS = {
     ),
     "weight": (
         {"prepare 0": "heavy", "train 1": "far_weights"},
-        "what it counts for is 1.1e+12",
+        "its aggregation weight is 1.1e+12",
     ),
     "updates": (
         {f"train {n}": "far_weights" for n in (1, 2, 3)},

@@ -132,7 +132,7 @@ def test_a_restored_run_takes_no_client_that_it_did_not_know(fleet, tmp_path):
     assert new.wait() == 1
     clients.append(one.client(3, name="client_3_again"))
     assert statuses(server, *clients) == [0] * 4
-    assert "'moon', but it joined as 'sketch' before" in moved.output
+    assert "'moon', but the client joined with 'sketch' before" in moved.output
     assert "the run began without it" in new.output
 
 

@@ -83,7 +83,9 @@ def test_a_domain_binds_once_the_run_has_used_an_answer(used):
     members.disconnect(2)
     honest = Join(2, "photo", handshake, Declared(7))
     if used:
-        with pytest.raises(MessageError, match="but it joined as 'moon' before"):
+        with pytest.raises(
+            MessageError, match="but the client joined with 'moon' before"
+        ):
             members.admit(honest)
         assert heard[2] == "moon"
         return
@@ -98,7 +100,7 @@ def test_with_tokens_a_domain_stays():
     members.admit(Join(1, "art", handshake, Declared(7)))
     members.begin([1])
     members.lose(1, "gone")
-    with pytest.raises(MessageError, match="but it joined as 'art' before"):
+    with pytest.raises(MessageError, match="but the client joined with 'art' before"):
         members.admit(Join(1, "photo", handshake, Declared(7)))
 
 
