@@ -1,5 +1,5 @@
 # PYTHON_ARGCOMPLETE_OK
-"""The program: which command is asked for, and how its errors are shown."""
+"""The program `ggeur`: calls the command of the user, and shows its errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from federatedscope_ggeur.errors import GGEURError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point of the command line; returns the exit status."""
+    """Run the command line `argv`; returns the exit status."""
     if "_ARGCOMPLETE" in os.environ:  # a shell asks, since Tab was pressed
         from federatedscope_ggeur.commands.completion import complete
 
@@ -42,6 +42,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _of_a_plugin(error: Exception) -> GGEURError | None:
-    """What to tell of an error in a user's own part, if it is one."""
+    """The error to show if `error` comes from a user's own part; else None."""
     plugins = sys.modules.get("federatedscope_ggeur.cfg_ggeur.plugins")
     return plugins.told_of(error) if plugins else None

@@ -298,7 +298,7 @@ STEPS = st.lists(
 @example(steps=[(0, [(what, 2)]) for what in CHANGES[8:]])
 def test_any_sequence_of_sums_tells_nothing_by_differences(steps):
     """Each is the first, or one that was asked for before, with some changes. By a
-    plain oracle: a client refuses where its rows overlap with those of an earlier sum that
+    plain oracle: a client refuses where its rows overlap those of an earlier sum that
     it answered, unless all clients have the same rows of the same classes."""
     asked = [FIRST]
     answered: dict[int, list[Held]] = {k: [] for k in CLIENTS}
