@@ -1,5 +1,5 @@
 # PYTHON_ARGCOMPLETE_OK
-"""The program `ggeur`: find the command that is asked for, run it, show its errors."""
+"""The program `ggeur`: calls the command of the user, and shows its errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from federatedscope_ggeur.errors import GGEURError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit status."""
+    """Run the command line `argv`; returns the exit status."""
     if "_ARGCOMPLETE" in os.environ:  # a shell asks, since Tab was pressed
         from federatedscope_ggeur.commands.completion import complete
 
@@ -42,6 +42,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _of_a_plugin(error: Exception) -> GGEURError | None:
-    """The error to show if a user's own part raised `error`; None otherwise."""
+    """The error to show if `error` comes from a user's own part; else None."""
     plugins = sys.modules.get("federatedscope_ggeur.cfg_ggeur.plugins")
     return plugins.told_of(error) if plugins else None

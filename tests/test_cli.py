@@ -12,9 +12,15 @@ from federatedscope_ggeur.commands import COMMANDS, GROUPS, configs, find_comman
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["a.b", "3", "--cfg", "X"], "--cfg FILE is missing; settings go behind it"),
-        (["seed", "3", "--cfg=X"], "--cfg FILE is missing; settings go behind it"),
-        (["a.b", "3"], "--cfg FILE is missing; settings go behind it"),
+        (
+            ["a.b", "3", "--cfg", "X"],
+            "--cfg FILE is missing; write it before the settings",
+        ),
+        (
+            ["seed", "3", "--cfg=X"],
+            "--cfg FILE is missing; write it before the settings",
+        ),
+        (["a.b", "3"], "--cfg FILE is missing; write it before the settings"),
         (
             ["config"],
             f"unknown command 'config'; the commands are {', '.join(COMMANDS)}",

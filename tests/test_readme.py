@@ -146,7 +146,7 @@ def test_quickstart_prints_the_table_that_is_shown(tmp_path):
     assert shown == marked(START, "output", "quickstart")
     assert_agree(shown, printed)
     again = program("quickstart", cwd=tmp_path)
-    assert "50 of 50 are over already" in again.stdout
+    assert "50 of 50 runs are finished already" in again.stdout
     assert printed in again.stdout
 
 

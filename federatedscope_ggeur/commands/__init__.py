@@ -1,4 +1,4 @@
-"""The commands, one file each; only the file of the called command is imported."""
+"""The table of commands. Each has a file, imported only when it is called."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ BEFORE, RUN, SITES, AFTER, LIVING, ATTACK, FS, FLOWER, SET_UP = GROUPS = (
 
 
 class Command(NamedTuple):
-    """The module of a command, and its line in the help.
+    """The module of a command, and its texts in the help.
 
     Attributes
     ----------
     module : str
-        The file in this folder. Its function with the command's name, with _ for -,
-        takes the words behind the name and returns the exit status: 0, or 130 after an
-        interruption, unless its docstring says more. It raises a `GGEURError` for what
-        a user can fix.
+        The file in this folder. Its function has the command's name, with _ for -. The
+        function takes the words after the name and returns the exit status: 0, or 130
+        after an interruption, unless its docstring says more. It raises a `GGEURError`
+        for problems that a user can fix.
     takes : str
-        The words behind the name, in the help.
+        The words after the name, as shown in the help.
     does : str
         What the command does, in one line.
     group : str
@@ -71,19 +71,19 @@ COMMANDS = {
     "inspect": Command(
         "inspect",
         "--cfg FILE",
-        "draw who holds what, and how alike domains' shapes are",
+        "draw each client's rows, and how similar domains' shapes are",
         BEFORE,
     ),
     "audit": Command(
         "audit",
         "--cfg FILE [--level rows|membership|dp]",
-        "attack what a run sends, and say what it gives away",
+        "attack a run's messages, and report what they reveal",
         ATTACK,
     ),
     "privacy-ledger": Command(
         "privacy_ledger",
         "FOLDER",
-        "print what clients have spent of their rows' privacy",
+        "print how much of their rows' privacy clients have spent",
         ATTACK,
     ),
     "predict": Command(
@@ -102,12 +102,17 @@ COMMANDS = {
         SITES,
     ),
     "check": Command(
-        "check", "--cfg FILE", "say what would keep a site from joining", SITES
+        "check",
+        "--cfg FILE",
+        "find problems that would keep a site from joining",
+        SITES,
     ),
     "serve": Command("join", "--cfg FILE", "lead a federation of real sites", SITES),
-    "join": Command("join", "--cfg FILE", "take part in it, as one site", SITES),
+    "join": Command(
+        "join", "--cfg FILE", "take part in a federation, as one site", SITES
+    ),
     "healthy": Command(
-        "join", "--cfg FILE", "say whether serve or join goes on: exit status 0", SITES
+        "join", "--cfg FILE", "exit with status 0 if serve or join is running", SITES
     ),
     "update": Command(
         "book",
@@ -118,9 +123,17 @@ COMMANDS = {
     "head": Command(
         "book", "BOOK --clients 1,4", "write the head of some clients", LIVING
     ),
-    "worth": Command("book", "BOOK --rows FILE", "say what each client adds", LIVING),
+    "worth": Command(
+        "book",
+        "BOOK --rows FILE",
+        "print how much each client adds to the accuracy",
+        LIVING,
+    ),
     "certificate": Command(
-        "book", "BOOK --out FILE", "sign who is in a book and what its head is", LIVING
+        "book",
+        "BOOK --out FILE",
+        "sign a list of a book's clients and its head",
+        LIVING,
     ),
     "verify": Command(
         "book", "FILE [--book BOOK]", "check a certificate of a book", LIVING
@@ -131,26 +144,29 @@ COMMANDS = {
     "flower-app": Command(
         "flower_app",
         "FOLDER --cfg FILE",
-        "write the app folder that `flwr run` takes to a federation",
+        "write the app folder for `flwr run`",
         FLOWER,
     ),
     "site": Command(
         "site", "--cfg FILE", "answer for a site's client until its run is over", FLOWER
     ),
     "doctor": Command(
-        "doctor", "", "say what is installed, and what is missing for what", SET_UP
+        "doctor",
+        "",
+        "list installed packages, and what missing ones are needed for",
+        SET_UP,
     ),
 }
 
 
 def find_command(name: str) -> Callable[[Sequence[str]], int]:
-    """The function of the command `name`, from its file."""
+    """Import and return the function of the command `name`."""
     module = import_module(f"{__name__}.{COMMANDS[name].module}")
     return getattr(module, name.replace("-", "_"))
 
 
 def overview() -> str:
-    """The commands, one line each, below the titles of their groups."""
+    """The help text that lists all commands by group."""
     calls = {name: f"{name} {command.takes}" for name, command in COMMANDS.items()}
     width = max(map(len, calls.values()))
     paragraphs = []
@@ -162,7 +178,7 @@ def overview() -> str:
 
 
 def command_parser(name: str, more: str = "") -> argparse.ArgumentParser:
-    """A parser with the command's description, and the text `more`."""
+    """Make a parser with the command's description, followed by `more`."""
     does = COMMANDS[name].does
     return argparse.ArgumentParser(
         prog=f"{PROGRAM} {name}",
@@ -171,16 +187,17 @@ def command_parser(name: str, more: str = "") -> argparse.ArgumentParser:
 
 
 def add_console_options(parser: argparse.ArgumentParser) -> None:
-    """Add options for how much is shown, as ``log_level``; None by default.
+    """Add the options that set ``log_level``, which is None by default.
 
-    It is for `console.shown_on_console`."""
+    The value is meant for `console.shown_on_console`.
+    """
     group = parser.add_mutually_exclusive_group()
     group.add_argument(
         "--quiet",
         dest="log_level",
         action="store_const",
         const="warning",
-        help="show warnings and what comes out, nothing else",
+        help="show only warnings and results",
     )
     group.add_argument(
         "--log-level",
@@ -190,29 +207,34 @@ def add_console_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_folder_options(parser: argparse.ArgumentParser) -> None:
-    """Add ``plugins`` and ``trust``, which only the user may give for runs' folders."""
+    """Add the options ``plugins`` and ``trust`` for commands that read runs' folders.
+
+    Only the user may name plugins or trust a folder. A run's folder never does so
+    itself.
+    """
     parser.add_argument(
         "--plugins",
         action="append",
         default=[],
         metavar="MODULE",
-        help="a module of your own that runs need; may be repeated (a results file "
+        help="your own module that the runs need; may be repeated (a results file "
         "never makes this program import a module)",
     )
     parser.add_argument(
         "--trust",
         action="store_true",
-        help="follow the folders' settings to what they name outside: data, weights, "
-        "caches, downloads; only if you know where the folders come from",
+        help="use data, weights, caches and downloads outside the folders if their "
+        "settings name them; only for folders whose origin you know",
     )
 
 
 def config_parser(
     name: str, more: str = "", required: bool = True
 ) -> argparse.ArgumentParser:
-    """A `command_parser` that takes a config; call its `parse_intermixed_args`.
+    """Make a `command_parser` that takes a config.
 
-    The options ``cfg`` and ``settings`` are for `load_config`.
+    Call its `parse_intermixed_args`, and pass the options ``cfg`` and ``settings`` to
+    `load_config`.
     """
     parser = command_parser(name, more)
     parser.add_argument(

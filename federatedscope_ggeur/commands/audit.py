@@ -1,4 +1,4 @@
-"""``ggeur audit``: what attacks learn from the bytes of a run."""
+"""``ggeur audit``: attacks the messages of a run and reports what they reveal."""
 
 from __future__ import annotations
 
@@ -40,38 +40,50 @@ _HEAD = (
     "attack", "observer", "figure", "value", "95%", "chance", "limit", "verdict",
     "note",
 )  # fmt: skip
-NO_PROOF = "An audit that passes is no proof: other attacks may do better."
-_WHO = {"curious": "curious parties, each by itself", "lying": "one lying client"}
+NO_PROOF = "A passed audit is no proof of privacy: other attacks may do better."
+_WHO = {
+    "curious": "curious parties, each by itself",
+    "lying": "one lying client",
+}
 
 
 def audit(arguments: Sequence[str]) -> int:
-    """Attack a run; returns 0 if it passes, 3 if it fails, 2 if it could not be run."""
+    """Attack a run; returns 0 if it passes, 3 if it fails, 2 if nothing was tried."""
     parser = config_parser(
         "audit",
-        "Carries out round 0 and the first rounds on this machine, which must hold all "
-        "rows, and attacks what was sent. Exit status 3: it fails.",
+        "Runs round 0 and the first rounds on this machine, which must hold all "
+        "rows, and attacks the messages. Exit status 3 means that the run fails the "
+        "audit.",
     )
     parser.add_argument(
-        "--level", choices=LEVELS, default=LEVELS[0], help="what must hold (rows)"
+        "--level",
+        choices=LEVELS,
+        default=LEVELS[0],
+        help="the level of privacy that the run must have (default: rows)",
     )
     parser.add_argument(
         "--adversary",
         choices=ADVERSARIES,
         default=ADVERSARIES[0],
-        help="whose attacks decide the exit status; the verdict is given on both "
-        "(curious, all that secure sums promise)",
+        help="whose attacks decide the exit status (default: curious, the only ones "
+        "that secure sums defend against); verdicts on both are printed",
     )
     parser.add_argument(
         "--self",
         type=int,
         metavar="N",
         dest="own",
-        help="only what client N is about to send, with its own rows",
+        help="attack only the messages of client N, with its own rows",
     )
     parser.add_argument(
-        "--seconds", type=float, default=60.0, help="for each attack (60)"
+        "--seconds",
+        type=float,
+        default=60.0,
+        help="the time limit of each attack in seconds (default: 60)",
     )
-    parser.add_argument("--out", metavar="DIR", help="where audit.json goes (outdir)")
+    parser.add_argument(
+        "--out", metavar="DIR", help="the folder for audit.json (default: outdir)"
+    )
     options = parser.parse_intermixed_args(arguments)
     try:
         cfg = _quiet(load_config(options.cfg, options.settings))
@@ -94,7 +106,7 @@ def audit(arguments: Sequence[str]) -> int:
     say(*table(found))
     say(*map(verdict_line, verdicts.values()))
     claimed = " and ".join(privacy_of(cfg).against) or "nobody"
-    say(f"this run claims to stand up to {claimed}", NO_PROOF)
+    say(f"this run claims to resist {claimed}", NO_PROOF)
     status = _STATUS[verdicts[options.adversary].outcome]
     path = new_run_folder(options.out or cfg.outdir, "audit") / "audit.json"
     content = {
@@ -116,13 +128,11 @@ def audit(arguments: Sequence[str]) -> int:
 
 
 def verdict_line(one: Verdict) -> str:
-    """The verdict on one kind of adversary as one line, with the attacks that were not
-    tried.
-    """
+    """One line with the verdict on one kind of adversary."""
     parts = [
         f"by {', '.join(one.failed)}" if one.failed else "",
         f"tried: {', '.join(one.passed)}" if one.passed and not one.failed else "",
-        f"not told from chance: {', '.join(one.open)}" if one.open else "",
+        f"no clear difference from chance: {', '.join(one.open)}" if one.open else "",
         f"not tried: {', '.join(one.untried)}" if one.untried else "",
     ]
     about = "; ".join(filter(None, parts))
@@ -131,7 +141,7 @@ def verdict_line(one: Verdict) -> str:
 
 
 def table(found: Sequence[Finding]) -> list[str]:
-    """The findings, a line each."""
+    """The findings as lines of a table."""
     return text_table([_HEAD, *map(_cells, found)], left=range(len(_HEAD)))
 
 
@@ -156,11 +166,11 @@ def _cells(one: Finding) -> tuple[str, ...]:
 
 
 def _canaries(cfg) -> list[Finding]:
-    """The finding of the best attack on the noise mechanism of the run."""
+    """Attack the noise mechanism of the run with canaries."""
     if not demands_of(cfg).noisy:
         raise ConfigError(
-            "audit --level dp: ggeur.privacy.dp.epsilon is not set, so the "
-            "run claims no differential privacy"
+            "audit --level dp: the run claims no differential privacy; set "
+            "ggeur.privacy.dp.epsilon, or take another level"
         )
     run = Run(cfg)
     settings = run.settings.role.of(NoiseSettings)
@@ -168,12 +178,14 @@ def _canaries(cfg) -> list[Finding]:
 
 
 def _own(cfg, number: int, seconds: float) -> list[Finding]:
-    """Attack the messages of client `number`, in a run of this client alone."""
+    """Attack the messages of client `number`, in a run with only this client."""
     data = load_federated_data(cfg)
     mine = [client for client in data.clients if client.number == number]
     if not mine:
         numbers = [client.number for client in data.clients]
-        raise ConfigError(f"audit --self: client {number} is not among {numbers}")
+        raise ConfigError(
+            f"audit --self: there is no client {number}; take one of {numbers}"
+        )
     if demands_of(cfg).sums:
         raise ConfigError(
             "audit --self: with ggeur.privacy.secure_sums a single client sends "
@@ -184,7 +196,7 @@ def _own(cfg, number: int, seconds: float) -> list[Finding]:
 
 
 def _quiet(cfg):
-    """`cfg` without checkpoints."""
+    """A copy of `cfg` that writes no checkpoints."""
     cfg = cfg.clone()
     cfg.defrost()
     cfg.federate.save_to = cfg.federate.restore_from = ""

@@ -1,4 +1,4 @@
-"""``ggeur update|head|worth|certificate|verify``: a federation's book, over time."""
+"""``ggeur update|head|worth|certificate|verify``: the commands for a book."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DAYS = {"d": 1, "w": 7, "y": 365}
 
 
 def update(arguments: Sequence[str]) -> int:
-    """Change the clients of a book, and make the head again."""
+    """Change the clients of a book and make its head again."""
     parser = command_parser(
         "update",
         "Only the head goes on from here: means and scatters would tell other clients "

@@ -1,4 +1,4 @@
-"""``ggeur certificates``: a folder for the server and for each site of a federation."""
+"""``ggeur certificates``: makes a folder for the server and one for each site."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ _AUTHORITY, _SERVER = "authority", "server"
 _PORT, _DAYS = 50050, 365
 
 _SITE_HEAD = """\
-# {name}: client {number} of the federation. All paths are seen from this folder.
+# {name}: client {number} of the federation. Paths are relative to this folder.
 # Put the data where data.root says. Then: ggeur check --cfg site.yaml
 """
 _SERVER_HEAD = """\
-# The server of the federation. All paths are seen from this folder.
+# The server of the federation. Paths are relative to this folder.
 # Start it by: ggeur serve --cfg server.yaml
 """
 
 
 def certificates(arguments: Sequence[str]) -> int:
-    """Write the folders that do not exist yet."""
+    """Write the folders of server and sites that do not exist yet."""
     parser = command_parser(
         "certificates",
-        "A folder that exists is left as it is. Give each site its own folder and "
-        "nothing else; keep the folder authority to yourself.",
+        "Existing folders are not changed. Give each site only its own folder, and "
+        "keep the folder authority to yourself.",
     )
     parser.add_argument(
         "file", metavar="FILE", help="YAML file with the server's names and the sites"
@@ -74,14 +74,14 @@ def certificates(arguments: Sequence[str]) -> int:
     ]
     if is_old and not all(old):
         say(
-            "the files of before are left as they are: set federate.client_num to "
-            f"{len(plan.sites)} in all of them"
+            "existing folders were not changed: set federate.client_num to "
+            f"{len(plan.sites)} in all their files"
         )
     return 0
 
 
 class _Plan:
-    """The contents of the federation's file, checked."""
+    """The checked contents of the federation's file."""
 
     def __init__(self, path: str):
         import yaml
@@ -109,7 +109,9 @@ class _Plan:
         folders = [site["name"].lower() for site in self.sites]
         for name in (_AUTHORITY, _SERVER, *folders):
             if [_AUTHORITY, _SERVER, *folders].count(name) > 1:
-                self._wrong("sites", f"the name {name!r} is taken twice")
+                self._wrong(
+                    "sites", f"two sites have the name {name!r}; give each its own"
+                )
         if self._problems:
             raise ConfigError(Lines([f"'{path}':", *dict.fromkeys(self._problems)]))
 
@@ -248,14 +250,17 @@ def _site(
             ).encode(),
         },
     )
-    say(f"{folder}: client {number}; ggeur join --cfg site.yaml")
+    say(
+        f"{folder}: made for client {number}; start it there by: ggeur join --cfg "
+        "site.yaml"
+    )
     return False
 
 
 def _is_there(folder: Path) -> bool:
     if not os.path.lexists(folder):
         return False
-    say(f"{folder}: is there already, and left as it is")
+    say(f"{folder}: exists already and was not changed")
     return True
 
 
@@ -267,7 +272,10 @@ def _private_folder(folder: Path) -> None:
 
 
 def _fill(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Make a folder with these files, or nothing. Only the owner can read the files."""
+    """Make a folder with these files, or make nothing.
+
+    Only the owner of the folder can read the files.
+    """
     made = mkdtemp(dir=folder.parent, prefix=".new_")  # its owner's alone
     try:
         for name, data in files.items():
@@ -280,7 +288,7 @@ def _fill(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _yaml(settings: Mapping[str, Any]) -> str:
-    """Settings by dotted key as YAML, nested as in every config."""
+    """Settings with dotted keys as nested YAML, as in every config."""
     import yaml
 
     nested: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""``ggeur check``: find what would keep a site from joining, before it joins."""
+"""``ggeur check``: finds problems that would keep a site from joining."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from federatedscope_ggeur.version import __version__
 
 
 def check(arguments: Sequence[str]) -> int:
-    """Print a line for each check; returns 1 if a problem keeps the site from
-    joining.
-    """
+    """Print a line for each check; returns 1 if the site could not join."""
     options = role_parser(
-        "check", "Nothing of the data leaves this machine, and no place is taken."
+        "check", "No data leave this machine, and the site does not join."
     ).parse_args(arguments)
     good = True
     for finding in _findings(options.cfg):

@@ -1,4 +1,4 @@
-"""Confusion counts by class, of the heads that runs left."""
+"""Counts hits and confusions of classes, for the heads that runs left."""
 
 from __future__ import annotations
 
@@ -36,24 +36,25 @@ _TestSet = tuple[Embeddings, torch.Tensor]
 def class_counts(
     runs: Iterable[FoundRun], trust: bool = False
 ) -> tuple[dict[Path, np.ndarray], list[str]]:
-    """Score the head that each run left on its test rows again.
+    """Score the head of each run on its test rows again.
 
     A client's own model is scored on the client's rows. The run's config says how to
-    read the rows. The accuracy of each domain must equal the one that the run recorded
-    for that head; else the rows or the head have changed.
+    read the rows. The accuracy of each domain must equal the recorded one. Otherwise
+    the rows or the head have changed since the run.
 
     Parameters
     ----------
     runs : iterable of FoundRun
     trust : bool
-        Whether to follow the runs' settings outside their folders, and to download.
+        Whether to use files outside the runs' folders, and downloads, that their
+        settings name.
 
     Returns
     -------
     counts : dict from a run's folder to int array of shape [C, C]
-        Test rows of all domains by class (row) and by predicted class (column).
+        How many test rows of each class (row) were given each class (column).
     notes : list of str
-        Runs without counts, and why.
+        The runs without counts, each with the reason.
 
     Raises
     ------
@@ -73,7 +74,7 @@ def class_counts(
             reason = str(error).replace(str(run.folder), "its folder")
             problems.setdefault(reason.splitlines()[0], []).append(str(run.folder))
     notes = [
-        f"no counts by class of {len(folders)} runs ({listed(folders, _LISTED)}): "
+        f"{len(folders)} runs have no counts by class ({listed(folders, _LISTED)}): "
         f"{reason}"
         for reason, folders in problems.items()
     ]
@@ -81,9 +82,10 @@ def class_counts(
 
 
 class _TestSets:
-    """The test rows of runs, by domain, with the client of each row.
+    """Reads the test rows of runs, by domain, with the client of each row.
 
-    The rows of one seed are read once for all methods."""
+    Runs of one seed share their rows, which are read only once.
+    """
 
     def __init__(self):
         self._known: dict[str, dict[str, _TestSet]] = {}
@@ -99,8 +101,9 @@ class _TestSets:
 
 
 def _test_sets(data: FederatedData) -> dict[str, _TestSet]:
-    """Test rows and the numbers of their clients. 0 is the global model, for rows that
-    no client holds.
+    """The test rows of each domain, with the client number of each row.
+
+    Number 0 stands for the global model: no client holds the row.
     """
     found = {}
     for domain, rows in data.test_sets().items():
@@ -138,8 +141,9 @@ def _counts(run: FoundRun, sets: _TestSets, trust: bool) -> np.ndarray:
         before = None if recorded is None else recorded.accuracy.get(domain)
         if before is not None and abs(float((found == held).mean()) - before) > _NEAR:
             raise DataError(
-                f"on '{domain}' its head has another accuracy than the run recorded; "
-                "the data, or how they are read and embedded, have changed"
+                f"on '{domain}' the accuracy of its head differs from the recorded "
+                "one; the data, or how they are read and embedded, have changed "
+                "since"
             )
         np.add.at(counts, (held, found), 1)
     return counts

@@ -1,4 +1,4 @@
-"""``ggeur compare``: runs side by side, in the terminal."""
+"""``ggeur compare``: prints runs side by side in the terminal."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from federatedscope_ggeur.commands import command_parser
 
 
 def compare(arguments: Sequence[str]) -> int:
-    """Print the table of some runs; nothing is written."""
+    """Print a table that compares runs, without writing files."""
     parser = command_parser(
         "compare",
-        "Runs that differ by their seeds alone are one row; the others are compared "
-        "with the first one. `report` writes files and figures of the same.",
+        "Runs that differ only in their seeds make one row. Other rows are compared "
+        "with the first one. `report` writes the same as files, with figures.",
     )
     add_choices(parser, "RUN")
     options = parser.parse_args(arguments)
@@ -31,11 +31,11 @@ def add_choices(parser: argparse.ArgumentParser, name: str) -> None:
         "folders",
         nargs="+",
         metavar=name,
-        help="a folder with a run, a study, or any number of them in it",
+        help="a folder that contains runs or studies",
     )
     parser.add_argument(
         "--baseline",
         metavar="ROW",
-        help="what rows are compared with: a row, a point of an axis, or AXIS=POINT "
-        "(default: the study's, else the first)",
+        help="the baseline with which rows are compared: a row, a point of an axis, "
+        "or AXIS=POINT (default: the study's, else the first)",
     )

@@ -1,4 +1,4 @@
-"""What a shell offers when Tab is pressed; `docs/completion.md` switches it on."""
+"""Completes commands when a shell's Tab key is pressed; see `docs/completion.md`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ _PLACES = ("FILE", "FOLDER", "RUN", "STUDY", "FILE_OR_FOLDER", "RUN_OR_FOLDER")
 
 
 def complete() -> None:
-    """Answer a shell that asks for completions, and exit.
+    """Answer a shell's request for completions, and exit.
 
-    It asks by the environment of `argcomplete`, which also knows how each shell quotes.
+    The request comes in environment variables of the package `argcomplete`, which also
+    handles the quoting of each shell.
     """
     line, point = os.environ["COMP_LINE"], int(os.environ["COMP_POINT"])
     _, prefix, _, words, _ = argcomplete.split_line(line, point)
@@ -41,7 +42,7 @@ def complete() -> None:
 
 
 def completions(words: Sequence[str], prefix: str) -> tuple[dict[str, str], bool]:
-    """The possible next words after `words`, which exclude the program's name.
+    """The words that can follow `words`, which lack the program's name.
 
     Parameters
     ----------
@@ -89,8 +90,10 @@ def completions(words: Sequence[str], prefix: str) -> tuple[dict[str, str], bool
 def _split(
     words: Sequence[str], options: dict[str, dict], fixed: int, takes_settings: bool
 ) -> tuple[str | None, list[str]]:
-    """The option that waits for its value, if the last word is one; and the words that
-    belong to no option. A setting's value is never an option, whatever it looks like.
+    """Split words: returns the option that waits for a value, and the plain words.
+
+    The option is None if the last word is no option with a value. Plain words belong to
+    no option. A setting's value is never taken for an option.
     """
     given: list[str] = []
     rest = list(words)
@@ -112,8 +115,9 @@ def _beginning(found: dict[str, str], prefix: str) -> dict[str, str]:
 
 
 def _sections(keys: Iterable[str], prefix: str) -> list[str]:
-    """The keys that begin with `prefix`, cut at their next dot if several remain. A
-    list of hundreds of lines helps nobody.
+    """The keys that begin with `prefix`, cut at their next dot if several remain.
+
+    Keys are cut because a list of hundreds of lines helps nobody.
     """
     fitting = [key for key in keys if key.startswith(prefix)]
     while True:

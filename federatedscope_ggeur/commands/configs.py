@@ -1,4 +1,4 @@
-"""``ggeur configs``: the example configs, listed or copied."""
+"""``ggeur configs``: lists or copies the example configs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from federatedscope_ggeur.examples import example_folder
 
 
 def configs(arguments: Sequence[str]) -> int:
-    """List the example configs, or copy them into a folder that holds none of them."""
+    """List the example configs, or copy them into a folder without such files."""
     parser = command_parser("configs")
-    parser.add_argument("folder", nargs="?", help="copy them here")
+    parser.add_argument("folder", nargs="?", help="the folder to copy them into")
     options = parser.parse_args(arguments)
     files = sorted(example_folder().glob("*.yaml"))
     if options.folder is None:
@@ -37,11 +37,14 @@ def configs(arguments: Sequence[str]) -> int:
 
 def _copy(files: Sequence[Path], folder: Path) -> None:
     if os.path.lexists(folder) and not folder.is_dir():
-        raise ConfigError(f"'{folder}' is not a folder; nothing was copied")
+        raise ConfigError(
+            f"'{folder}' is not a folder, so nothing was copied; name a folder"
+        )
     taken = [file.name for file in files if os.path.lexists(folder / file.name)]
     if taken:
         raise ConfigError(
-            f"{folder} already holds {', '.join(taken)}; nothing was copied"
+            f"{folder} already holds {', '.join(taken)}; nothing was copied. "
+            "Name another folder"
         )
     folder.mkdir(parents=True, exist_ok=True)
     for file in files:

@@ -1,4 +1,4 @@
-"""A run in a terminal: messages, a progress bar, a table, a folder of files."""
+"""Runs an experiment in a terminal, with messages, a progress bar and files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FILE_ONLY = {"file_only": True}
 
 
 def run_with_files(cfg, level: str | None = None) -> int:
-    """Run `cfg`, show how it goes, and leave its files in a new folder.
+    """Run `cfg`, show its progress, and write its files into a new folder.
 
     Parameters
     ----------
@@ -45,13 +45,13 @@ def run_with_files(cfg, level: str | None = None) -> int:
     Returns
     -------
     int
-        Exit status: 0, or 130 after an interruption.
+        The exit status: 0, or 130 after an interruption.
 
     Raises
     ------
     Exception
         The error that stopped the run; a `GGEURError` unless it is a bug. If the run
-        has a folder by then, log.txt has the error, too. A run that breaks off leaves
+        has a folder already, log.txt contains the error, too. An interrupted run leaves
         the files of its completed rounds.
     """
     shown = cfg.verbose > 0 if level is None else level
@@ -102,7 +102,9 @@ def _write(run: Run, folder: Path, status: str) -> None:
     """Write all files of the completed rounds, and the table."""
     if status != "finished" and run.history.last_scored is None:
         logger.warning(
-            "no round was over: there are no results and no head in %s", folder
+            "the run stopped before the first round was over, so %s has no "
+            "results and no head",
+            folder,
         )
         return
     try:
@@ -121,9 +123,7 @@ def _write(run: Run, folder: Path, status: str) -> None:
 
 
 def _keep(run: Run, folder: Path) -> None:
-    """Write the checkpoint of the completed rounds; tell the user how to go on from
-    it.
-    """
+    """Write the checkpoint of the completed rounds, and log how to go on from it."""
     run.history.flush()
     kept = run.history.checkpoints
     if kept is not None and kept.path.exists():
@@ -137,7 +137,7 @@ def _done(run: Run) -> str:
 
 
 def _log_error(what: str, error: Exception) -> None:
-    """Log an error into the file only. The caller that catches the error shows it."""
+    """Log an error only into the file. The caller shows it to the user."""
     kind = type(error).__name__
     logger.error("%s: %s: %s", what, kind, error, extra=_FILE_ONLY)
     if not isinstance(error, GGEURError):
@@ -165,7 +165,7 @@ def _show(record: Round0 | RoundRecord, progress: Progress) -> None:
 
 
 class _Console(logging.StreamHandler):
-    """Standard error, where a progress bar stays below the messages."""
+    """A log handler for standard error that keeps a progress bar below the messages."""
 
     def emit(self, record: logging.LogRecord) -> None:
         with above_bars(self.stream):
@@ -174,12 +174,12 @@ class _Console(logging.StreamHandler):
 
 @contextmanager
 def shown_on_console(level: str | bool) -> Iterator[None]:
-    """Show the package's messages of this level and above.
+    """A context in which the package's messages from this level on are shown.
 
     Parameters
     ----------
     level : str or bool
-        debug, info, warning or error. True is info and False is warning, for
+        debug, info, warning or error. True means info and False means warning, for
         FederatedScope's ``verbose``. Above info there is no progress bar.
     """
     if isinstance(level, bool):
@@ -197,9 +197,10 @@ def shown_on_console(level: str | bool) -> Iterator[None]:
 
 @contextmanager
 def _stoppable() -> Iterator[Callable[[], None]]:
-    """Treat SIGTERM (a scheduler's stop) like Ctrl-C.
+    """A context in which SIGTERM, a scheduler's stop signal, acts like Ctrl-C.
 
-    Yields a function that makes the process ignore both."""
+    It yields a function that makes the process ignore both.
+    """
 
     def interrupt(signum, frame):
         raise KeyboardInterrupt

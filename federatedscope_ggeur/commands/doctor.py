@@ -1,4 +1,4 @@
-"""``ggeur doctor``: what is installed, and what is missing for which task."""
+"""``ggeur doctor``: reports which packages are installed or missing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _CORE = (
 
 
 def doctor(arguments: Sequence[str]) -> int:
-    """Print a report; returns 0, or 1 if a core package does not work."""
+    """Print the report; returns 0, or 1 if a core package does not work."""
     command_parser("doctor").parse_args(arguments)
     healthy = True
     for line, works in diagnose():
@@ -46,7 +46,7 @@ def doctor(arguments: Sequence[str]) -> int:
 
 
 def diagnose() -> Iterator[tuple[str, bool]]:
-    """The lines of a report, and whether the package in each line works.
+    """Yield the lines of the report, each with whether its package works.
 
     The first lines come before any import that may take long or fail.
     """
@@ -88,22 +88,22 @@ def _accelerator() -> str:
             f"accelerator: {torch.cuda.get_device_name(0)} (encoders use it; heads are "
             "trained on it with use_gpu: True)"
         )
-    return "accelerator: none, and none is needed for heads on embeddings"
+    return "accelerator: none (heads on embeddings need none)"
 
 
 def _secure_sums() -> str:
-    """Whether the extra for secure sums is installed."""
+    """A line that says whether the extra for secure sums is installed."""
     found, works = _state_of("cryptography", "cryptography")
     if works:
         return f"secure sums: cryptography {found}"
     return (
-        "secure sums: not without cryptography; pip install "
+        "secure sums: need the package cryptography; pip install "
         "'federatedscope-ggeur[privacy]'"
     )
 
 
 def _federatedscope() -> list[str]:
-    """Where FS is, whether it loads the plugin, and how to repair it."""
+    """Lines about FederatedScope: where it is, and whether it loads the plugin."""
     try:
         package = install.find()
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""``ggeur --cfg FILE --dry-run``: the bytes, memory and time of a run."""
+"""``ggeur --cfg FILE --dry-run``: forecasts the bytes, memory and time of a run."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _MOST_CLIENTS = 12
 
 
 def show_forecast(cfg) -> int:
-    """Print what the run of `cfg` will take; nothing is written.
+    """Print the bytes, memory and time that the run of `cfg` will take.
 
-    If images are not in the embedding cache, it prints only how many they are, and
-    about how long embedding them will take.
+    Nothing is written. If images are not in the embedding cache, only their number is
+    printed, with the approximate time to embed them.
 
     Raises
     ------
@@ -64,21 +64,25 @@ def _about_images(pending: Pending, cache: str) -> list[str]:
             "machine, and a dry run downloads nothing"
         )
     else:
-        lines.append(f"that takes about {duration_text(pending.seconds)}, by one batch")
+        lines.append(
+            f"embedding them takes about {duration_text(pending.seconds)}, estimated "
+            "from one batch"
+        )
     return [
         *lines,
-        "embed them first (ggeur embed --cfg FILE); then a dry run says the rest",
+        "embed them first (ggeur embed --cfg FILE); then a dry run can forecast "
+        "the rest",
     ]
 
 
 def _about_rows(run: Run) -> list[str]:
-    """Rows to train on, a line for each client if there are few."""
+    """Lines about training rows, one for each client if there are few clients."""
     clients, held = run.data.clients, run.held
     if len(clients) <= _MOST_CLIENTS:
         return [
             f"client {c.number} ({c.domain}): {len(c.train)} rows of "
             f"{len(c.train.labels.unique())} classes to train on"
-            + ("" if c.number in held.numbers else ", only scored")
+            + ("" if c.number in held.numbers else ", is only scored")
             for c in clients
         ]
     rows = {client.number: len(client.train) for client in clients}
@@ -86,7 +90,7 @@ def _about_rows(run: Run) -> list[str]:
 
 
 def _about_noise(run: Run) -> list[str]:
-    """The noise of a release, if there is one, and which rows are public."""
+    """Lines about the noise of a release, if there is one, and about public rows."""
     if not run.settings.demands.noisy:
         return []
     own, clients = run.settings.role.of(NoiseSettings), len(run.held.numbers)
@@ -94,7 +98,8 @@ def _about_noise(run: Run) -> list[str]:
     rows = run.cfg.ggeur.privacy.dp.rows_per_class
     total = rows * plan.num_classes
     lines = [
-        f"noise of a count: {plan.total('counts'):.3g}, of about {rows:g} rows a class",
+        f"noise of a count: {plan.total('counts'):.3g}, where a class has about "
+        f"{rows:g} rows",
         f"noise of the mean of all rows: {plan.total('mean') / total:.3g} in each of "
         f"{plan.dim} dimensions, of rows of length 1",
         f"noise of a class mean: {plan.total('sums') / rows:.3g} in each dimension, "
@@ -143,7 +148,7 @@ def _about_memory(found: Forecast, run: Run) -> list[str]:
         if not found.same_every_round:
             fate = "they are drawn anew every round"
         elif found.set_bytes > limit:
-            fate = "what goes beyond it is drawn anew every round"
+            fate = "sets beyond this limit are drawn anew every round"
         lines.append(
             f"training sets: rows of a client {_spread(found.rows)}; "
             f"{bytes_text(found.set_bytes)} of ggeur.memory_limit {bytes_text(limit)}, "
@@ -170,7 +175,7 @@ def _about_time(found: Forecast) -> list[str]:
 
 
 def _spread(rows: Mapping[int, int]) -> str:
-    """The least and the most value, with their clients, and the median."""
+    """A text with the smallest and largest number, their clients, and the median."""
     ordered = sorted(rows, key=lambda number: (rows[number], number))
     few, middle, many = ordered[0], ordered[(len(ordered) - 1) // 2], ordered[-1]
     return (

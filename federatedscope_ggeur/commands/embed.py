@@ -1,6 +1,4 @@
-"""``ggeur embed``: embed a config's images before its runs, and the class names if the
-runs need them.
-"""
+"""``ggeur embed``: embeds a config's images, and class names if runs need them."""
 
 from __future__ import annotations
 
@@ -30,11 +28,11 @@ logger = get_logger("federatedscope_ggeur")
 
 
 def embed(arguments: Sequence[str]) -> int:
-    """Embed the images that a config names, and say where the embeddings are."""
+    """Embed the images of a config, and print where the embeddings are."""
     parser = config_parser(
         "embed",
-        "They go into the embedding cache (ggeur.encoder.cache), where runs find them. "
-        "After an interruption, the same command goes on where it stopped.",
+        "Embeddings are written into the cache (ggeur.encoder.cache), where runs "
+        "find them. After an interruption, repeat the command to go on.",
     )
     add_console_options(parser)
     options = parser.parse_intermixed_args(arguments)
@@ -55,8 +53,8 @@ def embed(arguments: Sequence[str]) -> int:
                 lines += _text_summary(cfg, names, encoding, identity)
         except KeyboardInterrupt:
             logger.warning(
-                "interrupted; what is embedded stays in %s, and the same command goes "
-                "on from there",
+                "interrupted; finished embeddings stay in %s. Repeat the command to "
+                "go on",
                 cfg.ggeur.encoder.cache,
             )
             return INTERRUPTED
@@ -65,14 +63,12 @@ def embed(arguments: Sequence[str]) -> int:
 
 
 def _text_summary(cfg, names: Sequence[str], encoding, identity) -> list[str]:
-    """Make the text features of the classes if they are missing; returns a line about
-    them.
-    """
+    """Make missing text features of the classes; returns lines about them."""
     # Here, since nothing of it is wanted without text.
     from federatedscope_ggeur.data.text.load import load_text
 
     made = load_text(names, cfg.ggeur.text.templates, encoding, identity)
-    how = "they were there already"
+    how = "already in the cache"
     if made.prompts:
         how = f"{made.prompts} prompts now, in {made.seconds:.1f} s"
     return [f"text features of {len(names)} classes: {how}", str(made.path)]
@@ -80,11 +76,11 @@ def _text_summary(cfg, names: Sequence[str], encoding, identity) -> list[str]:
 
 def _summary(encoded: Encoded) -> list[str]:
     megabytes = sum(file.stat().st_size for file in encoded.files) / 1e6
-    made = "all of them were there already"
+    made = "all were in the cache already"
     if encoded.extracted:
         rate = encoded.extracted / encoded.seconds
         made = (
-            f"{encoded.extracted} of them now, in {encoded.seconds:.1f} s "
+            f"{encoded.extracted} embedded now, in {encoded.seconds:.1f} s "
             f"({rate:.1f} images/s)"
         )
     return [

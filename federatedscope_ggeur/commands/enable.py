@@ -1,4 +1,4 @@
-"""``ggeur enable`` and ``disable``: let FS load the plugin, or stop that."""
+"""``ggeur enable`` and ``ggeur disable``: let FederatedScope load the plugin or not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def enable(arguments: Sequence[str]) -> int:
 
 
 def disable(arguments: Sequence[str]) -> int:
-    """Undo `enable`."""
+    """Undo `enable`: FederatedScope no longer loads the plugin."""
     print(install.disable(_folder("disable", arguments)))
     return 0
 

@@ -1,4 +1,4 @@
-"""``ggeur flower-app``: the app folder that ``flwr run`` takes to a federation."""
+"""``ggeur flower-app``: writes the app folder that ``flwr run`` needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from federatedscope_ggeur.examples import find_config
 
 
 def flower_app(arguments: Sequence[str]) -> int:
-    """Write the app folder of a federation."""
+    """Write the Flower app folder of a federation."""
     parser = command_parser("flower-app")
     parser.add_argument("folder", metavar="FOLDER", help="a new folder")
     parser.add_argument(
@@ -30,5 +30,5 @@ def flower_app(arguments: Sequence[str]) -> int:
     cfg = load_config(find_config(options.cfg), options.settings, on_fs=True)
     check_role(cfg, "server")
     write_app(Path(options.folder), cfg)
-    print(f"take it to a federation: flwr run {options.folder} NAME --stream")
+    print(f"start it in a Flower federation: flwr run {options.folder} NAME --stream")
     return 0

@@ -1,4 +1,4 @@
-"""``ggeur --engine flower --cfg FILE``: a run through Flower on this machine."""
+"""``ggeur --engine flower --cfg FILE``: runs Flower on this machine."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from federatedscope_ggeur.reporting import read_results, results_table
 
 
 def run_with_flower(cfg, level: str | None = None) -> int:
-    """Run `cfg` and print its table; the files are in the run's folder.
+    """Run `cfg` through Flower and print its table.
 
     Returns
     -------
     int
-        Exit status: 0, or 130 after an interruption.
+        The exit status: 0, or 130 after an interruption.
 
     Raises
     ------

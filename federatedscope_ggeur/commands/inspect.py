@@ -1,4 +1,4 @@
-"""``ggeur inspect``: pictures of the clients' rows and of the domains' shapes."""
+"""``ggeur inspect``: draws clients' rows and the similarity of domains' shapes."""
 
 from __future__ import annotations
 
@@ -40,32 +40,32 @@ _MOST_NAMES = 12
 
 
 def inspect(arguments: Sequence[str]) -> int:
-    """Draw the clients' rows and the similarity of the domains' shapes; print a
-    summary.
-    """
-    parser = config_parser("inspect", "All numbers are written as CSV too.")
+    """Draw clients' rows and the similarity of domains' shapes; print a summary."""
+    parser = config_parser("inspect", "All numbers are also written as CSV.")
     parser.add_argument(
         "--out",
         metavar="FOLDER",
-        help="where the files go (default: a new folder below the config's outdir)",
+        help="the folder for the files (default: a new folder below the config's "
+        "outdir)",
     )
     parser.add_argument(
         "--reference",
         metavar="DOMAIN",
         default="",
-        help="the domain that the others are compared with (default: the first)",
+        help="the domain with which the others are compared (default: the first)",
     )
     parser.add_argument(
         "--uncentred",
         action="store_true",
-        help="compare shapes of Eq. 1 as the paper prints it, X X^T / n, in place of "
-        "the covariance, from which the class's mean is taken off",
+        help="compute shapes from X X^T / n, as the paper prints Eq. 1, not from "
+        "the covariance",
     )
     parser.add_argument(
         "--format",
         metavar="FORMATS",
         default="png",
-        help="of the pictures: svg, pdf and png, with commas (default: png)",
+        help="the formats of the pictures: svg, pdf and png, separated by commas "
+        "(default: png)",
     )
     options = parser.parse_intermixed_args(arguments)
     formats = read_formats(options.format)
@@ -183,7 +183,7 @@ def _about_holdings(
 
 def _about_similarities(alike: Sequence[Similarities], dataset, form: str) -> list[str]:
     if not alike:
-        return ["one domain: there are no shapes to compare between domains"]
+        return ["there is only one domain, so no shapes are compared"]
     lines = [
         f"similarity of shapes ({form}), 0 to {TOP}, of all training rows of a domain "
         f"(directions at random: {chance(dataset.dim):.2f}):"
@@ -195,7 +195,7 @@ def _about_similarities(alike: Sequence[Similarities], dataset, form: str) -> li
         if pair.left_out:
             names = [dataset.class_names[c] for c in pair.left_out]
             lines.append(
-                f"    left out, with fewer than {TOP} directions in one of the two: "
-                f"{listed(names, _MOST_NAMES)}"
+                f"    left out, because they have fewer than {TOP} directions in one "
+                f"of the two: {listed(names, _MOST_NAMES)}"
             )
     return lines

@@ -1,4 +1,4 @@
-"""The clients' rows in a config's data, and the similarity of the domains' shapes."""
+"""Computes tables of clients' rows, and the similarity of domains' shapes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_CLIENTS = 40
 
 
 def holdings_csv(held: Holdings, class_names: Sequence[str]) -> str:
-    """A CSV line for each client: number, domain, rows, then the rows of each class."""
+    """A CSV text with each client's number, domain, rows, and rows of each class."""
     lines = (
         [number, domain, counts.sum(), *counts.tolist()]
         for number, domain, counts in zip(held.numbers, held.domains, held.counts)
@@ -47,10 +47,10 @@ def client_table(held: Holdings) -> list[tuple[str, ...]]:
 
 
 def domain_table(held: Holdings) -> list[tuple[str, ...]]:
-    """A table with a line for each domain, and one for all if there are several.
+    """A table with a line for each domain, and a line for all if there are several.
 
-    A line has the number of clients, the least, median and most rows and classes of a
-    client, and the number of clients without rows.
+    A line has the number of clients, and how many of them have no rows. It also has the
+    least, median and most rows and classes of a client.
     """
     rows, classes = held.counts.sum(1), (held.counts > 0).sum(1)
     domains = np.array(held.domains, dtype=object)
@@ -78,10 +78,10 @@ class Similarities:
     Attributes
     ----------
     first, second : str
-        Domains.
+        The two domains.
     values : float array of shape [C, C]
-        Eq. 3 for class c of `first` (row) and c' of `second` (column), 0 to 5; NaN if
-        either is left out.
+        The similarity (Eq. 3), from 0 to 5, of class c of `first` (row) and class c' of
+        `second` (column). NaN if one of the two classes is left out.
     left_out : list of int
         Classes that have fewer than five directions in either domain.
     """
@@ -92,8 +92,9 @@ class Similarities:
     left_out: list[int]
 
     def averages(self) -> tuple[float | None, float | None]:
-        """The mean similarity of equal classes and of different ones; None if there are
-        none.
+        """The mean similarity of equal classes, and that of different classes.
+
+        A mean over no pairs is None.
         """
         diagonal = np.eye(len(self.values), dtype=bool)
         return _mean(self.values[diagonal]), _mean(self.values[~diagonal])
@@ -102,22 +103,22 @@ class Similarities:
 def similarities(
     dataset: DataSet, reference: str = "", centred: bool = True
 ) -> list[Similarities]:
-    """Compare the shapes of classes in a reference domain with those in the others.
+    """Compare the shapes of classes in one domain with those in the other domains.
 
     As in the paper's Figure 6 (MNIST with USPS, SVHN and SYN), a shape is computed from
-    all training rows of a domain, before clients get them. Eq. 3 adds up five
-    directions, so a class with fewer is left out (five directions need six rows, or
-    five uncentred ones).
+    all training rows of a domain, before they are split over clients. Eq. 3 adds up
+    five directions, so a class with fewer directions is left out. Five directions need
+    six rows, or five rows if uncentred.
 
     Parameters
     ----------
     dataset : DataSet
     reference : str
-        The domain that the others are compared with; "" for the first.
+        The domain with which the others are compared; "" means the first.
     centred : bool
-        Whether Sigma of Eq. 1 is the covariance, as in augmentation and in Eq. 4. Else
-        it is X X^T / n, as Eq. 1 is printed. Its first direction is close to the
-        class's mean, so shapes with similar means are similar.
+        Whether Sigma of Eq. 1 is the covariance, as in augmentation and in Eq. 4.
+        Otherwise Sigma is X X^T / n, as Eq. 1 is printed. Then the first direction is
+        close to the class mean, so classes with similar means have similar shapes.
 
     Raises
     ------
@@ -144,7 +145,7 @@ def similarities(
 
 
 def similarities_csv(found: Iterable[Similarities], class_names: Sequence[str]) -> str:
-    """A line for each pair of domains and classes that was compared."""
+    """A CSV text with a line for each compared pair of classes."""
     lines = (
         [p.first, class_names[i], p.second, class_names[j], float(p.values[i, j])]
         for p in found
@@ -155,7 +156,7 @@ def similarities_csv(found: Iterable[Similarities], class_names: Sequence[str]) 
 
 
 def chance(dim: int) -> float:
-    """The approximate value of Eq. 3 for random directions in `dim` dimensions."""
+    """The approximate similarity (Eq. 3) of random directions in `dim` dimensions."""
     return TOP * math.sqrt(2 / (math.pi * dim))
 
 

@@ -1,4 +1,4 @@
-"""``ggeur join`` and ``ggeur serve``: a site, or the server, of a federation."""
+"""``ggeur join`` and ``ggeur serve``: run a site or the server of a federation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from federatedscope_ggeur.printable import say
 
 
 def join(arguments: Sequence[str]) -> int:
-    """Take part as the site that the file describes."""
+    """Take part in a federation as the site that the file describes."""
     return _start("join", "client", arguments)
 
 
@@ -34,14 +34,14 @@ def healthy(arguments: Sequence[str]) -> int:
     # FS puts a later run into a folder below the first one's.
     folders = [place, *sorted(place.glob("sub_exp_*"))]
     good = any(map(is_fresh, folders))
-    say("goes on" if good else f"nothing goes on in '{place}'")
+    say("goes on" if good else f"no process of this file is running ('{place}')")
     return 0 if good else 1
 
 
 def role_parser(name: str, more: str = "") -> argparse.ArgumentParser:
-    """A parser for a command that takes only the file of one process."""
+    """Make a parser for a command that takes only the file of one process."""
     parser = command_parser(
-        name, f"Paths in the file are seen from its folder. {more}".strip()
+        name, f"Paths in the file are relative to its folder. {more}".strip()
     )
     parser.add_argument(
         "--cfg", metavar="FILE", required=True, help="YAML file of this process"

@@ -1,4 +1,4 @@
-"""``ggeur keys``: the ``ggeur.*`` settings."""
+"""``ggeur keys``: lists the ``ggeur.*`` settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from federatedscope_ggeur.errors import ConfigError, shown
 
 
 def keys(arguments: Sequence[str]) -> int:
-    """Print all keys with their defaults and meanings, or those that a search finds."""
+    """Print all keys, or those that a search finds, with defaults and meanings."""
     options = config_parser(
         "keys",
         "Words search names and meanings. With --cfg, the keys of the plugins that the "

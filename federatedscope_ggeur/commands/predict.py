@@ -29,10 +29,10 @@ from federatedscope_ggeur.reporting.tables import csv_text
 
 
 def predict(arguments: Sequence[str]) -> int:
-    """Print the likeliest classes of each image; returns 1 if any could not be read.
+    """Print the likeliest classes of each image; returns 1 if an image is unreadable.
 
-    A broken image is named on the standard error stream and in the output, with its
-    problem. The other images are predicted.
+    An unreadable image is named on standard error and in the output, with its problem.
+    The other images are predicted.
     """
     options = _parser().parse_args(arguments)
     tables = [path for path in options.images if path.endswith(ROW_FILES)]
@@ -80,7 +80,7 @@ def _counting(
     class_names: Sequence[str],
     right: Counter[str],
 ) -> Iterator[Prediction]:
-    """The same predictions. `right` counts those that equal the rows' labels."""
+    """Pass predictions on, and count in `right` those that equal the rows' labels."""
     for number, one in enumerate(found):
         if rows.labels is not None and one.classes:
             label = int(rows.labels[number])
@@ -90,7 +90,7 @@ def _counting(
 
 
 def _say_accuracy(rows: RowFile, right: int, form: str) -> None:
-    """Print the accuracy below text; with JSON or CSV, on standard error."""
+    """Print the accuracy below text output, or on standard error with JSON or CSV."""
     share = right / len(rows.features)
     line = f"{rows.path}: accuracy {share:.2%}, {right} of {len(rows.features)} rows"
     say(line, file=sys.stdout if form == "text" else sys.stderr)
@@ -101,7 +101,7 @@ def _predictor(options: argparse.Namespace) -> Predictor:
         ignored = [f"--{n}" for n in ("model", "template") if getattr(options, n)]
         if ignored:
             raise ConfigError(
-                f"{', '.join(ignored)}: goes with --classes, not with --run"
+                f"{', '.join(ignored)}: can only be used with --classes, not with --run"
             )
         return Predictor(
             options.run,
@@ -111,7 +111,7 @@ def _predictor(options: argparse.Namespace) -> Predictor:
             options.trust,
         )
     if options.clients is not None:
-        raise ConfigError("--clients goes with --run, not with --classes")
+        raise ConfigError("--clients can only be used with --run, not with --classes")
     return zero_shot_predictor(
         read_names(options.classes),
         options.template or ["one"],
@@ -133,21 +133,22 @@ def _parser() -> argparse.ArgumentParser:
     by.add_argument(
         "--run",
         metavar="FOLDER",
-        help="the run's folder; of a distributed run whose clients keep models of "
-        "their own, the client's",
+        help="the run's folder; if clients of a distributed run keep their own "
+        "models, the folder of the client",
     )
     by.add_argument(
         "--classes",
         metavar="FILE",
-        help="no run but the names of classes, one a line: zero-shot, by the text side "
-        "of CLIP",
+        help="a file of class names, one on each line, instead of a run: zero-shot "
+        "classification by CLIP's text side",
     )
     parser.add_argument(
         "--clients",
         type=_numbers,
         metavar="NUMBERS",
-        help="with --run, where every client has a model of its own: whose predicts, "
-        "one number for all images, or one for each, such as 1,1,2 (0: the global one)",
+        help="with --run, if every client has its own model: the clients whose "
+        "models predict, one number for all images, or one for each, such as "
+        "1,1,2 (0: the global model)",
     )
     parser.add_argument(
         "--model",
@@ -165,22 +166,22 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="TEXT",
-        help="with --classes: a prompt with {} for the name, or one or imagenet80; may "
-        "be repeated (default: one)",
+        help="with --classes: a prompt with {} in place of the name, or a list of "
+        "prompts, one or imagenet80; may be repeated (default: one)",
     )
     parser.add_argument(
         "--cache",
         default="embeddings_cache",
         metavar="FOLDER",
-        help="with --classes: where text features are kept",
+        help="with --classes: the folder in which text features are kept",
     )
     parser.add_argument(
         "images",
         nargs="+",
         metavar="FILE_OR_FOLDER",
-        help="image files, and folders to search for some; with --run also files of "
-        "embeddings: npz with features, or csv of numbers (with labels, the accuracy "
-        "is printed)",
+        help="image files, or folders of images; with --run also files of "
+        "embeddings: npz with features, or csv of numbers (with labels, the "
+        "accuracy is printed)",
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument(
@@ -195,25 +196,26 @@ def _parser() -> argparse.ArgumentParser:
         type=_positive,
         default=1,
         metavar="N",
-        help="likeliest classes to print (default: 1)",
+        help="how many of the likeliest classes to print (default: 1)",
     )
     parser.add_argument(
         "--pretrained",
         default="",
         metavar="FILE",
-        help="where the encoder's weights are, if not where the run had them",
+        help="the file of the encoder's weights, if it is not where the run had it",
     )
     parser.add_argument(
         "--device",
         default="",
-        help="where the encoder computes: auto, cpu, cuda, cuda:1 (default: the run's)",
+        help="the device of the encoder: auto, cpu, cuda, cuda:1 (default: the run's)",
     )
     parser.add_argument(
         "--flag-below",
         type=float,
         metavar="Q",
-        help="mark an image if the head's confidence is below this quantile, such as "
-        "0.05, of the clients' left-out rows (a run with ggeur.confidences True)",
+        help="mark an image if the head's confidence is below this quantile, such "
+        "as 0.05, of its confidence on clients' left-out rows (needs a run "
+        "with ggeur.confidences True)",
     )
     add_folder_options(parser)
     add_console_options(parser)
@@ -230,7 +232,7 @@ def _numbers(text: str) -> int | list[int]:
     words = text.split(",")
     if not all(word.strip().isdecimal() for word in words):
         raise argparse.ArgumentTypeError(
-            f"must be a client's number, or some with commas between, got {text!r}"
+            f"must be client numbers separated by commas, got {text!r}"
         )
     return int(text) if len(words) == 1 else [int(word) for word in words]
 

@@ -1,6 +1,4 @@
-"""``ggeur privacy-ledger``: how much of their rows' privacy budget clients have
-spent.
-"""
+"""``ggeur privacy-ledger``: prints how much privacy of rows clients have spent."""
 
 from __future__ import annotations
 
@@ -16,19 +14,19 @@ from federatedscope_ggeur.settings import is_number
 
 
 def privacy_ledger(arguments: Sequence[str]) -> int:
-    """Print each release of each ledger, and the total for the worst row."""
+    """Print each release in clients' ledgers, and the total of the worst row."""
     parser = command_parser(
         "privacy-ledger",
-        "mu^2 adds up over releases of a row; epsilons do not.",
+        "mu^2 adds up over releases of a row, but epsilons do not.",
     )
     parser.add_argument(
-        "folder", help="ggeur.privacy.dp.ledger, or one client's file in it"
+        "folder", help="the folder of ggeur.privacy.dp.ledger, or one client's file"
     )
     parser.add_argument(
         "--delta",
         type=float,
         default=1e-5,
-        help="the delta that epsilon is said for (default: 1e-5)",
+        help="the delta for which epsilon is printed (default: 1e-5)",
     )
     options = parser.parse_args(arguments)
     if not (is_number(options.delta) and 0 < options.delta < 1):

@@ -1,4 +1,4 @@
-"""``ggeur quickstart``: run a bundled study and print its table."""
+"""``ggeur quickstart``: runs a bundled study and prints its table."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ STUDY = "quickstart_study"
 
 
 def quickstart(arguments: Sequence[str]) -> int:
-    """Run the study and print one table; the exit statuses are those of `study`."""
+    """Run the bundled study and print its table; returns the status of `study`."""
     parser = command_parser(
         "quickstart",
-        f"It is the bundled study {STUDY}: real digits in four domains, ten seeds, no "
-        "network. A second call prints the same table from the runs that are there.",
+        f"Runs the bundled study {STUDY}: real digits in four domains, with ten "
+        "seeds and without network access. A second call prints the table of the "
+        "finished runs.",
     )
     add_study_options(parser)
     options = parser.parse_intermixed_args(arguments)

@@ -1,4 +1,4 @@
-"""``ggeur report``: tables and figures of any number of runs."""
+"""``ggeur report``: writes tables and figures of runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def report(arguments: Sequence[str]) -> int:
-    """Write a report of some runs into a new folder; print its table and its files."""
+    """Write a report of runs into a new folder, and print its table and files."""
     options = _parser().parse_args(arguments)
     # Imported here: refusing an option needs neither scipy nor matplotlib.
     from federatedscope_ggeur.reporting.comparison import Comparison
@@ -38,7 +38,7 @@ def report(arguments: Sequence[str]) -> int:
 
     formats = read_formats(options.format)
     if not options.classes and (options.plugins or options.trust):
-        raise ConfigError("--plugins and --trust only go with --classes")
+        raise ConfigError("--plugins and --trust can only be used with --classes")
     if options.out is not None:
         check_free(Path(options.out))
     found = Comparison.of(options.folders, options.baseline, options.target)
@@ -67,7 +67,7 @@ def report(arguments: Sequence[str]) -> int:
 def _by_class(
     found: Comparison, options: argparse.Namespace, texts: dict[str, str]
 ) -> list[Picture]:
-    """Figures for each class; adds `classes.csv` to the texts."""
+    """Make the figures by class; adds `classes.csv` to `texts`."""
     # Imported here: the rest of a report needs no torch.
     from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins
     from federatedscope_ggeur.commands.class_scores import class_counts
@@ -95,27 +95,28 @@ def _by_class(
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser(
         "report",
-        "Runs that differ by their seeds alone are one row. The tables are written as "
-        "Markdown, CSV, LaTeX and one HTML page with all figures.",
+        "Runs that differ only in their seeds make one row. Tables are written as "
+        "Markdown, CSV, LaTeX, and one HTML page with all figures.",
     )
     add_choices(parser, "FOLDER")
     parser.add_argument(
         "--out",
         metavar="FOLDER",
-        help="where the files go, a new folder (default: report below the first one)",
+        help="a new folder for the files (default: the folder report in the first "
+        "FOLDER)",
     )
     parser.add_argument(
         "--target",
         metavar="AVG",
         type=float,
-        help="count the rounds to this AVG, a fraction such as 0.8 (default: what a "
-        "row's baseline ends with, rounded down to whole percents)",
+        help="count the rounds until this AVG, a fraction such as 0.8 (default: the "
+        "final AVG of a row's baseline, rounded down to whole percents)",
     )
     parser.add_argument(
         "--paper",
         metavar="TABLE",
-        help="put the GGEUR paper's figures beside, such as table7, and say what in "
-        "the setting differs (default: the table that the study names)",
+        help="add the numbers of a table in the GGEUR paper, such as table7, and "
+        "list how its setting differs (default: the table that the study names)",
     )
     parser.add_argument(
         "--classes",
@@ -128,19 +129,22 @@ def _parser() -> argparse.ArgumentParser:
         "--format",
         metavar="FORMATS",
         default="svg,png",
-        help="of the figures' files: svg, pdf and png, with commas (default: svg,png)",
+        help="the formats of figures: svg, pdf and png, separated by commas "
+        "(default: svg,png)",
     )
     parser.add_argument(
         "--style",
         choices=("report", "paper"),
         default="report",
-        help="of table.tex: all tables of the report (default), or one for each data "
-        "set as in a paper, columns by setting, with standard errors",
+        help="the layout of table.tex: all tables of the report (default), or one "
+        "for each data set as in a paper, with a column for each setting and "
+        "standard errors",
     )
     parser.add_argument(
         "--width",
         choices=("one", "two"),
         default="two",
-        help="columns that figures are as wide as: 3.35 or 6.9 inches (default: two)",
+        help="the width of figures in columns of a paper: 3.35 or 6.9 inches "
+        "(default: two)",
     )
     return parser

@@ -1,4 +1,4 @@
-"""``ggeur --cfg FILE``: run an experiment, on any engine."""
+"""``ggeur --cfg FILE``: runs an experiment on any engine."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def run(arguments: Sequence[str]) -> int:
     if options.engine == "federatedscope":
         if options.log_level is not None:
             raise ConfigError(
-                "--quiet, --log-level: not used by FederatedScope, which has a setting "
-                "of its own; for less output, write verbose 0 after --cfg FILE"
+                "--quiet, --log-level: FederatedScope does not use these options; "
+                "for less output, write verbose 0 after --cfg FILE"
             )
         if options.dry_run:
             raise ConfigError(
@@ -56,7 +56,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.client_cfg is not None:
         raise ConfigError(
             f"--client_cfg: --engine {options.engine} gives all clients the same "
-            "settings; run it with --engine federatedscope"
+            "settings; for settings of single clients, use --engine federatedscope"
         )
     from federatedscope_ggeur.cfg_ggeur.load import load_config, read_settings
 
@@ -80,8 +80,9 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _refuse_several_seeds(base: str, given: dict, settings: Sequence[str]) -> None:
-    """Refuse several seeds, since one run has one seed. The error shows a study for all
-    seeds.
+    """Refuse several seeds, since one run has one seed.
+
+    The error shows a study that runs all of them.
     """
     from federatedscope_ggeur.cfg_ggeur.yaml_file import literal
 
@@ -93,8 +94,9 @@ def _refuse_several_seeds(base: str, given: dict, settings: Sequence[str]) -> No
     behind = {k: literal(v) for k, v in zip(settings[::2], settings[1::2])}
     behind.pop("seed", None)
     head = (
-        f"seed: a run has one, got {shown(given['seed'])}. This study has a run for "
-        f"each; save it as my_study.yaml and run `{PROGRAM} study my_study.yaml`:"
+        f"seed: a run has one seed, got {shown(given['seed'])}. The study below has "
+        f"a run for each seed; save it as my_study.yaml and run `{PROGRAM} study "
+        "my_study.yaml`:"
     )
     text = study_text(base, behind, seeds)
     raise ConfigError(Lines([head, "", *text.split("\n")]))
@@ -112,17 +114,17 @@ def _parser() -> argparse.ArgumentParser:
         "--engine",
         choices=("embedded", "federatedscope", "flower"),
         default="embedded",
-        help="what runs it: this package alone (default), FederatedScope, or Flower",
+        help="the engine: this package alone (default), FederatedScope, or Flower",
     )
     parser.add_argument(
         "--client_cfg",
         metavar="FILE",
-        help="YAML file of single clients' settings (FederatedScope only)",
+        help="YAML file with settings of single clients (only with FederatedScope)",
     )
     parser.add_argument(
         _DRY_RUN,
         action="store_true",
-        help="only print the run's rows, bytes, memory and time; writes nothing",
+        help="only print the run's rows, bytes, memory and time; write nothing",
     )
     add_console_options(parser)
     parser.add_argument("--version", action="version", version=__version__)
@@ -138,10 +140,10 @@ def _parser() -> argparse.ArgumentParser:
 def _with_options_behind(
     parser: argparse.ArgumentParser, options: argparse.Namespace
 ) -> argparse.Namespace:
-    """`options`, with those that come after the settings: argparse takes them for
-    settings.
+    """Add options that stand after the settings to `options`.
 
-    A value that begins with ``--`` stays a value.
+    argparse takes them for settings. A setting's value that begins with ``--`` stays a
+    value.
     """
     words, settings = list(options.settings), []
     while words and not words[0].startswith("--"):
@@ -155,9 +157,9 @@ def _with_options_behind(
 
 
 def _what_is_missing(words: Sequence[str]) -> str:
-    """The problem of a command line that does not begin with ``--cfg FILE``."""
+    """A text that says what is wrong in a command line without ``--cfg FILE``."""
     if not words or "." in words[0] or any(word.startswith("--cfg") for word in words):
-        return "--cfg FILE is missing; settings go behind it"
+        return "--cfg FILE is missing; write it before the settings"
     return (
         f"unknown command '{words[0]}'; the commands are {', '.join(COMMANDS)}; "
         "to run an experiment, begin with --cfg FILE"

@@ -1,4 +1,4 @@
-"""``ggeur site``: the resident of a site in a Flower federation."""
+"""``ggeur site``: the process that answers for a site in a Flower federation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from federatedscope_ggeur.examples import find_config
 
 
 def site(arguments: Sequence[str]) -> int:
-    """Answer for this site's client until the run is over."""
+    """Answer the server's questions for this site's client until the run is over."""
     parser = command_parser(
         "site",
         "It alone reads the site's data. Flower's ClientApp brings it the server's "

@@ -1,4 +1,4 @@
-"""``ggeur study``: methods x data x seeds, one run folder each."""
+"""``ggeur study``: runs combinations of methods, data sets and seeds."""
 
 from __future__ import annotations
 
@@ -26,19 +26,20 @@ def study(arguments: Sequence[str]) -> int:
     parser = command_parser(
         "study",
         "Every run has a folder. To continue a study, repeat the command: finished "
-        "runs are not run again, and a run that was cut off goes on from its "
-        "checkpoint. docs/studies.md describes study files.",
+        "runs are not repeated, and an interrupted run goes on from its checkpoint. "
+        "docs/studies.md describes study files.",
     )
     parser.add_argument(
         "file",
         metavar="FILE",
         nargs="?",
-        help="study file, or the name of a bundled one; without it, they are listed",
+        help="a study file, or the name of a bundled study; without FILE, bundled "
+        "studies are listed",
     )
     parser.add_argument(
         "--list",
         action="store_true",
-        help="list finished runs and runs to do; run nothing",
+        help="list finished and missing runs; run nothing",
     )
     add_study_options(parser)
     options = parser.parse_intermixed_args(arguments)
@@ -55,24 +56,29 @@ def add_study_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out",
         metavar="FOLDER",
-        help="where the runs go (default: the study's name, below the base's outdir)",
+        help="the folder for the runs (default: the study's name, below the outdir "
+        "of its base)",
     )
     parser.add_argument(
         "--workers",
         type=int,
         metavar="N",
-        help="processes, of one thread each (default: the file's, or one a core)",
+        help="the number of processes with one thread each (default: the study's, or "
+        "one for each core)",
     )
-    parser.add_argument("--quiet", action="store_true", help="print only what failed")
+    parser.add_argument("--quiet", action="store_true", help="print only failures")
     parser.add_argument(
-        "settings", nargs="*", metavar="KEY VALUE", help="settings over every run's"
+        "settings",
+        nargs="*",
+        metavar="KEY VALUE",
+        help="override settings of every run",
     )
 
 
 def run_study(
     file: str, options: argparse.Namespace, show: Callable[[Comparison], str]
 ) -> int:
-    """Run the study `file`; `show` makes the text that is printed about its runs.
+    """Run the study `file` and print the text that `show` makes about its runs.
 
     `options` are those of `add_study_options`. Returns the exit status of `study`.
     """
@@ -87,7 +93,7 @@ def run_study(
 
 
 def _list(options: argparse.Namespace) -> int:
-    """Print which runs are finished, and which are to do."""
+    """Print which runs are finished, and which are missing."""
     from federatedscope_ggeur.commands.study_table import StudyTable
     from federatedscope_ggeur.studies.running import StudyRun, averages
     from federatedscope_ggeur.studies.study_file import load_study
@@ -127,7 +133,7 @@ def _run(
             found = run.run(workers, table)
     except KeyboardInterrupt:
         over = f"finished runs are in {run.folder}"
-        say(f"interrupted; {over}; the same command goes on", file=sys.stderr)
+        say(f"interrupted; {over}; repeat the command to go on", file=sys.stderr)
         return INTERRUPTED
     return _tell_end(found, run.folder, options.quiet, show)
 

@@ -1,4 +1,4 @@
-"""Shows a study's progress: a live table on a terminal, else a line for each run."""
+"""Shows a study's progress, as a live table or as a line for each run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ABOVE_AND_BELOW = 6  # lines of a terminal beside the rows
 
 
 class StudyTable:
-    """Shows the progress of a study; a `Watcher`.
+    """Shows the progress of a study, as its `Watcher`.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ class StudyTable:
         The study's name.
     workers : int
     quiet : bool
-        Show nothing.
+        Whether to show nothing.
     console : rich Console, optional
     """
 
@@ -71,7 +71,7 @@ class StudyTable:
         self._over = len(over)
         self._cells.update({name: _percent(score) for name, score in over.items()})
         if over and self._live is None:
-            self._say(f"{stage}: {len(over)} of {len(jobs)} are over already")
+            self._say(f"{stage}: {len(over)} of {len(jobs)} runs are finished already")
 
     def tell(self, event: Event) -> None:
         """Show what has happened to a job."""
@@ -150,7 +150,7 @@ class StudyTable:
 
 
 def _text(line: str) -> Text:
-    """A printable line for rich, without markup."""
+    """A line of text for rich that is safe to print and has no markup."""
     return Text(printable(line, LINE))
 
 

@@ -1,4 +1,4 @@
-"""``ggeur token``: the join token of one client of a distributed run."""
+"""``ggeur token``: makes the join token of one client of a distributed run."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from federatedscope_ggeur.transport.security import (
 
 
 def token(arguments: Sequence[str]) -> int:
-    """Print the join token of one client, or write it into a file of its own."""
+    """Print the join token of one client, or write it into a new file."""
     parser = command_parser(
         "token",
-        "Put it into a file on the client and name that in ggeur.join_token.",
+        "Put the token into a file on the client, and name this file in "
+        "ggeur.join_token.",
     )
     parser.add_argument(
         "secret", help="the server's secret file (ggeur.join_secret); made if missing"
@@ -29,7 +30,8 @@ def token(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--out",
         metavar="FILE",
-        help="write it into a new file that only you can read, in place of printing it",
+        help="write the token into a new file that only you can read, instead of "
+        "printing it",
     )
     options = parser.parse_args(arguments)
     if options.number < 1:

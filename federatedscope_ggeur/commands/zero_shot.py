@@ -1,4 +1,4 @@
-"""Classify images by the names of classes alone, for ``predict --classes``."""
+"""Makes a predictor from class names alone, for ``predict --classes``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from federatedscope_ggeur.predictor.predictor import Predictor, check_device
 
 
 def read_names(path: str) -> tuple[str, ...]:
-    """The names of classes in a file, one on each line; empty lines are skipped.
+    """Read class names from a file, one on each line; empty lines are skipped.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def zero_shot_predictor(
     device: str = "",
     cache: str = EncodingSettings.cache,
 ) -> Predictor:
-    """A predictor of the classes `names`, from the encoder's text side.
+    """Make a predictor of the classes `names` from the encoder's text side.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Notes at the start of a run whose settings will do next to nothing.
+"""Notes that warn, before a run starts, of settings that will do next to nothing.
 
 Each note is made from plain numbers and says what to change. "" means no note.
 """
@@ -27,13 +27,14 @@ FEW_BATCHES = 10
 
 
 def is_much(withheld: Withheld) -> bool:
-    """Whether so much is withheld that the run does not do what the user asked for.
+    """Whether the threshold withholds so much that the run cannot do what was asked.
 
-    There are three limits. More than half of the pairs: the typical client gets shapes
-    and prototypes of its classes from others alone. More than a tenth of the rows: the
-    pooled statistics describe other data, since rare classes are missing. A class that
-    no client sends: a one-shot head never predicts it. The limits follow from the
-    meaning of the threshold, not from any score.
+    One of three limits is enough. If more than half of the (client, class) pairs are
+    withheld, the typical client gets the shapes and prototypes of its classes only from
+    other clients. If more than a tenth of the rows are withheld, rare classes are
+    missing in the pooled statistics. If no client sends a class, a one-shot head never
+    predicts this class. The limits follow from the meaning of the threshold. They were
+    not chosen by any score.
     """
     return (
         withheld.pair_share > MOST_PAIRS
@@ -43,10 +44,10 @@ def is_much(withheld: Withheld) -> bool:
 
 
 def withheld_text(withheld: Withheld) -> str:
-    """What is withheld, in one line."""
+    """One line that says how many pairs, rows and classes the threshold withholds."""
     if not withheld.pairs:
         return (
-            f"{setting('min_samples')} {withheld.threshold} withholds nothing of "
+            f"{setting('min_samples')} {withheld.threshold} withholds none of "
             f"{withheld.of_pairs} (client, class) pairs"
         )
     lost, n = "", withheld.classes
@@ -63,8 +64,10 @@ def withheld_text(withheld: Withheld) -> str:
 def better_threshold(
     counts: np.ndarray, threshold: int, domains: Sequence[str] = ()
 ) -> int:
-    """The highest threshold below `threshold` that withholds little of `counts` [K, C];
-    1, which withholds nothing, if there is no other.
+    """The highest threshold below `threshold` that withholds few rows.
+
+    Returns 1, which withholds nothing, if there is no other. `counts` of shape [K, C]
+    are the rows of each client and class.
     """
     below = range(threshold - 1, 1, -1)
     tried = (
@@ -79,10 +82,11 @@ def better_threshold(
 def lacking_domains(
     counts: np.ndarray, threshold: int, domains: Sequence[str]
 ) -> list[str]:
-    """The domains that statistics lack too much of, each with what is lacking.
+    """The domains of which the threshold withholds too much, with the withheld parts.
 
-    That is more than a tenth of its rows, or half of its classes. Counts pooled over
-    domains would not show a small domain. The result is empty if there is one domain.
+    Too much is more than a tenth of a domain's rows, or half of its classes. Each
+    domain is looked at alone, since counts pooled over domains would hide a small one.
+    The result is empty if there is only one domain.
 
     Parameters
     ----------
@@ -109,9 +113,9 @@ def lacking_domains(
 def withheld_note(
     counts: np.ndarray, threshold: int, domains: Sequence[str] = ()
 ) -> str:
-    """A note if the threshold withholds many of the rows `counts` [K, C].
+    """A note if the threshold withholds many rows, or ""; `counts` is [K, C].
 
-    It looks at all clients together and at each of their `domains`.
+    The rows of all clients are looked at together, and then those of each domain.
     """
     withheld = Withheld.from_counts(counts, threshold)
     lacking = lacking_domains(counts, threshold, domains)
@@ -122,18 +126,20 @@ def withheld_note(
     lets = f"statistics of {lower} rows" if lower > 1 else "single rows"
     where = f". Most in the domains {listed(lacking, 5)}" if lacking else ""
     return (
-        f"{withheld_text(withheld)}: what is made of statistics lacks these{where}. "
-        f"What helps, and costs: {setting('min_samples')} {lower} withholds "
-        f"{_percent(less.pair_share)} and {_percent(less.row_share)}, and lets {lets} "
-        f"be sent; {setting('secure_sums')} counts the rows of a class over all "
-        "clients, and needs all of them to the end (ggeur_own_embeddings_private.yaml "
-        f"is set up for it); {setting('closed_form')} none with {setting('steps')} [] "
-        "trains FedAvg on all rows, and an update of a head can tell of single ones"
+        f"{withheld_text(withheld)}: heads and shapes made from statistics lack "
+        f"these rows{where}. Three settings help, and each has a cost. "
+        f"{setting('min_samples')} {lower} withholds {_percent(less.pair_share)} of "
+        f"pairs and {_percent(less.row_share)} of rows, but lets clients send "
+        f"{lets}. {setting('secure_sums')} counts the rows of a class over all "
+        "clients, but needs all clients until the end "
+        "(ggeur_own_embeddings_private.yaml is set up for it). "
+        f"{setting('closed_form')} none with {setting('steps')} [] trains FedAvg on "
+        "all rows, but updates of a head can reveal single rows"
     )
 
 
 def step2_note(sources: Sequence[object], prototypes: str, pooled: bool) -> str:
-    """A note if step 2 has no prototypes.
+    """A note if augmentation step 2 has no prototypes to use, or "".
 
     Parameters
     ----------
@@ -144,29 +150,30 @@ def step2_note(sources: Sequence[object], prototypes: str, pooled: bool) -> str:
         Whether one client holds all rows.
     """
     if pooled:
-        return "step 2 adds nothing, all rows are in one place"
+        return "step 2 adds nothing because one client holds all rows"
     if len(set(sources)) > 1:
         return ""
     if prototypes != "domain" or len(sources) == 1:
-        return "step 2 adds nothing, there is one client"
+        return "step 2 adds nothing because there is only one client"
     return (
-        f"step 2 adds nothing, there is one domain; {setting('prototypes')}: client "
-        "takes the other clients' prototypes instead"
+        "step 2 adds nothing because there is only one domain; to use the other "
+        f"clients' prototypes, set {setting('prototypes')}: client"
     )
 
 
 def share_note(share: float) -> str:
-    """A note if an epoch takes a `share` of the augmented set."""
+    """A note if an epoch takes only a `share` of the augmented set, or ""."""
     if share == 1:
         return ""
     return (
-        f"{setting('epoch_share')} {share:g} is not the paper's run: an epoch takes "
-        "that share of the augmented set, and SGD goes as far in fewer steps"
+        f"{setting('epoch_share')} {share:g} differs from the paper: an epoch takes "
+        "this share of the augmented set, and fewer but larger SGD steps make up "
+        "for the rest"
     )
 
 
 def reach_text(training: TrainingSettings, rows: int) -> str:
-    """How far SGD goes in a round on so many rows, for a person."""
+    """A line of text that says how far SGD goes in a round on so many rows."""
     optimizer = training.optimizer
     momentum = optimizer.momentum
     beside = f", momentum {momentum:g}" if momentum else ""
@@ -178,9 +185,10 @@ def reach_text(training: TrainingSettings, rows: int) -> str:
 
 
 def descent_step(optimizer: OptimizerSettings, square_norm: float) -> float:
-    """lr E|x|^2 / (1 - momentum): how far one mini-batch can move a row's logits.
+    """How far one mini-batch can move a row's logits.
 
-    Momentum m makes a step 1 / (1 - m) times as long.
+    This is lr E|x|^2 / (1 - m) with momentum m, since momentum makes a step 1 / (1 - m)
+    times as long. `square_norm` is E|x|^2.
     """
     options = optimizer.options
     damped = 1 - options.get("dampening", 0.0)
@@ -188,13 +196,14 @@ def descent_step(optimizer: OptimizerSettings, square_norm: float) -> float:
 
 
 def fewest_batches(step: float, num_classes: int) -> float:
-    """How many mini-batches of a `descent_step` a linear head needs to know its rows.
+    """How many mini-batches a linear head needs at least to classify its rows.
 
-    A row is known at p = 1/2. From equal logits, the logit of its class must then gain
-    ln C on the others. One mini-batch gains at most r step / C: C classes share the
-    gradient, and r is the share of E|x|^2 that tells classes apart. r is below 1, since
-    the common mean and the spread within classes take the rest. A tenth (`TELLING`)
-    stands for it.
+    `step` is the `descent_step`. A row counts as classified when its class has p = 1/2.
+    From equal logits, the logit of its class must then gain ln C on the others. One
+    mini-batch gains at most r step / C: C classes share the gradient, and r is the
+    share of E|x|^2 that tells classes apart. r is below 1, since the common mean and
+    the spread within classes take the rest. The constant `TELLING`, a tenth, is used
+    for r.
     """
     return num_classes * math.log(num_classes) / (TELLING * step)
 
@@ -202,18 +211,19 @@ def fewest_batches(step: float, num_classes: int) -> float:
 def rate_note(
     training: TrainingSettings, square_norm: float, num_classes: int, batches: int
 ) -> str:
-    """A note if a linear head is trained at a rate that cannot fit its embeddings.
+    """A note if the learning rate of a linear head cannot fit its embeddings, or "".
 
     The cross-entropy of a linear head has the Hessian E[(diag(p) - p p') (x) x x']. At
     the start p = 1 / C, and diag(p) - p p' has eigenvalues of 1 / C. So the loss is
-    L-smooth there with L of at most E|x|^2 / C, and embeddings that are not centred
-    come near it. Gradient descent works best with a step of 1 / L and goes up from 2 /
-    L on. In terms of `descent_step` these are C and 2 C.
+    L-smooth there with L of at most E|x|^2 / C. Embeddings that are not centred come
+    near this bound. Gradient descent works best with a step of 1 / L. With more than 2
+    / L the loss goes up. In terms of `descent_step` these are C and 2 C.
 
     Above 10 C the rate is too large. Between 2 C and 10 C the loss rises first and
-    falls once rows are known, since their curvature is small. Below C the rate is too
-    small if the whole run is shorter than `fewest_batches`. Optimisers that scale their
-    steps (Adam) get no note, nor do large steps that a clipped gradient bounds.
+    falls once rows are classified, since their curvature is small. Below C the rate is
+    too small if the whole run has fewer mini-batches than `fewest_batches`. Optimisers
+    that scale their steps (Adam) get no note. Large steps get none if the gradient is
+    clipped.
 
     Parameters
     ----------
@@ -223,7 +233,7 @@ def rate_note(
     num_classes : int
         C.
     batches : int
-        Mini-batches that a client takes one after the other, over all rounds.
+        Mini-batches that one client takes over all rounds.
     """
     optimizer = training.optimizer
     step = descent_step(optimizer, square_norm)
@@ -234,7 +244,7 @@ def rate_note(
     if not (small or large):
         return ""
     why = (
-        f"too small for the run's {batches} mini-batches a client"
+        f"too small for the run, in which a client takes {batches} mini-batches"
         if small
         else f"{step / num_classes:.0f} times what the loss's curvature allows"
     )
@@ -246,11 +256,11 @@ def rate_note(
 
 
 def batches_note(rows: Sequence[int], training: TrainingSettings) -> str:
-    """A note if the median client with rows takes few mini-batches in a round.
+    """A note if the median client takes few mini-batches in a round, or "".
 
-    `rows` are those of the clients' sets, augmentation included. After so few steps the
-    average of clients is little more than one gradient step. A round's messages buy no
-    more than that.
+    `rows` holds the size of each client's training set, augmentation included. Clients
+    without rows do not count. After so few steps the average over clients is little
+    more than one gradient step.
     """
     median = median_rows(rows)
     batches = training.batches(median)

@@ -1,4 +1,4 @@
-"""Arithmetic that repeats exactly, and whether its numbers are finite."""
+"""Tools for arithmetic that repeats exactly, and checks that numbers are finite."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from torch import Tensor
 def exact(device: torch.device) -> Iterator[None]:
     """A context in which convolutions on a GPU repeat exactly.
 
-    By default cuDNN takes whichever algorithm is fast, and TF32, which keeps 10 bits of
-    an operand.
+    By default cuDNN takes the fastest algorithm, which may differ from run to run. It
+    also uses TF32, which keeps only 10 bits of an operand.
     """
     if device.type != "cuda":
         yield
@@ -26,10 +26,13 @@ def exact(device: torch.device) -> Iterator[None]:
 
 
 def largest(values: Tensor) -> float:
-    """The largest absolute value; 0 of no values, NaN if one is NaN."""
+    """The largest absolute value; 0 if there are no values, NaN if one is NaN."""
     return float(values.abs().max()) if values.numel() else 0.0
 
 
 def is_finite(values: Tensor) -> bool:
-    """Whether no value is NaN or infinite. One pass, `torch.isfinite` takes several."""
+    """Whether all values are finite.
+
+    This takes one pass over the values. `torch.isfinite` takes several.
+    """
     return not values.is_floating_point() or math.isfinite(largest(values))

@@ -1,4 +1,4 @@
-"""The client role: what all answers of one client share."""
+"""The client role: the data, model and state that all answers of a client use."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Rows(Protocol):
 
 
 class Held(Protocol):
-    """What a client holds, such as `ClientData`."""
+    """The data of one client, such as `ClientData`."""
 
     @property
     def number(self) -> int: ...
@@ -57,47 +57,49 @@ _NO_TENSORS: dict[str, Tensor] = {}
 class Client:
     """One client: its rows, its model, and its state between requests.
 
-    Each exchange holds the answer to its own question. There may be very many clients
-    of which few are drawn, so one takes little memory: its rows and its training set
-    are made when they are asked for.
+    The exchanges compute the client's answers from this object. A run may have very
+    many clients and draw only a few of them. So a client takes little memory: its rows
+    and its training set are made when they are first needed.
 
     Parameters
     ----------
     number : int
-        Its data index, from 1. It keys every draw.
+        The client's data index, from 1. It is part of the seed of every draw.
     domain : str
     features : Tensor of shape (n, D), float32
-        Its training embeddings; n = 0 is allowed.
+        The client's training embeddings; n = 0 is allowed.
     labels : Tensor of shape (n,), int64
     settings : RoleSettings
     memory : MemoryBudget
-        Shared by the clients of a process.
+        The memory budget that all clients of a process share.
 
     Attributes
     ----------
     schema : MessageSchema
         The schema of the server's messages.
     scored_schema : MessageSchema
-        The same for the model that is scored. It may be of another kind than `model`.
+        The schema of messages with the model that is scored. This model may be of
+        another kind than `model`.
     counts : Tensor of shape (C,), int64
-        Its rows of each class.
+        The number of the client's rows in each class.
     space : Space
         The space of training from the end of round 0 on. The training set and the
-        weights are in it. Everything else, also `features`, is in raw embeddings.
+        weights are in this space. Everything else, `features` too, is raw.
     recipe : AugmentedSet or None
         The training set, from the end of round 0 on.
     kept_set : tuple of Tensor, or None
-        That set, if it is drawn only once.
+        The drawn training set, if it is drawn only once.
     aggregation_weight : float
-        What the client counts for in averages.
+        The client's weight in averages over clients.
     init_broadcast : dict from str to Tensor
         The method's message to all clients.
     states : dict from round to dict from str to Tensor
-        The method's own tensors on this client, by round.
+        The tensors that the method keeps on this client, by round.
     merged : object or None
-        What rows are left out of. The one-shot head's exchange sets it.
+        The merged statistics, from which left-out rows are subtracted. The exchange of
+        the one-shot head sets it.
     personal : Tensor of shape (P,), or None
-        The weights of the client's own one-shot head, of `scored_model`.
+        The weights of the client's own one-shot head, a `scored_model`.
     on_state : callable () or None
         Called when there is a new state.
     """
@@ -189,22 +191,23 @@ class Client:
         return self._recipe
 
     def train_on(self, make: Callable[[], AugmentedSet]) -> None:
-        """Train on what `make` gives; it is called when it is first asked for."""
+        """Train on the set that `make` returns; `make` is called when it is needed."""
         self._make_recipe, self._recipe, self.kept_set = make, None, None
 
     @property
     def state(self) -> dict[str, Tensor]:
-        """The method's own tensors after the last round that this client trained in."""
+        """The method's tensors after the last round in which this client trained."""
         return self.states[max(self.states)] if self.states else {}
 
     def state_before(self, round_number: int) -> dict[str, Tensor]:
-        """The same tensors before a round."""
+        """The method's tensors as they were before the round `round_number`."""
         earlier = [number for number in self.states if number < round_number]
         return self.states[max(earlier)] if earlier else {}
 
     def keep_state(self, round_number: int, state: dict[str, Tensor]) -> None:
-        """Keep the state of a round and of the round before. A restarted server may
-        repeat one round.
+        """Keep the state of this round and of the round before.
+
+        Both are kept because a restarted server may repeat one round.
         """
         held = {**self.states, round_number: state}
         kept = sorted(number for number in held if number <= round_number)[-2:]
@@ -213,8 +216,11 @@ class Client:
             self.on_state()
 
     def training(self, round_number: int) -> TrainingSettings:
-        """The settings of training in a round. A share of the set reaches as far as all
-        of it."""
+        """The training settings of a round.
+
+        If a round draws only a share of the set, they are adapted so that SGD goes as
+        far as on the whole set.
+        """
         training, recipe = self.settings.training.in_round(round_number), self.recipe
         if recipe is None or recipe.rows == recipe.whole:
             return training
@@ -223,7 +229,7 @@ class Client:
     def context(
         self, round_number: int, weights: Tensor, download: Mapping[str, Tensor]
     ) -> LocalContext:
-        """The method's context in a round that begins with `weights`."""
+        """The context that the method gets in a round which begins with `weights`."""
         return LocalContext(
             self.number,
             round_number,

@@ -1,4 +1,4 @@
-"""The facts of a run, derived once and read by all."""
+"""The facts of a run. They are derived once from the settings and read everywhere."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from federatedscope_ggeur.models import CLOSED_FORMS, ClosedForm
 
 @dataclass(frozen=True)
 class Demands:
-    """What a run asks of its clients.
+    """The facts of a run that follow from its settings.
 
     Attributes
     ----------
     rounds : int
-        Rounds of training; 0 if the run ends with round 0.
+        The number of rounds of training; 0 if the run ends with round 0.
     federated : bool
         Whether clients train one model together. Otherwise each trains its own.
     steps : tuple of int
-        The augmentation steps of GGEUR in use.
+        The augmentation steps of GGEUR that the run uses.
     space : {"raw", "standard", "whitened"}
         The space of training; raw if nothing is trained.
     closed_form : bool
         Whether round 0 gives a one-shot (closed-form) head.
     uses_statistics : bool
-        Whether that head is made of class statistics.
+        Whether the one-shot head is made from class statistics.
     is_open : bool
-        Whether clients' rows choose that head among candidates.
+        Whether the run chooses the one-shot head among candidates by clients' rows.
     leaves_out : bool
-        Whether rows can be left out of the statistics of that head.
+        Whether rows can be left out of the statistics of the one-shot head.
     is_cooled : bool
-        Whether heads get a temperature: the one-shot head by left-out rows, a trained
-        one by validation rows.
+        Whether heads get a temperature. Left-out rows choose that of the one-shot head,
+        validation rows that of a trained head.
     tells_confidence : bool
-        Whether clients also tell how sure the head is of their left-out rows.
+        Whether clients also report how sure the head is of their left-out rows.
     keeps_best : bool
         Whether the run leaves the better of the one-shot head and the trained one.
     personal : bool
@@ -56,7 +56,7 @@ class Demands:
     plugins : tuple of str
         The modules of the user's own parts.
     chosen : mapping from field to value
-        The settings, for the rooms that use them and for objections.
+        All settings by name, for exchanges and objections.
     """
 
     rounds: int = 0
@@ -111,12 +111,12 @@ class Demands:
 
     @property
     def by_client(self) -> bool:
-        """Whether exact answers of single clients are seen."""
+        """Whether the server sees exact answers of single clients."""
         return not (self.sums or self.noisy)
 
     @property
     def reports_scores(self) -> bool:
-        """Whether clients tell scores of their rows, where the server has none."""
+        """Whether clients report scores of their rows if the server has no rows."""
         return not self.noisy or self["dp.report_scores"]
 
     @property
@@ -131,9 +131,9 @@ class Demands:
 
     @property
     def shares_space(self) -> bool:
-        """Whether all clients train in one space, made by the server.
+        """Whether all clients train in one space that the server makes.
 
-        If nobody trains together or sends statistics, each client makes its own.
+        If clients neither train together nor send statistics, each makes its own space.
         """
         is_made = self.trains and self.space != "raw"
         return is_made and (self.federated or self.statistics)
@@ -151,13 +151,15 @@ class Demands:
 
     @property
     def seeks_temperature(self) -> bool:
-        """Whether clients tell the log-loss of the one-shot head on left-out rows."""
+        """Whether clients report the log-loss of the one-shot head on left-out rows."""
         return self.is_cooled and self.leaves_out and self.by_client
 
     @property
     def scales_trained(self) -> bool:
-        """Whether validation rows, if they are enough, choose the trained head's
-        temperature."""
+        """Whether validation rows choose the temperature of the trained head.
+
+        At run time there may be too few validation rows for this.
+        """
         is_tried = self.is_cooled and self.trains and self.by_client
         if not is_tried or self.calibrates or not self.federated:
             return False
@@ -165,7 +167,9 @@ class Demands:
 
     @property
     def keeps_components(self) -> bool:
-        """Whether the server keeps each client's class means, to compare heads or to
-        leave rows out."""
+        """Whether the server keeps the class means of each client.
+
+        They are needed to compare heads and to leave rows out.
+        """
         compares = (self.is_open or self.keeps_best) and self.by_client
         return compares or self.seeks_temperature

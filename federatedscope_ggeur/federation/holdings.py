@@ -1,4 +1,4 @@
-"""How many rows each client holds, and what follows from these numbers."""
+"""How many rows each client holds, and how many its augmented set has."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from federatedscope_ggeur.geometry.sizes import share_of
 
 @dataclass(frozen=True, eq=False)
 class Holdings:
-    """The training data of K clients, in numbers.
+    """The numbers of training rows of K clients.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class Holdings:
 
     @classmethod
     def of(cls, clients: Sequence[ClientData], num_classes: int) -> Holdings:
-        """The holdings of clients with these rows."""
+        """Count the training rows of `clients`."""
         held = list(held_lazily(clients))
         return cls(
             tuple(client.number for client in held),
@@ -68,7 +68,7 @@ def _square_norm(features: Tensor) -> float:
 
 @dataclass(frozen=True)
 class Withheld:
-    """What the min-count threshold withholds.
+    """How many pairs, rows and classes the min-count threshold withholds.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class Withheld:
     rows, of_rows : int
         The rows in these pairs, and all rows.
     classes : int
-        Classes that clients hold and none of them sends.
+        How many classes are held by clients but sent by none.
     """
 
     threshold: int
@@ -91,7 +91,7 @@ class Withheld:
 
     @classmethod
     def from_counts(cls, counts: np.ndarray, threshold: int) -> Withheld:
-        """For rows `counts` [K, C]."""
+        """Count what `threshold` withholds of the rows `counts` [K, C]."""
         held, sent = counts > 0, counts >= max(1, threshold)
         back = held & ~sent
         return cls(
@@ -113,25 +113,25 @@ class Withheld:
 
 
 def median_rows(rows: Iterable[int]) -> int:
-    """The lower median of the numbers that are not 0; 0 if there are none."""
+    """The lower median of the nonzero numbers; 0 if there are none."""
     held = sorted(n for n in rows if n)
     return held[(len(held) - 1) // 2] if held else 0
 
 
 def sources(domains: Sequence[str], prototypes: str) -> list[object]:
-    """The source of each client's prototypes: its domain or, with "client", itself."""
+    """The source of each client's prototypes: its domain, or with "client" itself."""
     return list(domains) if prototypes == "domain" else list(range(len(domains)))
 
 
 def augmented_rows(
     held: Holdings, settings: AugmentationSettings, threshold: int, prototypes: str
 ) -> np.ndarray:
-    """The rows that each client's augmented set has in a round: int array [K].
+    """How many rows each client trains on in a round: int array [K].
 
-    They are those that `augment` makes, or the share of them that a round draws.
-    A class has a shape if any client sends statistics of it. Without one, step 1
-    repeats the client's rows. A client gets as many prototypes of a class as there are
-    other sources.
+    The number is that of the rows that `augment` makes, or the share that a round
+    draws. A class has a shape if any client sends its statistics. Without a shape, step
+    1 repeats the client's rows. A client gets one prototype of a class from each other
+    source.
     """
     counts, steps, sizes = held.counts, settings.steps, settings.sizes
     if not steps:
@@ -146,7 +146,7 @@ def augmented_rows(
     others = by_source.sum(axis=0) - by_source[place]
 
     def rows_of(n: int, around: int) -> int:
-        """Of a class with `n` rows and so many prototypes of others."""
+        """The rows made of a class with `n` rows and `around` prototypes of others."""
         around = around if 2 in steps else 0
         if not n and not around:
             return 0
@@ -164,9 +164,9 @@ def augmented_rows(
 def _rows_with_sums(
     counts: np.ndarray, settings: AugmentationSettings, threshold: int
 ) -> np.ndarray:
-    """The same with summed statistics: every class has the same shape.
+    """`augmented_rows` with summed statistics, where all classes have one shape.
 
-    The mean over all other clients is an anchor if it may go down.
+    The class mean over all other clients is an anchor if clients may get it.
     """
     steps, sizes = settings.steps, settings.sizes
     rest = counts.sum(axis=0) - counts

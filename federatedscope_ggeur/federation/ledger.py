@@ -1,7 +1,7 @@
 """A client's ledger of noisy releases: how much of each row's privacy is spent.
 
-It is written before an upload leaves, and what is written stays, whether or not the
-session ends. Spendings of a row add up as mu^2, which is exact; epsilons do not add up.
+The ledger is written before an upload leaves. An entry stays even if the session fails.
+The spendings of a row add up as mu^2, which is exact. Epsilons do not add up.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _SLACK = 1e-9
 
 @dataclass(frozen=True)
 class Entry:
-    """One release.
+    """One release in a ledger.
 
     Attributes
     ----------
     session : str
     at : str
-        When it was charged, UTC.
+        The time of the charge, in UTC.
     mu : float
     rows : int
-        The rows that it was of.
+        The number of rows in the release.
     preparation : str
-        What was made of rows before; see `Spent`.
+        How the rows were prepared before the release; see `Spendings.spent`.
     """
 
     session: str
@@ -52,21 +52,22 @@ class Entry:
 
 @dataclass(frozen=True)
 class Spendings:
-    """What a ledger holds.
+    """All releases in a ledger, and the sums for each row.
 
     Attributes
     ----------
     entries : tuple of Entry
     spent : mapping from preparation to mapping from digest to float
-        The sum of mu^2 over the releases of a row. Digests of rows that were prepared
-        in another way cannot be compared: there each may be any row.
+        The sum of mu^2 over the releases of each row. Digests of rows that were
+        prepared in different ways cannot be compared, so they may belong to the same
+        row.
     """
 
     entries: tuple[Entry, ...] = ()
     spent: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def of_row(self, digest: str, preparation: str) -> float:
-        """The most that a row may have spent: a sum of mu^2."""
+        """The largest sum of mu^2 that a row may have spent so far."""
         others = (
             max(rows.values(), default=0.0)
             for name, rows in self.spent.items()
@@ -76,11 +77,11 @@ class Spendings:
 
     @property
     def most(self) -> float:
-        """The mu that no row has spent more than."""
+        """An upper limit on the mu that any row has spent."""
         return math.sqrt(sum(max(r.values(), default=0.0) for r in self.spent.values()))
 
     def charged(self, entry: Entry, rows: Collection[str]) -> Spendings:
-        """The same after a release of these rows, by digest."""
+        """The spendings after one more release of the rows with these digests."""
         own = dict(self.spent.get(entry.preparation, {}))
         for digest in rows:
             own[digest] = own.get(digest, 0.0) + entry.mu**2
@@ -89,7 +90,7 @@ class Spendings:
 
 
 class Ledger:
-    """The ledger of one client: a file, or in memory if there is no folder.
+    """The ledger of one client, in a file, or in memory if `folder` is "".
 
     Parameters
     ----------
@@ -104,7 +105,7 @@ class Ledger:
     Raises
     ------
     ConfigError
-        A file cannot be read or written, or belongs to another client.
+        A file of the ledger cannot be read or written, or the two files do not match.
     """
 
     def __init__(self, folder: str, number: int):
@@ -119,9 +120,7 @@ class Ledger:
             if salt.exists():
                 self.salt = salt.read_bytes()
             elif self._path.exists():
-                raise _unusable(
-                    self._path, f"'{salt.name}', which belongs to it, lacks"
-                )
+                raise _unusable(self._path, f"its salt file '{salt.name}' is missing")
             else:
                 write_atomically(salt, self.salt, mode=0o600)
             self._held = self._read()
@@ -134,13 +133,13 @@ class Ledger:
         mu: float,
         most: float,
     ) -> None:
-        """Charge a release of these rows, by digest: new noise in a new session.
+        """Charge one release of rows, given by their digests, before it is sent.
 
         Raises
         ------
         GGEURError
-            A row would have spent more than `most`, a mu, or the session is charged
-            already. Nothing is charged then.
+            A row would spend more than the mu `most`, or the session was charged
+            before. Nothing is charged then.
         ConfigError
             The ledger cannot be written.
         """
@@ -149,17 +148,17 @@ class Ledger:
             held = self._read()
             if any(entry.session == session for entry in held.entries):
                 raise GGEURError(
-                    f"client {self._number}: it has sent a release in this session and "
-                    "has lost it; new noise would be a second release, so nothing is "
-                    "sent. Begin the run again"
+                    f"client {self._number}: the client has sent a release in this "
+                    "session and has lost it. New noise would be a second release, "
+                    "so nothing is sent. Begin the run again"
                 )
             now = datetime.now(timezone.utc).isoformat(timespec="seconds")
             entry = Entry(session, now, mu, len(rows), preparation)
             worst = max((held.of_row(d, preparation) for d in digests), default=0.0)
             if worst + mu**2 > most**2 * (1 + _SLACK):
                 raise GGEURError(
-                    f"client {self._number}: {setting('dp.epsilon_total')} does not "
-                    "allow another release of these rows; nothing is sent"
+                    f"client {self._number}: another release would exceed "
+                    f"{setting('dp.epsilon_total')} for some rows, so nothing is sent"
                 )
             after = held.charged(entry, digests)
             self._write(after)
@@ -171,7 +170,7 @@ class Ledger:
         found, mark = read_ledger(self._path)
         if mark != self._mark:
             raise _unusable(
-                self._path, "another salt belongs to it than that beside it"
+                self._path, "the salt file beside it belongs to another ledger"
             )
         return found
 
@@ -209,17 +208,17 @@ class Ledger:
 
 
 def ledger_path(folder: str, number: int) -> Path:
-    """The file of a client's ledger in a folder."""
+    """The path of a client's ledger in `folder`."""
     return Path(folder) / f"client_{number:04d}.ledger"
 
 
 def read_ledger(path: Path) -> tuple[Spendings, str]:
-    """Read a ledger file: its spendings, and the hash that identifies its salt.
+    """Read a ledger file. Returns its spendings and the hash of its salt.
 
     Raises
     ------
     ConfigError
-        It cannot be read.
+        The file cannot be read.
     """
     try:
         content: dict[str, Any] = json.loads(path.read_bytes())
@@ -237,13 +236,14 @@ def read_ledger(path: Path) -> tuple[Spendings, str]:
 
 def _unusable(path: Path, why: object) -> ConfigError:
     return ConfigError(
-        f"{setting('dp.ledger')}: '{path}' cannot be used: {why}. It says what is "
-        "spent of these rows' privacy, so keep it; only for rows that were never "
-        "released, name another folder"
+        f"{setting('dp.ledger')}: '{path}' the ledger cannot be used: {why}. Do not "
+        "delete it: it records how much of these rows' privacy is spent. Name "
+        "another folder only for rows that were never released"
     )
 
 
 def _unwritable(path: Path, error: Exception) -> ConfigError:
     return ConfigError(
-        f"{setting('dp.ledger')}: {error}; nothing is sent that is not charged first"
+        f"{setting('dp.ledger')}: {error}. Nothing was sent, because a release "
+        "must be charged first"
     )

@@ -15,7 +15,7 @@ from federatedscope_ggeur.models import Model, ModelSettings, build_model
 
 @dataclass(frozen=True)
 class Modules:
-    """What the clients of a task train and score, see `Client`."""
+    """The model and scored model that the clients of a task share; see `Client`."""
 
     model: Model
     scored_model: Model
@@ -26,8 +26,8 @@ class Modules:
 class MemoryBudget:
     """The memory that the clients of one process share.
 
-    That is the bytes that their augmented sets may take together, and the modules that
-    they train and score in turn.
+    It limits the bytes that their augmented sets take together. It also holds the
+    modules that they train and score in turn.
     """
 
     def __init__(self, limit: float):
@@ -39,12 +39,11 @@ class MemoryBudget:
         self._frozen: tuple[Model, Tensor, Model] | None = None
 
     def model(self, task: Task) -> Model:
-        """The module of `task`, shared by all clients. It holds the weights that were
-        loaded last."""
+        """The module of `task` that all clients share, with the weights last loaded."""
         return self._model(task, task.model)
 
     def modules(self, task: Task, device: torch.device) -> Modules:
-        """The modules of `task` on a device, shared by all clients as `model` is."""
+        """The modules of `task` on a device, which all clients share."""
         if self._modules is None or self._modules[0] is not task:
             model = scored = self.model(task).to(device)
             if task.scored is not None:
@@ -54,7 +53,7 @@ class MemoryBudget:
         return self._modules[1]
 
     def raw(self, dim: int) -> Space:
-        """`Space.raw`, the same for all clients."""
+        """The raw space of dimension `dim`, one object for all clients."""
         if self._raw is None or self._raw.dim != dim:
             self._raw = Space.raw(dim)
         return self._raw
@@ -66,27 +65,27 @@ class MemoryBudget:
         return self._models[key]
 
     def frozen(self, model: Model, params: Tensor) -> Model:
-        """`model.at(params)`. Clients that score the same weights in turn share it."""
+        """The model with the weights `params`; the last result is kept for reuse."""
         kept = self._frozen
         if kept is None or kept[0] is not model or kept[1] is not params:
             kept = self._frozen = model, params, model.at(params)
         return kept[2]
 
     def divide(self, number: int) -> None:
-        """Take one of `number` equal shares of what is left."""
+        """Cut the remaining budget to one of `number` equal shares."""
         self._left /= number
 
     def reserve(self, nbytes: int) -> bool:
-        """Whether `nbytes` still fit. If so, they are taken."""
+        """Reserve `nbytes` if they fit; returns whether they do."""
         if nbytes > self._left:
             return False
         self._left -= nbytes
         return True
 
     def scratch(self, rows: int, dim: int) -> Tensor:
-        """Memory of shape (rows, dim), float32, to draw one set at a time into.
+        """Shared memory of shape (rows, dim), float32, for one drawn set at a time.
 
-        It stays the same from call to call while it is large enough.
+        Calls return the same memory as long as it is large enough.
         """
         if self._scratch.numel() < rows * dim:
             self._scratch = torch.empty(rows * dim)

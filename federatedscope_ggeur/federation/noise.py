@@ -1,4 +1,4 @@
-"""Noise for differential privacy: who adds it, and what clients do before they send."""
+"""Noise for differential privacy: who adds noise, and what clients send."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ class NoiseSettings:
     Attributes
     ----------
     plan : ReleasePlan
-        With the noise of one that adds all of it.
+        The plan for one party that adds all the noise.
     by : {"distributed", "server", "client"}
-        Each client a share of the noise; the server all; each client all.
+        Who adds noise: each client a share; the server all; each client all.
     tolerated : int or None
-        t of "distributed": colluding clients whose noise is not needed; None: a third
-        of all.
+        The number t of colluding clients against which "distributed" protects; None
+        means a third of all clients.
     preparation : str
-        What was made of rows before.
+        How rows are prepared before the release.
     class_names : tuple of str
     ledger : str
         The folder of clients' ledgers; "" keeps them in memory.
     most_mu : float
-        What all releases of a row together may spend.
+        The mu that all releases of a row may spend together.
     most_clients : int
-        The most clients that share the noise; 0: as many as the server says.
+        A limit on the clients that share the noise; 0 means the server's number.
     test_seed : int or None
-        Makes the noise repeat, and so protects nothing.
+        A seed that makes the noise repeat. Such noise protects nothing.
     public : callable () -> PublicRows, optional
-        Reads what the server knows beside the release.
+        Reads the public rows that the server has beside the release.
     """
 
     plan: ReleasePlan
@@ -71,24 +71,27 @@ class NoiseSettings:
     public: Callable[[], PublicRows] | None = None
 
     def plan_of(self, clients: int) -> ReleasePlan:
-        """The plan where so many clients take part."""
+        """The plan for a run in which so many clients take part."""
         if self.by == SERVER:
             return self.plan
         spared = clients - 1 if self.by == CLIENT else self.spared(clients)
         return replace(self.plan, clients=clients, spared=spared)
 
     def spared(self, clients: int) -> int:
-        """t among so many clients."""
+        """The number t of colluding clients that is tolerated among `clients`."""
         return clients // 3 if self.tolerated is None else self.tolerated
 
     def words(self, *key: int | str) -> Words:
-        """The random words of one stage: of the system, or by the test seed."""
+        """The random words of one stage, from the system or from the test seed."""
         if self.test_seed is None:
             return system_words
         return seeded_words(numpy_generator(self.test_seed, "noise", *key))
 
     def observers(self, clients: int) -> dict[str, float]:
-        """Epsilon against those who see a run of so many clients; infinite: none."""
+        """Epsilon against each kind of observer of a run with so many clients.
+
+        An infinite epsilon means no protection.
+        """
         plan, delta = self.plan_of(clients), self.plan.delta
 
         def against(adding: int) -> float:
@@ -97,7 +100,8 @@ class NoiseSettings:
         if self.by == SERVER:
             return {"everyone but the server": against(1), "the server": float("inf")}
         if self.by == CLIENT:
-            # Even to those who know the noise of all others one client's is enough.
+            # The noise of one client protects even against those who know all other
+            # noise.
             return {"everyone": against(1)}
         spared = plan.spared
         found = {"the server": against(clients), "one client": against(clients - 1)}
@@ -108,7 +112,7 @@ class NoiseSettings:
 
 
 class Releaser:
-    """A client's side of a release.
+    """The client's side of a release.
 
     Parameters
     ----------
@@ -130,13 +134,14 @@ class Releaser:
         return row_digests(self._features, self._labels, names, salt).rows
 
     def charge(self, session: bytes) -> None:
-        """Charge the ledger for a session, before its first vector is noted and sent.
+        """Charge the ledger for a session, before its first vector is sent.
 
         Raises
         ------
         GGEURError
-            It would be too much, or the session was charged before: who has lost what
-            it sent must not send other noise.
+            The charge would exceed the limit, or the session was charged before. A
+            client that has lost its own release must not send a second one with other
+            noise.
         """
         own = self.settings
         self._ledger.charge(
@@ -144,7 +149,7 @@ class Releaser:
         )
 
     def vector(self, stage: str, clients: int, centre: Tensor) -> np.ndarray:
-        """What the client adds in a stage: int64, with its noise if it adds any.
+        """The client's vector of a stage, int64, with its noise if it adds noise.
 
         Parameters
         ----------
@@ -152,16 +157,16 @@ class Releaser:
         clients : int
             How many take part.
         centre : Tensor of shape (D,)
-            What rows are taken from in stage "spread".
+            The point that is subtracted from rows in stage "spread".
 
         Raises
         ------
         MessageError
-            The centre lies where no mean of rows can. Far from all rows, numbers would
-            overflow, and one row would change more than the noise allows for.
+            The centre cannot be a mean of rows. So far from all rows, numbers would
+            overflow, and one row would change the result more than the noise covers.
         """
         if stage != MOMENTS and not float(centre.double().norm()) <= 1 + _SLACK:
-            problem = "lies where no mean of rows can"
+            problem = "lies too far out to be a mean of rows"
             raise MessageError(problem, field="centre", sender="the server")
         own, plan = self.settings, self.settings.plan_of(clients)
         exact = (

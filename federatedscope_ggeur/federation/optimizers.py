@@ -1,8 +1,8 @@
 """Optimisers on one flat vector of parameters.
 
-An optimiser owns `buffer`. Each step's gradient is added to it as ``buffer = beta *
-buffer + gradient``; then `step` changes the parameters. So momentum costs nothing: the
-matrix product that makes the gradient also decays the buffer.
+Each optimiser has a `buffer`. In each step the caller adds the gradient by ``buffer =
+beta * buffer + gradient``. Then `step` changes the parameters. Momentum costs nothing
+in this way: the matrix product that makes the gradient also decays the buffer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.optim.adam import adam
 
 @dataclass(frozen=True)
 class OptimizerSettings:
-    """`torch.optim` optimiser by name, with the keyword arguments that torch takes.
+    """The name and the keyword arguments of an optimiser of `torch.optim`.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class OptimizerSettings:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def build(self, vector: Tensor) -> FlatSGD | FlatAdam | TorchOptimizer:
-        """A fresh optimiser of `vector`, which it changes in place."""
+        """Make a new optimiser that changes `vector` in place."""
         if self.type == "SGD" and set(self.options) <= {"momentum", "weight_decay"}:
             return FlatSGD(vector, self.lr, **self.options)
         plain = set(self.options) <= {"betas", "eps", "weight_decay"}
@@ -50,10 +50,11 @@ class OptimizerSettings:
         return float(self.options.get("momentum", 0.0))
 
     def reach(self, steps: int) -> float:
-        """How far SGD goes in so many steps if each gradient is the same unit vector.
+        """How far SGD goes in `steps` steps if all gradients are one unit vector.
 
-        ``lr sum_{i=1..steps} (1 - m^i) / (1 - m)`` with momentum m, which each round
-        begins without. For many steps that is ``steps lr / (1 - m)``.
+        The distance is ``lr sum_{i=1..steps} (1 - m^i) / (1 - m)`` with momentum m.
+        Each round begins with an empty momentum buffer. For many steps the distance is
+        about ``steps lr / (1 - m)``.
         """
         m = self.momentum
         if not m:
@@ -63,9 +64,9 @@ class OptimizerSettings:
     def as_far(
         self, steps: int, fewer: int, momentum: float = 0.0
     ) -> OptimizerSettings:
-        """SGD that reaches in `fewer` steps as far as this one in `steps`.
+        """SGD settings that go as far in `fewer` steps as these go in `steps`.
 
-        Its momentum is at least `momentum`. The rate is raised for the rest.
+        The new momentum is at least `momentum`. The rate is raised to make up the rest.
         """
         options = dict(self.options)
         if momentum > self.momentum:
@@ -78,21 +79,21 @@ class OptimizerSettings:
 
 @dataclass(frozen=True)
 class StepSchedule:
-    """The learning rate over rounds: times `gamma` after every `step_size` of them."""
+    """A schedule that multiplies the rate by `gamma` after every `step_size` rounds."""
 
     step_size: int
     gamma: float
 
     def rate(self, lr: float, round_number: int) -> float:
-        """``lr gamma^floor((r - 1) / step_size)`` in round r = 1, 2, ..."""
+        """The rate in round r = 1, 2, ...: ``lr gamma^floor((r - 1) / step_size)``."""
         return lr * self.gamma ** (max(0, round_number - 1) // self.step_size)
 
 
 @dataclass(frozen=True)
 class CosineSchedule:
-    """The rate falls over rounds as half a cosine, to `least` after `period` rounds.
+    """A schedule that falls as half a cosine, to `least` after `period` rounds.
 
-    With a `first` rate, round 1 has that one, as CoOp's first epoch does.
+    If `first` is given, it is the rate of round 1, as in CoOp's first epoch.
     """
 
     period: int
@@ -100,7 +101,10 @@ class CosineSchedule:
     first: float = 0.0
 
     def rate(self, lr: float, round_number: int) -> float:
-        """``least + (lr - least)(1 + cos(pi t / T)) / 2`` with t = r - 1, at most T."""
+        """The rate in round r: ``least + (lr - least)(1 + cos(pi t / T)) / 2``.
+
+        Here t = r - 1, but at most T = `period`.
+        """
         done = min(max(0, round_number - 1), self.period)
         if not done and self.first:
             return self.first
@@ -112,7 +116,7 @@ Schedule = Union[StepSchedule, CosineSchedule]
 
 
 class FlatSGD:
-    """`torch.optim.SGD` with momentum and weight decay, on one vector of shape (P,)."""
+    """SGD as in `torch.optim`, on one vector of shape (P,)."""
 
     def __init__(
         self,
@@ -132,9 +136,9 @@ class FlatSGD:
 
 
 class FlatAdam:
-    """`torch.optim.Adam` by torch's fused kernel, on one vector of shape (P,).
+    """Adam by torch's fused kernel, on one vector of shape (P,).
 
-    The class `torch.optim.Adam` spends more time around the kernel than in it.
+    `torch.optim.Adam` itself takes more time than its kernel does.
     """
 
     beta = 0.0
@@ -172,7 +176,7 @@ class FlatAdam:
 
 @cache
 def _has_fused_adam() -> bool:
-    """Whether this torch has the fused kernel for CPUs (since 2.4)."""
+    """Whether this torch has the fused Adam kernel for CPUs (since 2.4)."""
     try:
         FlatAdam(torch.zeros(1), 0.1).step()
     except (RuntimeError, TypeError):
@@ -181,7 +185,7 @@ def _has_fused_adam() -> bool:
 
 
 class TorchOptimizer:
-    """Any optimiser of `torch.optim`, behind the same three names."""
+    """Any optimiser of `torch.optim`, with the interface of `FlatSGD`."""
 
     beta = 0.0
 

@@ -1,4 +1,4 @@
-"""Which part of the merged statistics may go down to clients."""
+"""The part of the merged statistics that clients may get."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from federatedscope_ggeur.models import ClosedForm
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """Merged statistics, and the part of them that may go down.
+    """Merged statistics, and the part of them that clients may get.
 
     Attributes
     ----------
     statistics : Statistics
-        Those of all clients.
+        The merged statistics of all clients.
     open : Statistics
-        The part that may go down as it is, with means.
+        The part that clients may get as it is, with class means.
     for_head : callable (ClosedForm) -> Statistics
-        The part that a head for clients may be made of.
+        Returns the part from which a head for clients may be made.
     """
 
     statistics: Statistics
@@ -29,5 +29,5 @@ class Release:
 
     @classmethod
     def whole(cls, statistics: Statistics) -> Release:
-        """Everything may go down."""
+        """A release in which clients may get everything."""
         return cls(statistics, statistics, lambda form: statistics)

@@ -1,4 +1,4 @@
-"""Digests of a client's rows, by which it knows rows that it has told of before."""
+"""Digests by which a client recognises rows that it has released before."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ ROW_BYTES, SALT_BYTES = 16, 32
 
 @dataclass(frozen=True)
 class RowDigests:
-    """Digests of a client's rows, under its salt.
+    """Digests of a client's rows, made with its secret salt.
 
     Attributes
     ----------
     rows : frozenset of bytes
-        One digest of each row alone. It shows whether two sets of rows overlap.
+        One digest for each row. They show whether two sets of rows overlap.
     whole : bytes
-        One digest of all rows with the names of their classes. It shows whether two
-        sets are the same. The order of rows and classes does not matter; a row that
-        comes twice counts twice.
+        One digest of all rows with their class names. It shows whether two sets are
+        equal. The order of rows and classes does not matter. A row that occurs twice
+        counts twice.
     """
 
     rows: frozenset[bytes]
@@ -33,7 +33,7 @@ class RowDigests:
 def row_digests(
     features: Tensor, labels: Tensor, class_names: Sequence[str], salt: bytes
 ) -> RowDigests:
-    """The digests of rows [n, D], float32, with labels [n]."""
+    """Compute the digests of rows [n, D], float32, with labels [n]."""
     data = features.detach().cpu().numpy().astype("<f4") + 0.0  # so that -0.0 is 0.0
     plain = hashlib.blake2b(digest_size=ROW_BYTES, key=salt, person=b"row")
     named = hashlib.blake2b(digest_size=ROW_BYTES, key=salt, person=b"row of a class")

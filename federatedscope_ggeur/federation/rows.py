@@ -1,4 +1,4 @@
-"""Which rows a model can train on."""
+"""Checks that a model can train on given rows, and selects rows."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def check_rows(model: Model, features: Tensor) -> None:
         return
     name, encoder = setting("network.name"), setting("encoder.name")
     raise ConfigError(
-        f"{name}: must be set, because the data are pixels; or take an {encoder} "
-        "that embeds images"
+        f"the data are pixels: set {name}, or an {encoder} that embeds images"
         if pixels
-        else f"{name}: a network is trained on pixels, but the data are embeddings; "
-        f"set {encoder} image with a data set of images, or leave {name} out"
+        else f"{name}: a network trains on pixels, but the data are embeddings. "
+        f"Leave {name} out, or set {encoder} to image and use a data set of "
+        "images"
     )
 
 
 def chosen_rows(
     features: Tensor, labels: Tensor, chosen: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The rows with `chosen` [n] true. If all are chosen, no copy is made."""
+    """The rows for which `chosen` [n] is true; if it always is, no copy is made."""
     if bool(chosen.all()):
         return features, labels
     return features[chosen], labels[chosen]

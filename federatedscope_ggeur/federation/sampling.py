@@ -1,4 +1,4 @@
-"""Groups of clients: in windows, drawn for a round, or left out of training."""
+"""Splits client numbers into windows, and draws clients for a round."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ FromClient = TypeVar("FromClient", bound=_OfClient)
 
 
 def windows(numbers: Sequence[int], size: int) -> list[list[int]]:
-    """`numbers` in groups of `size`, in order."""
+    """Split `numbers` into groups of `size`, in order."""
     return [list(numbers[i : i + size]) for i in range(0, len(numbers), size)]
 
 
 def in_client_order(messages: Iterable[FromClient]) -> list[FromClient]:
-    """`messages` in the order of their clients' numbers."""
+    """Sort `messages` by the number of their client."""
     return sorted(messages, key=lambda message: message.client)
 
 
 def draw_clients(numbers: Sequence[int], wanted: int, seed: int, *key) -> list[int]:
-    """Draw `wanted` of `numbers` by seed and `key`, ascending; all if there are
-    fewer.
+    """Draw `wanted` of `numbers` by seed and `key`, or all if there are fewer.
+
+    The result is ascending.
     """
     if wanted >= len(numbers):
         return list(numbers)

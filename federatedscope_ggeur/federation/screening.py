@@ -1,8 +1,9 @@
-"""Finds answers that are well formed and unlike those of all other clients.
+"""Finds valid answers that differ much from the answers of all other clients.
 
-Each client is compared with the medians of the others, at least two; half of them may
-lie. Values within a few times the others' pass: clients differ in domain, rows and
-steps. Each exchange says which values of its answers are compared.
+Each client is compared with the median of the others, of whom there must be at least
+two. The median holds even if almost half of the others lie. A value passes if it is at
+most a few times the median, since clients differ in domain, rows and steps. Each
+exchange says which values of its answers are compared.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Findings = dict[int, str]
 
 
 class Screen:
-    """Reports findings about clients' answers over one run, or refuses the answers.
+    """Reports, or refuses, the unusual answers of one run.
 
     Parameters
     ----------
@@ -41,7 +42,7 @@ class Screen:
     Attributes
     ----------
     round : int
-        The round that is under way; 0 before training.
+        The present round; 0 before training.
     """
 
     def __init__(self, mode: str = "warn"):
@@ -50,19 +51,22 @@ class Screen:
 
     @property
     def findings(self) -> list[Finding]:
-        """All that was found by now, by client."""
+        """All findings so far, sorted by client."""
         return [self._known[key] for key in sorted(self._known)]
 
     def load(self, findings: Iterable[Finding]) -> None:
-        """Go on where a run that was cut off had found these."""
+        """Take over the findings of an interrupted run."""
         self._known = {(f.client, f.about): f for f in findings}
 
     def refused(self, about: About, found: Findings) -> Findings:
-        """The findings to refuse. Each client's finding is logged once."""
+        """Log new findings and return those whose answers are to be refused.
+
+        A finding is logged once for each client.
+        """
         if self._mode == "off":
             return {}
         refuses = self._mode == "refuse"
-        hint = f"; {setting('screen')}: refuse would leave it out"
+        hint = f"; to leave such answers out, set {setting('screen')}: refuse"
         for k, reason in found.items():
             known = self._known.get((k, about))
             if known is None:
@@ -75,7 +79,7 @@ class Screen:
 
 
 def declared_findings(declared: Declarations) -> Findings:
-    """Of rows and norms declared by clients that joined."""
+    """The findings about rows and norms that clients declared when they joined."""
     found: Findings = {}
     for name in ("norm", "test", "val", "train"):
         values = {k: float(getattr(d, name)) for k, d in declared.items()}
@@ -86,7 +90,7 @@ def declared_findings(declared: Declarations) -> Findings:
 
 
 def beyond(values: Mapping[int, float], factor: float, what: str) -> Findings:
-    """The clients whose value is above `factor` times the median of the others'."""
+    """The clients whose value exceeds `factor` times the median of the others."""
     found: Findings = {}
     if len(values) < 3:
         return found
@@ -97,7 +101,7 @@ def beyond(values: Mapping[int, float], factor: float, what: str) -> Findings:
         median = float(np.median([v for j, v in values.items() if j != k]))
         if median > 0 and value > factor * median:
             found[k] = (
-                f"{what} is {value:.4g}, {value / median:.2g} times the median of the "
-                f"others' ({median:.4g})"
+                f"{what} is {value:.4g}, {value / median:.2g} times the median of "
+                f"the other clients ({median:.4g})"
             )
     return found

@@ -1,4 +1,4 @@
-"""The server role: what all that the server asks works with."""
+"""The server role: the model and the merged answers that all exchanges use."""
 
 from __future__ import annotations
 
@@ -27,59 +27,60 @@ from federatedscope_ggeur.models.strangeness import Strangeness
 
 
 class Server:
-    """The server: the global model, and what clients have told so far.
+    """The server's state: the global model and the clients' merged answers.
 
-    The exchanges ask questions and use the answers. They put only validated content
-    here.
+    The exchanges ask questions and store the answers here. They store only validated
+    content.
 
     Parameters
     ----------
     client_domains : mapping from client number to domain
-        Without tokens a client may join again with another domain, until the run has
-        used an answer of it.
+        Without tokens a client may join again with another domain, as long as the run
+        has used none of its answers.
     settings : RoleSettings
 
     Attributes
     ----------
     schema : MessageSchema
-        To decode the clients' messages against.
+        The schema by which clients' messages are decoded.
     unseen : list of int
-        The clients that are only scored, drawn by seed.
+        The clients that do not train and are only scored, drawn by seed.
     participants : list of int
-        All others, ascending.
+        All other clients, ascending.
     params : Tensor of shape (P + Q,)
-        The global model's weights, in `space`: those that are trained, then running
+        The global model's weights, in `space`: P trained ones, then Q running
         statistics.
     solved_params : Tensor or None
         The weights of the one-shot head, on raw embeddings, once it is solved.
     trains : bool
         Whether there are rounds of training. Round 0 may show that none are needed.
     temperature : float
-        The number that its logits have been divided by.
+        The number by which the logits of the one-shot head have been divided.
     trained_temperature : float
-        The same for the trained head, once it is scored or left.
+        The number by which logits of the trained head are divided when it is scored or
+        left.
     strangeness : Strangeness or None
-        How unlike all classes a row is, by the statistics of the one-shot head.
+        Measures how far a row is from all classes, by the one-shot head's statistics.
     start_loss : float or None
         The mean loss of the one-shot head on the test rows, if it is known.
     scored_model : Model
-        The kind of model that is scored and left.
+        The kind of model that the run scores and leaves.
     space : Space
-        What is trained in; raw until it is made.
+        The space of training; raw until one is made.
     statistics : Statistics
         The merged statistics of all clients so far.
     release : Release
-        The part of them that may go down.
+        The merged statistics, with the part that clients may get.
     noisy : NoisyStatistics or None
-        What takes the place of both under differential privacy.
+        Under differential privacy: the noisy statistics, in place of the two above.
     uploaded_rows : dict from client number to int
-        The clients whose statistics are in it, each with their rows.
+        The clients whose statistics are merged, each with its number of rows.
     aggregation_weights : dict from client number to float
-        Aggregation weights of the clients that ended round 0.
+        The aggregation weights of the clients that finished round 0.
     init_uploads : dict from client number to dict from str to Tensor
-        What the method sent up once.
+        The tensors that the method of each client sent in round 0.
     method_state : mapping from str to Tensor
-        The method's own tensors.
+        The tensors that the method keeps on the server.
     """
 
     def __init__(self, client_domains: Mapping[int, str], settings: RoleSettings):
@@ -117,60 +118,63 @@ class Server:
     # statistics
 
     def add_statistics(self, client: int, statistics: Statistics) -> None:
-        """Merge what a client sent; clients come in their order (Eq. 4)."""
+        """Merge the statistics of a client (Eq. 4); clients come in ascending order."""
         self.uploaded_rows[client] = int(statistics.counts.sum())
         self.statistics = self.statistics + statistics
         self.release = Release.whole(self.statistics)
 
     def take_total(self, release: Release, roster: Iterable[int]) -> None:
-        """Take the statistics of the clients in `roster` at once."""
+        """Take the summed statistics of the clients in `roster`."""
         self.release, self.statistics = release, release.statistics
         self.uploaded_rows = dict.fromkeys(roster, 0)
 
     def take_noisy(self, release: NoisyStatistics, roster: Iterable[int]) -> None:
-        """Take what the clients in `roster` released under differential privacy."""
+        """Take the noisy statistics that the clients in `roster` released."""
         self.noisy, self.uploaded_rows = release, dict.fromkeys(roster, 0)
 
     # the model
 
     def start_from(self, params: Tensor) -> None:
-        """Begin with weights [P] of a model on raw embeddings."""
+        """Start training from weights [P] of a model on raw embeddings."""
         self._is_given = True
         self.params = unfold(self.model, params, self.space)
 
     def train_in(self, space: Space) -> None:
-        """Train in `space` from now on, before round 0 is over."""
+        """Set the space of training; this happens before round 0 ends."""
         self.space = space
         if self._is_given:
             self.params = unfold(self.model, self.params, space)
 
     def trained(self, params: Tensor) -> Tensor:
-        """The trained part [P] of weights [P + Q]; running statistics may be large."""
+        """The trained part [P] of weights [P + Q], without running statistics."""
         return trainable_part(self.model, params)
 
     def begin_training(self, method_state: Mapping[str, Tensor]) -> None:
-        """From now on the method's rounds make the weights."""
+        """Begin the rounds of training with this state of the method."""
         self.method_state, self._is_trained = method_state, True
 
     def take_calibrated(self, params: Tensor) -> None:
-        """Take the weights of the calibrated model, after the last round."""
+        """Take the weights of the calibrated model after the last round."""
         self.params, self._is_trained = params, False
 
     @property
     def scored_params(self) -> Tensor:
-        """The global model's weights [P + Q], in `space`, that are scored and left."""
+        """The global weights [P + Q] in `space`, as they are scored and left."""
         if not self._is_trained:
             return self.params
         return self.task.method.scored_params(self.params, self.method_state)
 
     @property
     def raw_params(self) -> Tensor:
-        """The same on raw embeddings, as others see the global model."""
+        """The global model's weights [P + Q] on raw embeddings."""
         return fold(self.model, self.scored_params, self.space)
 
     def head_params(self, closed_form: bool = False) -> Tensor:
-        """The weights of a head to be scored or left, of `scored_model`, on raw
-        embeddings: the trained one, or the one-shot head."""
+        """The weights of a head that is scored or left, on raw embeddings.
+
+        It is the trained head, or with `closed_form` the one-shot head. Its kind is
+        that of `scored_model`.
+        """
         if closed_form:
             assert self.solved_params is not None, "the one-shot head is not solved yet"
             return self.solved_params
@@ -190,12 +194,15 @@ class Server:
         return self.settings.demands.rounds if self.trains else 0
 
     def evaluates(self, round_number: int) -> bool:
-        """Whether the head is scored after this round."""
+        """Whether the head is scored after the round."""
         due = round_number % self.settings.eval_every == 0
         return due or round_number == self.settings.demands.rounds
 
     def context(self, round_number: int) -> ServerContext:
-        """What the method gets to know in a round; 0 is the end of round 0."""
+        """The context that the method gets on the server in a round.
+
+        Round number 0 means the end of round 0.
+        """
         # Entries are only added, and there may be very many: no copy.
         if len(self._told[0]) != len(self.aggregation_weights):
             weights = dict(sorted(self.aggregation_weights.items()))
@@ -208,6 +215,6 @@ class Server:
 
 
 def unseen_clients(numbers: Iterable[int], settings: RoleSettings) -> list[int]:
-    """Draw, by seed, the clients among `numbers` that are only scored."""
+    """Draw by seed the clients among `numbers` that do not train."""
     drawn, seed = settings.unseen_client_num, settings.task.seed
     return draw_clients(sorted(numbers), drawn, seed, "unseen")

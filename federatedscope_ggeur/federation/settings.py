@@ -1,4 +1,4 @@
-"""What the roles are told before they start."""
+"""The settings that client and server roles get before they start."""
 
 from __future__ import annotations
 
@@ -16,28 +16,31 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RoleSettings:
-    """What clients and server are told.
+    """The settings that client and server roles share.
 
     Attributes
     ----------
     task : Task
     demands : Demands
     training : TrainingSettings
-        The server scores the head on its device, too, and computes all else on the CPU.
+        Its device is also the one on which the server scores heads. The server computes
+        everything else on the CPU.
     min_samples : int
-        The min-count threshold: what a client tells of a class needs so many rows.
+        The min-count threshold: a client sends statistics of a class only if it has at
+        least so many rows of it.
     eval_every : int
-        The head is scored every so many rounds, and after the last one.
+        The head is scored every `eval_every` rounds, and after the last one.
     unseen_client_num : int
-        Clients that are only scored: they take no part in round 0 or in training.
+        The number of clients that are only scored. They take no part in round 0 or in
+        training.
     ignore_weight : bool
-        Average with equal weights in place of n_k.
+        Whether averages have equal weights in place of n_k.
     max_share : float
-        The largest share that one client has of an average of updates; 1: no limit.
+        The largest share of one client in an average of updates; 1 means no limit.
     text_mix : TextMix, optional
-        The head that is scored and left lies between the trained and the zero-shot one.
+        The mixture of trained and zero-shot head that is scored and left.
     own : mapping from class to settings
-        The settings of single exchanges, by their class.
+        The settings of single exchanges, by the class of the settings.
     """
 
     task: Task
@@ -52,9 +55,9 @@ class RoleSettings:
     own: Mapping[type, Any] = field(default_factory=dict)
 
     def of(self, kind: type[T]) -> T:
-        """The settings of an exchange, of the class `kind`."""
+        """The settings of one exchange, which have the class `kind`."""
         return self.own[kind]
 
     def with_own(self, *settings: object) -> RoleSettings:
-        """A copy with these settings of exchanges, which replace others of a class."""
+        """A copy with these settings of exchanges in place of those of their class."""
         return replace(self, own={**self.own, **{type(one): one for one in settings}})

@@ -1,4 +1,4 @@
-"""Each client's share of an average, and how a share is limited."""
+"""Each client's share of an average, and limits on shares."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ logger = get_logger(__name__)
 
 
 def shares(weights: Mapping[int, float]) -> dict[int, float]:
-    """Each client's share of an average by `weights`; 0 where all are 0."""
+    """Each client's share of an average by `weights`; 0 if all weights are 0."""
     total = sum(weights.values())
     return {k: weight / total if total else 0.0 for k, weight in weights.items()}
 
 
 def capped(weights: Mapping[int, float], most: float) -> dict[int, float]:
-    """The weights, the largest ones cut to one value, so that no share exceeds `most`.
+    """Cut the largest weights to one value, so that no share exceeds `most`.
 
-    If there are too few clients for such shares, all weights are equal.
-
-    With t for that value and m clients cut to it, ``t = most (m t + rest)``.
+    If there are too few clients for such shares, all weights become equal. With t for
+    the common value and m clients cut to it, ``t = most (m t + rest)``.
     """
     order = sorted((w for w in weights.values() if w > 0), reverse=True)
     if most >= 1 or not order or order[0] <= most * sum(order):
@@ -37,14 +36,14 @@ def capped(weights: Mapping[int, float], most: float) -> dict[int, float]:
 def log_largest_share(
     weights: Mapping[int, float], ignore_weight: bool, most: float
 ) -> None:
-    """Log which client counts for most in an average over all of them."""
+    """Log which client has the largest share of an average over all clients."""
     if ignore_weight:
         weights = {k: float(w > 0) for k, w in weights.items()}
     parts = shares(capped(weights, most))
     client = max(parts, key=lambda k: parts[k], default=None)
     if client is not None and len(parts) > 1:
         logger.info(
-            "client %d counts for most in an average over all clients: %.1f%% of it",
+            "client %d has the largest share of an average over all clients: %.1f%%",
             client,
             100 * parts[client],
         )

@@ -1,4 +1,4 @@
-"""What all clients and the server of a federation have in common."""
+"""The settings that all clients and the server of a federation share."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ _RAW = SpaceSettings("raw")
 
 @dataclass(frozen=True)
 class Task:
-    """What a federation trains, and by what method; both roles are told.
+    """The model that a federation trains, and the method that trains it.
 
     Attributes
     ----------
     num_classes, dim : int
-        C, and D of the embeddings.
+        The number of classes C and the dimension D of embeddings.
     model : ModelSettings
     method : Method
     seed : int
-        Keys every draw.
+        The seed of the run. It is part of the seed of every draw.
     statistics : StatisticsForm
         How class statistics travel.
     pooled_geometry : bool
-        GGEUR draws along one shape for all classes in place of one for each.
+        Whether GGEUR draws along one shape for all classes, not one for each class.
     space : SpaceSettings
-        The space that is trained in.
+        The space of training.
     scored : ModelSettings, optional
-        The kind of model that is scored and left, if it is not the trained one.
+        The kind of model that is scored and left, if it differs from the trained kind.
     counted_prototypes : bool
-        The prototype of a class is its mean over all clients, with its count. Each
-        client takes its own rows out of it.
+        Whether the prototype of a class is its mean over all clients, sent with its
+        count. Each client then subtracts its own rows.
     """
 
     num_classes: int
@@ -53,17 +53,17 @@ class Task:
     counted_prototypes: bool = False
 
     def build_model(self) -> Model:
-        """The model that is trained, with the parameters that its class sets."""
+        """Make the model to train, with its initial parameters."""
         return build_model(self.dim, self.num_classes, self.model)
 
     def build_scored(self, model: Model) -> Model:
-        """The model that is scored: `model`, the trained one, or a new one."""
+        """The model to score: the trained `model`, or one of the kind `scored`."""
         if self.scored is None:
             return model
         return build_model(self.dim, self.num_classes, self.scored)
 
     def schema(self, model: Model) -> MessageSchema:
-        """What received messages are checked against."""
+        """The schema by which received messages are checked."""
         return MessageSchema.of(
             model,
             self.method,
@@ -73,6 +73,6 @@ class Task:
         )
 
     def calibration_schema(self, model: Model) -> MessageSchema:
-        """The schema of class statistics of the last layer's input."""
+        """The schema for class statistics of the last layer's input."""
         schema = replace(self.schema(model), statistics=self.statistics.by_class)
         return replace(schema, dim=model.classifier.in_features)

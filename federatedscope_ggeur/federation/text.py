@@ -1,4 +1,4 @@
-"""Text in training: a pull to the zero-shot head, and mixtures with it."""
+"""Uses the zero-shot head in training: a pull towards it, and mixtures with it."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ class TextPull:
     strength: float
 
     def added(self, hooks: LocalHooks, model: Model, space: Space) -> LocalHooks:
-        """`hooks` with the gradient of the pull, for a `model` trained in `space`.
+        """Add the gradient of the pull to `hooks`, for a `model` trained in `space`.
 
-        In ``x' = T (x - m)`` a head W' is ``W = W' T`` on raw embeddings, T symmetric;
-        so the gradient is ``2 strength (W' T - W_zs) T``.
+        The space maps x to ``x' = T (x - m)`` with T symmetric. A head W' of this space
+        is ``W = W' T`` on raw embeddings. So the gradient is ``2 strength (W' T - W_zs)
+        T``.
         """
         own, start, scale = hooks.add_correction, 0, 2 * self.strength
         for name, part in named_tensors(model, _numbers(model)).items():
@@ -74,7 +75,7 @@ class TextMix:
     share: float
 
     def mixed(self, model: Model, params: Tensor) -> Tensor:
-        """Of the weights [P] of a linear head on raw embeddings."""
+        """Mix the weights [P] of a linear head, on raw embeddings, with W_zs."""
         assert isinstance(model, LinearHead)
         mixed = params.double() * self.share
         named_tensors(model, mixed)[_WEIGHT].add_(

@@ -1,4 +1,4 @@
-"""Local training, as both roles are told of it."""
+"""The settings of local training, which client and server share."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ SHARE_MOMENTUM = 0.9
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """Local training, in FederatedScope's terms.
+    """The settings of local training, in FederatedScope's terms.
 
     Attributes
     ----------
     optimizer : OptimizerSettings
     local_update_steps : int
-        Epochs or mini-batches of a round, as `batch_or_epoch` says.
+        How many epochs or mini-batches a round has; `batch_or_epoch` says which.
     batch_or_epoch : {"batch", "epoch"}
     batch_size : int
     shuffle : bool
     drop_last : bool
-        Leave out an epoch's last, smaller batch.
+        Whether the last batch of an epoch is left out if it is smaller.
     grad_clip : float
-        Largest norm of a gradient; none if not positive.
+        The largest norm of a gradient; no limit if it is 0 or negative.
     device : torch.device
-        The device of the arithmetic. Random draws are always made on the CPU.
+        The device for the arithmetic. Random draws are always made on the CPU.
     schedule : StepSchedule or CosineSchedule, optional
-        How the rate changes over rounds.
+        The learning rate as a function of the round.
     """
 
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
@@ -50,14 +50,14 @@ class TrainingSettings:
     schedule: Schedule | None = None
 
     def in_round(self, number: int) -> TrainingSettings:
-        """The same with the rate of a round."""
+        """A copy of the settings that has the learning rate of a round."""
         if self.schedule is None:
             return self
         rate = self.schedule.rate(self.optimizer.lr, number)
         return replace(self, optimizer=replace(self.optimizer, lr=rate))
 
     def batches(self, rows: int) -> int:
-        """The mini-batches of a round on so many rows."""
+        """How many mini-batches a round has on so many rows."""
         per_epoch = -(-self.usable(rows) // self.batch_size)
         if self.batch_or_epoch == "epoch" or per_epoch == 0:
             return self.local_update_steps * per_epoch
@@ -66,16 +66,16 @@ class TrainingSettings:
     def reach(self, rows: int) -> float:
         """T: how far SGD goes in a round on so many rows.
 
-        See `OptimizerSettings.reach`. It sets what a round can learn, whatever the
-        number of rows.
+        T limits what a round can learn, whatever the number of rows. See
+        `OptimizerSettings.reach`.
         """
         return self.optimizer.reach(self.batches(rows))
 
     def on_share(self, whole: int, drawn: int) -> TrainingSettings:
-        """The same for `drawn` rows in place of `whole`, with T kept.
+        """Settings for `drawn` rows that go as far (T) as these do on `whole` rows.
 
-        `SHARE_MOMENTUM` takes the first part of what the fewer steps lack, since a high
-        rate overshoots; the rate takes the rest.
+        Fewer rows mean fewer steps. First the momentum is raised to `SHARE_MOMENTUM`,
+        since a high rate overshoots. Then the rate is raised for the rest.
         """
         batches, fewer = self.batches(whole), self.batches(drawn)
         if not 0 < fewer < batches:
@@ -91,26 +91,26 @@ class TrainingSettings:
         return sizes | ({rest} if rest and reaches_the_last else set())
 
     def usable(self, rows: int) -> int:
-        """How many of so many rows an epoch takes."""
+        """How many of `rows` an epoch uses."""
         return rows - rows % self.batch_size if self.drop_last else rows
 
 
 def check_batches(
     model: Model, training: TrainingSettings, rows: int, client: int
 ) -> None:
-    """Refuse a batch of one row where layers normalise over the batch.
+    """Refuse batches of a single row if a layer normalises over the batch.
 
     Raises
     ------
     ConfigError
-        Of `client`, with `rows` to train on.
+        `client`, which trains on so many `rows`, would have such a batch.
     """
     if not model.norm_modules or 1 not in training.batch_sizes(rows):
         return
     size = setting("batch_size")
     raise ConfigError(
-        f"client {client}: with {rows} rows and {size} {training.batch_size} a batch "
-        "is a single row, over which BatchNorm cannot normalise; set "
+        f"client {client}: with {rows} rows and {size} {training.batch_size}, one "
+        "batch has a single row, and BatchNorm cannot normalise over one row. Set "
         f"{setting('drop_last')} True, another {size}, or {setting('network.norm')} "
         "group"
     )

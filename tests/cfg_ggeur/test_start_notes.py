@@ -16,7 +16,7 @@ def test_a_run_of_the_quickstart_needs_no_note(quickstart):
 
     run = Run(load_config(quickstart))
     assert run.notes == []
-    assert any("5 withholds nothing of 40 (client, class)" in s for s in run.describe())
+    assert any("5 withholds none of 40 (client, class)" in s for s in run.describe())
 
 
 def test_what_is_withheld_is_said_where_statistics_are_asked_for(config):
@@ -35,7 +35,10 @@ def test_what_is_withheld_is_said_where_statistics_are_asked_for(config):
 def test_step_2_without_sources_stands_in_the_results(config):
     unseen = ["ggeur.unseen_domains", "['art', 'photo']"]
     found = notes(config, *unseen)
-    assert sum(n.startswith("step 2 adds nothing, there is one domain") for n in found)
+    assert sum(
+        n.startswith("step 2 adds nothing because there is only one domain")
+        for n in found
+    )
     assert not any("step 2" in n for n in notes(config, *unseen, "ggeur.steps", "[1]"))
     assert not any("step 2" in n for n in notes(config))
 

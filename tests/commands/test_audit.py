@@ -64,7 +64,7 @@ def test_sums_promise_nothing_against_one_client_that_lies(audit):
     assert "curious parties, each by itself, level rows: passed" in said
     assert "one lying client, level rows: FAILED (by A11)" in said
     assert content["claims"] == ["a curious server", "curious clients"]
-    assert "claims to stand up to a curious server and curious clients" in said
+    assert "claims to resist a curious server and curious clients" in said
     status, _, content = audit(*SUMS, *SKEWED, "--adversary", "lying")
     assert (status, content["passed"]) == (3, False)
 

@@ -96,7 +96,7 @@ def test_a_head_that_is_not_the_runs_is_refused(folders):
     other = FoundRun(run.folder, replace(run.results, rounds=rounds))
     counts, (note,) = class_counts([other])
     assert counts == {}
-    assert "on 'clean' its head has another accuracy" in note
+    assert "on 'clean' the accuracy of its head differs" in note
 
 
 def test_data_that_are_gone_are_named(folders):

@@ -56,7 +56,7 @@ def test_many_clients_are_said_in_short(dry_run):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (["ggeur.memory_limit", 100], "what goes beyond it is drawn anew every round"),
+        (["ggeur.memory_limit", 100], "sets beyond this limit are drawn anew"),
         (
             ["ggeur.noise", "fresh", "ggeur.privacy.min_samples", 1],
             "they are drawn anew every round",
@@ -98,7 +98,11 @@ class TestImages:
     ):
         said = dry_run(*settings)
         assert said.startswith("72 of 72 images are not in the cache ")
-        assert re.search(r"^that takes about \S+ (s|min|h), by one batch$", said, re.M)
+        assert re.search(
+            r"^embedding them takes about \S+ (s|min|h), estimated from one batch$",
+            said,
+            re.M,
+        )
         assert "the run," not in said
         words = ["embed", "--cfg", str(quickstart), *map(str, settings)]
         assert main(words) == 0

@@ -37,14 +37,14 @@ def test_it_says_what_it_made_and_where(arguments, capsys, tmp_path):
     shown = capsys.readouterr()
     encoder, count, *files = shown.out.splitlines()
     assert encoder.startswith("encoder: hog of 64 x 64, id ")
-    assert count.startswith("72 images, D = 1764, 0.5 MB: 72 of them now, in ")
+    assert count.startswith("72 images, D = 1764, 0.5 MB: 72 embedded now, in ")
     assert count.endswith(" images/s)")
     assert len(files) == 2
     assert all(Path(file).is_relative_to(tmp_path / "cache") for file in files)
     assert all(Path(file).is_file() for file in files)
     assert "embedding 36 images of day (train)" in shown.err
     assert main(arguments) == 0
-    assert "all of them were there already" in capsys.readouterr().out
+    assert "all were in the cache already" in capsys.readouterr().out
 
 
 def test_a_client_of_a_distributed_run_embeds_before_it(arguments, capsys):
@@ -97,7 +97,7 @@ def test_after_ctrl_c_the_next_call_goes_on(arguments, tmp_path, capsys):
     finally:
         process.kill()
     assert process.returncode == 130
-    assert "interrupted; what is embedded stays" in errors
+    assert "interrupted; finished embeddings stay" in errors
     assert "Traceback" not in errors
     assert main(arguments) == 0
     shown = capsys.readouterr()

@@ -200,7 +200,10 @@ def test_random_directions_are_as_alike_as_chance_says():
 def test_a_class_without_five_directions_is_left_out_and_said(inspect, tmp_path):
     data = write_domains(tmp_path / "data", [(60, 7, 60), (60, 60, 60)])
     _, printed, _ = inspect(*data, "federate.client_num", "2")
-    assert "left out, with fewer than 5 directions in one of the two: 1\n" in printed
+    assert (
+        "left out, because they have fewer than 5 directions in one of the two: 1\n"
+        in printed
+    )
     pairs = {(row[1], row[3]) for row in lines(tmp_path / "out" / "similarity.csv")[1:]}
     assert pairs == {(a, b) for a in "02" for b in "012"}
 
@@ -217,7 +220,7 @@ def test_one_domain_has_nothing_to_compare(inspect, tmp_path):
     data = write_domains(tmp_path / "data", [(40, 40)])
     status, printed, _ = inspect(*data)
     assert status == 0
-    assert "one domain: there are no shapes to compare" in printed
+    assert "there is only one domain, so no shapes are compared" in printed
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert names == ["samples.csv", "samples.png"]
 

@@ -118,12 +118,12 @@ def test_embed_makes_text_and_a_new_template_makes_text_alone(
     first = text_files(tmp_path)
     assert main(["embed", "--cfg", str(quickstart), *told]) == 0
     out = capsys.readouterr().out
-    assert "all of them were there already" in out
-    assert "text features of 3 classes: they were there already" in out
+    assert "all were in the cache already" in out
+    assert "text features of 3 classes: already in the cache" in out
     told += ["ggeur.text.templates", "['{}, drawn']"]
     assert main(["embed", "--cfg", str(quickstart), *told]) == 0
     out = capsys.readouterr().out
-    assert "all of them were there already" in out
+    assert "all were in the cache already" in out
     assert "3 prompts now" in out
     assert len(text_files(tmp_path) - first) == 1
     assert main(["--cfg", str(quickstart), *told]) == 0
@@ -140,7 +140,7 @@ def test_a_class_renamed_makes_the_text_anew_and_only_that(
     before = {p: p.stat().st_mtime_ns for p in embeddings_folder.glob("*.npz")}
     told = settings_of(tmp_path, embeddings_folder, "embeddings@ggeur")
     told += ["federate.client_num", "3"]
-    for expected in ("12 prompts now", "they were there already"):
+    for expected in ("12 prompts now", "already in the cache"):
         assert main(["embed", "--cfg", str(quickstart), *told]) == 0
         assert expected in capsys.readouterr().out
     names[3] = "another"

@@ -112,8 +112,8 @@ def test_the_forecast_is_of_the_share(config):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (["ggeur.steps", "[]"], "must be 1 in a run that trains on no augmented set"),
-        (["ggeur.closed_form", "lda"], "must be 1 in a run that trains on no"),
+        (["ggeur.steps", "[]"], "must be 1 in a run without an augmented set"),
+        (["ggeur.closed_form", "lda"], "must be 1 in a run without"),
         (["train.batch_or_epoch", "batch"], "must be 1 with train.batch_or_epoch"),
         (["train.optimizer.type", "Adam"], "must be SGD with ggeur.epoch_share: 0.5"),
         (["ggeur.epoch_share", 0], "must be above 0 and at most 1"),

@@ -174,10 +174,10 @@ def test_what_cannot_be_registered():
     with pytest.raises(TypeError, match="must be a subclass of Exchange"):
         register_exchange("mine")(object)
     Mine.KINDS = (RequestKind("mine", "m", "soon", (), lambda side: None),)
-    with pytest.raises(TypeError, match="'soon'; known: round0, train, evaluate"):
+    with pytest.raises(TypeError, match="'soon'; use one of round0, train, evaluate"):
         register_exchange("mine")(Mine)
     Mine.KINDS = (RequestKind("train", "m", "round0", (), lambda side: None),)
-    with pytest.raises(ValueError, match="called 'train', which another exchange has"):
+    with pytest.raises(ValueError, match="'train', but another exchange has"):
         register_exchange("mine")(Mine)
     Mine.KINDS = (KIND,)
     with pytest.raises(ValueError, match="'training' is already registered"):

@@ -152,7 +152,7 @@ def test_a_client_answers_for_one_head_and_enough_rows_alone(config):
     model = engine.server.scored_model.at(params)
     wanted = len(held.val) * mean_loss(model, held.val, query.temperatures[0])
     assert float(answer.losses[0]) == pytest.approx(64 * wanted, abs=0.51)
-    with pytest.raises(MessageError, match="a second time, for another head"):
+    with pytest.raises(MessageError, match="asked for before, for another head"):
         side.validation_losses(Broadcast(4, params + 1), query)
     for rows, told in ((3, 0), (4, 4)):
         side = EvaluationClient(

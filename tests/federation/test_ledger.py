@@ -99,7 +99,7 @@ def test_a_ledger_without_its_salt_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="salt"):
         Ledger(str(tmp_path), 1)
     salt.write_bytes(b"x" * 32)
-    with pytest.raises(ConfigError, match="another salt"):
+    with pytest.raises(ConfigError, match="belongs to another ledger"):
         Ledger(str(tmp_path), 1)
 
 

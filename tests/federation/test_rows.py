@@ -23,7 +23,7 @@ def test_pixels_are_for_networks_and_embeddings_for_heads():
     check_rows(HEAD, embeddings)
     with pytest.raises(ConfigError, match=r"network\.name: must be set.* pixels"):
         check_rows(HEAD, pixels)
-    with pytest.raises(ConfigError, match=r"data are embeddings; set .*encoder.name"):
+    with pytest.raises(ConfigError, match=r"data are embeddings. .*set .*encoder.name"):
         check_rows(network(), embeddings)
 
 

@@ -134,7 +134,7 @@ def test_off_says_nothing_and_warn_says_it_once(caplog):
         assert screen.updates(updates, torch.zeros(4)) == {}
     (record,) = caplog.records
     assert "client 3: the length of its update" in record.getMessage()
-    assert "refuse would leave it out" in record.getMessage()
+    assert "to leave such answers out" in record.getMessage()
 
 
 def far(reply, carrier):
@@ -200,6 +200,6 @@ def test_the_log_names_the_largest_share(caplog):
     log_largest_share(weights, ignore_weight=False, most=1.0)
     log_largest_share(weights, ignore_weight=True, most=1.0)
     said = [record.getMessage() for record in caplog.records]
-    assert "client 2 counts for most" in said[0]
+    assert "client 2 has the largest share" in said[0]
     assert "75.0%" in said[0]
     assert "50.0%" in said[1]

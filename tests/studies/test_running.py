@@ -171,7 +171,7 @@ def test_one_that_is_interrupted_goes_on_from_its_checkpoint(make_study):
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "the same command goes on" in errors
+    assert "repeat the command to go on" in errors
     assert "Traceback" not in errors
     assert part.exists()
     study.run()

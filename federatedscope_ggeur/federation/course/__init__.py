@@ -1,1 +1,1 @@
-"""The course of a federation: requests in order, members, checkpoints, records."""
+"""The course of a federation: order of requests, members, checkpoints and records."""

@@ -1,4 +1,4 @@
-"""What all sides of a federation must have in common."""
+"""Finds the handshake on which all sides of a federation agree."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from federatedscope_ggeur.federation.wire.handshake import Handshake
 
 
 class Agreement:
-    """The handshake that counts, and the clients that sent another one.
+    """Finds the valid handshake, and the clients that sent a different one.
 
-    If the server holds data, its own handshake counts. If not, the clients decide by
-    majority. A handshake counts as soon as more than half of all clients have sent it,
-    or, when the wait for clients is over, if most of the connected ones have. The first
-    client does not decide alone.
+    If the server holds data, its own handshake is valid. If not, the clients decide by
+    majority. A handshake is valid as soon as more than half of all clients have sent
+    it. If the wait for clients ends before that, the handshake of the largest group is
+    valid. So the first client does not decide alone.
 
     Parameters
     ----------
     clients : int
         How many clients may join.
     settings : mapping
-        The server's own.
+        The server's own settings.
     handshake : Handshake, optional
-        The server's own, if it holds data.
+        The server's own handshake, if the server holds data.
     given : mapping, optional
         Fields of a `Handshake` that the server's settings fix: dim, class_names,
         encoder.
@@ -33,7 +33,7 @@ class Agreement:
     Attributes
     ----------
     handshake : Handshake or None
-        The one that counts; None until it is settled.
+        The valid handshake; None until it is settled.
     """
 
     def __init__(
@@ -51,14 +51,14 @@ class Agreement:
 
     @property
     def known(self) -> dict[str, Any]:
-        """The fields of a handshake that are settled."""
+        """The fields of the handshake that are settled already, by name."""
         known = {"settings": self._settings, **self._given}
         if self.handshake is not None:
             known = vars(self.handshake)
         return {name: value for name, value in known.items() if value != ""}
 
     def check(self, theirs: Handshake, sender: str) -> None:
-        """Raise `MessageError` if `theirs` differs from the handshake that counts."""
+        """Raise `MessageError` if `theirs` differs from the valid handshake."""
         mine = self.handshake
         by = "most clients" if mine and not self._is_servers else "the server"
         if mine is None:
@@ -66,16 +66,16 @@ class Agreement:
         difference = mine.difference(theirs)
         if difference:
             raise MessageError(
-                f"{difference} (at {by}); all sides must have it alike",
+                f"{difference} (at {by}); this must be the same on all sides",
                 field="handshake",
                 sender=sender,
             )
 
     def note(self, number: int, theirs: Handshake) -> dict[int, MessageError]:
-        """Note that a client has joined with `theirs`.
+        """Note that a client has joined with the handshake `theirs`.
 
-        Returns the refusals of earlier clients that do not fit, once the handshake is
-        settled.
+        Once the valid handshake is settled, this returns the refusals of clients whose
+        handshake differs.
         """
         if self._is_servers:
             return {}
@@ -87,7 +87,7 @@ class Agreement:
         return self._misfits()
 
     def forget(self, number: int) -> None:
-        """Forget a client that left before the run; the majority may change."""
+        """Forget a client that left before the run. The majority may change by this."""
         if self._said.pop(number, None) is not None and not self._closed:
             first = [*self._sides(), []][0]
             if 2 * len(first) <= self._clients:
@@ -96,12 +96,12 @@ class Agreement:
     def close(self, quorum: int) -> dict[int, MessageError]:
         """Settle the handshake when the wait is over; `quorum` clients must agree.
 
-        Returns the refusals of the other clients.
+        Returns the refusals of the clients whose handshake differs.
 
         Raises
         ------
         GGEURError
-            No handshake has so many clients.
+            Fewer than `quorum` clients agree, or two groups are equally large.
         """
         if self.handshake is None:
             sides = self._sides()
@@ -115,12 +115,13 @@ class Agreement:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether all clients have joined and no majority agrees."""
+        """Whether all clients have joined without any majority."""
         return self.handshake is None and len(self._said) >= self._clients
 
     def _sides(self) -> list[list[int]]:
-        """The groups of clients with equal handshakes, the largest first; of equal ones
-        the group with the lowest client number.
+        """The groups of clients with equal handshakes, the largest first.
+
+        Of equally large groups, the one with the lowest client number comes first.
         """
         sides: dict[str, list[int]] = {}
         for k in sorted(self._said):
@@ -144,6 +145,7 @@ class Agreement:
             difference = self._said[first[0]].difference(self._said[side[0]])
             said.append(f"clients {side}: {difference}")
         return (
-            f"the clients differ in what their data are, and {setting('quorum')} asks "
-            f"for {quorum} that agree: {'; '.join(said)}"
+            f"the clients describe their data differently, and {setting('quorum')} "
+            f"needs {quorum} clients that agree; correct the data, or lower "
+            f"{setting('quorum')}: {'; '.join(said)}"
         )

@@ -1,4 +1,4 @@
-"""One request to clients, and their answers."""
+"""Sends one request to clients and collects their answers."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ logger = get_logger(__name__)
 
 
 class Asking:
-    """Asks clients, counts bytes, and refuses answers that cannot be used.
+    """Asks clients, counts bytes, and refuses unusable answers.
 
     Parameters
     ----------
     exchanges : sequence of Exchange
-        Those of the run.
+        The exchanges of the run.
     membership : Membership
     last_round : int
     dismiss : callable (client number, reason)
-        Called when a client's message is refused.
+        Called when the server refuses a client's message.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Asking:
         self._down = self._up = 0
 
     def spent(self) -> Spent:
-        """The time, and the bytes to and from clients so far."""
+        """The time and the bytes to and from clients so far."""
         return Spent(time.perf_counter(), self._down, self._up)
 
     def tell(
@@ -69,14 +69,15 @@ class Asking:
         welcome: Callable[[], Requests[None]] | None = None,
         again: bool = True,
     ) -> Requests[list]:
-        """Ask clients. Returns the usable answers, decoded, in client order.
+        """Ask clients and return the usable answers, decoded, in client order.
 
         `sizes` receives the bytes of each answer, by client number as text.
 
-        A client may lose its connection with its answer, and come back before the
-        others are done. It is then asked `again`, once. If `welcome` is given,
-        `welcome` prepares it first. If all answers are needed, one that will not come
-        ends the wait for the others, see `RequestKind.needs_all`.
+        A client may lose its connection before it has answered, and come back before
+        the others are done. With `again`, the client is then asked once more. If
+        `welcome` is given, `welcome` prepares the client first. If the request needs
+        all answers and one client drops out, the wait for the others ends; see
+        `RequestKind.needs_all`.
         """
         members = self._membership
         is_after = number > self._last_round
@@ -127,7 +128,7 @@ class Asking:
         Raises
         ------
         MessageError
-            The answer cannot be used. The error names the client and the field.
+            The answer is unusable. The error names the client and the field.
         """
         kind, sender = request.kind, f"client {client}"
         exchange = self._exchanges[kind.name]
@@ -143,11 +144,11 @@ class Asking:
         return answer
 
     def largest_answer(self, kind: RequestKind) -> int | None:
-        """Bytes of the longest answer to a request; None if nothing bounds it."""
+        """The size in bytes of the longest answer allowed; None without a limit."""
         return kind.largest(self._exchanges[kind.name])
 
     def put_out(self, findings: Mapping[int, str], when: str) -> None:
-        """Refuse these clients' answers, and the clients for the rest of the run.
+        """Refuse these clients' answers, and bar the clients for the rest of the run.
 
         Raises
         ------

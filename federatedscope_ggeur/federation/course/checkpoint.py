@@ -1,4 +1,4 @@
-"""Reads checkpoints, and sets a server to the state of a run."""
+"""Reads checkpoints and restores a server's state from them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ logger = get_logger(__name__)
 
 @dataclass(frozen=True)
 class Progress:
-    """The finished part of a restored run; `run` is the run's id."""
+    """The finished part of a restored run; `run` is the id of the run."""
 
     round0: Round0
     rounds: list[RoundRecord]
@@ -49,15 +49,15 @@ def restore(
     ----------
     path : path
         ``federate.restore_from``: a checkpoint of this program or of FederatedScope.
-        The latter holds weights alone: the run starts from them at round 0.
+        FederatedScope's holds only weights: the run starts from them at round 0.
     coordinator : Coordinator
-        Of the same clients and settings.
+        The coordinator to set. It must have the clients and settings of the checkpoint.
     handshake : Handshake
 
     Returns
     -------
     Progress or None
-        None after weights alone.
+        None if the checkpoint holds only weights.
 
     Raises
     ------
@@ -70,8 +70,11 @@ def restore(
         if _is_safetensors(data):
             return _restore(path, data, coordinator, handshake)
         if server.settings.demands.closed_form:
-            others = f"{setting('closed_form')} puts others in their place"
-            problem = f"it holds weights alone, and {others}; take one of the two"
+            others = f"{setting('closed_form')} would replace them"
+            problem = (
+                f"the file holds only weights, and {others}; leave one of the two "
+                "settings out"
+            )
             raise refusal(path, problem)
         server.start_from(_weights_of_fs(path, server.model, server.task.method))
         return None
@@ -89,7 +92,11 @@ def _restore(
     progress = _unpack(data, "checkpoint", path)
     started = _round0_at(path)
     if progress.text("run") != started.text("run"):
-        raise refusal(path, f"'{round0_path(path)}' is of another run")
+        raise refusal(
+            path,
+            f"'{round0_path(path)}' belongs to another run; put the file of the same "
+            "run beside the checkpoint",
+        )
     _check_same(path, started, server.client_domains, handshake)
     size = len(server.params) if server.model.fixed_size else None
     params = progress.tensor("trained", torch.float32, (size,))
@@ -103,23 +110,26 @@ def _restore(
     coordinator.screen.load(from_json_value(list[Finding], found, "findings"))
     last, wanted = len(done.rounds), server.settings.demands.rounds
     if last > wanted:
-        problem = f"it is of round {last} and {setting('total_rounds')} is {wanted}"
-        raise refusal(path, f"{problem}; raise it")
+        problem = (
+            f"the checkpoint is of round {last}, but {setting('total_rounds')} is "
+            f"{wanted}"
+        )
+        raise refusal(path, f"{problem}; set it to {last} or more")
     left = from_json_value(dict[str, dict[str, Any]], records["progress"], "progress")
     for exchange in coordinator.exchanges:
         exchange.resume(started.tensors_under(exchange.name))
         exchange.resume_progress(left.get(exchange.name, {}))
     server.params = params
     server.begin_training(progress.tensors_under("method"))
-    logger.info("goes on after round %d of the run of '%s'", last, path)
+    logger.info("this run goes on after round %d of the run of '%s'", last, path)
     return done
 
 
 def checkpoint_client_domains(path: str | Path) -> dict[int, str]:
-    """The clients, from number to domain, of the run with a checkpoint at `path`.
+    """The domain of each client, by number, from the checkpoint at `path`.
 
-    Empty if the checkpoint holds weights alone. Raises `ConfigError` if it is missing
-    or broken.
+    The result is empty if the checkpoint holds only weights. Raises `ConfigError` if
+    the file is missing or broken.
     """
     if not _is_safetensors(_read(Path(path))):
         return {}
@@ -128,10 +138,10 @@ def checkpoint_client_domains(path: str | Path) -> dict[int, str]:
 
 
 def checkpoint_rounds(path: str | Path) -> int:
-    """How many rounds are over in the checkpoint at `path`; 0 if it holds weights
-    alone.
+    """The number of finished rounds in the checkpoint at `path`.
 
-    Raises `ConfigError` if it is missing or broken.
+    It is 0 if the checkpoint holds only weights. Raises `ConfigError` if the file is
+    missing or broken.
     """
     data = _read(Path(path))
     if not _is_safetensors(data):
@@ -146,13 +156,13 @@ def _records(progress: wire.Message) -> dict[str, Any]:
 
 
 def check_place(save_to: str, restore_from: str) -> None:
-    """Refuse early a place where no checkpoint can be written.
+    """Refuse a path `save_to` where the run could not write a checkpoint.
 
     Raises
     ------
     ConfigError
-        It is a folder, it cannot be a file name, or it holds a file of another run than
-        the one that `restore_from` names.
+        `save_to` is a folder, or no possible file name, or a file that does not belong
+        to the run of `restore_from`.
     """
     if save_to:
         path = Path(save_to)
@@ -162,40 +172,47 @@ def check_place(save_to: str, restore_from: str) -> None:
 def check_free(path: Path, run: str | None) -> None:
     check_name(path)
     if path.exists() and (run is None or _run_at(path) != run):
-        raise taken(path, "of another run, or no checkpoint")
+        raise taken(path, "a checkpoint of another run, or no checkpoint")
 
 
 def _run_at(path: Path) -> str | None:
-    """The id of the run with a checkpoint at `path`; None if there is none."""
+    """The run id in the checkpoint at `path`; None if there is no checkpoint."""
     with contextlib.suppress(ConfigError, MessageError):
         return _unpack(_read(path), "checkpoint", path).text("run")
     return None
 
 
 def _weights_of_fs(path: Path, model: Model, method: Method) -> Tensor:
-    """The weights [P] in FederatedScope's checkpoint at `path`. No code in it is
-    run.
+    """The weights [P] in FederatedScope's checkpoint at `path`.
+
+    No code that the file may contain is run.
     """
     if not method.federated:
-        problem = f"it holds weights alone, and with {method.name} clients take none"
-        raise refusal(path, f"{problem} from the server")
+        problem = (
+            f"the file holds only weights, and with {method.name} clients take no "
+            "weights"
+        )
+        raise refusal(path, f"{problem} from the server; leave the setting out")
     try:
         # FederatedScope writes zip files. For older formats torch's reader has run
         # foreign code before, even with weights_only.
         if not zipfile.is_zipfile(path):
-            raise ValueError("not a zip file, which torch.save has written since 1.6")
+            raise ValueError(
+                "not a zip file; torch.save writes zip files since torch 1.6"
+            )
         content = torch.load(path, map_location="cpu", weights_only=True)
         model.load_state_dict(content["model"])
     # torch.load raises any error that its unpickler meets in a foreign file.
     except Exception as error:
         raise refusal(
             path,
-            "it is neither a checkpoint of this program nor FederatedScope's with the "
-            f"weights of this head ({type(error).__name__}: {error})",
+            "the file is neither a checkpoint of this program nor one of "
+            f"FederatedScope with the weights of this head ({type(error).__name__}: "
+            f"{error})",
         ) from error
     weights = to_vector(model)
     if not torch.isfinite(weights).all():
-        raise refusal(path, "its weights hold NaN or infinity")
+        raise refusal(path, "its weights contain NaN or infinity")
     return weights
 
 
@@ -213,7 +230,7 @@ def _check_same(
     free = (setting("calibrate"),)
     difference = handshake.difference(Handshake.of_message(started), free)
     if difference:
-        raise refusal(path, f"it is of a run with other settings: {difference}")
+        raise refusal(path, f"it belongs to a run with other settings: {difference}")
     before = started.mapping("client_domains")
     now = {str(k): domain for k, domain in client_domains.items()}
     for k in {**before, **now}:
@@ -221,13 +238,13 @@ def _check_same(
         if was != is_now:
             raise refusal(
                 path,
-                f"it is of a run with other clients: client {k} was {was!r} and is "
-                f"{is_now!r} now",
+                f"it belongs to a run with other clients: client {k} was {was!r} "
+                f"then and is {is_now!r} now",
             )
 
 
 def grouped(tensors: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
-    """The tensors named ``<number>.<name>``, by number and then by name."""
+    """Sort tensors named ``<number>.<name>`` by number and then by name."""
     found: dict[int, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         number, _, name = key.partition(".")
@@ -239,7 +256,7 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise refusal(path, f"cannot be read: {error.strerror}") from error
+        raise refusal(path, f"the file cannot be read: {error.strerror}") from error
 
 
 def _unpack(data: bytes, kind: str, path: Path) -> wire.Message:
@@ -252,8 +269,9 @@ def _unpack(data: bytes, kind: str, path: Path) -> wire.Message:
 
 
 def ready_at(path: Path, restored: Progress | None) -> set[int] | None:
-    """The clients that were ready in the restored run's file of round 0, if `path` has
-    it.
+    """The ready clients that the round-0 file at `path` lists.
+
+    None if there is no such file, or if it does not belong to the run `restored`.
     """
     with contextlib.suppress(ConfigError):  # nothing to keep
         started = _round0_at(path)

@@ -1,4 +1,4 @@
-"""Where a run's checkpoint may be written, and the errors of its files."""
+"""The file names of checkpoints, and the errors that these files can cause."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ DEFAULT_NAME = "checkpoint"
 
 
 def round0_path(path: Path) -> Path:
-    """The file of round 0, beside the checkpoint at `path`."""
+    """The path of the file of round 0, beside the checkpoint at `path`."""
     return path.with_name(path.name + ".round0")
 
 
 def client_path(path: str | Path, number: int) -> Path:
-    """The file of a client's own state, beside the checkpoint at `path`."""
+    """The path of the file of a client's own state, beside the checkpoint at `path`."""
     return Path(f"{path}.clients") / f"client_{number:04d}.safetensors"
 
 
@@ -33,7 +33,9 @@ def check_name(path: Path) -> None:
         round0_path(path).with_name(f"{path.name}.round0.new").exists()
     except (OSError, ValueError) as error:
         problem = getattr(error, "strerror", None) or error
-        raise unwritable(f"'{path}' is no name for a file: {problem}") from error
+        raise unwritable(
+            f"'{path}' cannot be used as a file name: {problem}"
+        ) from error
     if is_folder:
         example = path / DEFAULT_NAME
         problem = f"'{path}' is a folder; name a file, such as '{example}'"
@@ -41,19 +43,19 @@ def check_name(path: Path) -> None:
 
 
 def unwritable(problem: object) -> ConfigError:
-    """The error of a checkpoint that cannot be written."""
+    """An error that says that a checkpoint cannot be written."""
     where = setting("save_to")
-    return ConfigError(f"{where}: {problem}; make room or name another place")
+    return ConfigError(f"{where}: {problem}; free disk space, or name another file")
 
 
 def taken(path: Path, what: str) -> ConfigError:
-    """The error of a place that holds a file of another run."""
+    """An error that says that `path` is a file of another run."""
     return ConfigError(
-        f"{setting('save_to')}: '{path}' is {what}, and nothing is overwritten: name "
-        f"another place, or set {setting('restore_from')} to go on from there"
+        f"{setting('save_to')}: '{path}' is {what}, and a run never overwrites it. "
+        f"Name another file, or set {setting('restore_from')} to continue that run"
     )
 
 
 def refusal(path: str | Path, problem: str) -> ConfigError:
-    """The error of a file that a run cannot continue from."""
+    """An error that says that a run cannot continue from the file `path`."""
     return ConfigError(f"{setting('restore_from')}: '{path}' cannot be used: {problem}")

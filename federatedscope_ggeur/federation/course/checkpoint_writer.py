@@ -1,10 +1,11 @@
-"""Writes checkpoints: what a server needs to continue a run.
+"""Writes checkpoints, from which a server can continue a run.
 
-There are two safetensors files. ``<path>.round0`` is written after round 0 (geometry,
-prototypes, which clients are ready), and again when another client becomes ready.
-``<path>`` holds what a round leaves: the head, the method's state, the records so far.
-Both carry the run's id and belong together. `checkpoint` reads them, `client_store`
-keeps the clients' own state, and `checkpointing` says when a checkpoint is due.
+A checkpoint has two safetensors files. ``<path>.round0`` holds the geometry, the
+prototypes and the numbers of the clients that are ready. It is written after round 0,
+and again when another client becomes ready. ``<path>`` holds the head, the method's
+state and the records so far. It is written after a round. Both files carry the run's id
+and belong together. `checkpoint` reads them. `client_store` keeps the clients' own
+state. `checkpointing` decides when a checkpoint is due.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from federatedscope_ggeur.reporting.json_values import as_json_value
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The content of a checkpoint after the last of `rounds`, or after round 0."""
+    """The content of a checkpoint, after the last of `rounds` or after round 0."""
 
     round0: Round0
     rounds: list[RoundRecord]
@@ -68,14 +69,14 @@ class CheckpointWriter:
     path : path
         ``federate.save_to``, or a place in the run's folder.
     handshake : Handshake
-        Kept in the file. Only a run with the same one can continue from it.
+        Kept in the file. Only a run with the same handshake can continue from the file.
     restored : Progress, optional
-        The restored run. It keeps its id, and its round 0 is not written twice.
+        The restored run. It keeps its id. Its file of round 0 is not written again.
 
     Raises
     ------
     ConfigError
-        `path` is a folder, cannot be a file, or holds a file of another run.
+        `path` is a folder, or no possible file name, or a file of another run.
     """
 
     def __init__(
@@ -89,10 +90,12 @@ class CheckpointWriter:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise unwritable(f"no folder for '{path}': {error.strerror}") from error
+            raise unwritable(
+                f"the folder of '{path}' cannot be made: {error.strerror}"
+            ) from error
 
     def write(self, snapshot: Snapshot, coordinator: Coordinator) -> None:
-        """Write the snapshot, and the file of round 0 if more clients are ready.
+        """Write the snapshot, and the file of round 0 if more clients are ready now.
 
         Raises
         ------
@@ -119,7 +122,7 @@ class CheckpointWriter:
             raise unwritable(error) from error
 
     def _write_both(self, data: bytes, coordinator: Coordinator) -> None:
-        """Replace a pair of files only if the disk has room for both."""
+        """Replace the two files of a checkpoint, or neither if the disk lacks room."""
         following = self.path.with_name(self.path.name + ".new")
         try:
             write_atomically(following, data)

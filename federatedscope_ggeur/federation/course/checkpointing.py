@@ -1,4 +1,4 @@
-"""When a checkpoint is written: after every round, or every so many seconds."""
+"""Decides when a checkpoint is written: after each round, or at a least interval."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger = get_logger(__name__)
 
 
 class Checkpointing:
-    """Holds the latest state of a run, and writes it when it is due.
+    """Holds the latest state of a run, and writes this state when it is due.
 
     Parameters
     ----------
@@ -27,10 +27,11 @@ class Checkpointing:
     seconds : float
         The least time between two checkpoints; 0 writes one after every round.
     asked : bool
-        Whether the user named the place. If so, a file that cannot be written ends the
-        run. If not, one warning is logged and no more checkpoints are written.
+        Whether the user named the file. If so, the run ends with an error when the file
+        cannot be written. If not, one warning is logged and no more checkpoints are
+        written.
     before : callable (rounds that are over), optional
-        Writes the parts of the checkpoint that are in other files.
+        Called first. It writes the parts of the checkpoint that are in other files.
 
     Attributes
     ----------
@@ -56,19 +57,19 @@ class Checkpointing:
     def note(
         self, coordinator: Coordinator, round0: Round0, rounds: list[RoundRecord]
     ) -> None:
-        """Take the state after the last of `rounds`, or after round 0.
+        """Hold the state after the last of `rounds` or round 0; write it if due.
 
         Raises
         ------
         ConfigError
-            As `flush`.
+            A file cannot be written; see `flush`.
         """
         self._pending = Snapshot.of(coordinator, round0, rounds), coordinator
         if time.monotonic() >= self._due:
             self.flush()
 
     def flush(self) -> None:
-        """Write the latest state, unless it is written already.
+        """Write the latest state, unless this was done before.
 
         Raises
         ------
@@ -84,7 +85,7 @@ class Checkpointing:
         except ConfigError as error:
             if self._asked:
                 raise
-            logger.warning("no more checkpoints are written: %s", error)
+            logger.warning("this run writes no more checkpoints: %s", error)
             self._due = float("inf")
         else:
             self._due = time.monotonic() + self._seconds

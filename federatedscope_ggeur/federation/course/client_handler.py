@@ -1,4 +1,4 @@
-"""A client's side of the course: passes each request to its exchange."""
+"""The client's side of a run: passes each request to the exchange that answers it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ASKED_BY = ("steps", "closed_form", "space", "calibrate", "secure_sums", "plugi
 
 
 class DecodedParts:
-    """The parts of the last request that clients of a process share, decoded once."""
+    """The decoded parts of the last request, shared by the clients of a process."""
 
     def __init__(self) -> None:
         self._kind: RequestKind | None = None
@@ -36,7 +36,10 @@ class DecodedParts:
         self._answered: tuple[Demands, Mapping] | None = None
 
     def answered(self, demands: Demands) -> Mapping[RequestKind, type[Exchange]]:
-        """`answered_kinds`, once for the clients of a process."""
+        """The request kinds that clients answer, each with its exchange.
+
+        The result of `answered_kinds` is kept for all clients of a process.
+        """
         if self._answered is None or self._answered[0] is not demands:
             self._answered = demands, answered_kinds(demands)
         return self._answered[1]
@@ -57,7 +60,7 @@ class DecodedParts:
 
 
 class _Splits(Mapping[str, Embeddings]):
-    """The splits of a client's rows that it scores heads on."""
+    """The splits of a client's rows on which this client scores heads."""
 
     __slots__ = ("_held", "_names")
 
@@ -77,17 +80,17 @@ class _Splits(Mapping[str, Embeddings]):
 
 
 class ClientHandler:
-    """Answers requests for one client.
+    """Answers the server's requests for one client.
 
     Parameters
     ----------
     client : Client
     rows : mapping from split to Embeddings
-        The client's own rows that it scores a head on.
+        The client's own rows, on which it scores heads.
     cache : DecodedParts
-        Shared by the clients of a process.
+        The decoded parts that the clients of a process share.
     store : ClientStore, optional
-        Keeps the method's state of this client over restarts.
+        Keeps the method's state of this client, so that it survives a restart.
     """
 
     __slots__ = ("_answers", "_begun", "_cache", "_rows", "_sides", "_store", "client")
@@ -118,17 +121,17 @@ class ClientHandler:
         save_to: str,
         asked: bool = True,
     ) -> ClientHandler:
-        """The handler of the client with the data `held`. It scores heads on `scored`.
+        """The handler of the client with the data `held`; it scores on splits `scored`.
 
-        The state of its method goes beside a checkpoint at `save_to`, see
-        `ClientStore`.
+        If `save_to` is not empty, the method's state of the client is kept beside the
+        checkpoint at `save_to`; see `ClientStore`. `asked` is explained there, too.
         """
         client = Client.of(held, settings, memory)
         store = ClientStore(save_to, held.number, asked) if save_to else None
         return cls(client, _Splits(held, scored), cache, store)
 
     def side(self, kind: type[S]) -> S:
-        """The client's side of an exchange, made when it is first asked for."""
+        """The client's side of an exchange. It is made at the first call."""
         for side in self._sides:
             if type(side) is kind:
                 return side
@@ -149,11 +152,15 @@ class ClientHandler:
         if kind not in self._answers:
             raise _refusal(
                 "kind",
-                f"{kind.name!r} is nothing that this client's settings have it answer "
-                f"({', '.join(map(setting, _ASKED_BY))})",
+                f"this client's settings do not allow it to answer {kind.name!r}; "
+                "set the same on server and clients: "
+                f"{', '.join(map(setting, _ASKED_BY))}",
             )
         if len(parts) != len(kind.parts):
-            raise _refusal("parts", f"{kind.name} with {len(parts)} parts")
+            raise _refusal(
+                "parts",
+                f"a request {kind.name!r} with a wrong number of parts: {len(parts)}",
+            )
         if not kind.shared_parts:
             self._cache.clear()
         if Broadcast in kind.parts and not self._begun:

@@ -1,4 +1,4 @@
-"""What a client keeps beside the server's checkpoint: the state of its method."""
+"""Keeps the method's state of a client in a file beside the server's checkpoint."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class ClientStore:
         The server's checkpoint. The file stands in ``<checkpoint>.clients/``.
     number : int
     asked : bool
-        Whether the user named the place. If not, a file that cannot be written gives
-        one warning, and the run goes on.
+        Whether the user named the place. If not, and the file cannot be written, one
+        warning is logged and the run goes on.
 
     Raises
     ------
     ConfigError
-        In `save`: the file cannot be written; the earlier one stays complete. In
-        `load`: it is missing, cannot be read, or belongs to another client.
+        `save` cannot write the file; the earlier file stays complete. Or `load` finds
+        that the file is missing, unreadable, or of another client.
     """
 
     def __init__(self, checkpoint: str | Path, number: int, asked: bool = True):
@@ -45,8 +45,10 @@ class ClientStore:
         self._asked, self._failed = asked, False
 
     def save(self, states: Mapping[int, Mapping[str, Tensor]]) -> None:
-        """Write `states`, completely or not at all. Without states the file is removed:
-        the state of an earlier run must not pass for this one's.
+        """Write `states` completely or not at all.
+
+        Without states the file is removed, so that no later run reads the state of an
+        earlier run.
         """
         if self._failed:
             return
@@ -66,21 +68,23 @@ class ClientStore:
             if self._asked:
                 raise unwritable(error) from error
             logger.warning(
-                "the state of client %d is kept no more: %s", self._number, error
+                "the state of client %d can no longer be saved: %s", self._number, error
             )
             self._failed = True
 
     def load(self, must_exist: bool = False) -> dict[int, dict[str, Tensor]]:
-        """The saved states. Without a file there are none, unless it `must_exist`
-        because the client has trained.
+        """Read the saved states; without a file there are none.
+
+        `must_exist` says that the client has trained before. A missing file is then an
+        error.
         """
         if not self.path.exists():
             if not must_exist:
                 return {}
             raise ConfigError(
-                f"{setting('restore_from')}: '{self.path}' is not there, the state of "
-                f"client {self._number}, which has trained; bring it back, or begin "
-                "the run anew"
+                f"{setting('restore_from')}: the file '{self.path}' with the state "
+                f"of client {self._number} is missing; put it back, or begin the run "
+                "anew"
             )
         try:
             message = wire.unpack(
@@ -91,7 +95,10 @@ class ClientStore:
             found = grouped(message.tensors_under("state"))
             states = {int(n): found.pop(int(n), {}) for n in message.texts("rounds")}
             if found:
-                raise ValueError(f"tensors of rounds {list(found)}, which it left out")
+                raise ValueError(
+                    f"it has tensors of rounds {list(found)}, but does not list "
+                    "these rounds"
+                )
         except (OSError, MessageError, ValueError, KeyError) as error:
             raise refusal(self.path, str(error)) from error
         return states

@@ -1,6 +1,6 @@
-"""The course of a federation on the server, whatever carries the messages.
+"""Runs a federation on the server; engines carry the messages.
 
-`Coordinator` runs the exchanges that are due. They are generators: each yields a
+`Coordinator` runs the exchanges that are due. Exchanges are generators: each yields a
 `Request` and receives the replies. An engine carries the request to the clients and the
 replies back.
 """
@@ -61,24 +61,25 @@ _NOT_SCORED: dict[str, Any] = dict.fromkeys(("accuracy", "avg", "std", "loss"))
 
 
 class Coordinator:
-    """Leads one federation.
+    """Leads one federation through round 0 and the rounds of training.
 
     Parameters
     ----------
     server : Server
     plan : Plan
     rows : mapping from split to mapping from domain to Embeddings
-        The rows that the server scores a head on: those of all domains if the server
-        evaluates, else the test sets of unseen domains.
+        The rows on which the server scores a head. If the server evaluates, these are
+        the rows of all domains. Otherwise they are the test sets of unseen domains.
     membership : Membership, optional
-        The clients; by default all of them, from the start.
+        The clients. By default all clients are connected from the start.
     dismiss : callable (client number, reason)
-        Called when a client's message is refused. The engine ends the connection.
+        Called when the server refuses a client's message. The engine then ends the
+        connection.
 
     Attributes
     ----------
     exchanges : list of Exchange
-        Those that are due, in order.
+        The exchanges that are due, in order.
     screen : Screen
     evaluation : EvaluationExchange
     """
@@ -106,7 +107,7 @@ class Coordinator:
     # the course
 
     def round0(self) -> Requests[Round0]:
-        """Run everything before the first round of training."""
+        """Run round 0: every exchange that is due before training."""
         started = self.spent()
         found = declared_findings(self.membership.declared)
         self.put_out(self.screen.refused("declared", found), "round 0, joining")
@@ -135,7 +136,7 @@ class Coordinator:
         )
 
     def round(self, number: int) -> Requests[RoundRecord]:
-        """Run one round of training and, if it is due, of evaluation."""
+        """Run one round of training, and the evaluation if it is due."""
         started, known = self.spent(), dict(_NOT_SCORED)
         self.screen.round = number
         yield from self.welcome_back()
@@ -146,9 +147,10 @@ class Coordinator:
     def after_rounds(self) -> Requests[RoundRecord | TemperatureScaling | None]:
         """After the last round, calibrate the head or find its temperature.
 
-        Returns None if nothing is due.
+        Returns None if neither is due.
         """
-        # No round has this number, so a late answer cannot be taken for one of it.
+        # No round has this number. So a late answer cannot pass for an answer of this
+        # step.
         number = self._demands.rounds + 1
         if self._demands.calibrates:
             return (yield from self._calibrate(number))
@@ -157,7 +159,7 @@ class Coordinator:
         return None
 
     def _calibrate(self, number: int) -> Requests[RoundRecord]:
-        """Calibrate the head, and score it."""
+        """Calibrate the head and score the result."""
         started = self.spent()
         details = yield from self.find(CalibrationExchange).run(number)
         scored = yield from self.evaluate(number)
@@ -165,10 +167,10 @@ class Coordinator:
         return self.round_record(number, spent, scored, method="ccvr", details=details)
 
     def welcome_back(self) -> Requests[None]:
-        """Let clients that are back catch up on what they missed.
+        """Send to clients that came back what they missed.
 
-        Every round begins with it. After a restart it may run before the round, so that
-        bytes sent twice do not count in a round.
+        Every round begins with this. After a restart an engine may run it before the
+        round, so that bytes sent twice do not count in the round.
         """
         returned = self.membership.take_returned() if self.server.trains else []
         if returned:
@@ -178,7 +180,7 @@ class Coordinator:
     # for the exchanges
 
     def find(self, kind: type[E]) -> E:
-        """The due exchange of a class."""
+        """The exchange of the class `kind` in this run."""
         return next(one for one in self.exchanges if isinstance(one, kind))
 
     def ask(
@@ -207,7 +209,7 @@ class Coordinator:
         return self._asking.spent()
 
     def evaluate(self, number: int) -> Requests[dict[str, Any]]:
-        """Score the head, for each client, too; in round 0 the one-shot head."""
+        """Score the head, also for each client; in round 0 the one-shot head."""
         scored = yield from self.evaluation.score(number)
         return {**scored, "client_accuracy": self.evaluation.client_accuracy() or None}
 
@@ -218,7 +220,7 @@ class Coordinator:
             exchange.on_statistics(upload)
 
     def on_total(self, release: Release, roster: Iterable[int]) -> None:
-        """Pass the summed statistics of a roster to the server and all exchanges."""
+        """Pass summed statistics of the clients in `roster` to server and exchanges."""
         self.server.take_total(release, roster)
         for exchange in self.exchanges:
             exchange.on_total(release.open)
@@ -242,14 +244,14 @@ class Coordinator:
 
     @property
     def diverged(self) -> Divergence | None:
-        """Evidence of the last evaluated round that training has diverged, if any."""
+        """Signs from the last evaluated round that training has diverged, or None."""
         if not self._demands.trains:
             return None
         return self.find(TrainingExchange).divergence.found
 
     @property
     def screening(self) -> Screening:
-        """What screening has found so far, and what it cannot screen."""
+        """The findings of screening, and the kinds of answers that it cannot screen."""
         unscreened = [e.UNSCREENED for e in self.exchanges if e.UNSCREENED]
         return Screening(self.screen.findings, unscreened)
 
@@ -259,7 +261,7 @@ class Coordinator:
 
 
 def _note(known: dict[str, Any], exchange: Exchange, values: Mapping[str, Any]) -> None:
-    """Add what an exchange records."""
+    """Add the values that an exchange records to `known`."""
     if is_of_plugin(type(exchange)):
         own = {exchange.name: dict(values)} if values else {}
         known["exchanges"] = {**known.get("exchanges", {}), **own}

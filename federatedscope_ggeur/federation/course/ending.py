@@ -1,4 +1,4 @@
-"""What the server tells each client at the end, beside the model itself."""
+"""The server's last message to each client, beside the model itself."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _CALIBRATED_BY = ("", "leave_one_out", "validation", "start")
 
 @dataclass(frozen=True)
 class Ending:
-    """After the last round, down: of the model that the run leaves.
+    """A message from server to client after the last round, about the final model.
 
     Attributes
     ----------
     head : {"trained", "calibrated", "closed_form"}
     calibrated_by : {"leave_one_out", "validation", "start"} or None
     accuracy : mapping from domain to float, or None
-        The test accuracy of each domain that was scored, where the server shares it
+        The test accuracy of each scored domain; None if the server does not share it
         (``ggeur.share_results``).
     """
 
@@ -35,7 +35,7 @@ class Ending:
 
     @classmethod
     def of(cls, final: Final, shares: bool) -> Ending:
-        """Of a run's score; with the accuracy of the domains if it is shared."""
+        """Make the message from a run's score; `shares` adds accuracies by domain."""
         scored = {d: a for d, a in final.accuracy.items() if a is not None}
         return cls(final.head, final.calibrated_by, scored if shares else None)
 
@@ -53,13 +53,13 @@ class Ending:
 
     @classmethod
     def from_bytes(cls, data: bytes, sender: str = "the server") -> Ending:
-        """Raises `MessageError` if the message cannot be used."""
+        """Read the message. Raises `MessageError` if it is invalid."""
         message = wire.unpack(data, "ending", sender)
         head, by = message.text("head"), message.text("calibrated_by")
         if head not in _HEADS:
-            raise message.refuse("head", f"{head!r:.80} is not among {_HEADS}")
+            raise message.refuse("head", f"expected one of {_HEADS}, got {head!r:.80}")
         if by not in _CALIBRATED_BY:
-            problem = f"{by!r:.80} is not among {_CALIBRATED_BY}"
+            problem = f"expected one of {_CALIBRATED_BY}, got {by!r:.80}"
             raise message.refuse("calibrated_by", problem)
         if not message.says("domains"):
             message.only(())
@@ -68,5 +68,5 @@ class Ending:
         domains = message.texts("domains")
         shares = message.tensor("accuracy", torch.float64, (len(domains),))
         if ((shares < 0) | (shares > 1)).any():
-            raise message.refuse("accuracy", "shares lie between 0 and 1")
+            raise message.refuse("accuracy", "an accuracy must lie between 0 and 1")
         return cls(head, by or None, dict(zip(domains, shares.tolist())))

@@ -1,4 +1,4 @@
-"""The record of a run so far, and the model that it leaves."""
+"""The record of a run so far, and the model that the run leaves."""
 
 from __future__ import annotations
 
@@ -39,27 +39,27 @@ from federatedscope_ggeur.reporting.results import Status
 
 
 class History:
-    """The one record of a run, on every engine.
+    """The record of a run; every engine keeps this one.
 
     Parameters
     ----------
     coordinator : Coordinator
     results : Results
-        What is known before round 0: settings, domains, clients.
+        The facts known before round 0: settings, domains, clients.
     checkpoints : Checkpointing, optional
-        Keeps the state of the run; see `keep`.
+        Writes the state of the run to disk; see `keep`.
     progress : Progress, optional
         The finished part of a restored run.
     capture : Capture, optional
-        Measures the run; by default from now on.
+        Measures the run. By default a new one starts now.
 
     Attributes
     ----------
     own_params : callable (client number, Broadcast) -> Tensor, or None
-        Gives the weights [P + Q], on raw embeddings, that a client of this process
-        scores. None if clients keep their models elsewhere.
+        Returns the weights [P + Q], on raw embeddings, that a client of this process
+        scores. None if clients keep their models in other processes.
     personal_params : callable (client number) -> Tensor or None, or None
-        Likewise the weights of a client's own one-shot head.
+        Returns the weights of a client's own one-shot head in the same way.
     """
 
     def __init__(
@@ -84,37 +84,37 @@ class History:
         self._note_checkpoint()
 
     def keep(self, checkpoints: Checkpointing) -> None:
-        """Keep the state of the run from now on, if this is not done yet."""
+        """Write checkpoints from now on, unless the run does so already."""
         if self.checkpoints is None:
             self.checkpoints = checkpoints
             self._note_checkpoint()
 
     def flush(self) -> None:
-        """Write the checkpoint of the finished part, if it is not written yet.
+        """Write the checkpoint of the finished rounds, unless this was done before.
 
         Raises
         ------
         ConfigError
-            It cannot be written.
+            The checkpoint cannot be written.
         """
         if self.checkpoints is not None:
             self.checkpoints.flush()
 
     @property
     def total(self) -> int:
-        """How many rounds there are to be."""
+        """The number of rounds of training that the run will have."""
         return self._coordinator.server.rounds
 
     @property
     def awaits_end(self) -> bool:
-        """Whether something is due after the last round; see `end`."""
+        """Whether a calibration or a temperature is due after the last round."""
         demands = self._coordinator.server.settings.demands
         scales = demands.scales_trained and not self.leaves_closed_form
         is_due = demands.calibrates or (scales and bool(self.rounds))
         return is_due and not self._is_over
 
     def end(self, record: RoundRecord | TemperatureScaling | None) -> None:
-        """Add what came of `Coordinator.after_rounds`."""
+        """Add the result of `Coordinator.after_rounds`."""
         self._is_over = True
         if isinstance(record, RoundRecord):
             self.note(record)
@@ -123,7 +123,7 @@ class History:
             self._note_left()
 
     def note(self, record: Round0 | RoundRecord) -> None:
-        """Add a record: of round 0, of a round, or of the calibration."""
+        """Add the record of round 0, of a round, or of the calibration."""
         if isinstance(record, Round0):
             self.round0 = record
         elif record.method is None:
@@ -131,7 +131,8 @@ class History:
         else:
             self.calibrated = record
         self._note_left()
-        # No round trains a calibrated head, so a checkpoint holds the one before.
+        # A checkpoint holds the head before calibration: no round trains a calibrated
+        # one.
         if self.calibrated is None:
             self._note_checkpoint()
 
@@ -151,7 +152,7 @@ class History:
         return evaluation.early_stop.stops_after(values, larger)
 
     def _tracked(self, key: str) -> list[tuple[RoundRecord, float]]:
-        """The rounds with a value of the metric `key`, and the values."""
+        """The rounds that have a value of the metric `key`, each with the value."""
         return [
             (record, record.metrics[key])
             for record in self.rounds
@@ -179,13 +180,13 @@ class History:
 
     @property
     def leaves_closed_form(self) -> bool:
-        """Whether the run would leave the one-shot head of two."""
+        """Whether the run would leave the one-shot head, not the trained one."""
         return self.kept is not None and self.kept.head == "closed_form"
 
     def _note_left(self) -> None:
-        """Note the weights that the run would leave now.
+        """Copy the weights that the run would leave now.
 
-        A round that is cut off changes the server's own weights.
+        The copy is needed because a round that is cut off changes the server's weights.
         """
         coordinator, last = self._coordinator, self.last_scored
         self._head = coordinator.server.head_params(self.leaves_closed_form)
@@ -196,12 +197,15 @@ class History:
 
     @property
     def leaves_own(self) -> bool:
-        """Whether clients score models of their own, and keep them."""
+        """Whether each client scores and keeps a model of its own."""
         coordinator = self._coordinator
         return coordinator.plan.leaves_own(coordinator.server.task.method)
 
     def finals(self) -> dict[int, Broadcast]:
-        """What each client receives at the end: the model, or the base of its own."""
+        """The weights that each client receives at the end.
+
+        These are the model itself, or the shared part of the client's own model.
+        """
         server, last = self._coordinator.server, self.last_scored
         assert last is not None, "a run that is over has scored something"
         head = head_broadcast(server, last.round, self.leaves_closed_form)
@@ -213,11 +217,11 @@ class History:
         return {k: own.get(k, head) for k in server.client_domains}
 
     def ending(self, shares: bool) -> Ending:
-        """What each client is told at the end, beside its model of `finals`."""
+        """The last message to each client, sent beside its weights of `finals`."""
         return Ending.of(self.results().final, shares)
 
     def _notes(self) -> list[str]:
-        """The notes of the run since its start."""
+        """The notes that were added after the start of the run."""
         solved = self.round0.closed_form if self.round0 else None
         note = (solved.details or {}).get("note") if solved else None
         return [note] if note else []
@@ -229,7 +233,7 @@ class History:
         return self.calibrated or (self.rounds[-1] if self.rounds else closed_form)
 
     def _begun(self) -> Results:
-        """The results known before round 0, with the domains that clients have now."""
+        """The results known before round 0, with the present domains of clients."""
         begun, now = self._results, self._coordinator.server.client_domains
         before = {info.domain for info in begun.clients}
         clients = [
@@ -291,14 +295,14 @@ class History:
         return self.last_scored
 
     def _probabilities(self, head: str) -> Probabilities | None:
-        """How honest those of a `head` are."""
+        """How well the probabilities of a `head` agree with its hits."""
         if head == "trained" and self.scaling is not None:
             return self.scaling.probabilities
         left = self._left_record
         return left.probabilities if left else None
 
     def _client_accuracy(self) -> dict[str, float] | None:
-        """The accuracy of each client by the head that is left."""
+        """The accuracy of the final head on each client's rows."""
         left = self._left_record
         if left is None or left.method is not None:
             return left.client_accuracy if left else None
@@ -307,7 +311,7 @@ class History:
     def _calibrated_by(
         self, head: str
     ) -> Literal["leave_one_out", "validation", "start"] | None:
-        """What the temperature of a `head` comes from."""
+        """The source of a head's temperature; None if the head has none."""
         if head == "trained" and self.scaling is not None:
             return "validation"
         solved = self.round0.closed_form if self.round0 else None
@@ -327,7 +331,7 @@ class History:
     def head_bytes(self) -> bytes | None:
         """`model` as safetensors, with class names. Equal models give equal bytes.
 
-        None if every client has a model of its own: its weights do not travel.
+        None if every client has a model of its own, whose weights do not travel.
         """
         model = self.model()
         if model is None:
@@ -335,9 +339,7 @@ class History:
         return head_bytes(model, self._results.class_names, self._results.encoder)
 
     def own_models(self) -> OwnModels | None:
-        """The models that clients of this process would leave now; None if there are
-        none.
-        """
+        """The models that clients of this process would leave now, or None."""
         if self.leaves_personal:
             return self._personal_models()
         scored, own_params = self._scored, self.own_params
@@ -378,7 +380,7 @@ class History:
         return OwnModels(shared, tensors, shared=True)
 
     def own_bytes(self) -> Iterator[tuple[int, bytes]]:
-        """Each client's own model as safetensors, by client number."""
+        """Yield each client's number with its own model as safetensors."""
         own, head = self.own_models(), self.head_bytes()
         if own is None:
             return

@@ -25,29 +25,29 @@ class Membership:
     client_num : int
         Clients 1 to this number may join.
     quorum : int, optional
-        How many clients must be there; by default all.
+        How many clients must be present; by default all.
     settings : mapping
-        The settings that all sides must have alike.
+        The settings that must be equal on all sides.
     handshake : Handshake, optional
-        Everything that all sides must have alike. Without it the clients say what the
-        data are, see `Agreement`.
+        Everything that must be equal on all sides. Without a handshake the clients say
+        what the data are; see `Agreement`.
     expected : mapping from client number to domain
         The clients of a restored run. No others may join.
     given : mapping, optional
-        Fields of a handshake that the server knows without data, see `Agreement`.
+        Fields of a handshake that the server knows without data; see `Agreement`.
     proven : bool
-        Whether a client number proves an identity. It does within one process, and with
-        tokens. If not, anybody may use a number, so faults of one connection do not bar
-        the next.
+        Whether a client number proves an identity. It does within one process and with
+        tokens. Otherwise anybody may use a number, so faults of one connection do not
+        bar the next one.
 
     Attributes
     ----------
     joined : dict from client number to domain
-    declared : dict from client number to what it declared of its data
+    declared : dict from client number to `Declared`
     gone : dict from client number to the reason why its connection ended
-    absent : dict from client number to the reason why it is asked for nothing
+    absent : dict from client number to the reason why the client gets no requests
     on_domain : callable (client number, domain)
-        Told of the domain of a client that joins.
+        Called with the domain of each client that joins.
     conduct : Conduct
         The faults of clients, and who is barred for them.
     """
@@ -73,8 +73,8 @@ class Membership:
         self.on_domain: Callable[[int, str], None] = lambda number, domain: None
         self.conduct = Conduct()
         self.proven = proven
-        # By number: the connections that have ended, now and when the client last
-        # answered.
+        # By client number: how many connections have begun or ended, now and when the
+        # client last answered.
         self._turns: Counter[int] = Counter()
         self._answered: Counter[int] = Counter()
         self._accepted: set[int] = set()  # clients whose answers the run has used
@@ -94,7 +94,7 @@ class Membership:
 
     @classmethod
     def of(cls, client_domains: Mapping[int, str], quorum: int | None = None):
-        """Clients of one process, all connected from the start."""
+        """The membership of clients of one process, connected from the start."""
         membership = cls(len(client_domains), quorum, expected=client_domains)
         membership.joined = dict(client_domains)
         return membership
@@ -103,16 +103,16 @@ class Membership:
 
     @property
     def handshake(self) -> Handshake | None:
-        """What all sides have in common; None until it is settled."""
+        """The handshake of all sides; None until it is settled."""
         return self._agreement.handshake
 
     @property
     def agreed(self) -> dict[str, Any]:
-        """The fields of it that are settled."""
+        """The fields of the handshake that are settled already."""
         return self._agreement.known
 
     def expects(self, number: int) -> bool:
-        """Whether a client of this number may join."""
+        """Whether a client with this number may join."""
         return number in self._wanted
 
     @property
@@ -132,11 +132,11 @@ class Membership:
 
     @property
     def connected(self) -> list[int]:
-        """The connected clients, late ones included."""
+        """The connected clients, also those whose answer is late."""
         return [number for number in sorted(self.joined) if number not in self.gone]
 
     def admit(self, join: Join) -> dict[int, MessageError]:
-        """Let a client join; why one may not is kept for `check_all_left`.
+        """Let a client join; keep the reason of a refusal for `check_all_left`.
 
         Returns the refusals of earlier clients that do not fit the majority.
 
@@ -156,8 +156,9 @@ class Membership:
         return refusals
 
     def check_all_left(self) -> None:
-        """Raise `GGEURError`, with what they said, if all clients came before the run
-        and none could stay: nobody is left to wait for.
+        """Raise `GGEURError` if all clients came before the run and none could stay.
+
+        Nobody is left to wait for then. The error holds the clients' own errors.
         """
         if self.started or self.joined or not set(self._wanted) <= self._errors.keys():
             return
@@ -165,7 +166,7 @@ class Membership:
         raise GGEURError(f"joining: all clients have left with an error: {said}")
 
     def standing(self) -> dict[str, str]:
-        """How each client stands, by its number as text, for people and monitors."""
+        """The state of each client as a word or two, by client number as text."""
         found = {}
         for number in self._wanted:
             is_here = number in self.joined and number not in self.gone
@@ -177,23 +178,30 @@ class Membership:
     def _admit(self, join: Join) -> dict[int, MessageError]:
         number, sender = join.client, f"client {join.client}"
         known = self.client_domains if self.started else self._expected
-        # The number proves nothing, and the run has used nothing from this client.
+        # Anybody may use this number, and the run has used no answer of it.
         is_open = not self.proven and number not in self._accepted | set(self._expected)
         if number in self.conduct.barred:
-            problem = f"takes no further part: {self.conduct.barred[number]}"
+            problem = (
+                f"the server has barred this client: {self.conduct.barred[number]}"
+            )
             raise MessageError(problem, field="client", sender=sender)
         if known and number not in known:
-            problem = "the run began without it; it can take part in the next run"
+            problem = "the run began without this client; it can join the next run"
             raise MessageError(problem, field="client", sender=sender)
         if known and known[number] != join.domain and not is_open:
-            problem = f"{join.domain!r}, but it joined as {known[number]!r} before"
+            problem = (
+                f"{join.domain!r}, but the client joined with {known[number]!r} before"
+            )
             raise MessageError(problem, field="domain", sender=sender)
         if number not in self._wanted and not self.started:
             problem = f"{number}, but {setting('client_num')} is {len(self._wanted)}"
             raise MessageError(problem, field="client", sender=sender)
         self._agreement.check(join.handshake, sender)
         if self.started and self.declared.get(number, join.declared) != join.declared:
-            problem = f"{join.declared}, but it began with {self.declared[number]}"
+            problem = (
+                f"{join.declared}, but the client declared {self.declared[number]} "
+                "at first"
+            )
             raise MessageError(problem, field="declared", sender=sender)
         self._turns[number] += 1
         self.joined[number] = join.domain
@@ -203,7 +211,11 @@ class Membership:
         since = self._gone_since.pop(number, None)
         if since is not None:
             away = time.monotonic() - since
-            logger.info("client %d was lost and is back, after %.0f s", number, away)
+            logger.info(
+                "client %d has come back after %.0f s without a connection",
+                number,
+                away,
+            )
         if self.started:
             self.come_back(number)
             return {}
@@ -218,29 +230,31 @@ class Membership:
         return refusals
 
     def close(self, seconds: float) -> dict[int, MessageError]:
-        """End the wait for clients after so many seconds.
+        """End the wait for clients, which took `seconds`.
 
         Returns the refusals of the clients that do not fit the majority.
 
         Raises
         ------
         GGEURError
-            Fewer clients than the quorum are there, or agree. The error names them.
+            Fewer clients than the quorum have joined, or fewer agree. The error names
+            the missing clients.
         """
         self._closed = True
         missing = [number for number in self._wanted if number not in self.joined]
         within = f"within {seconds:g} s ({setting('deadline.join')})"
-        logger.warning("clients %s have not joined %s", missing, within)
+        logger.warning("clients %s did not join %s", missing, within)
         if len(self.joined) < max(self._quorum, 1):
             raise GGEURError(
                 f"joining: {len(self.joined)} of {len(self._wanted)} clients have "
-                f"joined {within} and {setting('quorum')} asks for {self._quorum}. "
-                f"Missing: clients {missing}"
+                f"joined {within}, but {setting('quorum')} needs {self._quorum}. "
+                f"Start the missing clients {missing}, or change one of the two "
+                "settings"
             )
         return self._put_out(self._agreement.close(max(self._quorum, 1)))
 
     def begin(self, participants: Iterable[int]) -> None:
-        """Start the run with the connected clients; `participants` train in it."""
+        """Start the run with the connected clients; `participants` train."""
         self.started, self._participants = True, list(participants)
         self._trains = frozenset(self._participants)
         self._unprepared = set(self._trains - self._prepared)
@@ -253,7 +267,7 @@ class Membership:
     # while it goes on
 
     def lose(self, number: int, reason: str) -> None:
-        """Note that a connection ended, of a client or of one that was not admitted."""
+        """Note that the connection of a client, or of a refused client, has ended."""
         if not self.started:
             self.joined.pop(number, None)
             self.declared.pop(number, None)
@@ -264,7 +278,10 @@ class Membership:
             self.leave(number, reason)
 
     def disconnect(self, number: int) -> None:
-        """End a connection. If its number proves nothing, its strikes end with it."""
+        """Note that the server ends a client's connection.
+
+        If client numbers do not prove an identity, the client's faults are forgotten.
+        """
         self._turns[number] += 1
         if self.proven:
             return
@@ -273,22 +290,23 @@ class Membership:
             self.declared.pop(number, None)
 
     def note_answer(self, number: int) -> None:
-        """A client has answered on its present connection."""
+        """Note that a client has answered on its present connection."""
         self._answered[number] = self._turns[number]
 
     def accept(self, number: int) -> None:
-        """The run uses an answer of this client."""
+        """Note that the run uses an answer of this client."""
         self._accepted.add(number)
 
     def is_over(self, number: int) -> bool:
-        """Whether the connection of a client's last answer is over.
+        """Whether a client's last answer came on a connection that has ended since.
 
-        Somebody else may use the number now.
+        Somebody else may use the client number now. This is always False if client
+        numbers prove identities.
         """
         return not self.proven and self._answered[number] != self._turns[number]
 
     def leave(self, number: int, reason: str, connected: bool = False) -> None:
-        """Ask a client for nothing until it comes back.
+        """Send a client no requests until it comes back.
 
         A client that is connected but late keeps what round 0 sent.
         """
@@ -301,25 +319,26 @@ class Membership:
         self._missed.add(number)
 
     def come_back(self, number: int) -> None:
-        """Note that a client is back. It is prepared anew if it was disconnected."""
+        """Note that a client is back; after a lost connection it is prepared anew."""
         self.absent.pop(number, None)
         self._back.add(number)
 
     def heard_from(self, number: int) -> None:
-        """A late answer shows that the client is there, and free."""
+        """Note a late answer: the client is there and can take requests again."""
         barred = number in self.conduct.barred
         if self.started and number in self.absent and not barred:
             logger.info("client %d is back", number)
             self.come_back(number)
 
     def ask(self) -> None:
-        """Begin a request: count lost and returned clients from now on."""
+        """Begin a request: note lost and returned clients from now on."""
         self._lost, self._back = set(), set()
 
     def miss(self, number: int, reason: str, connected: bool) -> str:
-        """Note that a client did not answer, or lost its answer while it came back.
+        """Note that a client's answer did not come.
 
-        Returns why the client is barred, if it missed too many deadlines; else "".
+        Either the client did not answer, or it lost its connection and came back.
+        Returns why the client is barred if it missed too many deadlines, else "".
         """
         is_back = number in self._back
         self.leave(number, reason, connected)
@@ -331,58 +350,64 @@ class Membership:
         return put_out
 
     def note_prepared(self, number: int) -> None:
-        """A client has what round 0 sends, unless it lost its connection since."""
+        """Note that a client has received what round 0 sends.
+
+        Nothing is noted if the client has lost its connection during the request.
+        """
         if number not in self._lost:
             self._prepared.add(number)
             self._unprepared.discard(number)
 
     @property
     def prepared(self) -> list[int]:
-        """The clients that have what round 0 sends, ascending."""
+        """The clients that have received what round 0 sends, ascending."""
         return sorted(self._prepared)
 
     @property
     def unprepared(self) -> set[int]:
-        """The training clients that lack what round 0 sends."""
+        """The training clients that have not received what round 0 sends."""
         return self._unprepared & self._trains
 
     def take_returned(self) -> list[int]:
-        """The connected training clients that may have missed something. Each is named
-        only once."""
+        """The connected training clients that may have missed something.
+
+        A client is returned once for each time that it was away.
+        """
         missed = self._unprepared | self._missed
         returned = self.here(sorted(missed & self._trains))
         self._missed -= set(returned)
         return returned
 
     def here(self, numbers: Iterable[int]) -> list[int]:
-        """The clients among `numbers` that are there."""
+        """The clients among `numbers` that are present."""
         return [number for number in numbers if number not in self.absent]
 
     @property
     def is_short(self) -> bool:
-        """Whether too few clients are there to continue."""
+        """Whether too few clients are present to continue."""
         there = self._number - len(self.absent)
         return there < self._quorum or all(k in self.absent for k in self._participants)
 
     @property
     def _number(self) -> int:
-        """How many clients the run has. Clients that join later are counted already."""
+        """How many clients the run has, those that will join later included."""
         return len(self._expected) or len(self.joined)
 
     def check_quorum(self, when: str, refusal: MessageError | None = None) -> None:
-        """Raise `GGEURError`, which names the missing, if too few clients are there.
+        """Raise `GGEURError`, which names the missing clients, if too few are present.
 
-        At least one must train: unseen clients alone cannot end a round.
+        At least one present client must train, since unseen clients alone cannot end a
+        round.
         """
         if not self.is_short:
             return
         number, quorum = self._number, self._quorum
         there = number - len(self.absent)
         missing = "; ".join(f"client {k}: {why}" for k, why in self.absent.items())
-        lack = f"and {setting('quorum')} asks for {quorum}; lower it or see to"
+        lack = f"but {setting('quorum')} needs {quorum}; lower it or bring"
         if there >= quorum:
-            lack = f"and none of them trains ({setting('unseen_client_num')}); see to"
+            lack = f"but none of them trains ({setting('unseen_client_num')}); bring"
         raise GGEURError(
-            f"{when}: {there} of {number} clients are left {lack} the missing ones. "
-            f"Missing: {missing or 'nobody'}"
+            f"{when}: {there} of {number} clients are left, {lack} the missing "
+            f"clients back. Missing: {missing or 'nobody'}"
         ) from refusal

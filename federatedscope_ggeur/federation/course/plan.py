@@ -1,4 +1,4 @@
-"""How the server runs a federation."""
+"""The server's plan for running a federation."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from federatedscope_ggeur.methods import Method
 
 @dataclass(frozen=True)
 class Plan:
-    """How the server runs a federation.
+    """The settings by which the server runs a federation.
 
     Attributes
     ----------
     round0_window : int
-        Clients asked at a time in round 0.
+        How many clients are asked at a time in round 0.
     quorum : int or None
-        The run ends with an error if fewer clients are there; None means all.
+        The run ends with an error if fewer clients are present; None means all.
     server_evaluates : bool
         Whether the server scores rows of its own. Otherwise every client scores its
         own.
     evaluation : EvaluationSettings
     screen : {"warn", "off", "refuse"}
-        What happens to answers that are unlike those of all other clients.
+        What happens to answers that differ much from those of all other clients.
     """
 
     round0_window: int
@@ -35,5 +35,5 @@ class Plan:
     screen: str = "warn"
 
     def leaves_own(self, method: Method) -> bool:
-        """Whether clients score models of their own, and leave these."""
+        """Whether each client scores and leaves a model of its own."""
         return method.personal and not self.server_evaluates

@@ -1,4 +1,4 @@
-"""Faults of clients, and who is barred for them."""
+"""Counts the faults of clients and bars those with too many."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ DEADLINES = 2
 
 
 class Conduct:
-    """Counts the faults of a run by client number. Joining again does not reset them,
-    unless `forgive` is called.
+    """Counts the faults of clients in a run, by client number.
+
+    A client that joins again keeps its faults, unless `forgive` is called.
 
     Attributes
     ----------
-    barred : dict from client number to the reason why it takes no further part
+    barred : dict from client number to the reason why the client is barred
     """
 
     def __init__(self) -> None:
@@ -27,23 +28,23 @@ class Conduct:
         self.barred: dict[int, str] = {}
 
     def strike(self, number: int, what: str) -> str:
-        """Count a wrong message of a client. Returns why it is barred, or ""."""
+        """Count an invalid message of a client. Returns why it is barred, or ""."""
         self._strikes[number] += 1
         if self._strikes[number] < STRIKES:
             return ""
-        return self.bar(number, f"put out after {STRIKES} messages, the last: {what}")
+        return self.bar(
+            number, f"barred after {STRIKES} invalid messages, the last one: {what}"
+        )
 
     def miss(self, number: int, what: str) -> str:
-        """Count a missed deadline of a client. Returns why it is barred for it, or
-        "".
-        """
+        """Count a missed deadline of a client. Returns why it is barred, or ""."""
         self._missed[number] += 1
         if self._missed[number] < DEADLINES:
             return ""
         return self.bar(
             number,
-            f"put out after {DEADLINES} missed deadlines, the last: {what}; raise "
-            f"{setting('deadline')} if it needs longer",
+            f"barred after {DEADLINES} missed deadlines, the last one: {what}; raise "
+            f"{setting('deadline')} if the client needs longer",
         )
 
     def forgive(self, number: int) -> None:

@@ -1,4 +1,4 @@
-"""The questions that a server asks its clients, one room each."""
+"""The questions that a server asks its clients; each has a folder of its own."""
 
 from importlib import import_module
 

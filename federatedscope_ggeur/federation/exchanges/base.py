@@ -1,9 +1,9 @@
-"""What an exchange is: one question that the server asks its clients.
+"""Defines an exchange: one question that the server asks its clients.
 
-Each room below `exchanges` holds everything about one question: its messages with their
-limits, the client's answer, the server's use of it, its settings, when it is due, what
-is recorded, and what a checkpoint keeps. A room may import only rooms before it in this
-order: statistics, noisy_release, secure_sums, book, closed_form, space, augmentation,
+Each folder of `exchanges` holds everything about one question: its messages and their
+limits, the client's answer, the server's use of the answer, its settings, its records
+and its part of a checkpoint. A folder may import only folders before it in this order:
+statistics, noisy_release, secure_sums, book, closed_form, space, augmentation,
 training, evaluation, personal, calibration.
 """
 
@@ -45,34 +45,34 @@ class RequestKind:
     Attributes
     ----------
     name : str
-        Its name in messages for people.
+        The name of the request in messages for people.
     message, answer_message : str
-        The message types of request and answer, FederatedScope's own where they exist.
-        If the second is "", no answer is due.
+        The message types of request and answer. FederatedScope's types are used where
+        they exist. If `answer_message` is "", no answer is due.
     deadline : str
         The setting ``deadline.<name>`` that limits how long the server waits.
     parts : tuple of payload classes
-        What the request carries.
+        The payloads that the request carries.
     respond : callable (ClientSide, *payloads) -> payload or None
-        Makes the client's answer. An empty part is given as None.
+        Makes the client's answer. An empty payload is passed as None.
     answer : payload class
     validate : callable (Exchange, Request, answer)
-        Raises `MessageError` if the server cannot use the answer.
+        Raises `MessageError` if the answer is unusable.
     schema : callable (Exchange) -> MessageSchema
         The schema of the answer.
     bound : callable (Declared, Exchange, answer)
-        Like `validate`; checks the answer against what the client declared when it
+        Raises `MessageError` if the answer contradicts what the client declared when it
         joined.
     largest : callable (Exchange) -> int or None
-        Bytes of the longest answer; None if nothing bounds it.
+        The size in bytes of the longest answer allowed; None without a limit.
     part_schema : callable (Client) -> MessageSchema
         The schema of the parts.
     patient : bool
         Whether the server waits until the deadline for a client that lost its
         connection, and asks it again with the same bytes.
     needs_all : bool
-        Whether one client that does not answer makes all other answers useless. A
-        client that stops for good then ends the wait for the others.
+        Whether all other answers are useless if one client does not answer. The wait
+        for the others then ends as soon as a client stops for good.
     optional_parts : bool
         Whether parts may be empty.
     shared_parts : bool
@@ -106,7 +106,8 @@ class Request:
     kind : RequestKind
     round_number : int
     parts : mapping from client number to tuple of bytes
-        What each client gets, in client order. Many often get the same bytes.
+        The payloads for each client, in client order. Many clients often get the same
+        bytes.
     """
 
     kind: RequestKind
@@ -116,9 +117,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Absence:
-    """Stands for a missing answer: why it is missing, and whether the client is
-    connected.
-    """
+    """A missing answer, with the reason, and whether the client is still connected."""
 
     reason: str
     connected: bool = False
@@ -131,7 +130,7 @@ Requests = Generator[Request, Replies, T]
 
 @dataclass(frozen=True)
 class Spent:
-    """Seconds, and bytes to and from clients."""
+    """The seconds of a part of a run, and its bytes to and from clients."""
 
     seconds: float = 0.0
     down: int = 0
@@ -149,13 +148,13 @@ class Spent:
 
 
 class ClientSide:
-    """One client's side of a question. It is made when the client is first asked.
+    """One client's side of an exchange, made when the client is first asked.
 
     Parameters
     ----------
     client : Client
     rows : mapping from split to Embeddings
-        The client's own rows that it scores a head on.
+        The client's own rows, on which it scores heads.
     """
 
     __slots__ = ("client", "rows")  # of which there may be very many
@@ -165,33 +164,35 @@ class ClientSide:
 
 
 class Exchange:
-    """The server's side of a question, over one run.
+    """The server's side of an exchange, over one run.
 
     Parameters
     ----------
     course : Coordinator
-        Leads the run. It carries requests and knows the members.
+        Leads the run: it sends requests and knows the clients.
 
     Attributes
     ----------
     name : str
-        The name that it is registered by.
+        The name under which the exchange is registered.
     KINDS : tuple of RequestKind
-        Its requests.
+        The requests of the exchange.
     CLIENT : subclass of ClientSide
-        Makes the answers.
+        The class that makes a client's answers.
     KEYS : tuple of Key
         The settings of a package's exchange, by their full names.
     SETTINGS : tuple of Key
         The settings ``ggeur.<name>.*`` of a plugin's exchange. It reads them as
         ``demands["<name>.<setting>"]``.
     REVEALS : str
-        What its answers tell about a client's rows, in a few words. The privacy line of
-        a run and `audit` show it. Secure sums refuse a plugin's exchange without it.
+        What the answers tell about a client's rows, in a few words. The privacy line of
+        a run and `audit` show this text. Secure sums refuse a plugin's exchange that
+        has none.
     UNSCREENED : str
-        What nobody can screen because of it, and what follows.
+        A text that says what cannot be screened because of this exchange, and why this
+        matters.
     apart : Spent
-        The cost that its own record of round 0 counts.
+        The cost that the exchange records itself, so that round 0 does not count it.
     """
 
     name: str
@@ -208,18 +209,18 @@ class Exchange:
 
     @staticmethod
     def objections(run: Demands) -> Objections:
-        """What other settings cannot be with its own."""
+        """The settings that cannot go with this exchange, each with the reason."""
         return ()
 
     @classmethod
     def agreed(cls, run: Demands) -> Mapping[str, object]:
-        """The settings, beside shared keys, that all sides must share if it is due."""
+        """Further settings that must be equal on all sides if this exchange is due."""
         own = (f"{cls.name}.{key.name}" for key in cls.SETTINGS)
         return {name: run[name] for name in own}
 
     @classmethod
     def is_due(cls, demands: Demands) -> bool:
-        """Whether the run asks this question."""
+        """Whether a run with these demands asks this question."""
         return True
 
     @classmethod
@@ -231,7 +232,7 @@ class Exchange:
     def withheld_note(
         cls, counts: np.ndarray, threshold: int, domains: Sequence[str] = ()
     ) -> str:
-        """A note if the min-count threshold keeps back much; else "".
+        """A note if the min-count threshold withholds many rows; else "".
 
         Parameters
         ----------
@@ -244,40 +245,41 @@ class Exchange:
         return ""
 
     def begin(self) -> Requests[None]:
-        """Run its part of round 0."""
+        """Run this exchange's part of round 0."""
         yield from ()
 
     def complete(self) -> Requests[None]:
-        """Run its second part, after the first parts of all exchanges."""
+        """Run the second part of round 0, after `begin` of all exchanges."""
         yield from ()
 
     def on_statistics(self, upload: Any) -> None:
-        """Use a client's statistics. They come in client order and are not kept."""
+        """Use the statistics of one client; the caller does not keep them.
+
+        Clients come in ascending order.
+        """
 
     def on_total(self, statistics: Any) -> None:
-        """Use the summed statistics of all clients: the part that may go down."""
+        """Use the part of the summed statistics that clients may get."""
 
     def catch_up(self, returned: list[int]) -> Requests[None]:
-        """Ask or send what these clients may have missed; they have come back."""
+        """Send to returned clients what they may have missed, or ask them for it."""
         yield from ()
 
     def round(self, number: int) -> Requests[dict[str, Any]]:
-        """Run its part of a round. Returns fields for the round's record, as `record`
-        does.
-        """
+        """Run this exchange's part of a round. Returns fields for its record."""
         yield from ()
         return {}
 
     def record(self) -> dict[str, Any]:
-        """Fields for the record of round 0. For a plugin's exchange these are plain
-        values that go to ``exchanges.<name>``.
+        """Fields for the record of round 0.
+
+        For a plugin's exchange these are plain values. They are written to
+        ``exchanges.<name>``.
         """
         return {}
 
     def kept(self) -> dict[str, Tensor]:
-        """The tensors of round 0 that a checkpoint keeps, under names that `resume`
-        knows.
-        """
+        """The tensors of round 0 that a checkpoint keeps for `resume`."""
         return {}
 
     def resume(self, tensors: Mapping[str, Tensor]) -> None:
@@ -293,7 +295,7 @@ class Exchange:
         Raises
         ------
         KeyError, DataError
-            The values are wrong.
+            The values are not those of `progress`.
         """
 
 
@@ -304,7 +306,7 @@ DEADLINES = ("round0", "train", "evaluate")
 
 
 def register_exchange(name: str) -> Callable[[type[Exchange]], type[Exchange]]:
-    """Decorator: register a subclass of `Exchange` as `name`.
+    """A decorator that registers a subclass of `Exchange` under `name`.
 
     The server asks a plugin's exchange after the package's own. It does so only in runs
     whose ``ggeur.plugins`` name the module. A client answers only if its own settings
@@ -313,7 +315,7 @@ def register_exchange(name: str) -> Callable[[type[Exchange]], type[Exchange]]:
     Raises
     ------
     TypeError
-        The class is no `Exchange`, or a request has an unknown deadline.
+        The class is not an `Exchange`, or a request has an unknown deadline.
     ValueError
         The name of the exchange, of a request or of a message is taken.
     """
@@ -326,12 +328,13 @@ def register_exchange(name: str) -> Callable[[type[Exchange]], type[Exchange]]:
             if kind.deadline not in DEADLINES:
                 raise TypeError(
                     f"the request '{kind.name}' of the exchange '{name}' has the "
-                    f"deadline {kind.deadline!r}; known: {', '.join(DEADLINES)}"
+                    f"unknown deadline {kind.deadline!r}; use one of "
+                    f"{', '.join(DEADLINES)}"
                 )
             for text in _texts_of(kind) & taken:
                 raise ValueError(
-                    f"the exchange '{name}' has a request or message called '{text}', "
-                    "which another exchange has"
+                    f"the exchange '{name}' has a request or message '{text}', but "
+                    "another exchange has this name already; choose another name"
                 )
         return EXCHANGES.add(name, part)
 
@@ -343,7 +346,7 @@ def _kinds_of(name: str) -> tuple[RequestKind, ...]:
 
 
 def _texts_of(kind: RequestKind) -> set[str]:
-    """The names of a request kind, which must be unique."""
+    """The names in a request kind that no other kind may have."""
     return {kind.name, kind.message, kind.answer_message} - {""}
 
 
@@ -364,13 +367,13 @@ def plugin_exchanges(demands: Demands) -> list[type[Exchange]]:
 
 
 def _is_named(part: type[Exchange], demands: Demands) -> bool:
-    """Whether the run names the module, or its package, that defines an exchange."""
+    """Whether the run's plugins name the module of an exchange, or its package."""
     module = f"{part.__module__}."
     return any(module.startswith(f"{name}.") for name in demands.plugins)
 
 
 def answered_kinds(demands: Demands) -> Mapping[RequestKind, type[Exchange]]:
-    """The requests that a client with these demands answers, with their exchanges."""
+    """The requests that a client with these demands answers, each with its exchange."""
     return {
         kind: part
         for part in EXCHANGES.values()
@@ -380,7 +383,7 @@ def answered_kinds(demands: Demands) -> Mapping[RequestKind, type[Exchange]]:
 
 
 def all_kinds() -> list[RequestKind]:
-    """All kinds of request."""
+    """The request kinds of all registered exchanges."""
     return [kind for part in EXCHANGES.values() for kind in part.KINDS]
 
 
@@ -388,7 +391,7 @@ def all_kinds() -> list[RequestKind]:
 
 
 def refusal(client: int, field: str, problem: str) -> MessageError:
-    """The error of an unusable answer."""
+    """An error that says that a client's answer is unusable."""
     return MessageError(problem, field=field, sender=f"client {client}")
 
 
@@ -405,7 +408,7 @@ def require_tensors(
     field: str,
     client: int,
 ) -> None:
-    """Refuse tensors other than those that the method sends."""
+    """Refuse an answer whose tensors are not those that the method sends."""
     if tensors.keys() != specs.keys():
         raise refusal(
             client,

@@ -1,4 +1,4 @@
-"""Messages as bytes: safetensors with a JSON header, checked when they are read."""
+"""Writes messages as safetensors with a JSON header, and checks them when read."""
 
 from federatedscope_ggeur.federation.wire.packing import (
     LARGEST,

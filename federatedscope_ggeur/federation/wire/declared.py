@@ -1,4 +1,4 @@
-"""What a client declares of its data when it joins, and bounds on what it may send."""
+"""What a client declares about its data when it joins, and the limits that follow."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from federatedscope_ggeur.geometry import LARGEST_EMBEDDING
 
 #: What rows are for, in FederatedScope's words.
 SPLITS = ("train", "val", "test")
-# Room for what rounding, and compression, add to a norm or a trace.
+# The tolerance for what rounding and compression add to a norm or a trace.
 _SLACK = 1.05
 _CHUNK = 4096
 
 
 @dataclass(frozen=True)
 class Declared:
-    """Rows by split, and how long an embedding is.
+    """The numbers of rows that a client declares, and a bound on embedding norms.
 
     Attributes
     ----------
     train, val, test : int
-        Rows.
+        The number of rows in each split.
     norm : float
-        A power of two that no training row exceeds; 0 without rows. It tells no more
-        than that of a single row.
+        A power of two that is at least the norm of every training row; 0 without rows.
+        It reveals nothing else about a single row.
     """
 
     train: int = 0
@@ -39,7 +39,7 @@ class Declared:
 
     @classmethod
     def of(cls, train: Tensor, val: int, test: int) -> Declared:
-        """Of training rows [n, D] and the numbers of the others."""
+        """Declare training rows [n, D] and the numbers of validation and test rows."""
         longest = 0.0
         for rows in train.split(_CHUNK):
             longest = max([longest, *rows.double().norm(dim=1).tolist()])
@@ -53,30 +53,30 @@ class Declared:
 
     @classmethod
     def of_message(cls, message: wire.Message) -> Declared:
-        """Read what `numbers` wrote. Raises `MessageError` if it is missing."""
+        """Read the fields that `numbers` wrote; raise `MessageError` if one lacks."""
         train, val, test = (message.integer(f"rows_{name}") for name in SPLITS)
         largest = 2.0 * LARGEST_EMBEDDING * 2**20
         return cls(train, val, test, message.number("norm", largest))
 
     @property
     def longest(self) -> float:
-        """The longest that a mean of rows can be, after rounding and compression."""
+        """The largest norm of a mean of rows, after rounding and compression."""
         return self.norm * _SLACK
 
     def check_rows(self, client: int, field: str, rows: float, declared: int) -> None:
-        """Raise `MessageError` if an answer has more rows than were declared."""
+        """Raise `MessageError` if an answer has more rows than the client declared."""
         if rows > declared:
             raise MessageError(
-                f"{rows:g} rows, but it declared {declared} when it joined",
+                f"{rows:g} rows, but the client declared {declared} when it joined",
                 field=field,
                 sender=f"client {client}",
             )
 
     def refuse_norm(self, client: int, field: str, what: str, norm: float) -> None:
-        """Raise `MessageError` for a vector longer than the declared norm."""
+        """Raise `MessageError` for a vector whose norm exceeds the declared one."""
         raise MessageError(
-            f"{what} has the norm {norm:.3g}, but when it joined it declared that no "
-            f"row has one above {self.norm:g}",
+            f"{what} has the norm {norm:.3g}, but the client declared that no row "
+            f"has a norm above {self.norm:g}",
             field=field,
             sender=f"client {client}",
         )

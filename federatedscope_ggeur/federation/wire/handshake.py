@@ -1,4 +1,4 @@
-"""The first message of a client: who it is, and what must equal the others'."""
+"""A client's first message: its number, and the facts that all sides must share."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from federatedscope_ggeur.federation.wire.declared import Declared
 
 @dataclass(frozen=True)
 class Handshake:
-    """What all sides of a federation must have alike; keys are named in errors.
+    """The facts that must be equal on all sides of a federation.
+
+    Errors name the fields that differ.
 
     Attributes
     ----------
     class_names : tuple of str
     dim : int
-        Of the embeddings.
+        The dimension of the embeddings.
     encoder : str
-        The model that made them.
+        The model that made the embeddings.
     settings : mapping from key to value, as text
     text : str
-        The key of the classes' text features; "" if the run uses none.
+        The key of the text features of the classes; "" if the run uses none.
     """
 
     class_names: tuple[str, ...]
@@ -40,10 +42,10 @@ class Handshake:
 
     @classmethod
     def of_message(cls, message: wire.Message) -> Handshake:
-        """Read what `numbers` wrote. Raises `MessageError` if it is missing."""
+        """Read the fields that `numbers` wrote; raise `MessageError` if one lacks."""
         names = message.texts("class_names")
         if not names:
-            raise message.refuse("class_names", "names no class")
+            raise message.refuse("class_names", "must name at least one class")
         return cls(
             names,
             message.integer("dim", 1),
@@ -53,9 +55,9 @@ class Handshake:
         )
 
     def difference(self, other: Handshake, but: Collection[str] = ()) -> str:
-        """The field in which `other` differs, with both values; "" if none does.
+        """The first field in which `other` differs, with both values; "" if none does.
 
-        Differences in the settings `but` do not count.
+        Differences in the settings named by `but` are ignored.
         """
         mine, theirs = self._values(), other._values()
         for name in {**mine, **theirs}:
@@ -70,7 +72,7 @@ class Handshake:
         return ""
 
     def _values(self) -> dict[str, object]:
-        """Each class by its label, the others by name."""
+        """The values to compare, by the name that an error shows."""
         names = enumerate(self.class_names)
         classes = {f"class_names: class {label}": name for label, name in names}
         rest: dict[str, object] = {"dim": self.dim, "encoder": self.encoder}
@@ -81,16 +83,16 @@ class Handshake:
 
 @dataclass(frozen=True)
 class Join:
-    """Before round 0, up.
+    """The message by which a client joins, before round 0.
 
     Attributes
     ----------
     client : int
-        Its data index, from 1.
+        The client's data index, from 1.
     domain : str
     handshake : Handshake
     declared : Declared
-        Bounds on what it will send.
+        The numbers of rows and the norm that limit the client's later messages.
     """
 
     client: int

@@ -1,4 +1,4 @@
-"""The longest answer that a schema allows, known before the answer is read."""
+"""The size of the longest answer that a schema allows."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ PLAIN = 64 * 1024
 
 
 def of_tensors(numbers: int | None, specs: Specs) -> int | None:
-    """Bytes of the longest message with so many weights and the tensors of a method.
+    """The size in bytes of the longest message with weights and tensors of a method.
 
-    None if neither schema nor method bounds it.
+    `numbers` counts the weights. The result is None if there is no limit.
     """
     if numbers is None:
         return None

@@ -1,7 +1,7 @@
-"""Bytes of a payload: safetensors with a small JSON header. Never pickle.
+"""Packs messages as safetensors with a small JSON header. Pickle is never used.
 
-Pickle runs code of the sender's choosing in the receiver's process; safetensors can
-only carry numbers.
+Pickle would run the sender's code in the receiver's process. Safetensors carry only
+numbers.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ VERSION = 4
 #: More rows, rounds or steps than any run has. Sums of such numbers stay exact.
 LARGEST = 2**40
 
-# The types of a method's own tensors. Of other types torch cannot tell whether they
-# are finite, or cannot add them.
+# The types that a method's own tensors may have. Torch cannot add tensors of other
+# types, or cannot tell whether they are finite.
 _OWN_DTYPES = (torch.float32, torch.float64, torch.int64, torch.uint8)
 _OWN_DIMENSIONS = 8
 
 
 def pack(kind: str, numbers: Mapping, tensors: Mapping[str, Tensor]) -> bytes:
-    """Bytes of a message of `kind` with plain `numbers` (and texts) and `tensors`."""
+    """Pack a message of `kind`, with plain `numbers` (and texts) and `tensors`."""
     header = {"version": VERSION, "kind": kind, "numbers": dict(numbers)}
     text = {"ggeur": json.dumps(header, allow_nan=False)}
     own = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
     if all(t.dtype in _OWN_DTYPES for t in own.values()):
-        # The same bytes; a fifth of the time for a head.
+        # These are the same bytes in a fifth of the time, for a head.
         return save_arrays({name: t.numpy() for name, t in own.items()}, text)
     # This one refuses tensors that share memory.
     return save_safetensors({name: t.clone() for name, t in own.items()}, text)
@@ -51,7 +51,7 @@ def unpack(data: bytes, kind: str, sender: str) -> Message:
     Raises
     ------
     MessageError
-        Not safetensors, no header, another version or kind.
+        The data are not safetensors, lack the header, or have another version or kind.
     """
     try:
         tensors = load_safetensors(data)
@@ -89,15 +89,15 @@ def unpack(data: bytes, kind: str, sender: str) -> Message:
 
 
 def sealed(numbers: Mapping, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """`numbers` with a checksum of themselves and of `tensors`.
+    """`numbers` with a checksum of these numbers and of `tensors`.
 
-    A disk may damage a file; `Message.check_content` finds it.
+    `Message.check_content` finds with it that a disk has damaged the file.
     """
     return {**numbers, "checksum": _checksum(numbers, tensors)}
 
 
 def _checksum(numbers: Mapping, tensors: Mapping[str, Tensor]) -> str:
-    """A digest of the numbers, and of names, types, shapes and content of tensors."""
+    """A digest of the numbers, and of tensors with names, types and shapes."""
     text = json.dumps(numbers, sort_keys=True, allow_nan=False)
     digest = hashlib.sha256(text.encode())
     for name in sorted(tensors):
@@ -108,9 +108,9 @@ def _checksum(numbers: Mapping, tensors: Mapping[str, Tensor]) -> str:
 
 
 def size_with(data: bytes, numbers: Mapping[str, int]) -> int:
-    """The length of the message in `data`, of this process, with other `numbers`.
+    """The length that the message in `data` would have with other `numbers`.
 
-    Numbers that its header does not have are left out.
+    `data` must be from this process. Numbers that its header lacks are ignored.
     """
     length = int.from_bytes(data[:8], "little")
     header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["ggeur"])
@@ -120,14 +120,15 @@ def size_with(data: bytes, numbers: Mapping[str, int]) -> int:
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """`tensors` by ``<prefix>.<name>``. `Message.tensors_under` undoes it."""
+    """`tensors` with the names ``<prefix>.<name>``; see `Message.tensors_under`."""
     return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
 
 
 def shape_problem(tensor: Tensor, shape: tuple[int | None, ...]) -> str:
-    """What is wrong with the shape of `tensor`, if it is not `shape`; else "".
+    """What is wrong if `tensor` does not have `shape`; else "".
 
-    None in `shape` stands for any length."""
+    None in `shape` stands for any length.
+    """
     if len(shape) == tensor.ndim and all(
         want in (None, have) for want, have in zip(shape, tensor.shape)
     ):
@@ -137,7 +138,7 @@ def shape_problem(tensor: Tensor, shape: tuple[int | None, ...]) -> str:
 
 
 class Message:
-    """A received message whose fields are checked as they are taken out.
+    """A received message. Its fields are checked when they are read.
 
     Every method raises `MessageError`, with the sender and the field, if the message
     does not hold what is expected.
@@ -160,14 +161,16 @@ class Message:
         return value
 
     def client(self) -> int:
-        """The number of the client that the message says it is from.
+        """The client number in the message.
 
-        A sender known as ``client <number>`` can speak for itself only.
+        A sender known as ``client <number>`` may only give its own number.
         """
         number = self.integer("client", 1)
         known = self._sender.startswith("client ")
         if known and self._sender != f"client {number}":
-            raise self.refuse("client", f"says that it is from client {number}")
+            raise self.refuse(
+                "client", f"expected the sender's own number, got {number}"
+            )
         return number
 
     def number(self, field: str, maximum: float = sys.float_info.max) -> float:
@@ -179,7 +182,7 @@ class Message:
         return float(value)
 
     def says(self, field: str) -> bool:
-        """Whether there is a number or text `field`."""
+        """Whether the header has the number or text `field`."""
         return field in self._numbers
 
     def text(self, field: str) -> str:
@@ -205,7 +208,7 @@ class Message:
     def tensor(
         self, field: str, dtype: torch.dtype, shape: tuple[int | None, ...]
     ) -> Tensor:
-        """The tensor `field`, of `dtype` and `shape` (None: any length), all finite."""
+        """The finite tensor `field`, of `dtype` and `shape` (None: any length)."""
         tensor = self._tensors.get(field)
         if tensor is None:
             raise self.refuse(field, f"missing; got {sorted(self._tensors)}")
@@ -215,31 +218,35 @@ class Message:
         if problem:
             raise self.refuse(field, problem)
         if not is_finite(tensor):
-            raise self.refuse(field, "holds NaN or infinity")
+            raise self.refuse(field, "contains NaN or infinity")
         return tensor
 
     def check_content(self) -> None:
         """Refuse content that does not match the checksum of `sealed`."""
         numbers = {name: n for name, n in self._numbers.items() if name != "checksum"}
         if self.text("checksum") != _checksum(numbers, self._tensors):
-            raise self.refuse("checksum", "the content is damaged")
+            raise self.refuse(
+                "checksum", "the content is damaged (its checksum does not match)"
+            )
 
     def has(self, field: str) -> bool:
-        """Whether there is a tensor `field`."""
+        """Whether the message has the tensor `field`."""
         return field in self._tensors
 
     def only(self, fields: Collection[str], prefix: str | None = None) -> None:
-        """Refuse tensors other than `fields` and ``<prefix>.<name>``."""
+        """Refuse tensors that are neither in `fields` nor named ``<prefix>.<name>``."""
         unknown = sorted(
             name
             for name in self._tensors.keys() - set(fields)
             if prefix is None or not name.startswith(prefix + ".")
         )
         if unknown:
-            raise self.refuse(f"{unknown[0]:.80}", "no such tensor belongs to this")
+            raise self.refuse(
+                f"{unknown[0]:.80}", "a message of this kind has no such tensor"
+            )
 
     def tensors_under(self, prefix: str) -> dict[str, Tensor]:
-        """All tensors named ``<prefix>.<name>``, by name: finite, of plain dtypes."""
+        """The tensors named ``<prefix>.<name>``, by name; finite, of plain dtypes."""
         start = prefix + "."
         found = {}
         for name, tensor in self._tensors.items():
@@ -256,10 +263,10 @@ class Message:
         return found
 
     def labels(self, field: str, num_classes: int, distinct: bool) -> Tensor:
-        """Class numbers below `num_classes`; strictly rising if `distinct`."""
+        """The classes in `field`, below `num_classes`; ascending if `distinct`."""
         labels = self.tensor(field, torch.int64, (None,))
         if ((labels < 0) | (labels >= num_classes)).any():
             raise self.refuse(field, f"classes must lie in 0..{num_classes - 1}")
         if distinct and (labels.diff() <= 0).any():
-            raise self.refuse(field, "classes must ascend without repeats")
+            raise self.refuse(field, "classes must be ascending and distinct")
         return labels

@@ -1,4 +1,4 @@
-"""What both sides of a federation know beforehand about each other's messages."""
+"""What both sides of a federation know in advance about each other's messages."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class StatisticsForm:
     Attributes
     ----------
     content : {"class", "pooled", "means"}
-        Beside counts and means: a scatter for each class, one summed over classes, or
-        none. Closed forms name what they need by the same words.
+        What travels beside counts and means: a scatter for each class, one summed over
+        classes, or none. `NEEDS` of closed forms has the same words.
     exact : bool
-        Scatters in float64 in place of float32, for what inverts them.
+        Whether scatters travel in float64, not float32, so that they can be inverted.
     compression : Compression, optional
-        How means and scatter are cut and rounded. Not with "class"; `exact` has no
-        meaning then.
+        How means and the pooled scatter are compressed. It cannot go with "class". With
+        compression `exact` has no effect.
     """
 
     content: str = "class"
@@ -39,10 +39,13 @@ class StatisticsForm:
         if self.content not in NEEDS:
             raise ValueError(f"content must be one of {NEEDS}, got {self.content!r}")
         if self.compression is not None and self.content == "class":
-            raise ValueError("only one pooled scatter can be compressed")
+            raise ValueError(
+                "compression needs the content 'pooled' or 'means'; the scatters of "
+                "single classes cannot be compressed"
+            )
 
     def of(self, statistics: ClassStatistics) -> Statistics:
-        """Of statistics by class what travels."""
+        """The part of `statistics` that travels."""
         if self.content == "means":
             return MeanStatistics.of(statistics)
         if self.content == "pooled":
@@ -51,7 +54,7 @@ class StatisticsForm:
 
     @property
     def by_class(self) -> StatisticsForm:
-        """The same with a scatter for each class, whole."""
+        """A copy of this form with a whole scatter for each class."""
         return StatisticsForm("class", self.exact)
 
 
@@ -61,7 +64,7 @@ EACH_CLASS = StatisticsForm()
 
 @dataclass(frozen=True)
 class MessageSchema:
-    """What received messages are checked against.
+    """The facts by which received messages are checked.
 
     Attributes
     ----------
@@ -69,12 +72,12 @@ class MessageSchema:
     dim : int
         Of the embeddings.
     num_parameters : int or None
-        Of the weights that travel; None if their number varies.
+        The number of weights that travel; None if this number varies.
     statistics : StatisticsForm
     pooled_geometry : bool
-        One shape for all classes goes down, not one for each.
+        Whether the server sends one shape for all classes, not one for each.
     counted_prototypes : bool
-        Prototypes are class means over all clients, and come with counts.
+        Whether prototypes are class means over all clients and come with counts.
     """
 
     num_classes: int
@@ -108,5 +111,5 @@ class MessageSchema:
 
     @property
     def no_statistics(self) -> Statistics:
-        """No statistics at all, of the kind that travels."""
+        """Empty statistics of the kind that travels."""
         return self.statistics.of(ClassStatistics.empty(self.num_classes, self.dim))

@@ -239,7 +239,7 @@ def test_a_hostile_fab_gets_no_answer(federation, small):
     assert told.startswith("answers: ")
     answers = told.removeprefix("answers: ").split("; ")
     assert len(answers) == 3
-    assert "nothing that this client's settings have it answer" in answers[0]
+    assert "this client's settings do not allow it to answer" in answers[0]
     assert "is not a question" in answers[1]
     assert "refused" in answers[2]
     assert "Traceback" not in one.words("resident 1")

@@ -124,7 +124,7 @@ def test_under_secure_sums_a_clients_own_statistics_stay(start):
     more = "ggeur.privacy.secure_sums_fraction_bits", 20, "ggeur.closed_form", "lda"
     hostile = start(*sums, *more)
     said = refused(hostile.ask("statistics_request"))
-    assert "nothing that this client's settings have it answer" in said
+    assert "this client's settings do not allow it to answer" in said
     assert "secure_sums" in said
 
 

@@ -60,7 +60,7 @@ class Member:
         """Send what nobody asked for until the server has had enough."""
         for _ in range(3):
             self.say("metrics", 7, b"x")
-        assert "put out after 3 messages" in self.end()
+        assert "barred after 3 invalid messages" in self.end()
 
     def end(self) -> str:
         """How the server ends its stream."""

@@ -26,7 +26,7 @@ POISONS = {
     ),
     "weight": (
         {"prepare 0": "heavy", "train 1": "far_weights"},
-        "what it counts for is 1.1e+12",
+        "its aggregation weight is 1.1e+12",
     ),
     "updates": (
         {f"train {n}": "far_weights" for n in (1, 2, 3)},
@@ -79,6 +79,6 @@ def test_poison_is_named_by_default(run, name):
     lines = [x for x in server.output.splitlines() if "client 3" in x and said in x]
     assert lines
     if name != "overflow":  # which no sum can take, so it is refused at once
-        assert "ggeur.screen: refuse would leave it out" in lines[0]
-    assert not [x for x in server.output.splitlines() if "would leave it" in x
+        assert "to leave such answers out, set ggeur.screen: refuse" in lines[0]
+    assert not [x for x in server.output.splitlines() if "to leave such" in x
                 and "client 3" not in x]  # fmt: skip

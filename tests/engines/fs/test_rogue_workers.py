@@ -69,7 +69,7 @@ def test_too_few_clients_end_the_joining(fleet):
     assert statuses(server, *clients) == [1, 1, 1]
     for worker in (server, *clients):
         assert "joining: 2 of 4 clients have joined within 3 s" in worker.output
-        assert "Missing: clients [2, 4]" in worker.output
+        assert "Start the missing clients [2, 4]" in worker.output
 
 
 def test_enough_clients_begin_and_the_others_come_too_late(fleet):
@@ -132,7 +132,7 @@ def test_a_restored_run_takes_no_client_that_it_did_not_know(fleet, tmp_path):
     assert new.wait() == 1
     clients.append(one.client(3, name="client_3_again"))
     assert statuses(server, *clients) == [0] * 4
-    assert "'moon', but it joined as 'sketch' before" in moved.output
+    assert "'moon', but the client joined with 'sketch' before" in moved.output
     assert "the run began without it" in new.output
 
 
@@ -231,7 +231,7 @@ def test_members_that_break_the_rules_are_put_out(fleet, words, quickstart, tmp_
     rogues = [Rogue(one.port, number, handshake) for number in numbers]
     for rogue, (envelope, reason) in zip(rogues, says):
         rogue.is_asked()
-        # For what is odd and harmless a member is put out after three messages.
+        # For what is odd and harmless a member is barred after three messages.
         for _ in range(3 if envelope.kind == "join_in" else 1):
             rogue.link.send(envelope)
         if not reason:

@@ -166,7 +166,7 @@ def test_other_rows_over_the_same_store_are_refused(start):
     # Other shares of the same rows, which overlap.
     _, server, clients = start("data.splitter_args", "[{'alpha': 0.5}]")
     assert server.wait() == 1
-    assert "overlap those of an earlier sum" in server.output
+    assert "overlap with those of an earlier sum" in server.output
     assert 0 not in [client.wait() for client in clients.values()]
 
 
@@ -186,7 +186,7 @@ def test_a_class_name_put_in_front_and_a_new_label_make_no_new_rows(
     (embeddings_folder / "text.npz").unlink()
     _, server, clients = start()
     assert server.wait() == 1
-    assert "overlap those of an earlier sum" in server.output
+    assert "overlap with those of an earlier sum" in server.output
     assert not counts_came(server)
     assert 0 not in [client.wait() for client in clients.values()]
 

@@ -39,7 +39,7 @@ def test_the_first_decides_nothing(members):
     assert list(refused) == [1]
     assert str(refused[1]) == (
         "message from client 1 refused: field 'handshake': dim is 1099511627776 there "
-        "and 16 here (at most clients); all sides must have it alike"
+        "and 16 here (at most clients); this must be the same on all sides"
     )
     assert list(members.joined) == [2, 3, 4]
     assert not members.complete

@@ -349,7 +349,7 @@ def test_a_state_that_cannot_be_kept_ends_a_run_only_where_somebody_named_a_plac
     store = ClientStore(tmp_path / "point", 3, asked=False)
     store.save(states)
     store.save(states)
-    assert caplog.text.count("the state of client 3 is kept no more: ") == 1
+    assert caplog.text.count("the state of client 3 can no longer be saved: ") == 1
 
 
 def flipped(data, at):

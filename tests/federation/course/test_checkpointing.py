@@ -124,4 +124,4 @@ def test_a_full_disk_ends_a_run_only_where_somebody_named_a_file(config, caplog,
             one.follow(lambda record: None)
         return
     assert len(one.follow(lambda record: None).rounds) == 6
-    assert caplog.text.count("no more checkpoints are written: ") == 1
+    assert caplog.text.count("this run writes no more checkpoints: ") == 1

@@ -99,5 +99,5 @@ class TestAClientHandler:
             CALIBRATE, (asked,)
         )
         other = Broadcast(4, server.params + 1).to_bytes()
-        with pytest.raises(MessageError, match="second calibration, at other weights"):
+        with pytest.raises(MessageError, match="second calibration with other weights"):
             handler.answer(CALIBRATE, (other,))

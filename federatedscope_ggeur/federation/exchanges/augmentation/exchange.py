@@ -1,4 +1,4 @@
-"""The end of round 0: geometry and prototypes go down, and clients get ready."""
+"""The end of round 0: the server sends geometry and prototypes to clients."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ logger = get_logger(__name__)
 
 
 class AugmentationClient(ClientSide):
-    """Prepares the training set of a client."""
+    """Prepares a client's training set."""
 
     def prepare(
         self,
@@ -68,8 +68,8 @@ class AugmentationClient(ClientSide):
     ) -> PrepareReply:
         """Set up the recipe of the training set from the server's messages.
 
-        Without geometry (no steps) the client trains on its own rows. Geometry and
-        prototypes are in the space that came with them.
+        Without geometry (no augmentation steps) the client trains on its own rows.
+        Geometry and prototypes are in the space that the server sent with them.
         """
         client, own = self.client, self.client.settings.of(SetSettings)
         training = client.settings.training
@@ -86,8 +86,8 @@ class AugmentationClient(ClientSide):
         check_batches(client.model, training, recipe.rows, client.number)
         if training.drop_last and recipe.rows < training.batch_size:
             logger.warning(
-                "client %d never trains: its %d rows are fewer than %s %d, and %s is "
-                "True",
+                "client %d never trains, because its %d rows are fewer than %s %d "
+                "and %s is True",
                 client.number,
                 recipe.rows,
                 setting("batch_size"),
@@ -133,8 +133,10 @@ class AugmentationClient(ClientSide):
         self.client.init_broadcast = dict(message.tensors)
 
     def _own_space(self) -> Space:
-        """The space if none came down: raw, or the space of the client's own rows if it
-        trains alone."""
+        """The space to use if the server sent none.
+
+        It is raw, or the space of the client's own rows if the client trains alone.
+        """
         client, task = self.client, self.client.task
         if task.method.federated:
             return Space.raw(task.dim)
@@ -144,7 +146,7 @@ class AugmentationClient(ClientSide):
 def _validate(
     exchange: AugmentationExchange, request: Request, reply: PrepareReply
 ) -> None:
-    """Require the tensors of the method. A repeated reply must have the same weight."""
+    """Require the method's tensors, and the same weight in a repeated reply."""
     server = exchange.server
     method, k = server.task.method, reply.client
     require_known(k, server.client_domains)
@@ -158,13 +160,14 @@ def _validate(
         raise refusal(
             k,
             "aggregation_weight",
-            f"came back with {reply.aggregation_weight:g} in place of {before:g}; it "
-            "must have the data and settings it began with",
+            f"the client came back with {reply.aggregation_weight:g}, but had "
+            f"{before:g} before; restart it with the data and settings with which it "
+            "began",
         )
 
 
 def _bound(declared: Declared, exchange: Any, reply: PrepareReply) -> None:
-    """Refuse a weight above the client's rows, if rows are the weight."""
+    """Refuse a weight above the client's number of rows, if the weight counts rows."""
     weight = reply.aggregation_weight
     if exchange.settings.weight != "augmented":
         rows = declared.train
@@ -198,22 +201,22 @@ INIT_BROADCAST = RequestKind(
 
 @register_exchange("augmentation")
 class AugmentationExchange(Exchange):
-    """Prepares clients for training, clients that come back included.
+    """Prepares clients for training, including those that come back.
 
     Attributes
     ----------
     settings : SetSettings
     book : PrototypeBook
-        Class means, kept for clients that come back.
+        The class means by source, kept for clients that come back.
     geometry, init_broadcast : bytes
-        The messages to all clients; empty if there is none.
+        The messages to all clients; empty if there are none.
     """
 
     KINDS = (PREPARE, INIT_BROADCAST)
     CLIENT = AugmentationClient
     KEYS = keys.KEYS
     objections = staticmethod(keys.objections)
-    REVEALS = "what each client counts for, and what its method sends once"
+    REVEALS = "each client's aggregation weight, and what its method sends once"
 
     def __init__(self, course):
         super().__init__(course)
@@ -236,14 +239,14 @@ class AugmentationExchange(Exchange):
         self.book.take(statistics)
 
     def make_geometry(self) -> Geometry:
-        """The global shapes, in the space."""
+        """Make the global shapes, in the space of training."""
         server = self.server
         return global_geometry(
             server.statistics, server.space, server.task.pooled_geometry
         )
 
     def prototypes(self, client: int) -> Prototypes | None:
-        """Class means, in the space, of all sources but the client's own.
+        """The class means of all sources but the client's own, in the space.
 
         None without step 2.
         """
@@ -273,12 +276,12 @@ class AugmentationExchange(Exchange):
         self._sent = {**sent, "init_broadcast_bytes_down": down}
 
     def start(self, absent: Collection[int] = ()) -> InitBroadcast | None:
-        """End round 0. Returns the method's message to all clients.
+        """End round 0 and return the method's message to all clients.
 
         Raises
         ------
         GGEURError
-            Clients other than the `absent` ones are missing, or none has data.
+            A client that is not `absent` is missing, or no client has data.
         """
         server = self.server
         weights = server.aggregation_weights
@@ -294,9 +297,9 @@ class AugmentationExchange(Exchange):
         return InitBroadcast(tensors) if tensors else None
 
     def add_reply(self, reply: PrepareReply) -> None:
-        """Note a client's aggregation weight, and what its method sends once.
+        """Keep a client's aggregation weight and its method's tensors.
 
-        A client that comes back was ready before. Its first reply stays valid.
+        A client that comes back was ready before, so its first reply stays valid.
         """
         server, k = self.server, reply.client
         if k not in server.aggregation_weights:
@@ -347,7 +350,7 @@ class AugmentationExchange(Exchange):
         self.book.load(held)
 
     def _prepare(self, numbers: list[int]) -> Requests[Counter[str]]:
-        """Prepare clients for training. Returns the bytes that travel, by name."""
+        """Prepare clients for training. Returns the number of bytes sent, by name."""
         course, sent = self.course, Counter[str]()
         before, held = course.spent(), self.server.space
         space = b"" if held.is_raw else SpaceBroadcast(held).to_bytes()
@@ -364,7 +367,7 @@ class AugmentationExchange(Exchange):
                 self.add_reply(reply)
                 course.membership.note_prepared(reply.client)
         weights = self.server.aggregation_weights
-        unlike = beyond(weights, ROWS, "what it counts for")
+        unlike = beyond(weights, ROWS, "its aggregation weight")
         unlike = course.screen.refused("weight", unlike)
         for k in unlike:
             del weights[k]
@@ -373,7 +376,7 @@ class AugmentationExchange(Exchange):
         return sent
 
     def _send_init_broadcast(self, numbers: list[int]) -> Requests[int]:
-        """Send it to clients. Returns the bytes."""
+        """Send the method's message to clients. Returns the number of bytes sent."""
         before = self.course.spent()
         asked = dict.fromkeys(numbers, (self.init_broadcast,))
         yield from self.course.tell(INIT_BROADCAST, 0, asked)

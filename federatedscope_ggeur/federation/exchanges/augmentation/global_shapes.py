@@ -1,4 +1,4 @@
-"""The geometry that goes down: global shapes of the merged statistics."""
+"""Makes the global shapes of the merged statistics, which clients get."""
 
 from __future__ import annotations
 
@@ -21,21 +21,26 @@ TRAVEL_PRECISION = 4 * torch.finfo(torch.float32).eps
 
 
 def global_geometry(statistics: Statistics, space: Space, pooled: bool) -> Geometry:
-    """The shape, in `space`, of every class in `statistics`.
+    """Compute the shape of every class from merged statistics.
 
-    If pooled, one shape for all classes, those without statistics included.
+    Shapes are in `space`. With `pooled` all classes have one shape, also classes
+    without statistics.
 
     Raises
     ------
     StatisticsError
-        The statistics hold too little.
+        The statistics have no scatter, or not one for each class where it is needed.
     """
     if isinstance(statistics, MeanStatistics):
-        raise StatisticsError("a shape needs a covariance, and there are only means")
+        raise StatisticsError(
+            "a shape needs a covariance, but the statistics have only means"
+        )
     if pooled:
         return _pooled(statistics, space)
     if not isinstance(statistics, ClassStatistics):
-        raise StatisticsError("shapes need the covariance of each class")
+        raise StatisticsError(
+            "shapes need the covariance of each class, but the statistics have only one"
+        )
     held, shape = space.statistics(statistics), GeometricShape.from_statistics
     return Geometry({c: shape(held, c, TRAVEL_PRECISION) for c in held.classes})
 

@@ -154,7 +154,7 @@ _SIZES = {
 
 
 def set_settings(run: Demands) -> SetSettings:
-    """How clients make their training sets."""
+    """The settings by which clients make their training sets."""
     how = run["scale"], run["noise"], run["epoch_share"]
     return SetSettings(
         AugmentationSettings(run.steps, _sizes(run), *how),
@@ -165,7 +165,7 @@ def set_settings(run: Demands) -> SetSettings:
 
 
 def _sizes(run: Demands) -> Sizes:
-    """The rule of `sizes` with its numbers."""
+    """The chosen rule for the size of training sets, with its numbers."""
 
     def number(name: str, default: int) -> int:
         return default if run[name] is None else run[name]
@@ -192,12 +192,12 @@ def _given(run: Demands, fields: tuple[str, ...]) -> list[str]:
 
 
 def objections(run: Demands) -> Objections:
-    """What cannot go with the rules of training sets."""
+    """The settings that cannot go with the rules for training sets."""
     if run["weight"] == "statistics" and not run.own_statistics:
         yield (
             "weight",
-            "cannot be statistics where no client sends statistics of its own, since "
-            "all would count for nothing",
+            "cannot be statistics if no client sends statistics of its own, since "
+            "all weights would be 0",
         )
     if run["epoch_share"] < 1:
         yield from _without_epochs(run)
@@ -211,25 +211,25 @@ def objections(run: Demands) -> Objections:
 
 
 def _without_epochs(run: Demands) -> Objections:
-    """What leaves no share of an epoch to take, or no T to keep."""
+    """The settings with which an epoch cannot be cut to a share."""
     if not run.steps:
-        yield "epoch_share", "must be 1 in a run that trains on no augmented set"
+        yield "epoch_share", "must be 1 in a run without an augmented set"
     why = "which takes mini-batches of an epoch, however large it is"
     if run["batch_or_epoch"] == "batch":
         yield Objection("batch_or_epoch", {"epoch_share": [1]}, why)
-    why = "since only SGD has a rate that says how far it goes"
+    why = "since only for SGD the rate says how far training goes"
     yield Objection("epoch_share", {"optimizer.type": ["SGD"]}, why)
 
 
 def _unclear_sizes(run: Demands) -> Objections:
-    """Sizes that do not say which rule is meant."""
+    """Size settings that do not show which size rule is meant."""
     per_anchor = _given(run, _SIZES["document"])
     if not per_anchor:
         return
     beside, rule = per_anchor[0], setting("sizes")
-    why = f"which is of another rule; say by {rule} which is meant"
+    why = f"which belongs to another rule; name the rule by {rule}"
     yield Objection(beside, {name: [None] for name in _TOTALS}, why)
     for step, name in enumerate(_PER_STEP, start=1):
         if step in run["steps"] and run[name] is None:
             is_set = f"{setting(beside)} is set and {setting('steps')} holds {step}"
-            yield name, f"must be set, because {is_set}; or say by {rule} what is meant"
+            yield name, f"must be set, because {is_set}; or name the rule by {rule}"

@@ -1,4 +1,4 @@
-"""Geometry and prototypes down, readiness up, and the method's one message to all."""
+"""The messages at the end of round 0: geometry, prototypes, and replies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ F32, I64 = torch.float32, torch.int64
 
 @dataclass(frozen=True)
 class Geometry:
-    """Round 0, down, the same for every client: the global shape of each class.
+    """Round 0, server to all clients: the global shape of each class.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class Geometry:
             raise message.refuse("eigenvalues", "eigenvalues must be positive")
         vectors = message.tensor("eigenvectors", F32, (total, dim))
         if ((vectors.norm(dim=1) - 1).abs() > 1e-3).any():
-            raise message.refuse("eigenvectors", "eigenvectors must have length 1")
+            raise message.refuse("eigenvectors", "each eigenvector must have length 1")
         parts = zip(values.split(ranks.tolist()), vectors.split(ranks.tolist()))
         shapes = [GeometricShape(v, e.T) for v, e in parts]
         if schema.pooled_geometry:
@@ -74,15 +74,15 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Prototypes:
-    """Round 0, down to one client: class means of other domains or clients.
+    """Round 0, server to one client: class means of other domains or clients.
 
     Attributes
     ----------
     labels : Tensor of shape (P,), int64
     prototypes : Tensor of shape (P, D), float32
     counts : Tensor of shape (P,), int64, or None
-        If statistics are summed: the prototypes are means over all clients, on raw
-        embeddings, of so many rows each.
+        With summed statistics, the prototypes are raw class means over all clients, and
+        these are the numbers of rows behind them. Otherwise None.
     """
 
     labels: Tensor
@@ -114,7 +114,7 @@ class Prototypes:
 
 @dataclass(frozen=True)
 class PrepareReply:
-    """Round 0, up: the client's aggregation weight, and what its method sends once."""
+    """Round 0, client to server: the aggregation weight, and the method's tensors."""
 
     client: int
     aggregation_weight: float
@@ -140,7 +140,7 @@ class PrepareReply:
 
 @dataclass(frozen=True)
 class InitBroadcast:
-    """Round 0, down, the same for every client: the method's message to all."""
+    """Round 0, server to all clients: the method's message."""
 
     tensors: Mapping[str, Tensor]
 

@@ -1,4 +1,4 @@
-"""The class means that the server passes on: the anchors of step 2."""
+"""The class means that the server passes on to clients, as anchors of step 2."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ _ALL = "all"
 
 
 class PrototypeBook:
-    """Class means by source. A source is a domain or a single client.
+    """Class means by source, which is a domain or a single client.
 
     Parameters
     ----------
     client_domains : mapping from client number to domain
     kind : {"domain", "client", "others"}
-        One prototype for each class and domain; for each class and client; or one over
-        all clients, out of which each client takes its own rows.
+        Prototypes for each class and domain, or for each class and client. With
+        "others" there is one for each class over all clients, and each client subtracts
+        its own rows.
     """
 
     def __init__(self, client_domains: Mapping[int, str], kind: str):
@@ -35,14 +36,15 @@ class PrototypeBook:
 
     @property
     def _source(self) -> dict[int, str | int]:
-        """The source of each client. Its domain may change until it has sent
-        statistics.
+        """The source of each client.
+
+        A client's domain may change until it has sent statistics.
         """
         by_domain = self._kind == "domain"
         return {k: d if by_domain else k for k, d in self._domains.items()}
 
     def take(self, statistics: Located) -> None:
-        """The class means over all clients, for the kind "others"."""
+        """Take the class means over all clients, for the kind "others"."""
         self._of_all = Means.rounded(statistics.counts, statistics.means)
 
     def add(self, client: int, statistics: Statistics) -> None:
@@ -54,8 +56,10 @@ class PrototypeBook:
         self._means[source] = means
 
     def around(self, client: int, space: Space) -> Prototypes:
-        """The means, in `space`, of all sources but the client's own, in client order.
-        For "others": those over all clients, raw and with counts.
+        """The class means of all sources but the client's own, in `space`.
+
+        They are in client order. For "others" they are the raw means over all clients,
+        with counts.
         """
         if self._of_all is not None:
             known = torch.nonzero(self._of_all.counts).flatten()
@@ -76,7 +80,7 @@ class PrototypeBook:
         )
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything that the book holds, under names that `load` knows."""
+        """All content of the book as tensors, which `load` can read."""
         if self._of_all is not None:
             return {
                 f"{_ALL}.counts": self._of_all.counts,
@@ -88,7 +92,7 @@ class PrototypeBook:
         return {**counts, **{f"{k}.means": means.high for k, means in held.items()}}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take over the tensors of a book of the same clients."""
+        """Restore the content from the `tensors` of a book of the same clients."""
         for name in tensors:
             k, _, part = name.partition(".")
             if part == "counts":
@@ -102,29 +106,31 @@ class PrototypeBook:
 def of_the_others(
     prototypes: Prototypes, features: Tensor, labels: Tensor, space: Space
 ) -> Prototypes:
-    """The means over all other clients, in `space`, from the raw means over all
-    clients: ``(N mu - sum x) / (N - n)``, with sums over the client's own n rows.
+    """The class means over all other clients, in `space`.
+
+    A class has the mean mu of N rows over all clients, and this client holds n of the
+    rows. The result is ``(N mu - sum x) / (N - n)``, with the sum over these n rows.
 
     Parameters
     ----------
     prototypes : Prototypes
-        With counts N.
+        The raw means over all clients, with counts N.
     features : Tensor of shape (n, D)
-        The client's own rows, raw.
+        The client's own raw rows.
     labels : Tensor of shape (n,)
     space : Space
 
     Returns
     -------
     Prototypes
-        Without the classes that only this client holds.
+        They lack the classes that only this client holds.
 
     Raises
     ------
     MessageError
-        The client holds more rows of a class than there are.
+        A count N is smaller than the client's own number of rows of the class.
     """
-    assert prototypes.counts is not None, "these are not means over all clients"
+    assert prototypes.counts is not None, "means over all clients must come with counts"
     kept, means = [], []
     pairs = zip(prototypes.labels.tolist(), prototypes.counts.tolist())
     for (c, count), mean in zip(pairs, prototypes.prototypes.double()):
@@ -132,7 +138,7 @@ def of_the_others(
         rest = count - len(own)
         if rest < 0:
             raise MessageError(
-                f"fewer rows of class {c} than this client alone has",
+                f"class {c} has fewer rows than this client alone holds",
                 field="counts",
                 sender="the server",
             )

@@ -1,4 +1,4 @@
-"""The settings of training sets, for server and clients."""
+"""The settings of training sets, which server and clients share."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class SetSettings:
     ----------
     augmentation : AugmentationSettings
     prototypes : {"domain", "client", "others"}
-        One prototype for each class and other domain, for each class and other client,
-        or for each class over all other clients.
+        Whether a class has one prototype for each other domain, one for each other
+        client, or one over all other clients.
     weight : {"augmented", "original", "statistics"}
-        The rows that n_k counts: those of the training set, the client's own, or those
-        in its statistics.
+        Which rows the weight n_k counts: those of the training set, the client's own
+        rows, or the rows in its statistics.
     train_withheld : bool
-        Whether rows of withheld classes are trained on.
+        Whether the client trains on rows of withheld classes.
     """
 
     augmentation: AugmentationSettings

@@ -1,4 +1,4 @@
-"""CCVR (Luo et al., 2021): the last layer trained again, on draws of its input."""
+"""CCVR (Luo et al., 2021): trains the last layer again on drawn inputs."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from federatedscope_ggeur.rng import derive_seed
 
 @dataclass(frozen=True)
 class CalibrationSettings:
-    """How the last layer is trained again.
+    """The settings for training the last layer again.
 
     Attributes
     ----------
     samples : int
-        Draws for each class.
+        The number of draws for each class.
     epochs : int
-        Over all draws.
+        The number of epochs over all draws.
     training : TrainingSettings
         The clients' settings. Optimiser, batch size and clipping are used.
     """
@@ -50,19 +50,20 @@ def calibrate(
     settings: CalibrationSettings,
     seed: int,
 ) -> Tensor:
-    """Weights of shape (P,) whose last layer is trained on draws from N(mu_c, Sigma_c).
+    """Train the last layer on draws from N(mu_c, Sigma_c); returns weights (P,).
 
     Parameters
     ----------
     head : Head
     params : Tensor of shape (P,)
-        Where training starts; layers before the last stay.
+        The weights from which training starts. All layers but the last stay as they
+        are.
     statistics : ClassStatistics
-        Of the last layer's input at `params`, merged over clients. A class without
-        statistics keeps its weights and has no part in the softmax.
+        Statistics of the last layer's input at `params`, merged over clients. A class
+        without statistics keeps its weights and has no part in the softmax.
     settings : CalibrationSettings
     seed : int
-        The run's.
+        The seed of the run.
     """
     classes = statistics.classes
     features, labels = draw_features(statistics, settings.samples, seed)
@@ -87,7 +88,7 @@ def calibrate(
 
 
 class Calibration:
-    """The stage after the last round, on the server.
+    """Calibrates the model on the server, after the last round.
 
     Parameters
     ----------
@@ -102,10 +103,10 @@ class Calibration:
         self._statistics = ClassStatistics.empty(model.num_classes, dim)
 
     def takes(self, statistics: Statistics) -> bool:
-        """Take statistics of the embeddings, if they serve.
+        """Use statistics of the embeddings if possible; returns whether it is.
 
-        They do if the head is linear, so that embeddings are the last layer's input,
-        and if they are by class.
+        It is possible if the head is linear, so that embeddings are the last layer's
+        input, and if the statistics have a scatter for each class.
         """
         if not isinstance(self._model, LinearHead) or not statistics.classes:
             return False
@@ -114,31 +115,31 @@ class Calibration:
         return isinstance(statistics, ClassStatistics)
 
     def add(self, uploads: Iterable[StatisticsUpload]) -> None:
-        """Fold in the uploads of one window, in client order."""
+        """Merge the uploads of one window, in client order."""
         for upload in sorted(uploads, key=lambda upload: upload.client):
             self._statistics = self._statistics + upload.statistics
 
     def run(
         self, params: Tensor, space: Space | None = None
     ) -> tuple[Tensor, dict[str, int]]:
-        """The calibrated weights of shape (P,), and what the draws were made from.
+        """Calibrate: returns weights of shape (P,), and a record of the draws' source.
 
         Parameters
         ----------
         params : Tensor of shape (P,)
         space : Space, optional
             The space of the weights, if it is not raw. Draws for a linear head are made
-            in it.
+            in this space.
 
         Raises
         ------
         GGEURError
-            Nobody sent any statistics, or training on the draws diverged.
+            No client sent statistics, or training on the draws diverged.
         """
         held, settings = self._statistics, self._settings
         if not held.classes:
             raise GGEURError(
-                "there is nothing to calibrate the head on: no client sent statistics "
+                "the head cannot be calibrated, because no client sent statistics "
                 f"of any class; lower {setting('min_samples')}, or set "
                 f"{setting('calibrate')} to none"
             )
@@ -151,7 +152,7 @@ class Calibration:
         calibrated = calibrate(self._model, params, held, settings, self._seed)
         if not torch.isfinite(calibrated).all():
             raise GGEURError(
-                "calibration diverged, the weights hold NaN or infinity; lower "
+                "calibration diverged: the weights contain NaN or infinity; lower "
                 f"{setting('optimizer.lr')} or set {setting('grad_clip')}"
             )
         return calibrated, details

@@ -1,4 +1,4 @@
-"""Calibration after the last round (CCVR), by statistics of the last layer's input."""
+"""Calibrates the head after the last round (CCVR), by statistics of clients."""
 
 from __future__ import annotations
 
@@ -37,24 +37,28 @@ from federatedscope_ggeur.geometry import ClassStatistics
 
 
 class CalibrationClient(ClientSide):
-    """Sends statistics of the last layer's input, at one set of weights only."""
+    """Sends statistics of the last layer's input, for one set of weights only."""
 
     _asked: Broadcast | None = None
 
     def calibrate(self, broadcast: Broadcast) -> StatisticsUpload:
-        """After the last round, with the weights of a model on raw embeddings.
+        """Compute statistics of the last layer's input for the broadcast weights.
 
-        A server that was restarted asks again at the same weights.
+        The weights are those of a model on raw embeddings. A server that was restarted
+        may ask again for the same weights.
 
         Raises
         ------
         MessageError
-            The weights are not the first ones. With several hidden layers of its own
-            choice a server could tell rows apart.
+            The weights differ from those of the first request. A server that could
+            choose the hidden layers several times could tell rows apart.
         """
         before = self._asked
         if before is not None and not before.params.equal(broadcast.params):
-            problem = "a second calibration, at other weights"
+            problem = (
+                "a second calibration with other weights; a client answers only for "
+                "one set"
+            )
             raise MessageError(problem, field="kind", sender="the server")
         self._asked, client = broadcast, self.client
         model = client.model.at(broadcast.params)
@@ -70,7 +74,10 @@ def _schema(exchange: CalibrationExchange) -> MessageSchema:
 
 
 def _bound(declared: Declared, exchange: Any, upload: StatisticsUpload) -> None:
-    """Refuse more rows than declared. Nothing else is declared of a layer's input."""
+    """Refuse statistics of more rows than declared.
+
+    Clients declare nothing else about a layer's input.
+    """
     rows = int(upload.statistics.counts.sum())
     declared.check_rows(upload.client, "counts", rows, declared.train)
 
@@ -98,7 +105,7 @@ class CalibrationExchange(Exchange):
     CLIENT = CalibrationClient
     KEYS = keys.KEYS
     objections = staticmethod(keys.objections)
-    REVEALS = "statistics of what the last layer takes in, of each client's classes"
+    REVEALS = "statistics of the last layer's input, for each class of each client"
 
     def __init__(self, course):
         super().__init__(course)
@@ -117,7 +124,7 @@ class CalibrationExchange(Exchange):
         return withheld_note(counts, threshold, domains)
 
     def run(self, number: int) -> Requests[dict[str, int]]:
-        """Calibrate the head after the last round. Returns the source of the draws."""
+        """Calibrate the head after the last round; returns the source of the draws."""
         course, server, calibration = self.course, self.server, self.calibration
         if not calibration.takes(server.statistics):
             for window in windows(server.participants, course.plan.round0_window):

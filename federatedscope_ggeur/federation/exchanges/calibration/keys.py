@@ -24,12 +24,12 @@ KEYS = (
 
 
 def calibration_settings(run: Demands, training: TrainingSettings):
-    """How the last layer is trained again, with the clients' `training`."""
+    """The settings of calibration, with the clients' settings of `training`."""
     return CalibrationSettings(run["ccvr.samples"], run["ccvr.epochs"], training)
 
 
 def objections(run: Demands) -> Objections:
-    """What cannot go with calibration."""
+    """The settings that cannot go with calibration."""
     if run.calibrates:
-        why = "which makes a head of the trained one"
+        why = "which already makes a new head from the trained one"
         yield Objection("calibrate", {"keep": ["trained"]}, why)

@@ -1,4 +1,4 @@
-"""Chooses the one-shot head by the clients' hits on left-out rows."""
+"""Chooses the one-shot head by clients' hits on left-out rows."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Choice(NamedTuple):
     ----------
     form : ClosedForm
     details : dict
-        What to record of the choice; empty if there was none.
+        A record of the choice; empty if there was no choice.
     start : ClosedForm or None
-        Where training starts: at `form`, at another form, or, with None, at random
-        weights.
+        The form at which training starts, `form` itself or another one; None means
+        random weights.
     candidate : int or None
-        The place of `form` among the candidates; None if left-out rows do not score it.
+        The index of `form` among the candidates; None if left-out rows do not score it.
     ends : bool
-        Whether the run ends with this head: nothing is trained.
+        Whether the run ends with this head, without training.
     """
 
     form: ClosedForm
@@ -44,10 +44,9 @@ class Choice(NamedTuple):
     ends: bool = False
 
     def recorded(self, report: dict[str, Any]) -> dict[str, Any]:
-        """What to record of the head: the `report` of its solution and how it was
-        chosen.
+        """The record of the head: the `report` of its solution, and the choice.
 
-        Also where training starts, if it does not start from the head.
+        If training does not start from this head, the record says where it starts.
         """
         how = dict(self.details)
         if "chosen_by" in how and report.get("shrinkage_rule") == "set":
@@ -61,12 +60,12 @@ class Choice(NamedTuple):
 
 CONFOUNDED = (
     "labels and domains are confounded ({share:.0%} of how domains differ goes with "
-    "the class): rows left out say nothing of a class that a domain lacks, so nothing "
-    "was chosen by them; {taken} is taken"
+    "the class): left-out rows show nothing about a class that a domain lacks, so "
+    "they did not choose the head; {taken} is used"
 )
 AT_GRID_END = (
-    "{taken} is taken, which is the last that is tried: one beyond it may be better; "
-    "set it by hand"
+    "{taken} is the last candidate of the grid, so a value beyond may be better; "
+    "set the value by hand"
 )
 #: If a larger share of rows is withheld, the trained head is kept. The share is from
 #: the data sets of one study, CLIP's embeddings and others.
@@ -75,16 +74,15 @@ ENDS = (
     "nothing is trained: {share:.1%} of the rows are withheld, and labels and domains "
     "are not confounded, so the one-shot head is kept"
 )
-TRAINED_INSTEAD = ", and training, from random weights, has the last word"
+TRAINED_INSTEAD = ", and training starts from random weights and gives the final head"
 
 
 def choose_by_hits(
     form: ClosedForm, counts: Sequence[HitCounts], share: float
 ) -> Choice:
-    """The candidate with the best hits over all clients, see `ClosedForm.pick`.
+    """Choose the candidate with the best hits over all clients.
 
-    Training, if there is any, starts there, too.
-
+    See `ClosedForm.pick`. Training, if there is any, starts from this candidate, too.
     `share` is the result of `confounded_share`.
     """
     candidates, (hits, rows) = form.candidates(), _added(counts)
@@ -108,7 +106,7 @@ def choose_by_hits(
 def lda_of(
     form: ClosedForm, choice: Choice, counts: Sequence[HitCounts]
 ) -> LinearDiscriminant | None:
-    """The LDA of a choice or, with `auto`, the one that the same hits prefer."""
+    """The LDA of a choice; with `auto`, the LDA that the same hits prefer."""
     if isinstance(choice.form, LinearDiscriminant):
         return choice.form
     hits, rows = _added(counts)
@@ -118,18 +116,18 @@ def lda_of(
 def end_or_train(
     choice: Choice, counts: Sequence[HitCounts], uploaded: Mapping[int, int]
 ) -> Choice:
-    """Whether a run that keeps the better head ends with the one-shot head.
+    """Decide whether a run that keeps the better head skips training.
 
-    Training sees withheld rows; the one-shot head does not. If few rows are withheld,
-    the trained head would be kept only on the word of validation rows. Without such
-    rows, training is of no use.
+    Training sees withheld rows, the one-shot head does not. If few rows are withheld, a
+    trained head is kept only if validation rows prefer it. Without validation rows,
+    training would be useless.
 
     Parameters
     ----------
     choice : Choice
     counts : sequence of HitCounts
     uploaded : mapping from client number to int
-        The rows that each client sent statistics of.
+        How many rows are in each client's statistics.
     """
     validation = sum(count.validation for count in counts)
     rows = sum(count.rows for count in counts) - validation
@@ -141,19 +139,19 @@ def end_or_train(
 
 
 def choose_start(form: ClosedForm, counts: Sequence[HitCounts]) -> ClosedForm:
-    """Where training starts, by the same hits, if the chosen head cannot be trained.
+    """The form at which training starts if the chosen head cannot be trained.
 
-    See `ClosedForm.pick_start`.
+    The same hits choose it; see `ClosedForm.pick_start`.
     """
     hits, rows = _added(counts)
     return form.pick_start(hits, rows) if rows else form.untuned().as_start()
 
 
 def choose_untuned(form: ClosedForm, share: float, keeps_best: bool) -> Choice:
-    """The head if labels and domains are confounded. The log says so.
+    """Take the head untuned, because labels and domains are confounded; log this.
 
-    The head is no good start either. A run that may keep the trained head starts from
-    random weights and keeps the trained head.
+    Such a head is no good start for training either. A run that may keep the trained
+    head starts from random weights and keeps the trained head.
     """
     chosen = form.untuned()
     note = CONFOUNDED.format(share=share, taken=_described(chosen))
@@ -164,7 +162,7 @@ def choose_untuned(form: ClosedForm, share: float, keeps_best: bool) -> Choice:
 
 
 class Temperature(NamedTuple):
-    """The temperature of a head, and what to record of it.
+    """The temperature of a head, with its record.
 
     Attributes
     ----------
@@ -180,13 +178,13 @@ class Temperature(NamedTuple):
 def choose_temperature(
     answers: Sequence[LogLosses], by: Sequence[float]
 ) -> Temperature:
-    """The temperature with the least log-loss over all clients' left-out rows.
+    """Choose the temperature with the least log-loss on all clients' left-out rows.
 
-    `by` are the temperatures that clients were asked for.
+    `by` holds the temperatures that clients have tried.
     """
     rows = sum(answer.rows for answer in answers)
     if not rows:
-        why = "no client has enough rows to leave out"
+        why = "no client has enough rows to leave any out"
         return Temperature(1.0, {"not_calibrated": why})
     summed = torch.stack([answer.losses for answer in answers]).sum(dim=0).tolist()
     means = [total / LOSS_UNITS / rows for total in summed]
@@ -208,7 +206,7 @@ def _described(form: ClosedForm) -> str:
 
 
 def _added(counts: Sequence[HitCounts]) -> tuple[torch.Tensor, int]:
-    """The hits and scored rows of all clients."""
+    """Add up the hits and the scored rows of all clients."""
     if not counts:
         return torch.zeros(0, dtype=torch.int64), 0
     hits = torch.stack([count.hits for count in counts]).sum(dim=0)

@@ -1,4 +1,4 @@
-"""The one-shot (closed-form) head: chosen with clients' help, solved, and scored."""
+"""Chooses, solves and scores the one-shot (closed-form) head."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ logger = get_logger(__name__)
 
 @dataclass(frozen=True)
 class ClosedFormSettings:
-    """The one-shot head of a run.
+    """The settings of a run's one-shot head.
 
     Attributes
     ----------
@@ -86,8 +86,9 @@ class ClosedFormSettings:
 
 
 class ClosedFormClient(ClientSide):
-    """Counts the client's rows that each candidate classifies correctly, and tells the
-    log-loss of one candidate.
+    """Scores candidate heads on the client's left-out rows.
+
+    It counts the hits of each candidate, and reports the log-loss of one candidate.
     """
 
     _asked: LeaveOneOut | None = None
@@ -97,18 +98,18 @@ class ClosedFormClient(ClientSide):
         self._queries: dict[type, LossQuery | ConfidenceQuery] = {}
 
     def hit_counts(self, message: LeaveOneOut) -> HitCounts:
-        """The hits on rows of the classes that the client sent statistics of.
+        """Count each candidate's hits on rows of the classes that the client has sent.
 
         Validation rows are scored, too; they are in no statistics. Each other row is
         left out of the statistics that contain it. Rows of withheld classes are not
-        scored. An attacker who knows all other rows could recognise them by their hits
-        (attack A13 of the audit).
+        scored. An attacker who knows all other rows could recognise withheld rows by
+        their hits (attack A13 of the audit).
 
         Raises
         ------
         MessageError
-            These are other components than the first time. By comparing sets of its own
-            choice, a server could tell rows apart.
+            The components differ from those of the first request. A server that could
+            choose them several times could tell rows apart.
         """
         self._note(message)
         scores = message.scores(self.form)
@@ -124,10 +125,11 @@ class ClosedFormClient(ClientSide):
         )
 
     def log_losses(self, message: LeaveOneOut | None, query: LossQuery) -> LogLosses:
-        """The log-loss of one candidate on the same rows, at the given temperatures.
+        """Compute one candidate's log-loss on the rows of `hit_counts`.
 
-        Validation rows count only if they are at least ``min_samples``. A client that
-        was started again no longer has the components, and reports no rows.
+        There is one loss for each temperature. Validation rows count only if there are
+        at least ``min_samples``. A client that was restarted has lost the components,
+        and reports no rows.
 
         Raises
         ------
@@ -146,7 +148,7 @@ class ClosedFormClient(ClientSide):
         return LogLosses(self.client.number, rows, losses[0])
 
     def confidences(self, query: ConfidenceQuery) -> Confidences:
-        """How sure one candidate is of the same rows, at its temperature.
+        """Count how sure one candidate is on the rows of `log_losses`.
 
         Raises
         ------
@@ -167,26 +169,37 @@ class ClosedFormClient(ClientSide):
 
     @property
     def form(self) -> ClosedForm:
-        """The form of the client's settings."""
+        """The closed form in the client's settings."""
         return self.client.settings.of(ClosedFormSettings).form
 
     def _check(self, query: LossQuery | ConfidenceQuery, what: str) -> None:
-        """Require that the candidate exists and no other was asked about before."""
+        """Require that the candidate exists, and that no other was asked for before."""
         if self._queries.setdefault(type(query), query) != query:
-            raise _refused("kind", f"{what} a second time, for another candidate")
+            raise _refused(
+                "kind",
+                f"{what} were asked for before, for another candidate; a client "
+                "answers only once",
+            )
         if query.candidate >= len(self.form.candidates()):
             raise _refused("candidate", f"there is no candidate {query.candidate}")
 
     def _note(self, message: LeaveOneOut) -> None:
         if self._asked is not None and not self._asked.equals(message):
-            raise _refused("kind", "rows left out a second time, for other components")
+            raise _refused(
+                "kind",
+                "hits on left-out rows were asked for before, with other "
+                "components; a client answers only once",
+            )
         self._asked = self.client.merged = message
 
     def parts(self, message: LeaveOneOut) -> tuple[Rows, Rows]:
-        """The rows in the statistics, and validation rows of the same classes."""
+        """The rows in the statistics, and the validation rows of the same classes."""
         client, names = self.client, message.components.domain_names
         if client.domain not in names:
-            raise _refused("domains", f"{client.domain!r} is not among {names}")
+            raise _refused(
+                "domains",
+                f"the client's domain {client.domain!r} is missing in {names}",
+            )
         where = client.number, names.index(client.domain)
         is_sent = client.counts >= client.settings.min_samples
 
@@ -201,7 +214,7 @@ class ClosedFormClient(ClientSide):
         )
 
     def _validation(self) -> tuple[Tensor, Tensor]:
-        """The features and labels of the rows for validation."""
+        """The features and labels of the validation rows."""
         rows = self.rows.get("val")
         if rows is None or not len(rows):
             return self.client.features[:0], self.client.labels[:0]
@@ -211,24 +224,24 @@ class ClosedFormClient(ClientSide):
 def sum_losses(
     score: LeftOut, parts: Iterable[Rows], by: Sequence[float], least: int
 ) -> tuple[int, Tensor]:
-    """How many left-out rows of a client count, and their summed log-losses.
+    """Sum a client's log-losses on left-out rows; returns the rows and the sums.
 
     Parameters
     ----------
     score : LeftOut
     parts : iterable of Rows
-        The rows in the statistics, then other rows, which count only if they are at
-        least `least`.
+        First the rows in the statistics. Then other rows, which count only if there are
+        at least `least`.
     by : sequence of float
-        Temperatures.
+        The temperatures.
     least : int
-        With fewer rows nothing is reported.
+        The smallest number of rows that is reported; otherwise rows and sums are 0.
 
     Returns
     -------
     int
     Tensor of shape (candidates, len(by)), int64
-        In 1/64 nat.
+        The summed losses, in 1/64 nat.
     """
     found = [(part, *left_out_losses(score, part, by)) for part in parts]
     counted = [one for one in found if one[0].inside.all() or one[2] >= least]
@@ -244,7 +257,7 @@ def _refused(field: str, problem: str) -> MessageError:
 
 
 def _validate(exchange: ClosedFormExchange, request: Request, counts: HitCounts):
-    """Require a count for each candidate, over at least the rows of its statistics."""
+    """Require a count for each candidate, and scores of all rows in statistics."""
     uploaded = exchange.server.uploaded_rows
     require_known(counts.client, uploaded)
     candidates = len(exchange.solver.candidates)
@@ -256,13 +269,13 @@ def _validate(exchange: ClosedFormExchange, request: Request, counts: HitCounts)
         raise refusal(
             counts.client,
             "rows",
-            f"{training} training rows scored, but it sent statistics of "
+            f"{training} training rows were scored, but the client's statistics have "
             f"{uploaded[counts.client]}",
         )
 
 
 def bound_rows(declared: Declared, exchange: Any, answer: Any) -> None:
-    """Refuse more `rows` than the client trains and validates on."""
+    """Refuse an answer over more rows than the client declared."""
     rows = declared.train + declared.val
     declared.check_rows(answer.client, "rows", answer.rows, rows)
 
@@ -283,7 +296,7 @@ LEAVE_ONE_OUT = RequestKind(
 
 
 def require_uploader(exchange: Exchange, request: Request, answer: Any) -> None:
-    """Require an answer of a client that has sent statistics."""
+    """Refuse an answer of a client that has sent no statistics."""
     require_known(answer.client, exchange.server.uploaded_rows)
 
 
@@ -324,13 +337,13 @@ CONFIDENCES = RequestKind(
 
 @register_exchange("closed_form")
 class ClosedFormExchange(Exchange):
-    """Chooses and solves the head, and scores it once clients are prepared.
+    """Chooses and solves the one-shot head, and scores it when clients are prepared.
 
     Attributes
     ----------
     solver : HeadSolver
     lda : LinearDiscriminant or None
-        The LDA that clients' hits prefer, for clients' own heads.
+        The LDA that clients' hits prefer. Clients' own heads are made from this LDA.
     """
 
     KINDS = (LEAVE_ONE_OUT, LOG_LOSSES, CONFIDENCES)
@@ -338,9 +351,10 @@ class ClosedFormExchange(Exchange):
     KEYS = keys.KEYS
     objections = staticmethod(keys.objections)
     REVEALS = (
-        "how many of the rows behind its statistics each candidate head classifies "
-        "rightly, and the log-loss of the one taken on these, rounded; with "
-        "ggeur.confidences also how sure it is of them, in 64 bins"
+        "for each client, how many of the rows in its statistics each candidate "
+        "head classifies correctly, and the rounded log-loss of the chosen head on "
+        "these rows; with ggeur.confidences also how sure this head is of them, in "
+        "64 bins"
     )
 
     def __init__(self, course):
@@ -376,7 +390,7 @@ class ClosedFormExchange(Exchange):
         self.solver.add(upload)
 
     def begin(self) -> Requests[None]:
-        """Choose and solve the head, and where training starts.
+        """Choose and solve the head, and the start of training.
 
         Raises
         ------
@@ -412,19 +426,19 @@ class ClosedFormExchange(Exchange):
         self.apart = self.course.spent() - before
 
     def _take_noisy(self, solved: Solved) -> None:
-        """Take the head of a release; no client answers for its own rows."""
+        """Take the head made from a noisy release, without asking clients."""
         self.server.solved_params = to_vector(solved.model)
         self.server.start_from(self.server.solved_params)
-        why = "under differential privacy no client answers for its own rows"
+        why = "under differential privacy no client reports scores of its own rows"
         self._details = {**solved.report, "not_calibrated": why}
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether the head has a temperature; then clients have the components."""
+        """Whether the head has a temperature; if so, clients have the components."""
         return "temperature" in self._details
 
     def complete(self) -> Requests[None]:
-        """Score the head."""
+        """Score the one-shot head and make its record."""
         before = self.course.spent()
         scored = yield from self.course.evaluate(0)
         self.apart += self.course.spent() - before
@@ -453,10 +467,10 @@ class ClosedFormExchange(Exchange):
             self.server.scored_model.make_room_for(len(tensors["params"]))
 
     def _choose(self, components: Components | None) -> Requests[Choice]:
-        """Choose the strength of an open form; another form is kept as it is.
+        """Choose the strength of an open form; other forms are kept as they are.
 
-        If labels and domains are confounded, the head is no good start either. A run
-        that may keep the trained head then starts at random weights.
+        If labels and domains are confounded, the head is no good start for training. A
+        run that may keep the trained head then starts at random weights.
         """
         form = self._form
         if components is None:
@@ -483,11 +497,11 @@ class ClosedFormExchange(Exchange):
     def _temperature(
         self, components: Components | None, choice: Choice, model: Model
     ) -> Requests[Temperature]:
-        """The temperature of the head, chosen by left-out rows."""
+        """Choose the temperature of the head by clients' left-out rows."""
         reason = self._not_calibrated(choice, model)
         if components is None or choice.candidate is None or reason:
             return Temperature(
-                1.0, {"not_calibrated": reason or "no rows are left out"}
+                1.0, {"not_calibrated": reason or "the run leaves no rows out"}
             )
         by = temperatures(spread_of_scores(model, components))
         query = LossQuery(choice.candidate, by).to_bytes()
@@ -510,21 +524,21 @@ class ClosedFormExchange(Exchange):
         return found
 
     def _not_calibrated(self, choice: Choice, model: Model) -> str:
-        """Why there is no temperature; "" if one can be asked for."""
+        """The reason why the head gets no temperature; "" if it can get one."""
         if choice.details.get("confounded_share", 0.0) > LARGER_PART:
             return "labels and domains are confounded"
         if self._demands.sums:
-            return "under secure sums no client answers for its own rows"
+            return "under secure sums no client reports scores of its own rows"
         if self._demands.book:
-            return "the head of a book is made of its totals alone"
+            return "the head of a book is made only from totals"
         if not self._demands.is_cooled:
             return f"{setting('temperature')} is none"
         if not self._demands.seeks_temperature or not can_cool(model):
-            return "no rows can be left out of such a head"
+            return "no rows can be left out of a head of this form"
         return ""
 
     def _left_out_of(self, components: Components) -> Components:
-        """What rows are left out of, as far as the form needs it."""
+        """The part of the components that the form needs for leaving rows out."""
         components = components.merged(self._form.grain)
         bare = self._form.NEEDS == "means"
         return replace(components, scatter=None) if bare else components
@@ -538,7 +552,7 @@ def _cool(
 ) -> None:
     """Divide the logits of the head, and of the start, by the temperature.
 
-    If training starts from another head, the temperature is scaled to its scores.
+    If training starts from another head, its temperature is scaled to its scores.
     """
     if begun is not None and begun is not solved and can_cool(begun.model):
         apart = spread_of_scores(solved.model, components)

@@ -1,4 +1,4 @@
-"""Which of two heads a run leaves: the one-shot head or the trained one."""
+"""Decides which head a run leaves: the one-shot head or the trained one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BY = "val_acc"
 
 
 def withheld_share(round0: Round0) -> float:
-    """The share of training rows that are in no statistics; 0 if it is unknown."""
+    """The share of training rows that no statistics contain; 0 if unknown."""
     details = (round0.closed_form.details if round0.closed_form else None) or {}
     if round0.sums is None:
         return details.get("withheld_share", 0.0)
@@ -23,19 +23,19 @@ def withheld_share(round0: Round0) -> float:
 
 
 def kept_head(round0: Round0, rounds: Sequence[RoundRecord]) -> Kept:
-    """Which head is kept after these rounds. Test rows have no say.
+    """Decide which head is kept after these rounds, without using test rows.
 
-    If labels and domains are confounded, it is the trained head. Then neither left-out
-    rows nor validation rows of the same clients show how a class looks in other
-    domains. Otherwise it is the head with more hits on validation rows after the last
-    evaluated round; on a tie, the one-shot head. Without validation rows it is the
-    one-shot head, unless more than 2% of the rows are withheld: only the trained head
-    has seen these.
+    If labels and domains are confounded, the trained head is kept. Neither left-out
+    rows nor validation rows of the same clients can show then how a class looks in
+    other domains. Otherwise the head with more hits on validation rows after the last
+    evaluated round is kept, and on a tie the one-shot head. Without validation rows the
+    one-shot head is kept, unless more than 2% of the rows are withheld. Only the
+    trained head has seen these rows.
 
     Parameters
     ----------
     round0 : Round0
-        With the record of a one-shot head.
+        The record of round 0, with that of a one-shot head.
     rounds : sequence of RoundRecord
     """
     solved = round0.closed_form

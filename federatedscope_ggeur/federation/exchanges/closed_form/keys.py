@@ -51,21 +51,21 @@ KEYS = (
 
 
 def objections(run: Demands) -> Objections:
-    """What cannot go with a one-shot head, or without one."""
+    """The settings that cannot go with a one-shot head, or not without one."""
     if run.form is None:
         trainable = [name for name, form in CLOSED_FORMS.items() if form.trainable]
-        why = f"which is no head to start at; take {' or '.join(trainable)}"
+        why = f"which gives no head to start from; take {' or '.join(trainable)}"
         yield Objection("closed_form", {"init": ["random"]}, why)
     if run["init"] == "random":
-        yield Objection("init", {"keep": ["trained"]}, "which gives one head, not two")
+        yield Objection("init", {"keep": ["trained"]}, "which leaves only one head")
     if run.closed_form and not run.trains:
         why = "where a head in closed form is the whole run"
         yield Objection("init", {"calibrate": ["none"]}, why)
     if run["confidences"] and not run.seeks_temperature:
-        why = "which has clients answer for their left-out rows"
+        why = "which makes clients score their left-out rows"
         yield Objection("confidences", {"temperature": ["leave_one_out"]}, why)
     for field in ("prior", "ensemble"):
         takes = [n for n, f in CLOSED_FORMS.items() if getattr(f, f"takes_{field}")]
         if run["closed_form"] not in takes:
-            why = f"which takes none; {' or '.join(takes)} does"
+            why = f"which does not use this key; {' or '.join(takes)} does"
             yield Objection("closed_form", {f"text.{field}": [0]}, why)

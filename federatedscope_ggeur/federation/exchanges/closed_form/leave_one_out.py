@@ -1,4 +1,4 @@
-"""The messages of leave-one-out: components down; hit counts, then log-losses up."""
+"""The messages of leave-one-out: components, hit counts, and log-losses."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _TENSORS = ("labels", "counts", "means", "clients", "domains")
 
 @dataclass(frozen=True)
 class LeaveOneOut:
-    """Round 0, down, the same for every client: components to leave rows out of.
+    """Round 0, server to all clients: the components from which rows are left out.
 
-    They are float64, so that client and server compute the same.
+    They are float64, so that client and server compute the same numbers.
     """
 
     components: Components
@@ -38,9 +38,10 @@ class LeaveOneOut:
     )
 
     def scores(self, form: ClosedForm, candidate: int | None = None) -> LeftOut:
-        """Scores of left-out rows by all candidates of `form`, or by one `candidate`.
+        """Prepare the scores of left-out rows by the candidates of `form`.
 
-        All clients of a process that share `form` share the preparation.
+        With `candidate` only this one scores. Clients of a process that have the same
+        `form` share the result.
         """
 
         def prepared() -> tuple[ClosedForm, LeftOut]:
@@ -51,7 +52,7 @@ class LeaveOneOut:
         return self.once((id(form), candidate), prepared)[1]
 
     def once(self, key: Hashable, derive: Callable[[], T]) -> T:
-        """The result of `derive` on the components, made once for all clients."""
+        """The result of `derive`, which is called only once for all clients."""
         if key not in self._derived:
             self._derived[key] = derive()
         return self._derived[key]
@@ -88,12 +89,16 @@ class LeaveOneOut:
         clients = message.tensor("clients", I64, (j,))
         domains = message.tensor("domains", I64, (j,))
         if (clients < -1).any() or (clients > wire.LARGEST).any():
-            raise message.refuse("clients", "there are no such clients")
+            raise message.refuse("clients", "client numbers must be positive")
         if (domains < -1).any() or (domains >= len(names)).any():
-            raise message.refuse("domains", "there are no such domains")
+            raise message.refuse(
+                "domains", "a component names a domain that the message does not list"
+            )
         keys = torch.stack([labels, clients, domains], dim=1)
         if len(keys.unique(dim=0)) < j:
-            raise message.refuse("labels", "two components are the same")
+            raise message.refuse(
+                "labels", "two components have the same client and class"
+            )
         scatter = _take_scatter(message, dim) if message.has("scatter") else None
         return cls(
             Components(
@@ -112,7 +117,10 @@ class LeaveOneOut:
 def _take_scatter(message: wire.Message, dim: int) -> Tensor:
     upper = message.tensor("scatter", F64, (dim * (dim + 1) // 2,))
     if (upper.abs() > LARGEST_EMBEDDING**2 * wire.LARGEST).any():
-        raise message.refuse("scatter", "no embeddings have such a scatter")
+        raise message.refuse(
+            "scatter",
+            "expected a finite positive semi-definite scatter of plausible size",
+        )
     scatter = torch.zeros(dim, dim, dtype=F64)
     rows, columns = torch.triu_indices(dim, dim)
     scatter[rows, columns] = upper
@@ -121,18 +129,18 @@ def _take_scatter(message: wire.Message, dim: int) -> Tensor:
 
 @dataclass(frozen=True)
 class HitCounts:
-    """Round 0, up: how many of a client's rows each candidate classifies correctly.
+    """Round 0, client to server: each candidate's hits on the client's rows.
 
     Attributes
     ----------
     client : int
     rows : int
-        All its rows: rows of withheld classes and validation rows included.
+        All rows of the client, also validation rows and rows of withheld classes.
     hits : Tensor of shape (candidates,), int64
     validation : int
-        Its validation rows.
+        The number of validation rows.
     scored : int
-        The rows that were scored: without rows of withheld classes.
+        The number of scored rows; rows of withheld classes are not scored.
     """
 
     client: int
@@ -156,28 +164,30 @@ class HitCounts:
         message.only(("hits",))
         rows, scored = message.integer("rows"), message.integer("scored")
         if scored > rows:
-            raise message.refuse("scored", f"{scored} of {rows} rows are scored")
+            raise message.refuse(
+                "scored", f"must be at most the {rows} rows of the client, got {scored}"
+            )
         hits = message.tensor("hits", I64, (None,))
         if ((hits < 0) | (hits > scored)).any():
-            problem = f"hits must lie in 0..{scored}, the rows scored"
+            problem = f"hits must lie in 0..{scored}, the number of scored rows"
             raise message.refuse("hits", problem)
         validation = message.integer("validation")
         if validation > rows:
-            problem = f"{validation} of {rows} rows are for validation"
+            problem = f"must be at most the {rows} rows of the client, got {validation}"
             raise message.refuse("validation", problem)
         return cls(message.client(), rows, hits, validation, scored)
 
 
 @dataclass(frozen=True)
 class LossQuery:
-    """Round 0, down: asks for a candidate's log-losses at some temperatures.
+    """Round 0, server to client: asks for one candidate's log-losses.
 
     Attributes
     ----------
     candidate : int
         Its place among the candidates.
     temperatures : tuple of float
-        `TEMPERATURES` of them, ascending.
+        The temperatures, ascending; there are `TEMPERATURES` of them.
     """
 
     candidate: int
@@ -195,19 +205,19 @@ class LossQuery:
         message.only(("by",))
         by = message.tensor("by", F64, (TEMPERATURES,))
         if (by <= 0).any() or (by.diff() <= 0).any():
-            raise message.refuse("by", "temperatures must be positive and ascend")
+            raise message.refuse("by", "temperatures must be positive and ascending")
         return cls(message.integer("candidate"), tuple(by.tolist()))
 
 
 @dataclass(frozen=True)
 class LogLosses:
-    """Round 0, up: a client's log-loss at each temperature, rounded.
+    """Round 0, client to server: the rounded log-loss at each temperature.
 
     Attributes
     ----------
     client : int
     rows : int
-        The rows that are summed; 0 if they are fewer than ``ggeur.min_samples``.
+        The number of summed rows; 0 if there are fewer than ``ggeur.min_samples``.
     losses : Tensor of shape (TEMPERATURES,), int64
         Sums over these rows, in 1/64 nat.
     """
@@ -227,20 +237,20 @@ class LogLosses:
 
 
 def take_losses(message: wire.Message, shape: tuple[int, ...]) -> tuple[int, Tensor]:
-    """Read the rows of an answer and its log-losses, and require that they fit."""
+    """Read and check the number of rows in an answer and its log-losses."""
     message.only(("losses",))
     rows, losses = message.integer("rows"), message.tensor("losses", I64, shape)
     if ((losses < 0) | (losses > LARGEST_LOSS)).any():
         problem = f"log-losses must lie in 0..{LARGEST_LOSS}"
         raise message.refuse("losses", problem)
     if not rows and losses.any():
-        raise message.refuse("losses", "there are losses, and no rows")
+        raise message.refuse("losses", "losses must be 0 if there are no rows")
     return rows, losses
 
 
 @dataclass(frozen=True)
 class ConfidenceQuery:
-    """Round 0, down: asks how sure one candidate head is at one temperature.
+    """Round 0, server to client: asks how sure one candidate is at a temperature.
 
     Attributes
     ----------
@@ -270,14 +280,14 @@ class ConfidenceQuery:
 
 @dataclass(frozen=True)
 class Confidences:
-    """Round 0, up: how sure the head is of a client's left-out rows.
+    """Round 0, client to server: how sure the head is of the left-out rows.
 
     Attributes
     ----------
     client : int
     counts : Tensor of shape (CONFIDENCE_BINS,), int64
-        Rows whose largest probability is in each bin of equal width; all 0 if there
-        are fewer rows than ``ggeur.min_samples``.
+        How many rows have their largest probability in each bin of equal width. All are
+        0 if there are fewer rows than ``ggeur.min_samples``.
     """
 
     client: int

@@ -15,12 +15,12 @@ from federatedscope_ggeur.models.closed_forms import (
 
 
 class HeadSolver:
-    """Collects what the one-shot head needs, and solves for it.
+    """Collects the statistics that the one-shot head needs, and solves for the head.
 
     Parameters
     ----------
     form : ClosedForm
-        The form of the settings.
+        The form that the settings name.
     compares : bool
         Whether rows are left out, or the run chooses between two heads.
     domains : iterable of str
@@ -42,7 +42,7 @@ class HeadSolver:
 
     @property
     def candidates(self) -> tuple[ClosedForm, ...]:
-        """The candidates that clients' rows choose among."""
+        """The candidate forms among which clients' rows choose."""
         return self.form.candidates()
 
     def add(self, upload: StatisticsUpload) -> None:
@@ -51,7 +51,7 @@ class HeadSolver:
             self._book.add(upload.statistics, upload.client, upload.domain)
 
     def components(self) -> Components | None:
-        """The components of all clients, if the run compares heads; else None."""
+        """The components of all clients; None if the run does not compare heads."""
         held = self._held() if self._compares else None
         return held if held is not None and len(held.counts) else None
 

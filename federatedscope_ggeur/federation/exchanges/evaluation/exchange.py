@@ -1,4 +1,4 @@
-"""Evaluation: clients score the head on their rows, the server on its own."""
+"""Evaluation: clients score the head on their rows, or the server on its rows."""
 
 from __future__ import annotations
 
@@ -69,24 +69,26 @@ class EvaluationClient(ClientSide):
     _validated: tuple[Broadcast, LossQuery] | None = None
 
     def evaluate(self, broadcast: Broadcast) -> ScoreReport:
-        """Score a head, by split. If nothing is trained, only one head is scored.
+        """Score a head on each split. Without training, a client scores only one head.
 
         Raises
         ------
         MessageError
-            This is a second head and nothing is trained. With the losses of heads of
-            its own choice a server could reconstruct rows.
+            This is a second head, but the run does not train. A server that could
+            choose heads could reconstruct rows from their losses.
         """
         if not self.client.settings.demands.trains:
             before = self._scored or broadcast
             if broadcast.round_number or not before.params.equal(broadcast.params):
-                problem = "a second head to score, and there is but one"
+                problem = (
+                    "a second head to score, but a run without training has only one"
+                )
                 raise MessageError(problem, field="kind", sender="the server")
             self._scored = broadcast
         return self.score(broadcast, self.rows)
 
     def score(self, broadcast: Broadcast, rows: Mapping[str, Any]) -> ScoreReport:
-        """Score `eval_params` of a round on `rows`, by split."""
+        """Score `eval_params` of a round on each split of `rows`."""
         client, params = self.client, self.eval_params(broadcast)
         head = client.memory.frozen(client.scored_model, params)
         scores = {
@@ -105,16 +107,19 @@ class EvaluationClient(ClientSide):
     def validation_losses(self, broadcast: Broadcast, query: LossQuery) -> LogLosses:
         """The log-loss of the trained head on validation rows at each temperature.
 
-        A client with fewer of them than ``ggeur.min_samples`` reports no rows.
+        A client with fewer validation rows than ``ggeur.min_samples`` reports no rows.
 
         Raises
         ------
         MessageError
-            It was asked before, for something else.
+            The client has answered another such request before.
         """
         before = self._validated or (broadcast, query)
         if not before[0].params.equal(broadcast.params) or before[1] != query:
-            problem = "log-losses on validation rows a second time, for another head"
+            problem = (
+                "log-losses on validation rows were asked for before, for another "
+                "head; a client answers only once"
+            )
             raise MessageError(problem, field="kind", sender="the server")
         self._validated = before
         client, rows = self.client, self.rows.get("val")
@@ -128,7 +133,7 @@ class EvaluationClient(ClientSide):
     def eval_params(self, broadcast: Broadcast) -> Tensor:
         """The weights [P + Q] that the client scores after a round, on raw embeddings.
 
-        They are the broadcast ones or its own.
+        They are the broadcast weights or the client's own.
         """
         client, number = self.client, broadcast.round_number
         method = client.task.method
@@ -150,7 +155,7 @@ class EvaluationClient(ClientSide):
 
 
 def _validation_losses(model: Model, rows: Embeddings, by: Sequence[float]) -> Tensor:
-    """The summed log-loss [temperatures] of `rows`, in nats."""
+    """The log-loss of `rows`, summed, for each temperature; in nats."""
     with torch.inference_mode():
         logits = model.in_chunks(model, rows.features).double()
     return log_losses(logits, rows.labels, by)[0].sum(dim=1)
@@ -163,7 +168,7 @@ def _advice(settings: RoleSettings) -> str:
 def _validate(
     exchange: EvaluationExchange, request: Request, report: ScoreReport
 ) -> None:
-    """Require scores of this round."""
+    """Require that the scores are of this round."""
     require_known(report.client, exchange.server.client_domains)
     if report.round_number != request.round_number:
         raise refusal(
@@ -174,7 +179,7 @@ def _validate(
 
 
 def _bound(declared: Declared, exchange: Any, report: ScoreReport) -> None:
-    """Refuse a split with more rows than declared."""
+    """Refuse scores of more rows than the client declared for the split."""
     for split, score in report.scores.items():
         rows = getattr(declared, split)
         declared.check_rows(report.client, f"{split}_total", score.total, rows)
@@ -217,14 +222,14 @@ VALIDATION_LOSSES = RequestKind(
 
 @register_exchange("evaluation")
 class EvaluationExchange(Exchange):
-    """Has the head scored after each round in which scoring is due.
+    """Gets the head scored after each round in which an evaluation is due.
 
     Attributes
     ----------
     scores : dict from split to dict from domain to Score
-        Scores of the last evaluation.
+        The scores of the last evaluation.
     reports : dict from client number to ScoreReport
-        The clients' reports in it, unseen clients included.
+        The clients' reports of the last evaluation, also of unseen clients.
     """
 
     KINDS = (EVALUATE, VALIDATION_LOSSES)
@@ -253,9 +258,7 @@ class EvaluationExchange(Exchange):
         return scored
 
     def score(self, number: int) -> Requests[dict[str, Any]]:
-        """Score the head; in round 0 it is the one-shot head. Returns fields of a
-        record.
-        """
+        """Score the head, in round 0 the one-shot head; returns fields of a record."""
         course, server = self.course, self.server
         plan = course.plan
         splits = plan.evaluation.splits
@@ -293,11 +296,11 @@ class EvaluationExchange(Exchange):
         }
 
     def scale_trained(self, number: int) -> Requests[TemperatureScaling | None]:
-        """Divide the trained head's logits by the temperature with the least log-loss
-        on validation rows, and score its probabilities.
+        """Choose and apply the trained head's temperature, and score its probabilities.
 
-        Returns None, and does nothing, if there are fewer than `LEAST_VALIDATION`
-        validation rows, or if the model's logits cannot be divided.
+        The temperature is the one with the least log-loss on validation rows. Returns
+        None, and does nothing, if there are fewer than `LEAST_VALIDATION` validation
+        rows, or if the model's logits cannot be divided.
         """
         server = self.server
         if not self.scores and can_cool(server.scored_model):
@@ -327,7 +330,7 @@ class EvaluationExchange(Exchange):
         )
 
     def _losses_on_validation(self, number: int) -> Requests[tuple[Tensor, int]]:
-        """The log-losses [temperatures] of the trained head, and the number of rows."""
+        """The trained head's log-loss for each temperature, and the number of rows."""
         server = self.server
         if self.course.plan.server_evaluates:
             head = server.scored_model.at(server.head_params())
@@ -352,8 +355,10 @@ class EvaluationExchange(Exchange):
         closed_form: bool = False,
         temperature: float | None = None,
     ) -> Score:
-        """Score the head of `Server.head_params` on rows [n, D], [n] that the server
-        holds; see `evaluate`."""
+        """Score the head of `Server.head_params` on rows that the server holds.
+
+        Features are [n, D] and labels [n]. See `evaluate`.
+        """
         server = self.server
         return evaluate(
             server.scored_model,
@@ -366,7 +371,7 @@ class EvaluationExchange(Exchange):
         )
 
     def _temperature(self, number: int) -> float:
-        """The number that the logits of the head after a round were divided by."""
+        """The number by which the head's logits were divided after a round."""
         server = self.server
         return server.temperature if number == 0 else server.trained_temperature
 
@@ -376,7 +381,7 @@ class EvaluationExchange(Exchange):
         split: str = "test",
         among: Collection[int] | None = None,
     ) -> dict[str, Score]:
-        """Scores of a split by domain, of the clients `among` (default: all)."""
+        """Add up the scores of a split by domain; default of `among`: all clients."""
         held: Mapping[int, str] = self.server.client_domains
         if among is not None:
             held = {k: held[k] for k in among}
@@ -384,9 +389,9 @@ class EvaluationExchange(Exchange):
         return scores_by_domain(found, held)
 
     def _look_for_divergence(self, number: int) -> None:
-        """Look at the largest weight that each client sent, and at the loss.
+        """Look for divergence in the clients' largest weights and in the loss.
 
-        It is the loss on test rows or, if they are not scored, on other rows.
+        The loss is that on test rows, or on other rows if test rows are not scored.
         """
         totals = {s: sum(d.values(), Score()) for s, d in self.scores.items()}
         split = next(
@@ -419,7 +424,7 @@ class EvaluationExchange(Exchange):
     def _metrics(self) -> dict[str, float]:
         """FederatedScope's metrics of the last evaluation.
 
-        They are averages over clients, or over all rows if the server evaluates.
+        Metrics are averages over clients, or over all rows if the server evaluates.
         """
         plan = self.course.plan
         each: list[Mapping[str, Score]]
@@ -432,18 +437,17 @@ class EvaluationExchange(Exchange):
 
     @property
     def _in_space(self) -> bool:
-        """Whether clients make models of their own, in a space that they must know."""
+        """Whether clients make their own models in a space that they must know."""
         task = self.server.task
         return task.method.personal and task.space.kind != "raw"
 
     def scored(
         self, number: int, closed_form: bool = False
     ) -> tuple[Broadcast, Broadcast]:
-        """What is scored after a round: for all, and for clients with models of their
-        own.
+        """The weights to score after a round, in two forms.
 
-        The first is the model on raw embeddings. The second differs only if clients
-        make their own models in a space.
+        The first is the model on raw embeddings. The second is for clients with models
+        of their own. It differs only if clients make these models in a space.
         """
         asked = self._temperature(number)
         head = head_broadcast(self.server, number, closed_form)
@@ -453,8 +457,9 @@ class EvaluationExchange(Exchange):
         return head, replace(own_broadcast(self.server, number), temperature=asked)
 
     def of_clients(self, scored: tuple[Broadcast, Broadcast]) -> dict[int, Broadcast]:
-        """What each client scores. A client that does not know its space scores
-        nothing.
+        """The weights that each client scores.
+
+        A client that does not know the space yet gets none.
         """
         server, (head, own) = self.server, scored
         unseen = set(server.unseen)

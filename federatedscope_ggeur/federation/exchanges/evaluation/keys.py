@@ -15,7 +15,7 @@ KEYS = (
 
 
 def objections(run: Demands) -> Objections:
-    """What cannot go with a choice of rounds by test rows."""
+    """The settings that cannot go with early stopping by test rows."""
     if run["best_by"].startswith("test_"):
         why = "since test rows may not decide when a run ends"
         yield Objection("best_by", {"patience": [0]}, why)

@@ -1,4 +1,4 @@
-"""The scores that a client reports."""
+"""The message with a client's scores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FIELDS = ("correct", "total", "loss_sum")
 
 @dataclass(frozen=True)
 class ScoreReport:
-    """A client's scores: counts, so that the server can add them up by domain.
+    """A client's scores. They are counts, so that the server can add them by domain.
 
     Attributes
     ----------
@@ -52,7 +52,9 @@ class ScoreReport:
         message = wire.unpack(data, "score", sender)
         splits = message.texts("splits")
         if not set(splits) <= set(SPLITS):
-            raise message.refuse("splits", f"{splits!r:.80} are not among {SPLITS}")
+            raise message.refuse(
+                "splits", f"expected some of {SPLITS}, got {splits!r:.80}"
+            )
         message.only([name for split in splits for name in _tensors_of(split)])
         scores = {}
         for split in splits:
@@ -64,7 +66,11 @@ class ScoreReport:
                 _reliability(message, split, message.integer(rows)),
             )
             if score.correct > score.total:
-                raise message.refuse(right, f"{score.correct} of {score.total} rows")
+                raise message.refuse(
+                    right,
+                    f"{score.correct} hits on {score.total} rows; hits cannot exceed "
+                    "rows",
+                )
             scores[split] = score
         return cls(message.client(), message.integer("round_number"), scores)
 
@@ -85,7 +91,9 @@ def _reliability(
         bins = message.tensor(f"{name}.bins", torch.int64, (3, BINS))
         sums = message.tensor(f"{name}.sums", torch.int64, (2,))
         if (bins < 0).any() or int(bins[0].sum()) != rows or (bins[1] > bins[0]).any():
-            raise message.refuse(f"{name}.bins", f"they are not of {rows} rows")
+            raise message.refuse(
+                f"{name}.bins", f"the bins must add up to the {rows} rows of the split"
+            )
         if (sums < 0).any():
             raise message.refuse(f"{name}.sums", "sums of losses cannot be negative")
         found.append(Reliability(bins, sums))

@@ -1,4 +1,4 @@
-"""How honest the probabilities of a head are, as counts that can be added."""
+"""Measures how well a head's probabilities agree with its hits, in counts."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _LARGEST = 2.0**50
 
 @dataclass(frozen=True, eq=False)
 class Reliability:
-    """Of some rows: hits and confidence by bin, squared errors and log-losses.
+    """Counts over some rows: hits and confidences by bin, Brier scores, log-losses.
 
     Attributes
     ----------
     bins : Tensor of shape (3, BINS), int64
-        Rows whose largest probability is in the bin, how many of these are classified
-        correctly, and the sum of their largest probabilities, in 1/64.
+        For each bin: the rows whose largest probability lies in the bin, how many of
+        them are classified correctly, and the sum of these probabilities in 1/64.
     sums : Tensor of shape (2,), int64
         The sums of Brier scores and log-losses, in 1/64.
     """
@@ -35,13 +35,13 @@ class Reliability:
 
     @classmethod
     def none(cls) -> Reliability:
-        """Of no rows."""
+        """The counts over no rows."""
         shape = torch.zeros(3, BINS, dtype=torch.int64)
         return cls(shape, torch.zeros(2, dtype=torch.int64))
 
     @classmethod
     def of(cls, logits: Tensor, labels: Tensor) -> Reliability:
-        """Of logits [n, C], float64, and labels [n]."""
+        """Count over rows with logits [n, C], float64, and labels [n]."""
         probabilities = logits.softmax(dim=1)
         largest, found = probabilities.max(dim=1)
         place = (largest * BINS).ceil().long().clamp(1, BINS) - 1
@@ -64,14 +64,15 @@ class Reliability:
 
     @property
     def rows(self) -> int:
-        """How many rows these are."""
+        """The number of counted rows."""
         return int(self.bins[0].sum())
 
     def scores(self) -> ProbabilityScores | None:
         """Expected calibration error, log-loss and Brier score; None without rows.
 
-        The first is the mean over rows of how far the accuracy of a bin is from its
-        mean confidence (Guo et al., "On calibration of modern neural networks", 2017).
+        The calibration error is the mean, over rows, of the distance between the
+        accuracy of a row's bin and the mean confidence of the bin (Guo et al., "On
+        calibration of modern neural networks", 2017).
         """
         if not self.rows:
             return None

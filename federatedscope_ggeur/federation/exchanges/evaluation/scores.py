@@ -1,4 +1,4 @@
-"""Scores of a head, as counts that can be added, and FederatedScope's metrics."""
+"""A head's scores, as counts that can be added, and FederatedScope's metrics."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class EarlyStopSettings:
     Attributes
     ----------
     patience : int
-        Evaluations without an improvement after which the run ends; 0: it never does.
+        The run ends after so many evaluations without an improvement; 0 means never.
     delta : float
-        What a metric must improve by.
+        The least improvement of the metric that counts.
     mode : {"best", "mean"}
-        Compared with the best value so far, or with the mean of the `patience` values
-        before.
+        Whether a value is compared with the best value so far, or with the mean of the
+        `patience` values before.
     """
 
     patience: int = 0
@@ -49,11 +49,11 @@ class EarlyStopSettings:
     mode: str = "best"
 
     def stops_after(self, values: Sequence[float], larger_is_better: bool) -> bool:
-        """Whether a run ends at the last of its metric's `values`.
+        """Whether a run ends after the last of its metric's `values`.
 
-        With "best" a value counts if it is not better than the best by at least
-        `delta`. Any other value becomes the best, and the count starts again. So does
-        NaN, and so does an equal value if `delta` is 0.
+        In the mode "best", a value that improves the best one by at least `delta`
+        becomes the best, and the count starts again. All other values are counted. NaN
+        also starts the count again, and so does an equal value if `delta` is 0.
         """
         sign = 1 if larger_is_better else -1
 
@@ -77,16 +77,16 @@ class EarlyStopSettings:
 
 @dataclass(frozen=True)
 class EvaluationSettings:
-    """What is scored, and what follows from it.
+    """The settings of scoring, and of decisions by scores.
 
     Attributes
     ----------
     splits : tuple of str
-        The splits of their rows on which clients score a head; of `SPLITS`.
+        The splits on which clients score a head; some of `SPLITS`.
     key : str
-        The metric that says which round is best: ``<split>_<metric>``.
+        The metric that decides which round is best: ``<split>_<metric>``.
     average : {"weighted_avg", "avg"}
-        How clients' metrics are averaged: by rows, or all alike.
+        How clients' metrics are averaged: weighted by rows, or with equal weights.
     early_stop : EarlyStopSettings
     """
 
@@ -97,16 +97,16 @@ class EvaluationSettings:
 
     @property
     def validation_key(self) -> str:
-        """The same metric on validation rows, the only ones that we choose by."""
+        """The metric of `key` on validation rows, which alone decide choices."""
         return f"val_{self.key.partition('_')[2]}"
 
 
 @dataclass(frozen=True)
 class Score:
-    """Rows classified correctly, all rows, and the sum of their cross-entropies.
+    """The hits on some rows, the number of rows, and the sum of their cross-entropies.
 
-    `reliability`, if it was asked for, is that of the probabilities, then that of those
-    before a temperature.
+    `reliability` describes the probabilities, first as they are, then as they were
+    before the temperature. It is empty if nobody asked for it.
     """
 
     correct: int = 0
@@ -126,22 +126,22 @@ class Score:
 
     @property
     def probabilities(self) -> Probabilities | None:
-        """How honest the probabilities are; None without rows, or if nobody asked."""
+        """How well probabilities agree with hits; None if this was not measured."""
         after, *before = [r.scores() for r in self.reliability] or [None]
         return None if after is None else Probabilities(after, *before)
 
     @property
     def accuracy(self) -> float | None:
-        """Fraction of rows classified rightly; None without rows."""
+        """The share of rows classified correctly; None without rows."""
         return self.correct / self.total if self.total else None
 
     @property
     def mean_loss(self) -> float | None:
-        """Mean cross-entropy; None without rows."""
+        """The mean cross-entropy; None without rows."""
         return self.loss_sum / self.total if self.total else None
 
     def metrics(self, split: str) -> dict[str, float]:
-        """The `METRICS` by FederatedScope's names, such as ``"val_acc"``."""
+        """The `METRICS` under FederatedScope's names, such as ``"val_acc"``."""
         total = max(self.total, 1)
         return {
             f"{split}_acc": self.correct / total,
@@ -155,9 +155,9 @@ class Score:
 def scores_by_domain(
     scores: Mapping[int, Score], domains: Mapping[int, str]
 ) -> dict[str, Score]:
-    """Clients' scores added up over each domain, in client order.
+    """Add up clients' scores over each domain, in client order.
 
-    A domain without scores has 0.
+    A domain without scores gets a score of no rows.
     """
     found = {domain: Score() for domain in dict.fromkeys(domains.values())}
     for k in sorted(scores.keys() & domains.keys()):
@@ -168,14 +168,14 @@ def scores_by_domain(
 def average_metrics(
     scores: Iterable[Mapping[str, Score]], average: str
 ) -> dict[str, float]:
-    """Clients' metrics averaged as FederatedScope's ``Results_<average>`` are.
+    """Average clients' metrics as FederatedScope's ``Results_<average>``.
 
     Parameters
     ----------
     scores : iterable of mapping from split to Score
-        One for each client. A split in which a client has no rows does not count.
+        The scores of each client. A split in which a client has no rows is ignored.
     average : {"weighted_avg", "avg"}
-        By the rows of the split, or all clients alike. Counts are never weighted.
+        Weighted by rows of the split, or with equal weights. Counts are never weighted.
     """
     held: dict[str, list[Score]] = {}
     for own in scores:
@@ -205,10 +205,10 @@ def evaluate(
     remedy: str = "",
     temperature: float | None = None,
 ) -> Score:
-    """Score of a model with weights `params` [P + Q] on rows [n, D] and labels [n].
+    """Score a model with weights `params` [P + Q] on rows [n, D] with labels [n].
 
-    Rows are moved to `device` in chunks. With a `temperature`, which the logits have
-    been divided by, the probabilities are scored, too.
+    Rows are moved to `device` in chunks. `temperature` is the number by which the
+    logits have been divided. If it is given, the probabilities are scored, too.
 
     Raises
     ------
@@ -228,7 +228,7 @@ def score_of(
     remedy: str = "",
     temperature: float | None = None,
 ) -> Score:
-    """The same of a model in evaluation mode, on `device`."""
+    """`evaluate` for a model that is in evaluation mode and on `device` already."""
     score = Score()
     with torch.inference_mode(), exact(device):
         rows = frozen.chunk_rows

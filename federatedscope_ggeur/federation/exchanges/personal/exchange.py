@@ -1,7 +1,7 @@
-"""Clients' own one-shot heads. One kappa is chosen for all; each client makes its own.
+"""Clients' own one-shot heads, which each client makes and keeps itself.
 
-A client makes and keeps its head itself. The head is never sent: together with the
-covariance it reveals the client's class means.
+One kappa is chosen for all clients. A client's own head is never sent: together with
+the covariance it reveals the client's class means.
 """
 
 from __future__ import annotations
@@ -56,23 +56,25 @@ logger = get_logger(__name__)
 
 
 class PersonalClient(ClientSide):
-    """Tries kappas on left-out rows, then makes the client's own head."""
+    """Tries each kappa on left-out rows, then makes the client's own head."""
 
     _asked: PersonalQuery | None = None
 
     def losses(self, query: PersonalQuery) -> PersonalLosses:
-        """The log-loss of left-out rows for each kappa, with each of four temperatures.
+        """The log-loss of left-out rows for each kappa and each of four temperatures.
 
-        A client that was started again no longer has the components, and reports no
-        rows.
+        A client that was restarted has lost the components, and reports no rows.
 
         Raises
         ------
         MessageError
-            It was asked before, for something else.
+            The client has answered another such request before.
         """
         if self._asked is not None and self._asked != query:
-            problem = "log-losses of own heads a second time, for other ones"
+            problem = (
+                "log-losses of own heads were asked for before, with other "
+                "settings; a client answers only once"
+            )
             raise MessageError(problem, field="kind", sender="the server")
         self._asked = query
         number, merged = self.client.number, self.client.merged
@@ -89,7 +91,7 @@ class PersonalClient(ClientSide):
         return PersonalLosses(number, *sum_losses(score, parts, by, least))
 
     def make(self, query: PersonalQuery) -> PersonalScore:
-        """Make the client's own head, keep it, and score it on the test rows."""
+        """Make and keep the client's own head, and score it on the test rows."""
         client, merged = self.client, self.client.merged
         test = self.rows.get("test")
         if merged is None:
@@ -123,7 +125,7 @@ class PersonalClient(ClientSide):
         )
 
     def _own_means(self) -> OwnMeans:
-        """Of the classes that the client has sent."""
+        """The client's own means of the classes that it has sent."""
         client = self.client
         sent = (client.counts >= client.settings.min_samples)[client.labels]
         classes = client.task.num_classes
@@ -166,9 +168,7 @@ PERSONAL_HEAD = RequestKind(
 
 @register_exchange("personal")
 class PersonalExchange(Exchange):
-    """Chooses kappa by all clients' log-losses. Then clients make and score their
-    heads.
-    """
+    """Chooses kappa by all clients' log-losses, and lets clients make their heads."""
 
     KINDS = (PERSONAL_LOSSES, PERSONAL_HEAD)
     CLIENT = PersonalClient
@@ -185,17 +185,17 @@ class PersonalExchange(Exchange):
         return demands.closed_form and demands.personal
 
     def complete(self) -> Requests[None]:
-        """Choose kappa, and have the heads made, if the run leaves the one-shot head.
+        """Choose kappa and let clients make their heads, if the one-shot head is left.
 
-        Nothing is made if that head is not calibrated, since no rows were left out
-        then.
+        No heads are made if the one-shot head is not calibrated, since no rows were
+        left out then.
         """
         found, before = self.course.find(ClosedFormExchange), self.course.spent()
         lda, server = found.lda, self.server
         if lda is None or not found.is_calibrated or server.trains:
             logger.warning(
-                "no client has a head of its own: that needs rows left out, and a run "
-                "that leaves the one-shot head"
+                "no client has a head of its own: own heads need left-out rows, and "
+                "a run that leaves the one-shot head"
             )
             return
         query = PersonalQuery(lda.chosen, lda.standardize, server.temperature)
@@ -243,8 +243,11 @@ class PersonalExchange(Exchange):
 
 
 def best_kappa(answers: Sequence[PersonalLosses]) -> tuple[int, float]:
-    """The place of the kappa with the least log-loss over all clients, and the factor
-    of its best temperature. Of equal kappas it is the largest."""
+    """The index of the best kappa, and the factor of its best temperature.
+
+    The best kappa has the least log-loss over all clients. Of equally good ones the
+    largest is taken.
+    """
     start = torch.zeros(len(KAPPAS), len(FACTORS), dtype=torch.int64)
     summed: Tensor = sum((answer.losses for answer in answers), start)
     place = int(summed.amin(dim=1).argmin())

@@ -26,16 +26,16 @@ KEYS = (
 
 
 def objections(run: Demands) -> Objections:
-    """What cannot go with clients' own heads, or without them."""
+    """The settings that cannot go with clients' own heads, or not without them."""
     if run.personal:
-        why = "whose LDA a client's own head is made of"
+        why = "whose LDA is the base of a client's own head"
         taken = {"closed_form": ["lda", "auto"], "temperature": ["leave_one_out"]}
         yield Objection("personal.head", taken, why)
         if run.sums:
-            why = "since clients answer for their own rows"
+            why = "since clients report scores of their own rows"
             yield Objection("personal.head", {"secure_sums": ["none"]}, why)
         text = {"text.prior": [0], "text.ensemble": [0]}
-        yield Objection("personal.head", text, "which says nothing of one client")
+        yield Objection("personal.head", text, "which is the same for all clients")
     else:
-        why = "there are no heads of clients"
+        why = "with which clients have no heads of their own"
         yield Objection("personal.head", {"personal.prior": ["global"]}, why)

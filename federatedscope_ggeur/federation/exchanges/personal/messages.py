@@ -1,4 +1,4 @@
-"""The messages of clients' own heads: first all kappas are tried, then one is used."""
+"""The messages by which clients try all kappas and then make their own heads."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ FACTORS = (0.5, 1.0, 2.0, 4.0)
 
 @dataclass(frozen=True)
 class PersonalQuery:
-    """Round 0, down: the settings of the LDA of clients' own heads.
+    """Round 0, server to client: the settings of the LDA for clients' own heads.
 
     Attributes
     ----------
     shrinkage : float
     standardize : bool
     temperature : float
-        That of the global head or, with a kappa, of the client's own head.
+        The temperature of the global head; with a kappa, that of the client's own head.
     kappa : int
-        The place of the chosen kappa; -1 while all are tried.
+        The index of the chosen kappa; -1 asks the client to try all.
     """
 
     shrinkage: float
@@ -54,23 +54,26 @@ class PersonalQuery:
         shrinkage = message.number("shrinkage", 1.0)
         temperature = message.number("temperature")
         if shrinkage < 0 or temperature <= 0:
-            raise message.refuse("shrinkage", "must be a share, temperatures positive")
+            raise message.refuse(
+                "shrinkage",
+                "the shrinkage must lie in 0..1, and the temperature must be positive",
+            )
         kappa = message.integer("kappa")
         if kappa > len(KAPPAS):
-            raise message.refuse("kappa", f"there are {len(KAPPAS)}")
+            raise message.refuse("kappa", f"expected one of the {len(KAPPAS)} kappas")
         standardize = bool(message.integer("standardize"))
         return cls(shrinkage, standardize, temperature, kappa - 1)
 
 
 @dataclass(frozen=True)
 class PersonalLosses:
-    """Round 0, up: a client's log-loss for each kappa and temperature, rounded.
+    """Round 0, client to server: the rounded log-loss for each kappa and temperature.
 
     Attributes
     ----------
     client : int
     rows : int
-        The rows that are summed; 0 if they are fewer than ``ggeur.min_samples``.
+        The number of summed rows; 0 if there are fewer than ``ggeur.min_samples``.
     losses : Tensor of shape (kappas, FACTORS), int64
         Sums over these rows, in 1/64 nat.
     """
@@ -94,13 +97,13 @@ class PersonalLosses:
 
 @dataclass(frozen=True)
 class PersonalScore:
-    """Round 0, up: the scores of a client's own head on its test rows.
+    """Round 0, client to server: the scores of the client's own head on test rows.
 
     Attributes
     ----------
     client : int
     correct, total : int
-        0 for a client without such a head.
+        Hits and test rows; both are 0 for a client without its own head.
     recall : float
         The mean over classes of the share of rows classified correctly.
     """
@@ -121,6 +124,8 @@ class PersonalScore:
         message.only(())
         correct, total = message.integer("correct"), message.integer("total")
         if correct > total:
-            raise message.refuse("correct", f"{correct} of {total} rows")
+            raise message.refuse(
+                "correct", f"{correct} hits on {total} rows; hits cannot exceed rows"
+            )
         recall = message.number("recall", 1.0)
         return cls(message.client(), correct, total, recall)

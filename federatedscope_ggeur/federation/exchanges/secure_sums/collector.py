@@ -1,4 +1,4 @@
-"""The server's side of secure sums: what it asks, adds up and checks."""
+"""The server's side of secure sums: it sends requests, adds up and checks."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ Statistics = Union[SummedStatistics, MeanStatistics]
 
 @dataclass(frozen=True)
 class Summed:
-    """The totals that the server knows after the last stage.
+    """The totals that the server has after the last stage.
 
     Attributes
     ----------
     statistics : SummedStatistics or MeanStatistics
-        The named classes, over all clients.
+        The summed statistics of the named classes over all clients.
     kept_back : tuple of int
-        Classes of which one client owns nearly all rows. Their means never go down,
-        since that client could subtract its own rows.
+        Classes of which one client owns nearly all rows. Clients never get the means of
+        these classes, since that client could subtract its own rows.
     nearly_all : bool
         Whether one client owns nearly all rows of all classes.
     unnamed : int
-        Rows of classes below the threshold.
+        The number of rows in classes below the threshold.
     """
 
     statistics: Statistics
@@ -75,11 +75,12 @@ class Summed:
         return [c for c in self.statistics.classes if c not in self.kept_back]
 
     def for_head(self, form: ClosedForm, sends_shape: bool) -> Statistics:
-        """The statistics to make a head of that clients will see.
+        """The statistics from which a head for clients is made.
 
-        These are all classes, or all but those kept back. A head gives class means away
-        in three cases: clients get a shape beside it, its weights are nearly the means
-        themselves, or there are at least as many classes as dimensions.
+        They hold all classes, or all but those kept back. Classes are left out if
+        clients could compute class means from the head. This is so in three cases:
+        clients also get a shape, the head's weights are nearly the means, or there are
+        at least as many classes as dimensions.
 
         Parameters
         ----------
@@ -98,16 +99,17 @@ class Summed:
             return held
         if not self.open_classes:
             raise GGEURError(
-                "round 0, secure sums: there is no head to send, since of every class "
-                "one client owns nearly all rows, and would learn the others'"
+                "round 0, secure sums: no head can be sent. Of every class one "
+                "client owns nearly all rows, and would learn the rows of the "
+                "others from a head. Begin again with more clients"
             )
         return self.released()
 
     def released(self) -> Statistics:
         """The statistics of the classes that are not kept back.
 
-        The scatter is that of all classes, scaled so that the covariance
-        ``W / (N - C)`` stays the same.
+        The scatter of all classes is scaled, so that the covariance ``W / (N - C)``
+        stays the same.
         """
         held, kept = self.statistics, self.open_classes
         counts, means = torch.zeros_like(held.counts), torch.zeros_like(held.means)
@@ -121,7 +123,7 @@ class Summed:
 
 
 class Collector:
-    """Leads one session on the server.
+    """Runs one session of secure sums on the server.
 
     Parameters
     ----------
@@ -129,18 +131,18 @@ class Collector:
     roster : sequence of int
         The clients whose statistics are summed.
     declared_rows : int, optional
-        The rows that all clients declared together, if all did.
+        The number of rows that all clients declared together, if all declared theirs.
     make_session : callable () -> bytes
 
     Attributes
     ----------
     release : NoisyStatistics or None
-        With noise, once the last stage is over.
+        With noise: the released statistics, once the last stage is over.
 
     Raises
     ------
     GGEURError
-        The roster is too short.
+        The roster has too few clients.
     """
 
     def __init__(
@@ -152,8 +154,9 @@ class Collector:
     ):
         if len(roster) < settings.min_clients:
             raise GGEURError(
-                f"round 0, secure sums: {len(roster)} clients take part, and "
-                f"{setting('secure_sums_min_clients')} asks for {settings.min_clients}"
+                f"round 0, secure sums: {len(roster)} clients take part, but "
+                f"{setting('secure_sums_min_clients')} needs {settings.min_clients}; "
+                "start more clients, or lower it on all sides"
             )
         self.settings, self.roster = settings, tuple(sorted(roster))
         self.session, self._declared = make_session(), declared_rows
@@ -186,7 +189,7 @@ class Collector:
             if one.key in seen:
                 raise GGEURError(
                     f"round 0, secure sums: clients {seen[one.key]} and {one.client} "
-                    "sent the same key"
+                    "sent the same key; each client must make its own"
                 )
             seen[one.key] = one.client
             self._keys[one.client] = one
@@ -229,18 +232,19 @@ class Collector:
             self._added.append(one.client)
 
     def end(self, stage: str) -> None:
-        """Take the total of `stage`, whose vectors are all in.
+        """Evaluate the total of `stage`, once all vectors have arrived.
 
         Raises
         ------
         GGEURError
-            Vectors are missing, or masks did not cancel and the total makes no sense.
+            Vectors are missing, or the total is impossible because masks did not
+            cancel.
         """
         if sorted(self._added) != list(self.roster) or self._total is None:
             missing = sorted(set(self.roster) - set(self._added))
             raise GGEURError(
-                f"round 0, secure sums: stage '{stage}' lacks clients {missing}, whose "
-                "masks the others' sum would keep"
+                f"round 0, secure sums: stage '{stage}' lacks the vectors of clients "
+                f"{missing}, so the masks do not cancel; begin the run again"
             )
         total, clients = self._total, len(self.roster)
         self._total, self._added = None, []
@@ -251,8 +255,9 @@ class Collector:
             self._named = Named.of_totals(self._counts, self.settings.min_samples)
             if not self._named.classes:
                 raise GGEURError(
-                    "round 0, secure sums: no class has as many rows over all clients "
-                    f"as {setting('min_samples')} {self.settings.min_samples} asks for"
+                    f"round 0, secure sums: no class has {self.settings.min_samples} "
+                    f"rows over all clients; lower {setting('min_samples')} on all "
+                    "sides"
                 )
         elif stage == MEANS:
             self._vectors = {}
@@ -279,7 +284,7 @@ class Collector:
 
     @property
     def nearly_all(self) -> bool:
-        """Whether one client owns all but a few of the rows that are summed."""
+        """Whether one client owns all but a few of the summed rows."""
         return self._means is not None and self._means.nearly_all
 
     def summed(self) -> Summed:

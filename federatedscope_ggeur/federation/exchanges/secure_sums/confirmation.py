@@ -1,4 +1,4 @@
-"""A person compares keys by telephone before anything is sent."""
+"""Lets people compare keys by telephone before a client sends anything."""
 
 from __future__ import annotations
 
@@ -14,20 +14,23 @@ _TRIES = 3
 
 
 def require_terminal(number: int) -> None:
-    """Raise `GGEURError` if there is no terminal to type on."""
+    """Raise `GGEURError` if the client has no terminal for a person to type on."""
     try:
         is_there = sys.stdin is not None and sys.stdin.isatty()
     except ValueError:  # it is closed
         is_there = False
     if not is_there:
-        raise _refusal(number, "there is no terminal to type on: start it from one")
+        raise _refusal(
+            number, "there is no terminal to type on; start the client in a terminal"
+        )
 
 
 def confirm(number: int, roster: Sequence[int], keys: Sequence[bytes]) -> None:
-    """Wait until a person types the words of the next client of the roster.
+    """Wait until a person types the words of the next client in the roster.
 
-    That client's person reads them out by telephone. If every client of the roster does
-    so, all have the same keys, and the server has made up none of them.
+    The person at that client reads the words out by telephone. If this succeeds at
+    every client, all clients have the same keys, and the server has made up none of
+    them.
 
     Raises
     ------
@@ -48,15 +51,18 @@ def confirm(number: int, roster: Sequence[int], keys: Sequence[bytes]) -> None:
         say(f"  type what client {reader} reads to you:", file=sys.stderr)
         line = sys.stdin.readline()
         if not line:
-            raise _refusal(number, "its input ended before the words were typed")
+            raise _refusal(number, "the input ended before the words were typed")
         if "".join(line.split()).replace("-", "").lower() == wanted:
             return
         if left:
-            say(f"  not the words of client {reader}; once more", file=sys.stderr)
+            say(
+                f"  these are not the words of client {reader}; type them once more",
+                file=sys.stderr,
+            )
     raise _refusal(
         number,
-        f"the words typed are not those of client {reader}: they were misheard, or the "
-        "server passed on other keys than those that clients made",
+        f"the typed words are not those of client {reader}. Either they were "
+        "misheard, or the server passed on keys that clients did not make",
     )
 
 

@@ -49,7 +49,7 @@ from federatedscope_ggeur.reporting import SumsRecord
 
 
 class SumsClient(ClientSide):
-    """Answers a session: first with a key, then with one masked vector a stage."""
+    """Answers a session: first with a key, then with a masked vector in each stage."""
 
     def __init__(self, client: Client, rows):
         super().__init__(client, rows)
@@ -62,14 +62,14 @@ class SumsClient(ClientSide):
 
 
 def _validate_key(exchange: SumsExchange, request: Request, key: SumKey) -> None:
-    """A key of this session's roster."""
+    """Require a key from a client of this session's roster."""
     exchange.require_session(key.client, key.session)
 
 
 def _validate_vector(
     exchange: SumsExchange, request: Request, vector: MaskedVector
 ) -> None:
-    """A vector of this session and stage, as long as all others."""
+    """Require a vector of this session and stage, with the right length."""
     stage = stage_of(request.kind)
     exchange.require_session(vector.client, vector.session)
     if vector.stage != stage:
@@ -77,7 +77,9 @@ def _validate_vector(
         raise refusal(vector.client, "stage", problem)
     length = exchange.collector.length(stage)
     if len(vector.masked) != length:
-        problem = f"{len(vector.masked)} numbers, and stage '{stage}' has {length}"
+        problem = (
+            f"expected {length} numbers in stage '{stage}', got {len(vector.masked)}"
+        )
         raise refusal(vector.client, "masked", problem)
 
 
@@ -116,22 +118,22 @@ SUM_KINDS = {stage: _stage_kind(stage) for stage in ALL_STAGES}
 
 
 def stage_of(kind: RequestKind) -> str:
-    """The stage of a secure sum that a kind asks for."""
+    """The stage of a secure sum that a request kind asks for."""
     return next(stage for stage, asking in SUM_KINDS.items() if asking is kind)
 
 
 @register_exchange("secure_sums")
 class SumsExchange(Exchange):
-    """Asks all clients of one roster for keys, then for a masked vector a stage.
+    """Asks the clients of one roster for keys, then for a masked vector in each stage.
 
-    Every client of the roster must answer to the end. The masks of a missing client
-    would stay in the sum. The server waits until the deadline for a client whose
-    connection is lost.
+    Every client of the roster must answer in every stage, because the masks of a
+    missing client would stay in the sum. The server waits until the deadline for a
+    client that has lost its connection.
 
     Attributes
     ----------
     summed : Summed or None
-        The totals, once the last stage is over.
+        The totals; None until the last stage is over.
     """
 
     KINDS = (SUM_KEYS, *SUM_KINDS.values())
@@ -141,8 +143,9 @@ class SumsExchange(Exchange):
     objections = staticmethod(keys.objections)
     REVEALS = "sums over all clients"
     UNSCREENED = (
-        "secure sums: nobody sees a single client's statistics, so none can be "
-        "screened: one client can spoil the sum, and nobody can tell which"
+        "secure sums: nobody sees a single client's statistics, so they cannot be "
+        "screened. One client can spoil the sum, and nobody can tell which client "
+        "it was"
     )
 
     def __init__(self, course):
@@ -167,7 +170,7 @@ class SumsExchange(Exchange):
     def withheld_note(
         cls, counts: np.ndarray, threshold: int, domains: Sequence[str] = ()
     ) -> str:
-        """`Exchange.withheld_note`; the threshold counts the rows of all clients."""
+        """A note on withheld classes; the threshold counts the rows of all clients."""
         totals = counts.sum(axis=0)
         back = (totals > 0) & (totals < threshold)
         if not back.any():
@@ -175,13 +178,13 @@ class SumsExchange(Exchange):
         rows = f"{int(totals[back].sum())} of {int(totals.sum())} rows"
         return (
             f"{setting('min_samples')} {threshold} withholds {int(back.sum())} "
-            f"classes, which have {rows} over all clients: a one-shot (closed-form) "
-            "head never predicts them"
+            f"classes with {rows} over all clients; a one-shot (closed-form) head "
+            "never predicts these classes"
         )
 
     @property
     def collector(self) -> Collector:
-        """The session under way."""
+        """The collector of the present session."""
         assert self._collector is not None, "no secure sum is under way"
         return self._collector
 
@@ -191,7 +194,7 @@ class SumsExchange(Exchange):
         Raises
         ------
         GGEURError
-            There are too few clients, one is lost, or a total makes no sense.
+            There are too few clients, a client was lost, or a total is impossible.
         """
         course, server = self.course, self.server
         roster = course.membership.here(server.participants)
@@ -209,9 +212,9 @@ class SumsExchange(Exchange):
             collector.end(stage)
             if collector.nearly_all:
                 raise GGEURError(
-                    "round 0, secure sums: one client owns all but a few of all rows, "
-                    "and would learn the others' of all that is made of the sums; "
-                    "nothing is sent"
+                    "round 0, secure sums: one client owns all but a few of the "
+                    "rows, and would learn the others' rows from anything made from "
+                    "the sums; nothing is sent. Begin again with more clients"
                 )
         if collector.release is not None:
             course.find(NoisyReleaseExchange).take(collector.release, roster)
@@ -219,7 +222,7 @@ class SumsExchange(Exchange):
             self.take(collector.summed(), roster)
 
     def take(self, summed: Summed, roster: Iterable[int]) -> None:
-        """Use the summed statistics of the clients in `roster`."""
+        """Pass on the summed statistics of the clients in `roster`."""
         self.summed = summed
         shape = self.settings.sends_shape
         release = Release(
@@ -232,9 +235,11 @@ class SumsExchange(Exchange):
     def require_session(self, client: int, session: bytes) -> None:
         """Refuse an answer that does not belong to this session."""
         if client not in self.collector.roster:
-            raise refusal(client, "client", "not in the roster of the sum")
+            raise refusal(
+                client, "client", "the client is not in the roster of the sum"
+            )
         if session != self.collector.session:
-            raise refusal(client, "session", "another session than the one under way")
+            raise refusal(client, "session", "the answer belongs to another session")
 
     def record(self) -> dict[str, Any]:
         known = {
@@ -257,7 +262,7 @@ class SumsExchange(Exchange):
     def _ask_all(
         self, kind: RequestKind, data: bytes, numbers: Collection[int]
     ) -> Requests[list]:
-        """Ask clients of the roster; `GGEURError` unless all of them answer."""
+        """Ask clients of the roster; raise `GGEURError` unless all of them answer."""
         own: dict[str, int] = {}
         asked = dict.fromkeys(numbers, (data,))
         answers = yield from self.course.ask(kind, 0, asked, own)
@@ -269,13 +274,12 @@ class SumsExchange(Exchange):
             # A client that is gone for good ends the wait for the others.
             missing = [k for k in missing if k in absent] or missing
             why = "; ".join(
-                f"client {k}: {absent.get(k, 'no answer that can be used')}"
-                for k in missing
+                f"client {k}: {absent.get(k, 'no usable answer')}" for k in missing
             )
             raise GGEURError(
-                f"round 0, {kind.name}: a secure sum needs every client that took part "
-                f"in its keys, and {len(missing)} of {len(numbers)} are missing. "
-                f"{why}. Who is lost is waited for as long as {setting('deadline')} "
-                "says. Nothing was learnt of anyone; begin the run again"
+                f"round 0, {kind.name}: a secure sum needs an answer of every client "
+                f"that sent a key, but {len(missing)} of {len(numbers)} are missing. "
+                f"{why}. The server waited for them as long as {setting('deadline')} "
+                "allows. It has learnt nothing about any client. Begin the run again"
             )
         return answers

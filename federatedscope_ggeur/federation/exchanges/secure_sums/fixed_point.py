@@ -17,11 +17,12 @@ SLACK = 1e-6
 
 
 def largest_fraction_bits(radius: float, max_rows: int) -> int:
-    """The largest f with ``4 M max(R, R^2) 2^f < 2^63``; negative if none fits.
+    """The most fraction bits f with which sums do not overflow; negative if none fits.
 
-    With such an f, sums over M rows x of norm at most R do not overflow. Nor do sums of
-    ``(x - o)(x - o)^T`` about any o of norm at most R, since ``|x - o|^2 <= 4 R^2``;
-    `svec` scales their off-diagonal part by the root of 2.
+    f is the largest number with ``4 M max(R, R^2) 2^f < 2^63``. Then sums over M rows x
+    of norm at most R do not overflow. Sums of ``(x - o)(x - o)^T`` about any o of norm
+    at most R do not overflow either, since ``|x - o|^2 <= 4 R^2``. The factor also
+    covers `svec`, which scales their off-diagonal part by the root of 2.
 
     Parameters
     ----------
@@ -37,27 +38,28 @@ def largest_fraction_bits(radius: float, max_rows: int) -> int:
 
 
 def encode(values: np.ndarray, bits: int) -> np.ndarray:
-    """Encode each float64 v of `values` as ``round_half_even(v 2^f)``; f is `bits`.
+    """Encode float64 numbers in fixed point, with f = `bits` fraction bits.
 
-    The result is uint64, of the same shape. No value may exceed ``2^(63 - f)``.
+    Each value v becomes ``round_half_even(v 2^f)``. The result is uint64 of the same
+    shape. No absolute value may exceed ``2^(63 - f)``.
     """
     scaled = np.rint(np.asarray(values, dtype=np.float64) * 2.0**bits)
     return scaled.astype(np.int64).view(np.uint64)
 
 
 def decode(total: np.ndarray, bits: int) -> np.ndarray:
-    """Ring elements, or a sum of them, as float64.
+    """Decode ring elements, or a sum of them, to float64.
 
-    A sum of K encoded values has an error of at most ``K 2^-(f+1)``.
+    A sum of K encoded values has an error of at most ``K 2^-(f+1)``, with f = `bits`.
     """
     return total.view(np.int64).astype(np.float64) / 2.0**bits
 
 
 def svec(matrix: np.ndarray) -> np.ndarray:
-    """A symmetric matrix [D, D] as a vector of length D (D + 1) / 2.
+    """Write a symmetric matrix [D, D] as a vector of length D (D + 1) / 2.
 
     First comes the diagonal, then the upper triangle row by row, times the root of 2.
-    So the vector has the Frobenius norm of the matrix.
+    So the norm of the vector is the Frobenius norm of the matrix.
     """
     dim = len(matrix)
     upper = matrix[np.triu_indices(dim, 1)]
@@ -65,7 +67,7 @@ def svec(matrix: np.ndarray) -> np.ndarray:
 
 
 def unsvec(vector: np.ndarray, dim: int) -> np.ndarray:
-    """The matrix [D, D] of an `svec`."""
+    """Rebuild the matrix [D, D] from its `svec`."""
     matrix = np.zeros((dim, dim))
     matrix[np.triu_indices(dim, 1)] = vector[dim:] / np.sqrt(2.0)
     matrix += matrix.T

@@ -1,8 +1,8 @@
-"""A client's journal of secure sums: what it has sent, and over which rows.
+"""A client's journal of secure sums: the sent vectors, and the rows behind them.
 
-The journal is written before an answer is sent. So a client that restarts sends the
-same bytes for the same request. It also refuses a second sum that could be subtracted
-from the first.
+The journal is written before an answer is sent. So a restarted client sends the same
+bytes for the same request. With the journal the client also refuses a second sum if its
+difference from an earlier sum would reveal single rows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FORM = 2
 
 @dataclass(frozen=True)
 class PastSum:
-    """A session in which the client has sent a masked vector.
+    """A past session in which the client has sent a masked vector.
 
     Attributes
     ----------
@@ -46,8 +46,8 @@ class PastSum:
     rows : frozenset of bytes
         `RowDigests.rows` of this client.
     named : mapping from name to int, or None
-        The summed classes and their rows over all clients. None if the session ended
-        before the stage of means.
+        The summed classes, each with its number of rows over all clients. None if the
+        session ended before the stage of means.
     """
 
     session: str
@@ -62,31 +62,31 @@ class PastSum:
         return mine == (other.commitments, other.settings, other.rows)
 
     def repeated_by(self, other: PastSum) -> bool:
-        """Whether the `other` says everything that this one says."""
+        """Whether `other` contains all information of this sum."""
         return self.is_alike(other) and self.named in (None, other.named)
 
 
 @dataclass(frozen=True)
 class Current:
-    """The current session, or the last one.
+    """The current session, or the last one if none is open.
 
     Attributes
     ----------
     session : bytes
     roster : tuple of int
     secret : bytes
-        The secret of the mask key. Empty once the last stage is sent.
+        The secret of the mask key. It is empty once the last stage is sent.
     key, signature : bytes
     chain : bytes
-        A digest of everything that the server has sent so far.
+        A digest of all that the server has sent in the session so far.
     requests : mapping from stage to str
         A digest of the request of each stage.
     vectors : mapping from stage to Tensor
-        What the client sent in each stage.
+        The vector that the client sent in each stage.
     about : bytes
         A digest of the rows, classes and settings of the session.
     peers : bytes
-        The keys and commitments of the roster, as the first stage brought them.
+        The keys and commitments of the roster, as they came with the first stage.
     """
 
     session: bytes
@@ -102,7 +102,7 @@ class Current:
 
 
 class Journal:
-    """The journal of one client: on disk, or in memory if there is no folder.
+    """The journal of one client, on disk, or in memory if `folder` is "".
 
     Parameters
     ----------
@@ -114,8 +114,8 @@ class Journal:
     past : tuple of PastSum
     current : Current or None
     salt : bytes
-        The client's secret, made once and never sent. Digests of rows depend on it, so
-        nobody can guess rows from them.
+        The client's secret, made once and never sent. It goes into all digests of rows,
+        so nobody can find rows by guessing.
 
     Raises
     ------
@@ -175,14 +175,12 @@ class Journal:
             salt = secrets.token_bytes(SALT_BYTES)
             write_atomically(path, salt, mode=0o600)
         if salt is None or len(salt) != SALT_BYTES:
-            raise ValueError(
-                f"'{path.name}', which belongs to it, is missing or damaged"
-            )
+            raise ValueError(f"its salt file '{path.name}' is missing or damaged")
         return salt
 
     @property
     def _mark(self) -> str:
-        """A mark that shows whether a journal belongs to this salt."""
+        """A hash of the salt, by which a journal shows which salt belongs to it."""
         return hashlib.blake2b(key=self.salt, person=b"journal").hexdigest()
 
     def _save(self, now: Current) -> None:
@@ -216,9 +214,9 @@ class Journal:
         with self._locked(self._path):
             if _held(self._path) != self._seen:
                 raise ConfigError(
-                    f"{setting('secure_sums_store')}: '{self._path}' was changed by "
-                    f"another process: client {self._number} runs twice; nothing more "
-                    "is sent"
+                    f"{setting('secure_sums_store')}: another process has changed "
+                    f"'{self._path}', so client {self._number} runs twice; nothing "
+                    "more is sent. Stop one of the two"
                 )
             try:
                 # It holds the secret of a session.
@@ -233,14 +231,14 @@ class Journal:
         message.check_content()
         if not message.says("form") or message.integer("form") != _FORM:
             raise ValueError(
-                "another version of this program wrote it, and which rows were summed "
-                "before cannot be told from it"
+                "another version of this program wrote it, so it cannot show which "
+                "rows were summed before"
             )
         return message
 
     def _load(self, message: wire.Message) -> None:
         if message.text("salt") != self._mark:
-            raise ValueError("another salt belongs to it than the one beside it")
+            raise ValueError("the salt file beside it belongs to another journal")
         past = []
         for i, (session, commitments, settings, named) in enumerate(
             json.loads(message.text("past"))
@@ -266,7 +264,7 @@ _PARTS = ("session", "secret", "key", "signature", "chain", "about", "peers")
 
 
 def _held(path: Path) -> bytes | None:
-    """The content of a file; None if there is none."""
+    """The content of a file; None if there is no file."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -281,14 +279,15 @@ def _readable(path: Path) -> Iterator[None]:
         raise _unwritable(path, error) from error
     except (OSError, MessageError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
-            f"{setting('secure_sums_store')}: '{path}' cannot be used: {error}. It "
-            "says what this client has sent, so keep it; only for rows that are no "
-            "secret, or were in no earlier sum, name another folder"
+            f"{setting('secure_sums_store')}: '{path}' the journal cannot be used: "
+            f"{error}. Do not delete it: it records what this client has sent. Name "
+            "another folder only if the rows are no secret, or were in no earlier "
+            "sum"
         ) from error
 
 
 def _unwritable(path: Path, error: Exception) -> ConfigError:
     return ConfigError(
-        f"{setting('secure_sums_store')}: {error}; nothing is sent that is not noted "
-        "there first"
+        f"{setting('secure_sums_store')}: {error}. Nothing was sent, because the "
+        "journal must be written first"
     )

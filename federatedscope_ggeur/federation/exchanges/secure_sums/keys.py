@@ -1,4 +1,4 @@
-"""Settings of secure sums of the statistics, and what cannot go with them."""
+"""Settings of secure sums, and the settings that cannot go with them."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ BY_SERVER = "keys through the server"
 
 
 def agreed(run: Demands) -> dict[str, object]:
-    """What all sides must share beside the shared keys, if sums are on."""
+    """Further values that must be equal on all sides, if sums are on."""
     own = ("min_clients", "radius", "max_rows", "fraction_bits", "confirm")
     fields = ["secure_sums", *(f"secure_sums_{name}" for name in own)]
     found = {field: run[field] for field in (*fields, "min_samples", "prototypes")}
@@ -136,7 +136,7 @@ def agreed(run: Demands) -> dict[str, object]:
 
 
 def word_for_keys(run: Demands) -> str:
-    """Who vouches for clients' keys. All sides share these settings."""
+    """Words that say who vouches for clients' keys."""
     if run["secure_sums_trust"] != SERVER:
         return "keys signed by the clients"
     compared = ", compared by people" if run["secure_sums_confirm"] else ""
@@ -151,12 +151,12 @@ def sum_settings(
     class_names: Sequence[str],
     noise: NoiseSettings | None = None,
 ) -> SumSettings:
-    """How statistics are summed in a run of these facts.
+    """The settings of secure sums in a run with these facts.
 
     Raises
     ------
     ConfigError
-        A client would send more than it may.
+        A client would have to send more than the settings allow.
     """
     solves = run.form is not None and run.form.NEEDS != "means"
     needs_scatter = bool(run.steps) or run.space != "raw" or solves
@@ -185,32 +185,38 @@ def sum_settings(
     size, most = 8 * settings.longest / 1e6, run["secure_sums_max_upload_mb"]
     if size > most:
         raise ConfigError(
-            f"{setting('secure_sums_max_upload_mb')}: is {most}, and a client would "
-            f"send {size:.0f} MB for {num_classes} classes in {dim} dimensions; raise "
-            "it, or take embeddings of fewer dimensions"
+            f"{setting('secure_sums_max_upload_mb')}: is {most}, but a client would "
+            f"send {size:.0f} MB for {num_classes} classes in {dim} dimensions; "
+            "raise it, or take embeddings of fewer dimensions"
         )
     return settings
 
 
 def objections(run: Demands) -> Objections:
-    """What cannot go with secure sums, or without them."""
+    """The settings that cannot go with secure sums, or not without them."""
     own = "secure_sums"
     if not run.sums:
         kinds = {"prototypes": ["domain", "client"]}
-        yield Objection(own, kinds, "where nobody has a mean over all other clients")
+        yield Objection(
+            own, kinds, "without which nobody has means over all other clients"
+        )
         silent = {"secure_sums_confirm": [False]}
         yield Objection(own, silent, "where there are no keys to compare")
         return
     yield from _own_problems(run)
     if "train" in run["splits"]:
-        why = "since losses of the rows that are summed would be seen by client"
+        why = "since the server would see each client's loss on the summed rows"
         yield Objection(own, {"splits": []}, why)
     forms = ["none", *(name for name, form in CLOSED_FORMS.items() if form.from_sums)]
     why = "which gives counts, means and one scatter over all clients"
     yield Objection(own, {"closed_form": forms}, why)
-    why = "since what chooses between heads is known by client only"
+    why = "since the choice between heads needs answers of single clients"
     yield Objection(own, {"keep": ["trained"]}, why)
-    yield Objection(own, {"calibrate": ["none"]}, "since it sends statistics again")
+    yield Objection(
+        own,
+        {"calibrate": ["none"]},
+        "since calibration sends statistics of each client",
+    )
     sums = {"statistics": ["class", "summed"]}
     yield Objection(own, sums, "which sends sums only")
     why = "since nobody sees what a single client sends in round 0"
@@ -231,13 +237,16 @@ def objections(run: Demands) -> Objections:
 
 
 def _own_problems(run: Demands) -> Iterator[Problem]:
-    """What the keys of secure sums cannot be."""
+    """The values of the secure-sums keys that do not fit together."""
     if find_spec("cryptography") is None:
         install = "pip install 'federatedscope-ggeur[privacy]'"
         yield "secure_sums", f"needs the package cryptography: {install}"
     if not run.closed_form and not run.statistics:
         nobody = " nor ".join(map(setting, ("closed_form", "steps", "space")))
-        yield "secure_sums", f"there is nothing to sum: neither {nobody} asks for it"
+        yield (
+            "secure_sums",
+            f"there is nothing to sum, since neither {nobody} needs statistics",
+        )
     radius, rows = run["secure_sums_radius"], run["secure_sums_max_rows"]
     bits, most = run["secure_sums_fraction_bits"], largest_fraction_bits(radius, rows)
     if bits > most:
@@ -249,32 +258,35 @@ def _own_problems(run: Demands) -> Iterator[Problem]:
         )
     trust = setting("secure_sums_trust")
     if (run["secure_sums_trust"] == SERVER) != (run["secure_sums_signing_key"] == ""):
-        why = f"goes with a file in {trust}, which has the verifying keys"
+        why = f"must be set together with a file of verifying keys in {trust}"
         yield "secure_sums_signing_key", why
     if run["secure_sums_confirm"] and run["secure_sums_trust"] != SERVER:
-        why = f"must be False with a file in {trust}: signed keys need no telephone"
+        why = (
+            f"must be False with a file in {trust}, since signed keys need no "
+            "telephone call"
+        )
         yield "secure_sums_confirm", why
     if run["secure_sums_confirm"] and not run.distributed:
         why = (
-            f"must be False without {setting('mode')}: distributed: all clients are "
-            "one process, and no keys travel"
+            f"must be False without {setting('mode')}: distributed, since all "
+            "clients are one process and no keys travel"
         )
         yield "secure_sums_confirm", why
     for part in plugin_exchanges(run):
         if not part.REVEALS:
             yield (
                 "plugins",
-                f"the exchange {part.name} of {part.__module__} cannot be asked with "
-                f"{setting('secure_sums')}: it does not say what its answers tell of "
-                "rows; give its class a REVEALS, or take the plugin out",
+                f"the exchange {part.name} of {part.__module__} does not say what "
+                f"its answers reveal about rows, so {setting('secure_sums')} refuses "
+                "it; give its class a REVEALS, or take the plugin out",
             )
     clients, least = run["client_num"], run["secure_sums_min_clients"]
     if 0 < clients < least:
         yield (
             "client_num",
-            f"{clients}, and {setting('secure_sums_min_clients')} asks for {least}: of "
-            "two clients each knows what the other has sent, by taking its own from "
-            "the sum",
+            f"{clients}, but {setting('secure_sums_min_clients')} needs {least}. Of "
+            "two clients, each could subtract its own statistics from the sum and "
+            "see the other's",
         )
     if run.distributed and not run["secure_sums_store"]:
         yield "secure_sums_store", "must name a folder in distributed mode"

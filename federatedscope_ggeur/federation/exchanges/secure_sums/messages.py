@@ -1,4 +1,4 @@
-"""The messages of secure sums: keys for one session, then a masked vector a stage."""
+"""The messages of secure sums: keys, then masked vectors in stages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ASKED_SETTINGS = ("min_clients", "min_samples", "radius", "max_rows", "fraction_
 
 @dataclass(frozen=True)
 class SumKeysRequest:
-    """Round 0, down, the same for everyone: a session of secure sums begins.
+    """Round 0, server to all clients: begins a session of secure sums.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class SumKeysRequest:
         The clients whose statistics are summed, ascending.
     min_clients, min_samples, max_rows, fraction_bits : int
     radius : float
-        Clients must have the same values in their own settings.
+        These five values must equal those in the clients' own settings.
     """
 
     session: bytes
@@ -75,15 +75,15 @@ class SumKeysRequest:
 
 @dataclass(frozen=True)
 class SumKey:
-    """Round 0, up: a client's key for the session, signed if it signs.
+    """Round 0, client to server: the client's key, signed if it has a signing key.
 
     Attributes
     ----------
     client, session, key
     commitment : bytes
-        A salted digest of its rows and their classes. The same rows give the same
-        digest in every session. Without the client's salt it tells nothing about the
-        rows.
+        A salted digest of the client's rows and classes. The same rows give the same
+        digest in every session. Without the client's salt the digest reveals nothing
+        about the rows.
     signature : bytes
     """
 
@@ -135,20 +135,21 @@ _TENSORS = (
 
 @dataclass(frozen=True)
 class MaskedRequest:
-    """Round 0, down, the same for everyone: one stage of a session.
+    """Round 0, server to all clients: asks for the vectors of one stage.
 
     Attributes
     ----------
     session, stage : bytes, str
     roster : tuple of int
     keys, commitments, signatures : tuple of bytes
-        In the order of `roster`; a signature may be empty.
+        One for each client, in the order of `roster`; a signature may be empty.
     classes, counts : Tensor of shape (m,), int64
-        Stage "means": the classes to be summed, and their rows over all clients.
+        In stage "means": the classes to sum, and their numbers of rows over all
+        clients.
     vectors : Tensor of shape (K, C), int64
-        Stage "means": what every client has sent in stage "counts".
+        In stage "means": the vectors that clients have sent in stage "counts".
     origin : Tensor of shape (D,), float32
-        Stages "pooled" and "spread": what rows are centred by.
+        In stages "pooled" and "spread": the point that is subtracted from rows.
     """
 
     session: bytes
@@ -189,14 +190,16 @@ class MaskedRequest:
         message.only(_TENSORS)
         stage, roster = message.text("stage"), _roster_of(message)
         if stage not in ALL_STAGES:
-            raise message.refuse("stage", f"{stage!r:.80} is no stage")
+            raise message.refuse("stage", f"unknown stage {stage!r:.80}")
         keys = message.tensor("keys", U8, (len(roster), _KEY))
         commitments = message.tensor("commitments", U8, (len(roster), _COMMITMENT))
         signatures = message.tensor("signatures", U8, (len(roster), _SIGNATURE))
         names = stage == "means"
         classes = message.labels("classes", schema.num_classes, distinct=True)
         if len(classes) and not names:
-            raise message.refuse("classes", f"belongs to no stage '{stage}'")
+            raise message.refuse(
+                "classes", f"only stage 'means' has classes, not stage '{stage}'"
+            )
         counts = message.tensor("counts", I64, (len(classes),))
         if ((counts < 1) | (counts > wire.LARGEST)).any():
             raise message.refuse("counts", f"must lie in 1..{wire.LARGEST}")
@@ -218,7 +221,7 @@ class MaskedRequest:
 
 @dataclass(frozen=True)
 class MaskedVector:
-    """Round 0, up: a client's vector of one stage under its masks.
+    """Round 0, client to server: the client's masked vector of one stage.
 
     Attributes
     ----------
@@ -253,12 +256,12 @@ class MaskedVector:
 
 
 def as_bytes(data: bytes) -> Tensor:
-    """Bytes as a tensor, uint8."""
+    """Convert bytes to a tensor of type uint8."""
     return torch.from_numpy(np.array(bytearray(data), dtype=np.uint8))
 
 
 def of_bytes(tensor: Tensor) -> bytes:
-    """What `as_bytes` was given."""
+    """Convert a tensor made by `as_bytes` back to bytes."""
     return tensor.contiguous().numpy().tobytes()
 
 
@@ -273,7 +276,12 @@ def _session_of(message: wire.Message) -> bytes:
 def _roster_of(message: wire.Message) -> tuple[int, ...]:
     roster = message.tensor("roster", I64, (None,))
     if len(roster) > MOST_CLIENTS:
-        raise message.refuse("roster", f"{len(roster)} clients, of {MOST_CLIENTS}")
+        raise message.refuse(
+            "roster",
+            f"at most {MOST_CLIENTS} clients can be in a roster, got {len(roster)}",
+        )
     if (roster < 1).any() or (roster.diff() <= 0).any():
-        raise message.refuse("roster", "clients must ascend without repeats, from 1")
+        raise message.refuse(
+            "roster", "client numbers must be ascending and distinct, from 1 on"
+        )
     return tuple(roster.tolist())

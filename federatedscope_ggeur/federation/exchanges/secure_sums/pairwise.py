@@ -1,4 +1,4 @@
-"""Keys of pairs of clients, and the masks made of them: pure functions on bytes.
+"""Makes keys for pairs of clients, and masks from these keys; pure functions.
 
 The primitives come from the package `cryptography` (the extra ``[privacy]``). It is
 imported when a key is made, never with this module.
@@ -6,7 +6,7 @@ imported when a key is made, never with this module.
 References
 ----------
 Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning",
-CCS 2017: its pairwise masks, without the recovery of clients that drop out.
+CCS 2017. This module has its pairwise masks, without recovery of lost clients.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KEY_BYTES, SIGNATURE_BYTES, SESSION_BYTES = 32, 64, 16
 
 
 def digest(*fields: bytes | str | int | float) -> bytes:
-    """SHA-256 of `fields`, told apart by type and length: 32 bytes."""
+    """SHA-256 of `fields`, 32 bytes; types and lengths are hashed, too."""
     one = hashlib.sha256()
     for part in fields:
         data = part if isinstance(part, bytes) else repr(part).encode()
@@ -35,7 +35,7 @@ def digest(*fields: bytes | str | int | float) -> bytes:
 
 
 def new_secret() -> bytes:
-    """A fresh X25519 secret of the operating system's generator."""
+    """Make a new X25519 secret with the operating system's generator."""
     return secrets.token_bytes(KEY_BYTES)
 
 
@@ -45,12 +45,12 @@ def public_key(secret: bytes) -> bytes:
 
 
 def shared_secret(secret: bytes, peer: bytes) -> bytes:
-    """X25519 of `secret` and the public key of a `peer`: 32 bytes.
+    """The X25519 secret shared with the public key `peer`: 32 bytes.
 
     Raises
     ------
     MessageError
-        `peer` is one of the few points that give the same secret with every key.
+        `peer` is one of the few invalid keys that give the same secret with every key.
     """
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
@@ -58,25 +58,26 @@ def shared_secret(secret: bytes, peer: bytes) -> bytes:
         return _private(secret).exchange(X25519PublicKey.from_public_bytes(peer))
     except ValueError as error:
         raise MessageError(
-            "a key that makes the same secret with every other one",
+            "an invalid key: it gives the same secret with every other key",
             field="keys",
             sender="the server",
         ) from error
 
 
 def pair_info(stage: str, one: int, other: int, bound: bytes) -> bytes:
-    """The purpose of a pair's key: the stage, the two clients, and `bound`.
+    """The context of a pair's key: the stage, the two clients, and `bound`.
 
-    `bound` is the digest of all that came down.
+    `bound` is the digest of all that the server has sent.
     """
     low, high = sorted((one, other))
     return b"|".join([NAME, stage.encode(), b"%d" % low, b"%d" % high, bound])
 
 
 def stream(shared: bytes, session: bytes, info: bytes, length: int) -> np.ndarray:
-    """`length` uint64 of ChaCha20, under the HKDF-SHA256 key of `shared` and `info`.
+    """Draw `length` uint64 numbers from ChaCha20, keyed by `shared` and `info`.
 
-    Each `info` gives another key, so nonce and counter begin at 0.
+    The key comes from HKDF-SHA256. Each `info` gives another key, so nonce and counter
+    can begin at 0.
     """
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
     from cryptography.hazmat.primitives.hashes import SHA256
@@ -96,14 +97,16 @@ def mask(
     bound: bytes,
     length: int,
 ) -> np.ndarray:
-    """``sum_{j>k} stream_kj - sum_{j<k} stream_kj`` modulo 2^64: uint64 [length].
+    """The mask of client k in one stage: uint64 [length].
+
+    It is ``sum_{j>k} stream_kj - sum_{j<k} stream_kj`` modulo 2^64.
 
     Parameters
     ----------
     number : int
         k.
     shared : mapping from client number to bytes
-        `shared_secret` with every other client of the roster.
+        The `shared_secret` with every other client of the roster.
     """
     total = np.zeros(length, dtype=np.uint64)
     for other, secret in shared.items():
@@ -117,16 +120,16 @@ def mask(
 
 
 def fingerprint(roster: Iterable[int], keys: Sequence[bytes]) -> str:
-    """What clients may compare by telephone: 8 words of 4 hex digits."""
+    """A fingerprint of all keys, 8 words of 4 hex digits, to compare by telephone."""
     return _words(digest("roster keys", *roster, *keys))
 
 
 def words_of(number: int, roster: Iterable[int], keys: Sequence[bytes]) -> str:
-    """The words that client `number` reads out. Each client has other words.
+    """The words that client `number` reads out by telephone.
 
-    So nobody can copy them from its own terminal. They are not shorter, because a
-    server that makes up the keys of both sides could search for two lists of keys with
-    the same words.
+    Each client has different words, so nobody can copy them from their own terminal.
+    The words are long, because a server that makes up keys could search for two lists
+    of keys with the same words.
     """
     return _words(digest("words", number, *roster, *keys))
 
@@ -137,7 +140,7 @@ def _words(data: bytes) -> str:
 
 
 def signed_bytes(session: bytes, number: int, key: bytes, commitment: bytes) -> bytes:
-    """What a client signs: its mask key and its commitment, for one session."""
+    """The bytes that a client signs: its mask key and commitment, for one session."""
     return digest("ggeur mask key 2", session, number, key, commitment)
 
 

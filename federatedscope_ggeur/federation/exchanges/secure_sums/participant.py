@@ -1,4 +1,4 @@
-"""A client's side of secure sums: what it answers, and what it refuses."""
+"""A client's side of secure sums: its answers and its refusals."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _NO_COMMITMENT = bytes(32)
 
 
 class Participant:
-    """Answers the server for one client.
+    """Answers requests of secure sums for one client.
 
     In each stage of a session it makes one masked upload. It saves the upload before
     the client sends it.
@@ -77,7 +77,7 @@ class Participant:
     number : int
     features, labels : Tensor of shape (n, D) and (n,)
     settings : SumSettings
-        The client's own.
+        The client's own settings.
     make_secret : callable () -> bytes
         Draws the secret of a mask key. Tests pass a fixed one.
 
@@ -99,8 +99,9 @@ class Participant:
         assert len(names) == settings.num_classes, "every class needs a name"
         if len(set(names)) < len(names):
             raise ConfigError(
-                f"{setting('secure_sums')}: two classes have the same name, by which a "
-                "client tells whether its rows were summed before; name them apart"
+                f"{setting('secure_sums')}: two classes have the same name. Give "
+                "each class its own name, because a client recognises by names "
+                "whether its rows were summed before"
             )
         self._number, self._settings = number, settings
         self._rows = ClientRows(features, labels, settings)
@@ -118,25 +119,25 @@ class Participant:
             self._signer = Signer(settings.signing_key, number)
             if self._trusted.get(number) != self._signer.public:
                 raise ConfigError(
-                    f"{setting('secure_sums_trust')}: '{settings.trust}' has not the "
-                    f"key of client {number} that {setting('secure_sums_signing_key')} "
-                    "signs with"
+                    f"{setting('secure_sums_trust')}: '{settings.trust}' lacks the "
+                    f"public key of client {number} that belongs to "
+                    f"{setting('secure_sums_signing_key')}; add it there on all sides"
                 )
 
     def key(self, request: SumKeysRequest) -> SumKey:
-        """The key for a session. A second request gets the same key.
+        """Make the key for a session; a second request gets the same key.
 
         Raises
         ------
         MessageError
             The request does not fit the client's own settings or its earlier uploads.
         GGEURError
-            A row is longer than the settings allow.
+            The client has too many rows, or a row is longer than the settings allow.
         """
         now = self._journal.current
         if now is not None and now.session == request.session:
             if now.roster != request.roster:
-                raise _refusal("roster", "another roster than before in this session")
+                raise _refusal("roster", "the roster has changed during this session")
             self._check_begun(now)
             return self._answer(now)
         if self._settings.confirm:
@@ -168,12 +169,12 @@ class Participant:
         return self._answer(self._journal.current)
 
     def _check_rows(self) -> None:
-        """Refuse rows that are too many or too long for exact sums."""
+        """Raise an error if rows are too many or too long for exact sums."""
         if len(self._rows.labels) > self._settings.max_rows:
             raise GGEURError(
-                f"client {self._number}: it has more rows than "
+                f"client {self._number}: the client alone has more rows than "
                 f"{setting('secure_sums_max_rows')} {self._settings.max_rows} allows "
-                "all clients; raise it on all sides"
+                "all clients together; raise it on all sides"
             )
         if not self._rows.fits:
             # The server learns no more than this. The log stays with the client.
@@ -183,13 +184,13 @@ class Participant:
                 self._rows.longest_norm(),
             )
             raise GGEURError(
-                f"client {self._number}: not all rows are as short as "
-                f"{setting('secure_sums_radius')} {self._settings.radius:g} says; "
+                f"client {self._number}: a row is longer than "
+                f"{setting('secure_sums_radius')} {self._settings.radius:g} allows; "
                 "raise it on all sides, or scale the embeddings"
             )
 
     def masked(self, request: MaskedRequest) -> MaskedVector:
-        """The client's vector of a stage, under its masks.
+        """The client's masked vector of a stage.
 
         The same request gets the same bytes.
 
@@ -203,23 +204,23 @@ class Participant:
         if now is None or now.session != request.session:
             raise _refusal(
                 "session",
-                "a session that this client has given no key for; one that was started "
-                f"anew needs {setting('secure_sums_store')} to know",
+                "this client has sent no key for this session; to continue after a "
+                f"restart, a client needs {setting('secure_sums_store')}",
             )
         if request.roster != now.roster:
-            raise _refusal("roster", "another roster than before in this session")
+            raise _refusal("roster", "the roster has changed during this session")
         self._check_begun(now)
         stage = request.stage
         bound = _bound(now.chain, request)
         if stage in now.vectors:
             if now.requests[stage] != _contents(request):
-                problem = f"stage '{stage}' a second time, with other contents"
+                problem = f"stage '{stage}' was asked for before, with other contents"
                 raise _refusal("stage", problem)
             return MaskedVector(self._number, now.session, stage, now.vectors[stage])
         stages = self._settings.stages
         following = stages[len(now.vectors)] if len(now.vectors) < len(stages) else ""
         if stage != following:
-            raise _refusal("stage", f"'{stage}', where '{following}' comes next")
+            raise _refusal("stage", f"expected '{following}', got '{stage}'")
         self._check_peers(request, now)
         vector = self._vector(request, now)
         if stage == stages[0] and self._settings.confirm:
@@ -280,7 +281,7 @@ class Participant:
         return SumKey(self._number, now.session, now.key, said, now.signature)
 
     def _with_peers(self, request: MaskedRequest, now: Current) -> dict[int, bytes]:
-        """One secret with each other client, made once a session."""
+        """The secrets shared with each other client, made once in a session."""
         if not self._shared:
             self._shared = {
                 j: shared_secret(now.secret, key)
@@ -296,26 +297,26 @@ class Participant:
 
     @property
     def _commitment(self) -> bytes:
-        """What all clients are told of its rows; under noise nothing."""
+        """The commitment to the client's rows that clients get; none under noise."""
         return self._digests.whole if self._releaser is None else _NO_COMMITMENT
 
     @property
     def _totals_of(self) -> str:
-        """A digest of the settings that change a total over the same rows."""
+        """A digest of the settings that influence a total over the same rows."""
         own = self._settings
         numbers = own.min_samples, own.radius, own.max_rows, own.fraction_bits
         return digest("totals", *map(float, numbers), own.num_classes).hex()
 
     @property
     def _about(self) -> bytes:
-        """A digest of everything that the answers of one session depend on."""
+        """A digest of the rows, classes and settings behind a session's answers."""
         own = self._settings
         fields: list[bytes | str | int] = [self._digests.whole, self._totals_of]
         fields += [own.agreed, own.sends_shape, *own.stages, "classes"]
         return digest("about", *fields, *own.class_names)
 
     def _summed(self, now: Current, commitments: dict[int, bytes]) -> PastSum:
-        """The current session, as the journal keeps it."""
+        """The current session in the form in which the journal keeps past ones."""
         rows = self._digests.rows
         return PastSum(now.session.hex(), commitments, self._totals_of, rows)
 
@@ -351,7 +352,7 @@ class Participant:
         named = self._named or self._named_before()
         norm = float(request.origin.double().norm())
         if not norm <= self._settings.radius * (1 + SLACK):
-            raise _refusal("origin", "lies where no mean of rows can")
+            raise _refusal("origin", "lies too far out to be a mean of rows")
         return self._rows.pooled(named, request.origin)
 
     def _named_before(self) -> Named:
@@ -368,68 +369,73 @@ class Participant:
         for name in ASKED_SETTINGS:
             asked, wanted = getattr(request, name), getattr(own, name)
             if asked != wanted:
-                raise _refusal(name, f"{asked:g}, and {wanted:g} in its own settings")
+                raise _refusal(
+                    name,
+                    f"the server has {asked:g}, but this client's settings have "
+                    f"{wanted:g}; set the same on all sides",
+                )
 
     def _check_roster(self, roster: tuple[int, ...]) -> None:
         least = self._settings.min_clients
         if self._number not in roster:
-            raise _refusal("roster", f"without client {self._number}")
+            raise _refusal("roster", f"client {self._number} is missing in the roster")
         if len(roster) < least:
             raise _refusal(
                 "roster",
-                f"{len(roster)} clients, and {setting('secure_sums_min_clients')} asks "
-                f"for {least}: a sum of fewer says too much of each",
+                f"{len(roster)} clients, but {setting('secure_sums_min_clients')} "
+                f"needs {least}, because a sum over fewer reveals too much about each",
             )
         noise = self._settings.noise
         if noise is not None and len(roster) - noise.spared(len(roster)) < 2:
-            problem = f"{len(roster)} clients, with {setting('dp.tolerated')} too few"
+            problem = f"{len(roster)} clients are too few for {setting('dp.tolerated')}"
             raise _refusal("roster", problem)
         if noise is not None and 0 < noise.most_clients < len(roster):
             raise _refusal(
                 "roster",
-                f"{len(roster)} clients, and {setting('client_num')} says "
-                f"{noise.most_clients}: each would add less noise",
+                f"{len(roster)} clients, but {setting('client_num')} is "
+                f"{noise.most_clients}; with more clients each would add less noise",
             )
 
     def _check_begun(self, now: Current) -> None:
         """Refuse if rows or settings have changed since the session began.
 
-        They may change when the client restarts.
+        They may change when a client restarts.
         """
         if now.about != self._about:
             raise _refusal(
                 "session",
-                "this client's rows, their classes or its settings are not those that "
-                "it began this session with; begin the run again",
+                "this client's rows, classes or settings have changed since it "
+                "began this session; begin the run again",
             )
 
     def _check_past(
         self, roster: tuple[int, ...], commitments: Mapping[int, bytes] | None = None
     ) -> None:
-        """Refuse a sum that differs from an earlier one over these rows by few clients.
+        """Refuse a sum that differs from an earlier one by only a few clients.
 
-        With `commitments`, clients whose rows changed count as different, too.
+        Only earlier sums over this client's rows count. With `commitments`, clients
+        whose rows have changed count as different, too.
         """
         for one in self._journal.past:
             if not one.rows & self._digests.rows:
                 continue
             where = (
-                f"; {setting('secure_sums_store')} holds what was sent (for rows that "
-                "are no secret, name another folder)"
+                f"; the journal in {setting('secure_sums_store')} shows this (name "
+                "another folder only for rows that are no secret)"
             )
             if one.commitments[self._number] != self._digests.whole:
                 raise _refusal(
                     "session",
-                    "this client's rows overlap those of an earlier sum and are not "
-                    "the same rows of the same classes: the difference would tell of "
-                    f"single rows{where}",
+                    "this client's rows overlap with those of an earlier sum, but "
+                    "differ in some rows or classes: the difference of the two sums "
+                    f"would reveal single rows{where}",
                 )
             if one.settings != self._totals_of:
                 raise _refusal(
                     "session",
-                    "a second sum over the same rows, with another threshold, radius, "
-                    "largest number of rows, precision or number of classes"
-                    f"{where}",
+                    "these rows were summed before with another threshold, radius, "
+                    "largest number of rows, precision or number of classes; set "
+                    f"the earlier values{where}",
                 )
             self._check_difference(one, roster, commitments or one.commitments, where)
         self._check_span(roster, commitments)
@@ -437,14 +443,16 @@ class Participant:
     def _check_span(
         self, roster: tuple[int, ...], commitments: Mapping[int, bytes] | None
     ) -> None:
-        """Refuse a roster that, with those of all earlier sums over these rows, gives a
-        combination that tells of few clients."""
+        """Refuse a roster if earlier sums together with this one reveal few clients.
+
+        All combinations of this sum and earlier sums over these rows are checked.
+        """
         past = [
             one.commitments
             for one in self._journal.past
             if one.rows & self._digests.rows
         ]
-        # Whose commitment is not known yet has the rows that it had last.
+        # A client whose commitment is not known yet is taken to have its last rows.
         last = {k: held for one in past for k, held in one.items()}
         now = commitments or {k: last.get(k, b"") for k in roster}
         if tells_of_few(
@@ -452,8 +460,9 @@ class Participant:
         ):
             raise _refusal(
                 "roster",
-                f"{list(roster)!s:.100}: together with the earlier sums over the same "
-                f"rows it tells of fewer than {self._settings.min_clients} clients",
+                f"{list(roster)!s:.100}: together with earlier sums over the same "
+                "rows, this sum would reveal a sum over fewer than "
+                f"{self._settings.min_clients} clients",
             )
 
     def _check_difference(
@@ -463,15 +472,17 @@ class Participant:
         commitments: Mapping[int, bytes],
         where: str,
     ) -> None:
-        """Refuse a roster that differs by too few clients from that of the earlier sum
-        `one`."""
+        """Refuse a roster that differs from that of an earlier sum by too few clients.
+
+        `one` is the earlier sum.
+        """
         before, now = set(one.commitments), set(roster)
         both = before & now
         changed = {k for k in both if commitments[k] != one.commitments[k]}
         groups = {
             "joined": now - before,
             "left": before - now,
-            "have other rows, or lost what they noted of them": changed,
+            "have other rows, or have lost their journal": changed,
         }
         who = "; ".join(
             f"clients {sorted(some)} {what}" for what, some in groups.items() if some
@@ -481,9 +492,10 @@ class Participant:
         if not self._settings.new_roster:
             raise _refusal(
                 "roster",
-                f"not that of an earlier sum over the same rows ({who}): the "
-                "difference of the two sums is theirs alone; "
-                f"{setting('secure_sums_new_roster')}: True allows it{where}",
+                "the roster differs from that of an earlier sum over the same rows "
+                f"({who}). The difference of the two sums would reveal statistics of "
+                "these clients alone. To allow this, set "
+                f"{setting('secure_sums_new_roster')}: True{where}",
             )
         least = self._settings.min_clients
         if any(
@@ -491,52 +503,63 @@ class Participant:
         ):
             raise _refusal(
                 "roster",
-                f"{who} since an earlier sum over the same rows, and fewer than "
-                f"{least} at a time would be told apart{where}",
+                f"{who} since an earlier sum over the same rows. The difference of "
+                f"the two sums would reveal statistics of fewer than {least} "
+                f"clients{where}",
             )
 
     def _check_peers(self, request: MaskedRequest, now: Current) -> None:
         at = request.roster.index(self._number)
         if request.keys[at] != now.key:
-            raise _refusal("keys", f"the key of client {self._number} was changed")
+            raise _refusal(
+                "keys", f"the server has changed the key of client {self._number}"
+            )
         if len(set(request.keys)) < len(request.keys):
             raise _refusal("keys", "two clients have the same key")
         if request.commitments[at] != self._commitment:
             raise _refusal(
-                "commitments", f"what client {self._number} said was changed"
+                "commitments",
+                f"the server has changed the commitment of client {self._number}",
             )
         if now.peers and now.peers != _peers(request):
-            raise _refusal("keys", "other keys than before in this session")
+            raise _refusal("keys", "the keys have changed during this session")
         if self._trusted is not None:
             check_signatures(self._trusted, request)
 
     def _check_named(self, request: MaskedRequest, now: Current) -> Named:
-        """Check that the server named exactly the classes with enough rows."""
+        """Check that the server has named exactly the classes with enough rows."""
         vectors = request.vectors.contiguous().numpy()
         own = vectors[request.roster.index(self._number)]
         if not np.array_equal(own, now.vectors[COUNTS].numpy()):
-            raise _refusal("vectors", "what this client sent before was changed")
+            raise _refusal(
+                "vectors",
+                "the server has changed the vector that this client sent before",
+            )
         totals = vectors.view(np.uint64).sum(axis=0, dtype=np.uint64).view(np.int64)
         most = self._settings.max_rows
-        # Own rows are not compared: by refusals a lying server could learn of them.
+        # The client's own rows are not compared. A lying server could learn about them
+        # from refusals.
         if (totals < 0).any() or (totals > most).any() or totals.sum() > most:
-            raise _refusal("vectors", "they do not add up to numbers of rows")
+            raise _refusal(
+                "vectors", "the sum of the vectors cannot be numbers of rows"
+            )
         named = Named.of_totals(totals, self._settings.min_samples)
         asked = Named(tuple(request.classes.tolist()), tuple(request.counts.tolist()))
         if asked != named:
             raise _refusal(
                 "classes",
-                f"{list(asked.classes)!s:.100} are named, and those of at least "
-                f"{self._settings.min_samples} rows over all clients are "
-                f"{list(named.classes)!s:.100}, or their rows differ",
+                f"expected the classes with at least {self._settings.min_samples} "
+                "rows over all clients and their rows, "
+                f"{list(named.classes)!s:.100}, got {list(asked.classes)!s:.100}",
             )
         own = self._summed(now, _commitments(request))
         for one in self._journal.past[:-1]:
             if one.is_alike(own) and one.named not in (None, self._by_name(named)):
                 raise _refusal(
                     "classes",
-                    "not those of an earlier sum of the same clients: another one has "
-                    "other rows, and the difference would be its alone",
+                    "the classes differ from those of an earlier sum over the same "
+                    "clients. So another client has other rows, and the difference "
+                    "of the two sums would reveal them",
                 )
         return named
 
@@ -544,8 +567,8 @@ class Participant:
 def _bound(chain: bytes, request: MaskedRequest) -> bytes:
     """A digest of everything that the server has sent so far.
 
-    Masks depend on it. If two clients got different requests, their masks do not
-    cancel.
+    Masks depend on this digest. If two clients got different requests, their masks do
+    not cancel.
     """
     fields: list[bytes | str | int] = [chain, request.stage, *request.roster]
     fields += [*request.keys, *request.commitments, *request.signatures, "classes"]

@@ -1,7 +1,7 @@
-"""Which sums over several rosters tell of few clients.
+"""Decides whether sums over several rosters together reveal few clients.
 
-Whoever has the sums of several rosters has all their rational combinations. A
-combination tells of the clients whose weight in it is not zero.
+Whoever has the sums of several rosters can compute all their rational combinations. A
+combination reveals a weighted sum over the clients whose weight is not zero.
 """
 
 from __future__ import annotations
@@ -16,16 +16,20 @@ MOST_SETS = 20_000
 
 
 def tells_of_few(rosters: Sequence[Collection[Hashable]], least: int) -> bool:
-    """Whether a combination of the sums of `rosters` tells of fewer than `least`.
+    """Whether some combination of the rosters' sums covers fewer than `least` clients.
 
-    Exact: the rational span of the rosters' 0-1 vectors has a nonzero vector with fewer
-    than `least` nonzero entries. True, too, if that takes too long to find out.
+    The test is exact: it looks for a nonzero vector with fewer than `least` nonzero
+    entries in the rational span of the rosters' 0-1 vectors. The result is also True if
+    the search would take too long.
 
     Notes
     -----
     A vector of the span has equal entries for clients that are in the same rosters.
-    Such a set of clients is all of a combination or none of it. There is a nonzero
-    vector within the sets T if the rosters have a smaller rank without T.
+    Such
+    clients form a set that a combination contains completely or not at all. A nonzero
+    vector has its nonzero entries within sets T if the rosters have a smaller rank
+    without
+    T.
     """
     everyone = sorted({k for roster in rosters for k in roster}, key=repr)
     columns = Counter(tuple(k in roster for roster in rosters) for k in everyone)
@@ -44,7 +48,7 @@ def tells_of_few(rosters: Sequence[Collection[Hashable]], least: int) -> bool:
 
 
 def _rank(rows: Sequence[Sequence[int]]) -> int:
-    """The rank over the rationals."""
+    """The rank of a matrix over the rational numbers."""
     left, rank = [[Fraction(x) for x in row] for row in rows], 0
     while left:
         row = left.pop()

@@ -1,4 +1,4 @@
-"""The settings of secure sums, for server and clients."""
+"""The settings of secure sums, which server and clients share."""
 
 from __future__ import annotations
 
@@ -15,26 +15,25 @@ ALL_STAGES = (*STAGES, *RELEASE_STAGES)
 
 @dataclass(frozen=True)
 class SumSettings:
-    """How statistics are summed.
+    """The settings by which statistics are summed.
 
     Attributes
     ----------
     num_classes, dim : int
-        C, and D of the embeddings.
+        The number of classes C and the dimension D of embeddings.
     min_samples : int
-        The min-count threshold. It counts the rows of all clients: a class with fewer
-        is not summed.
+        The min-count threshold over all clients. A class with fewer rows is not summed.
     stages : tuple of str
-        The first of `STAGES`: all three, or counts and means if no scatter is needed.
-        With noise those of a release.
+        The stages: all of `STAGES`, or only counts and means if no scatter is needed.
+        With noise, the stages of a release.
     min_clients : int
-        The smallest roster, at least 3.
+        The least number of clients in a roster, at least 3.
     radius : float
         R: the largest norm of a row.
     max_rows : int
         M: the largest number of rows over all clients.
     fraction_bits : int
-        f.
+        f: the bits behind the point of a summed number.
     agreed : bytes
         A digest of the other settings that all sides share. Every mask depends on it.
     sends_shape : bool
@@ -52,8 +51,8 @@ class SumSettings:
     confirm : bool
         Whether a client waits until a person has typed the words of another client.
     noise : NoiseSettings, optional
-        Clients add noise to what they sum, which holds no exact number then. No
-        threshold is needed, and nothing is kept back.
+        With noise, clients add it to their vectors, so sums hold no exact number. Then
+        no threshold is needed, and no class is kept back.
     """
 
     num_classes: int
@@ -75,7 +74,7 @@ class SumSettings:
     noise: NoiseSettings | None = None
 
     def length(self, stage: str, named: int = 0) -> int:
-        """How many numbers a client's vector has in `stage`, with `named` classes."""
+        """How many numbers a client's vector has in `stage`, given `named` classes."""
         if self.noise is not None:
             return self.noise.plan.length(stage)
         if stage == COUNTS:

@@ -1,4 +1,4 @@
-"""Whose mask keys a client trusts: the server's, or those signed by keys of a file."""
+"""Checks mask keys by signatures, if a client does not trust the server's keys."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LINE = re.compile(rf"\s*(\d{{1,6}})\s+([0-9a-fA-F]{{{2 * KEY_BYTES}}})\s*(#.*)?
 
 
 def verifying_keys(path: str | Path) -> dict[int, bytes]:
-    """The Ed25519 public keys in a file.
+    """Read the Ed25519 public keys of clients from a file.
 
     Each client has a line ``<client number> <64 hex digits>``. Lines that begin with #
     are comments.
@@ -29,7 +29,7 @@ def verifying_keys(path: str | Path) -> dict[int, bytes]:
     Raises
     ------
     ConfigError
-        The file cannot be read, a line has another form, or a client or a key comes
+        The file cannot be read, a line has a wrong form, or a client or key occurs
         twice.
     """
     where = setting("secure_sums_trust")
@@ -51,7 +51,8 @@ def verifying_keys(path: str | Path) -> dict[int, bytes]:
         number, key = int(found[1]), bytes.fromhex(found[2])
         if number in keys or key in keys.values():
             raise ConfigError(
-                f"{where}: '{path}', line {place}: a client, or its key, a second time"
+                f"{where}: '{path}', line {place}: this client or key occurs "
+                "twice; leave one of the lines out"
             )
         keys[number] = key
     return keys
@@ -63,7 +64,8 @@ class Signer:
     Parameters
     ----------
     path : str
-        The PEM file of its Ed25519 private key; ``{client}`` stands for `number`.
+        The PEM file of the client's Ed25519 private key; ``{client}`` in the path
+        stands for `number`.
     number : int
 
     Raises
@@ -81,7 +83,10 @@ class Signer:
         try:
             key: Any = load_pem_private_key(file.read_bytes(), None)
         except (OSError, ValueError, TypeError) as error:
-            reason = getattr(error, "strerror", None) or "no private key in PEM"
+            reason = (
+                getattr(error, "strerror", None)
+                or "it has no private key in PEM format"
+            )
             raise ConfigError(f"{where}: '{file}' cannot be used: {reason}") from error
         if not isinstance(key, Ed25519PrivateKey):
             raise ConfigError(f"{where}: '{file}' holds no Ed25519 key")
@@ -106,7 +111,10 @@ def check_signatures(trusted: dict[int, bytes], request: MaskedRequest) -> None:
         request.roster, request.keys, request.commitments, request.signatures
     ):
         if number not in trusted:
-            problem = f"client {number} is not in {setting('secure_sums_trust')}"
+            problem = (
+                f"client {number} is missing in the file of "
+                f"{setting('secure_sums_trust')}"
+            )
         elif not signature:
             problem = f"the key of client {number} is not signed"
         else:

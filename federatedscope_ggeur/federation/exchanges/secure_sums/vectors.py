@@ -1,4 +1,4 @@
-"""What a client adds to each secure sum, and what the totals are."""
+"""Makes the vectors that clients add to secure sums, and evaluates the totals."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ FEW_BEHIND_A_SHAPE = 64
 
 @dataclass(frozen=True)
 class Named:
-    """The classes that are summed, and their rows over all clients.
+    """The summed classes, and their numbers of rows over all clients.
 
     Attributes
     ----------
     classes, counts : tuple of int
-        Ascending; every count is at least the min-count threshold.
+        Classes are ascending; every count is at least the min-count threshold.
     """
 
     classes: tuple[int, ...]
@@ -42,7 +42,7 @@ class Named:
 
     @classmethod
     def of_totals(cls, totals: np.ndarray, min_samples: int) -> Named:
-        """The classes that have enough rows in a total [C]."""
+        """The classes with at least `min_samples` rows in the total [C]."""
         kept = np.flatnonzero(totals >= min_samples).tolist()
         return cls(tuple(kept), tuple(int(totals[c]) for c in kept))
 
@@ -53,7 +53,7 @@ class Named:
 
 @dataclass(frozen=True)
 class ClientRows:
-    """The rows of one client, and the vectors that it adds to the sums.
+    """The rows of one client, from which it makes its vectors.
 
     Attributes
     ----------
@@ -67,26 +67,24 @@ class ClientRows:
     settings: SumSettings
 
     def longest_norm(self) -> float:
-        """The norm of the longest row: 0 without rows, NaN or infinity if a row has
-        one.
-        """
+        """The norm of the longest row: 0 without rows, NaN or infinite if a row is."""
         norms = [part.to(F64).norm(dim=1) for part in self.features.split(_CHUNK)]
         return float(torch.cat([torch.zeros(1, dtype=F64), *norms]).max())
 
     @property
     def fits(self) -> bool:
-        """Whether no row is longer than the radius. A row with NaN does not fit."""
+        """Whether all rows are at most as long as the radius; a NaN row never is."""
         bound = self.settings.radius * (1 + SLACK)
         parts = self.features.split(_CHUNK)
         return all(bool((p.to(F64).norm(dim=1) <= bound).all()) for p in parts)
 
     def counts(self) -> np.ndarray:
-        """Stage A: rows of each class, uint64 [C], not scaled."""
+        """The vector of stage "counts": rows of each class, uint64 [C], not scaled."""
         held = torch.bincount(self.labels, minlength=self.settings.num_classes)
         return held.numpy().astype(np.int64).view(np.uint64)
 
     def means(self, named: Named) -> np.ndarray:
-        """Stage B: uint64 [m (D + 1) + 1] over the m classes `named`.
+        """The vector of stage "means": uint64 [m (D + 1) + 1] for m classes `named`.
 
         First come the sums of their rows [m, D], in fixed point. Then comes one flag
         for each class: whether the other clients hold rows of it, but fewer than the
@@ -111,8 +109,11 @@ class ClientRows:
         return np.concatenate([encoded, flags])
 
     def pooled(self, named: Named, origin: Tensor) -> np.ndarray:
-        """Stage C: the sum of ``(x - o)(x - o)^T`` over the rows x of the classes
-        `named`, about the `origin` o [D]. Its `svec`: uint64 [D (D + 1) / 2]."""
+        """The vector of stage "pooled": a scatter as `svec`, uint64 [D (D + 1) / 2].
+
+        The scatter is the sum of ``(x - o)(x - o)^T`` over the rows x of the classes
+        `named`, with o = `origin` [D].
+        """
         dim, bits = self.settings.dim, self.settings.fraction_bits
         inside = torch.zeros(self.settings.num_classes, dtype=torch.bool)
         inside[list(named.classes)] = True
@@ -126,15 +127,15 @@ class ClientRows:
 
 @dataclass(frozen=True)
 class MeanTotals:
-    """The total of stage B.
+    """The total of stage "means".
 
     Attributes
     ----------
     sums : Tensor of shape (m, D), float64
     kept_back : tuple of int
-        Named classes of which one client owns nearly all rows.
+        The named classes of which one client owns nearly all rows.
     nearly_all : bool
-        One client owns nearly all rows.
+        Whether one client owns nearly all rows of all classes.
     """
 
     sums: Tensor
@@ -145,52 +146,55 @@ class MeanTotals:
 def count_totals(
     total: np.ndarray, settings: SumSettings, most: int | None = None
 ) -> np.ndarray:
-    """The checked total of stage A: int64 [C]. Clients declared `most` rows together.
+    """Check the total of stage "counts" and return it as int64 [C].
+
+    `most` is the number of rows that clients declared together.
 
     Raises
     ------
     GGEURError
-        The numbers cannot be counts: the masks did not cancel.
+        The numbers cannot be counts because masks did not cancel, or are too large.
     """
     counts = total.view(np.int64)
     # Each number is checked first: their sum may wrap around.
     if (counts < 0).any() or (counts > 2**40).any():
-        raise broken("counts", "numbers of rows that cannot be")
+        raise broken("counts", "impossible numbers of rows")
     rows = int(counts.sum())
     if rows > settings.max_rows:
         raise GGEURError(
-            f"round 0, secure sums: {rows} rows in all, and "
+            f"round 0, secure sums: clients have {rows} rows together, but "
             f"{setting('secure_sums_max_rows')} allows {settings.max_rows}; raise it "
             "on all sides"
         )
     if most is not None and rows > most:
-        raise broken("counts", f"{rows} rows, but clients declared {most} in all")
+        raise broken("counts", f"{rows} rows, but clients declared {most} together")
     return counts
 
 
 def mean_totals(
     total: np.ndarray, named: Named, settings: SumSettings, clients: int
 ) -> MeanTotals:
-    """The checked total of stage B."""
+    """Check the total of stage "means" and take it apart."""
     m, dim = len(named.classes), settings.dim
     sums = torch.from_numpy(decode(total[: m * dim], settings.fraction_bits))
     sums = sums.reshape(m, dim)
     flags = total[m * dim :].view(np.int64)
     if (flags < 0).any() or (flags > clients).any():
-        raise broken("means", "more clients say yes than there are")
+        raise broken("means", "more flags are raised than there are clients")
     rounding = clients * 2.0**-settings.fraction_bits * dim
     limits = torch.tensor(named.counts, dtype=F64) * settings.radius * (1 + SLACK)
     if not (sums.norm(dim=1) <= limits + rounding).all():
-        raise broken("means", "a sum longer than all of its rows can be")
+        raise broken("means", "a sum of rows is longer than rows allow")
     near = zip(named.classes, flags[:-1].tolist())
     return MeanTotals(sums, tuple(c for c, yes in near if yes), bool(flags[-1]))
 
 
 def shared_origin(means: MeanTotals, named: Named, settings: SumSettings) -> Tensor:
-    """The centre of stage C, float32 [D]: the mean of the classes not kept back, or 0.
+    """The centre of stage "pooled", float32 [D].
 
-    A mean over all classes would reveal the kept-back ones: a client could subtract the
-    means that go down.
+    It is the mean over the classes that are not kept back, or 0 without such classes.
+    From a mean over all classes, a client could compute the classes kept back: it would
+    subtract the means that it gets.
     """
     open_ = [i for i, c in enumerate(named.classes) if c not in means.kept_back]
     rows = sum(named.counts[i] for i in open_)
@@ -223,8 +227,10 @@ def pooled_statistics(
     settings: SumSettings,
     clients: int,
 ) -> SummedStatistics:
-    """The checked total of stage C, with the means `held`:
-    ``W = Q - sum_c N_c (mu_c - o)(mu_c - o)^T``."""
+    """Check the total Q of stage "pooled" and compute the scatter within classes.
+
+    It is ``W = Q - sum_c N_c (mu_c - o)(mu_c - o)^T``, with the means mu_c of `held`.
+    """
     dim, bits = settings.dim, settings.fraction_bits
     about = torch.from_numpy(unsvec(decode(total, bits), dim))
     rows = int(held.counts.sum())
@@ -232,7 +238,7 @@ def pooled_statistics(
     noise = clients * dim * 2.0**-bits
     diagonal = about.diag()
     if not (diagonal >= -noise).all() or not float(diagonal.sum()) <= largest + noise:
-        raise broken("pooled", "a scatter that no such rows have")
+        raise broken("pooled", "a scatter larger than rows allow")
     offsets = held.means[held.classes] - origin.to(F64)
     weights = held.counts[held.classes].double()
     within = about - (offsets * weights[:, None]).T @ offsets
@@ -249,7 +255,8 @@ def pooled_statistics(
 
 def broken(stage: str, what: str) -> GGEURError:
     return GGEURError(
-        f"round 0, secure sums: the sum of stage '{stage}' makes no sense ({what}): "
-        "masks cancel only where every client was sent the same; see that all run the "
-        "same release with the same settings, and who is between them and the server"
+        f"round 0, secure sums: the sum of stage '{stage}' is impossible ({what}). "
+        "Masks cancel only if every client got the same messages. Check that all "
+        "run the same release with the same settings, and that nobody changes "
+        "messages between clients and server"
     )

@@ -1,4 +1,4 @@
-"""The space that all clients train in, made from where their rows lie."""
+"""Makes the space of training, from means and variances of clients' rows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from federatedscope_ggeur.geometry import Totals
 
 
 class SpaceClient(ClientSide):
-    """Sends totals of the rows that the client may tell of."""
+    """Sends totals of the rows about which the client may report."""
 
     def totals(self) -> TotalsUpload:
         client = self.client
@@ -68,10 +68,11 @@ def rows_for_totals(
     """The rows that a client's totals may cover: a mask of shape (n,), bool.
 
     Withheld rows are those of classes with fewer than `min_samples` rows. Totals cover
-    all withheld rows, or none if they are fewer than `min_samples` together. Otherwise
-    a few rows could be separated: statistics, and the messages of some methods, give
-    sums over the other classes, and the total minus these is the sum of the withheld
-    rows. If statistics are sent, totals leave out the rows that are in them.
+    all withheld rows if there are at least `min_samples`, and none otherwise. This
+    protects small groups of rows: the server may know sums over the other classes from
+    statistics or from messages of a method. The total minus these sums is the sum of
+    the withheld rows. If statistics are sent, totals leave out the rows in the
+    statistics.
 
     Parameters
     ----------
@@ -88,13 +89,13 @@ def rows_for_totals(
 
 
 def _validate(exchange: SpaceExchange, request: Request, upload: TotalsUpload) -> None:
-    """Refuse a second upload."""
+    """Refuse a second upload, and one of an unknown client."""
     repeated = upload.client in exchange.maker.told
     require_known(upload.client, exchange.server.client_domains, repeated)
 
 
 def _bound(declared: Declared, exchange: Any, upload: TotalsUpload) -> None:
-    """Refuse more or longer rows than declared."""
+    """Refuse totals of more or longer rows than the client declared."""
     totals, k = upload.totals, upload.client
     declared.check_rows(k, "count", totals.count, declared.train)
     if totals.count and float(totals.mean.norm()) > declared.longest:
@@ -122,7 +123,7 @@ TOTALS = RequestKind(
 
 @register_exchange("space")
 class SpaceExchange(Exchange):
-    """Makes the space. Asks for totals of rows if statistics do not give them.
+    """Makes the space. It asks clients for totals if statistics do not give them.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Makes the space of a run from statistics and totals of rows."""
+"""Makes the space of a run from clients' statistics and totals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ logger = get_logger(__name__)
 
 
 class SpaceMaker:
-    """Collects where clients' rows lie.
+    """Collects totals of clients' rows and makes the space.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ class SpaceMaker:
     Attributes
     ----------
     told : set of int
-        The clients whose totals are in.
+        The clients whose totals have arrived.
     """
 
     def __init__(self, settings: SpaceSettings, dim: int):
@@ -43,7 +43,7 @@ class SpaceMaker:
         self._totals = totals
 
     def add(self, uploads: Iterable[TotalsUpload]) -> None:
-        """Add the uploads of one window, in client order."""
+        """Add the totals of one window of clients, in client order."""
         for upload in sorted(uploads, key=lambda upload: upload.client):
             self.told.add(upload.client)
             self._totals = self._totals + upload.totals
@@ -54,9 +54,9 @@ class SpaceMaker:
             self._totals = replace(self._totals, spread=spread, squares=squares)
 
     def make(self, statistics: Statistics) -> Space:
-        """The space of all known rows; `statistics` are those of all clients.
+        """Make the space from all known rows; `statistics` are those of all clients.
 
-        It stays raw, with a warning, if clients reported no rows.
+        The space stays raw, with a warning, if clients reported no rows.
 
         Raises
         ------
@@ -66,8 +66,8 @@ class SpaceMaker:
         if self._totals.count:
             return self._settings.make(self._totals, statistics)
         logger.warning(
-            "training is on raw embeddings: no client holds as many rows as %s asks "
-            "for before it tells how they lie; lower it, or see to a rate that suits "
+            "training uses raw embeddings, because no client has as many rows as %s "
+            "requires for totals; lower it, or choose a learning rate that suits "
             "these embeddings",
             setting("min_samples"),
         )

@@ -1,4 +1,4 @@
-"""The messages of the space: totals of rows up, the space down."""
+"""The messages of the space: clients' totals, and the space for clients."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class TotalsUpload:
-    """Round 0, up: where a client's rows lie.
+    """Round 0, client to server: mean and variances of the client's rows.
 
     Attributes
     ----------
     client : int
     totals : Totals
-        Totals of the rows that are in no statistics.
+        Totals of the rows that no statistics contain.
     within : float
-        The trace of the within-class scatter of the other rows, if their statistics are
-        means alone.
+        The trace of the within-class scatter of the other rows, if their statistics
+        have only means.
     within_squares : Tensor of shape (D,), float64, or None
-        The diagonal of that scatter, if there is one.
+        The diagonal of the within-class scatter, if it is sent.
     """
 
     client: int
@@ -58,7 +58,7 @@ class TotalsUpload:
         count = message.integer("count")
         mean = message.tensor("mean", F64, (schema.dim,))
         if (mean.abs() > LARGEST_EMBEDDING * (count > 0)).any():
-            limit = f"{LARGEST_EMBEDDING:g}" if count else "0, with no rows"
+            limit = f"{LARGEST_EMBEDDING:g}" if count else "must be 0 without rows"
             raise message.refuse("mean", f"must lie within {limit}")
         most = LARGEST_EMBEDDING**2 * schema.dim * wire.LARGEST
         spread = message.number("spread", most if count > 1 else 0.0)
@@ -74,18 +74,20 @@ class TotalsUpload:
 
 
 def _squares(message: wire.Message, name: str, most: float, dim: int) -> Tensor:
-    """Sums of squares of each dimension [D]; all together they are at most `most`."""
+    """Read the sums of squares of each dimension [D], at most `most` together."""
     squares = message.tensor(name, F64, (dim,))
     if (squares < 0).any():
         raise message.refuse(name, "must not be negative")
     if float(squares.sum()) > (1 + _ROUNDING) * most:
-        raise message.refuse(name, f"sum to more than {most:g}, the spread of rows")
+        raise message.refuse(
+            name, f"must sum to at most {most:g}, the spread of the rows"
+        )
     return squares
 
 
 @dataclass(frozen=True)
 class SpaceBroadcast:
-    """Round 0, down, the same for every client: the space of training, not raw."""
+    """Round 0, server to all clients: the space of training, if it is not raw."""
 
     space: Space
 
@@ -109,7 +111,7 @@ class SpaceBroadcast:
         own = ("scales",) if kind == "standard" else ()
         message.only(("centre", "triangle", *own))
         if kind not in SPACES:
-            raise message.refuse("kind", f"{kind!r:.80} is none of {SPACES}")
+            raise message.refuse("kind", f"expected one of {SPACES}, got {kind!r:.80}")
         if not scale > 0:
             raise message.refuse("scale", "must be above 0")
         centre = message.tensor("centre", F64, (dim,))
@@ -124,7 +126,7 @@ class SpaceBroadcast:
 
 
 def _scales(message: wire.Message, dim: int) -> Tensor | None:
-    """A scale for each dimension [D], if the message has them."""
+    """Read the scale of each dimension [D]; None if the message has no scales."""
     if not message.has("scales"):
         return None
     scales = message.tensor("scales", F64, (dim,))
@@ -134,7 +136,7 @@ def _scales(message: wire.Message, dim: int) -> Tensor | None:
 
 
 def _symmetric(triangle: Tensor, dim: int) -> Tensor:
-    """The matrix [D, D], float64, from its upper triangle, row by row."""
+    """Rebuild a symmetric matrix [D, D], float64, from its upper triangle by rows."""
     matrix = torch.zeros(dim, dim, dtype=F64)
     upper = torch.triu_indices(dim, dim)
     matrix[upper[0], upper[1]] = triangle.double()

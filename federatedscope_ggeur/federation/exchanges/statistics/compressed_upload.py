@@ -1,4 +1,4 @@
-"""The message of compressed statistics: rows in few bits, and the loss as numbers.
+"""The message with compressed statistics, and with the loss by compression.
 
 Rows of int8 are Huffman-coded: small numbers are frequent and take few bits.
 """
@@ -34,7 +34,7 @@ _LOST = ("scatter", "rounding", "means")
 def pack_compressed(
     statistics: Pooled, how: Compression
 ) -> tuple[dict[str, float], dict[str, Tensor]]:
-    """The numbers and tensors of `statistics`, without classes and counts."""
+    """Compress `statistics` into numbers and tensors, without classes and counts."""
     held, loss = CompressedStatistics.of(statistics, how)
     numbers = {f"lost.{name}": getattr(loss, name) for name in _LOST}
     tensors = _pack_rows("means", held.means)
@@ -47,12 +47,14 @@ def pack_compressed(
 def take_compressed(
     message: wire.Message, counts: Tensor, schema: MessageSchema
 ) -> tuple[CompressedStatistics, CompressionLoss]:
-    """Read what `pack_compressed` wrote, for these counts [C], and the loss.
+    """Read the statistics and the loss that `pack_compressed` wrote.
+
+    `counts` [C] are the rows of each class.
 
     Raises
     ------
     MessageError
-        A field does not hold what the schema allows.
+        A field has a value that the schema does not allow.
     """
     form, dim = schema.statistics, schema.dim
     assert form.compression is not None
@@ -62,7 +64,7 @@ def take_compressed(
     rows = classes + 1 if classes else 0
     means = _take_rows(message, "means", form.compression, dim, rows, rows)
     if (means.rows().abs() > 2 * LARGEST_EMBEDDING).any():
-        raise message.refuse("means", "no embeddings have such means")
+        raise message.refuse("means", "a mean is larger than embeddings may be")
     factor, left_out = None, 0.0
     if form.content != "means":
         factor, left_out = _take_factor(message, counts, form.compression, dim)
@@ -75,15 +77,21 @@ def take_compressed(
 def _take_factor(
     message: wire.Message, counts: Tensor, how: Compression, dim: int
 ) -> tuple[RoundedRows, float]:
-    """The factor and the rest. The embeddings limit the rows of the factor."""
+    """Read the factor, and the energy that it leaves out.
+
+    The number of rows of the factor is limited by `counts` and `dim`.
+    """
     freedom = int((counts - 1).clamp(min=0).sum())
     most = min(freedom, dim, dim if how.rank is None else how.rank)
     factor = _take_rows(message, "factor", how, dim, 0, most)
     if (factor.rows().abs() > LARGEST_EMBEDDING * wire.LARGEST**0.5).any():
-        raise message.refuse("factor", "no embeddings have such a scatter")
+        raise message.refuse("factor", "the scatter is larger than embeddings allow")
     left_out = message.number("left_out", _LARGEST_ENERGY * dim)
     if left_out and len(factor.scales) >= min(freedom, dim):
-        problem = f"{left_out:g}, where {len(factor.scales)} directions are all"
+        problem = (
+            f"must be 0, since {len(factor.scales)} directions are all that there "
+            f"are; got {left_out:g}"
+        )
         raise message.refuse("left_out", problem)
     return factor, left_out
 
@@ -98,13 +106,13 @@ def _pack_rows(name: str, held: RoundedRows) -> dict[str, Tensor]:
 def _take_rows(
     message: wire.Message, name: str, how: Compression, dim: int, least: int, most: int
 ) -> RoundedRows:
-    """The factor: `least` to `most` rows in `dim` dimensions."""
+    """Read rounded rows: `least` to `most` rows in `dim` dimensions."""
     scales = message.tensor(f"{name}_scales", F64, (None,))
     if not least <= len(scales) <= most:
-        problem = f"{len(scales)} rows where there must be {least} to {most}"
+        problem = f"expected {least} to {most} rows, got {len(scales)}"
         raise message.refuse(f"{name}_scales", problem)
     if (scales < 0).any():
-        raise message.refuse(f"{name}_scales", "scales are not negative")
+        raise message.refuse(f"{name}_scales", "scales must not be negative")
     shape, kind = (len(scales), dim), ROW_DTYPES[how.dtype]
     if kind is not torch.int8:
         return RoundedRows(message.tensor(name, kind, shape), scales)
@@ -119,9 +127,9 @@ def _take_rows(
 
 
 def _huffman(numbers: Tensor) -> Tensor:
-    """int8 numbers as bytes [m], uint8: a raw deflate stream without matches.
+    """Pack int8 numbers as bytes [m], uint8: a raw deflate stream without matches.
 
-    Matches between rows are rare and cost more than they save.
+    Deflate's matches between rows are rare and would cost more than they save.
     """
     coder = zlib.compressobj(9, zlib.DEFLATED, -15, 9, zlib.Z_HUFFMAN_ONLY)
     data = numbers.contiguous().numpy().tobytes()
@@ -131,7 +139,10 @@ def _huffman(numbers: Tensor) -> Tensor:
 
 
 def _read_huffman(packed: Tensor, size: int) -> bytearray | None:
-    """Unpack the `size` bytes of `_huffman`, never more; None if that fails."""
+    """Unpack `size` bytes packed by `_huffman`; None if that fails.
+
+    No more than `size` bytes are ever unpacked.
+    """
     reader = zlib.decompressobj(-15)
     try:
         content = reader.decompress(packed.numpy().tobytes(), size + 1)

@@ -1,4 +1,4 @@
-"""The loss by compressing statistics, as far as clients report it."""
+"""Records the loss by compression of statistics, as clients report it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from federatedscope_ggeur.reporting import ClientCompression, CompressionRecord
 
 
 class CompressionLog:
-    """Collects compressed uploads. `record` gives the entry of results.json.
+    """Collects compressed uploads and makes the entry for results.json.
 
     Attributes
     ----------
@@ -47,12 +47,15 @@ class CompressionLog:
 
 
 def _spread(statistics: Statistics) -> float:
-    """The root of ``sum_c n_c |mu_c - m|^2``, with m the mean of all rows."""
+    """How far class means mu_c lie apart: the root of ``sum_c n_c |mu_c - m|^2``.
+
+    Class c has n_c rows, and m is the mean of all rows.
+    """
     counts: Tensor = statistics.counts.double()
     origin = counts @ statistics.means / counts.sum().clamp(min=1)
     return float(counts @ (statistics.means - origin).square().sum(dim=1)) ** 0.5
 
 
 def _share(part: float, whole: float) -> float | None:
-    """The share; None if the whole is 0."""
+    """The share of `part` in `whole`; None if `whole` is 0."""
     return part / whole if whole > 0 else None

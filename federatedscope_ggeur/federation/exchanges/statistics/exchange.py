@@ -43,7 +43,7 @@ class StatisticsClient(ClientSide):
     """Sends statistics of the classes with enough rows."""
 
     def statistics(self) -> StatisticsUpload:
-        """The client's upload of round 0, after the min-count threshold."""
+        """The client's upload of round 0, without classes below the threshold."""
         client = self.client
         statistics = ClassStatistics.from_embeddings(
             client.features, client.labels, client.task.num_classes
@@ -62,7 +62,7 @@ def upload_of(
 
 
 def longest_upload(schema: MessageSchema) -> int:
-    """Bytes of the longest `StatisticsUpload`."""
+    """The size in bytes of the longest `StatisticsUpload`."""
     classes, dim, form = schema.num_classes, schema.dim, schema.statistics
     # labels, counts, ranks; means, and the row by which compression centres them
     size = 24 * classes + 8 * (classes + 1) * (dim + 1)
@@ -74,14 +74,14 @@ def longest_upload(schema: MessageSchema) -> int:
 
 
 def check_domain(upload: Any, exchange: Exchange) -> None:
-    """Refuse statistics of another domain than the one the client joined with."""
+    """Refuse statistics whose domain is not the one with which the client joined."""
     domains = exchange.server.client_domains
     require_known(upload.client, domains)
     if upload.domain != domains[upload.client]:
         raise refusal(
             upload.client,
             "domain",
-            f"{upload.domain!r}, but it joined as {domains[upload.client]!r}",
+            f"{upload.domain!r}, but the client joined with {domains[upload.client]!r}",
         )
 
 
@@ -96,9 +96,10 @@ def _validate(
 
 
 def _bound(declared: Declared, exchange: Any, upload: StatisticsUpload) -> None:
-    """Refuse more rows, longer means or wider classes than the client declared.
+    """Refuse statistics that exceed what the client declared when it joined.
 
-    The bound on a class is ``tr Sigma = E|x|^2 - |mu|^2``.
+    The number of rows, the norms of means and the spread of classes are checked. The
+    spread of a class is bounded by ``tr Sigma = E|x|^2 - |mu|^2``.
     """
     held, k = upload.statistics, upload.client
     declared.check_rows(k, "counts", int(held.counts.sum()), declared.train)

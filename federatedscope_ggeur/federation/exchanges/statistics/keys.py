@@ -89,7 +89,7 @@ _WHY = {
 
 
 def statistics_form(run: Demands) -> StatisticsForm:
-    """How statistics travel. What nothing needs does not."""
+    """The form in which statistics travel; parts that nothing needs are not sent."""
     content = _HOLDS[run["statistics"]]
     # Training may need the scatters. Without it no scatter by class travels.
     if all(need == "means" for _, need in _needs(run)) and (
@@ -106,7 +106,7 @@ def statistics_form(run: Demands) -> StatisticsForm:
 
 
 def objections(run: Demands) -> Objections:
-    """Settings that need more than the statistics that travel."""
+    """The settings that need more statistics than clients send."""
     held = NEEDS.index(_HOLDS[run["statistics"]])
     needs = {what: NEEDS.index(need) for what, need in _needs(run)}
     missing = {what: need for what, need in needs.items() if need > held}
@@ -116,7 +116,7 @@ def objections(run: Demands) -> Objections:
         if held:
             uses.append(f"{setting('steps')} with {setting('geometry')}: pooled")
             uses.append(f"{setting('space')}: whitened")
-        yield "statistics", f"{run['statistics']} is for {', or '.join(uses)}"
+        yield "statistics", f"{run['statistics']} needs one of {', or '.join(uses)}"
         return
     for what, need in missing.items():
         allowed = [n for n, has in _HOLDS.items() if NEEDS.index(has) >= need]
@@ -124,7 +124,7 @@ def objections(run: Demands) -> Objections:
 
 
 def _needs(run: Demands) -> Iterator[tuple[str, str]]:
-    """The setting that needs statistics in round 0, and what it needs."""
+    """The settings that need statistics in round 0, each with what it needs."""
     if run.form is not None:
         yield "closed_form", run.form.NEEDS
     if run.steps:

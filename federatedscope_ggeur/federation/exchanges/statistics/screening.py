@@ -1,4 +1,4 @@
-"""Finds class statistics that are far longer than those of all other clients."""
+"""Finds class statistics that are far larger than those of all other clients."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _KEPT = 64
 
 
 class Lengths:
-    """The lengths of the means and spreads of clients, over one run."""
+    """Collects the norms of clients' class means and spreads over one run."""
 
     def __init__(self) -> None:
         self._lengths: deque[tuple[int, np.ndarray]] = deque(maxlen=_KEPT)
 
     def findings(self, uploads: Iterable[StatisticsUpload]) -> Findings:
-        """Compare uploads with earlier ones and with those of the same window."""
+        """Compare uploads with earlier uploads and with each other."""
         new = [(upload.client, _lengths(upload)) for upload in uploads]
         found: Findings = {}
         for k, (means, spreads) in new:
@@ -38,8 +38,9 @@ class Lengths:
 
 
 def _lengths(upload: StatisticsUpload) -> tuple[np.ndarray, np.ndarray]:
-    """The norms of the class means [C] and standard deviations [C] over all directions;
-    NaN for missing classes.
+    """The norms of class means [C] and of class spreads [C]; NaN for missing classes.
+
+    A spread is the standard deviation over all directions.
     """
     held = upload.statistics
     means = held.means.norm(dim=1).numpy()
@@ -56,7 +57,7 @@ def _lengths(upload: StatisticsUpload) -> tuple[np.ndarray, np.ndarray]:
 def _too_long(
     means: np.ndarray, spreads: np.ndarray, others: Sequence[np.ndarray]
 ) -> str:
-    """The class of a client that is far longer than the others' rows; "" if none is."""
+    """A text about a class that is far larger than others' rows; "" if none is."""
     usual = [rows for rows in others if not np.isnan(rows).all()]
     if len(usual) < 2:
         return ""
@@ -70,7 +71,7 @@ def _too_long(
         for what, value in (("mean", means[c]), ("standard deviation", spreads[c])):
             if median > 0 and value > limit:
                 return (
-                    f"the {what} of its class {c} is {value:.3g} long, where the rows "
-                    f"of others are {median:.3g} (median)"
+                    f"the {what} of its class {c} has the norm {value:.3g}, but the "
+                    f"median norm of other clients' rows is {median:.3g}"
                 )
     return ""

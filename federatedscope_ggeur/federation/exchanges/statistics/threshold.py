@@ -9,7 +9,7 @@ from federatedscope_ggeur.geometry import ClassStatistics
 
 @dataclass(frozen=True)
 class StatisticsSettings:
-    """What is done to statistics before they travel.
+    """How statistics are changed before they travel.
 
     Attributes
     ----------
@@ -21,25 +21,27 @@ class StatisticsSettings:
 
 
 def apply_min_count(statistics: ClassStatistics, min_samples: int) -> ClassStatistics:
-    """`statistics` without the classes of fewer than `min_samples` samples.
+    """Leave out the classes with fewer than `min_samples` samples.
 
-    What it does: such a class leaves no trace in the statistics, not even its count. A
-    mean of one row, which is the row itself, is never sent.
+    Such a class leaves no trace in the statistics, not even its count. So the mean of a
+    single row, which is the row itself, is never sent (if `min_samples` is at least 2).
 
-    What it does not do (docs/privacy.md and the attacks of `audit`): it does not limit
-    what the statistics of other classes reveal. From the mean and covariance of a class
-    up to 4 rows can be reconstructed. Of non-negative rows, as after a ReLU, all of 5
-    can, and many of 20. One upload tells without error whether a known row belongs to a
-    class. Withheld rows are trained on, so they show in the updates of a client's head.
-    Their number shows in the client's aggregation weight.
+    The threshold does not limit what the statistics of other classes reveal; see
+    docs/privacy.md and the attacks of `audit`. Up to 4 rows of a class can be
+    reconstructed from its mean and covariance. If rows are non-negative, as after a
+    ReLU, all of 5 rows and many of 20 can be reconstructed. One upload shows without
+    error whether a known row belongs to a class. Clients also train on withheld rows,
+    so updates of a client's head depend on these rows, and the client's aggregation
+    weight counts them.
     """
     kept = [c for c in statistics.classes if statistics.counts[c] >= min_samples]
     return statistics.restrict(kept)
 
 
 def coarse_means(statistics: ClassStatistics) -> ClassStatistics:
-    """The statistics with means rounded to float32.
+    """Round the means of statistics to float32.
 
-    Then means with and without a row reveal that row only to 1e-7 of its length.
+    Then the difference of two means, with and without a row, reveals this row only to
+    1e-7 of its length.
     """
     return statistics.with_means(statistics.means.float().double())

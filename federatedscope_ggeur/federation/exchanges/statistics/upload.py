@@ -37,24 +37,24 @@ _WHOLE = ("classes", "counts", "means", "ranks", "factors", "triangles")
 
 @dataclass(frozen=True)
 class StatisticsUpload:
-    """Round 0, up: a client's class statistics, after the min-count threshold.
+    """Round 0, client to server: class statistics, after the min-count threshold.
 
     A scatter travels as its thin factor or its upper triangle, whichever is smaller. It
     is float32, or float64 if `form` is exact. Means are float64, since the merge
-    multiplies a rounding error by the mean's distance from the origin. With a
-    compression in `form`, `compressed_upload` says what travels.
+    multiplies a rounding error by the mean's distance from the origin. If `form` has a
+    compression, the message is that of `compressed_upload`.
 
     Attributes
     ----------
     client : int
     domain : str
     statistics : ClassStatistics, SummedStatistics or MeanStatistics
-        On arrival, restored if they were compressed.
+        The statistics. On arrival, compressed ones have been restored.
     form : StatisticsForm
     loss : CompressionLoss or None
-        On arrival: the loss by compression.
+        On arrival: the loss by compression, if there was one.
     compressed : CompressedStatistics or None
-        On arrival: the compressed form that the statistics were restored from.
+        On arrival: the compressed form from which the statistics were restored.
     """
 
     client: int
@@ -68,7 +68,7 @@ class StatisticsUpload:
     def of(
         cls, client: int, domain: str, statistics: ClassStatistics, form: StatisticsForm
     ) -> StatisticsUpload:
-        """The upload of statistics by class, reduced to what `form` sends."""
+        """Make the upload: the part of class statistics that `form` sends."""
         return cls(client, domain, form.of(statistics), form)
 
     def to_bytes(self) -> bytes:
@@ -116,8 +116,9 @@ def _dtype(form: StatisticsForm) -> torch.dtype:
 def _scatter_tensors(
     statistics: ClassStatistics | SummedStatistics, dtype: torch.dtype
 ) -> dict[str, Tensor]:
-    """Each scatter as a factor or a triangle. The rank says which: -1 for a
-    triangle.
+    """Pack each scatter as a factor or as a triangle.
+
+    The tensor of ranks says which: -1 stands for a triangle.
     """
     dim = statistics.dim
     upper = torch.triu_indices(dim, dim)
@@ -139,8 +140,9 @@ def _scatter_tensors(
 
 
 def _scatters(statistics: ClassStatistics | SummedStatistics, dtype: torch.dtype):
-    """For each scatter its thin factor, or the matrix: Sigma of a class, or the scatter
-    summed over classes.
+    """Yield the thin factor or the matrix of each scatter.
+
+    The matrix is Sigma of a class, or the scatter summed over classes.
     """
     held = statistics
     if isinstance(held, SummedStatistics):
@@ -158,9 +160,9 @@ def _form(
     matrix: Callable[[], Tensor],
     dtype: torch.dtype,
 ) -> tuple[Tensor | None, Tensor | None]:
-    """The factor or the matrix, whichever is smaller and keeps its digits in `dtype`.
+    """Choose the factor or the matrix: the smaller one that is exact in `dtype`.
 
-    A matrix holds squares, so it underflows first.
+    A matrix has squares of numbers, so small ones underflow there first.
     """
     if not factor_is_smaller:
         squares = matrix()
@@ -172,7 +174,7 @@ def _form(
 def _take_whole(
     message: wire.Message, held: Tensor, schema: MessageSchema
 ) -> Statistics:
-    """Uncompressed statistics with the counts `held` [C]."""
+    """Read uncompressed statistics; `held` [C] are the counts."""
     form, dim = schema.statistics, schema.dim
     message.only(_WHOLE if form.content != "means" else _WHOLE[:3])
     labels = torch.nonzero(held).flatten()
@@ -205,16 +207,20 @@ def _take_whole(
 
 
 def _take_scatters(message, freedom: Tensor, dim: int, form: StatisticsForm):
-    """Factors and matrices by position. `freedom` bounds their ranks."""
+    """Read factors and matrices, by position. `freedom` limits their ranks."""
     dtype = _dtype(form)
     ranks = message.tensor("ranks", I64, (len(freedom),))
     is_factor = ranks >= 0
     if (ranks < -1).any() or (ranks > freedom.clamp(max=dim)).any():
         raise message.refuse(
-            "ranks", "a factor has at most n - 1 rows a class and at most D"
+            "ranks",
+            "the factor of n rows in D dimensions has at most n - 1 and at most D rows",
         )
     if (~is_factor & (freedom == 0)).any():
-        raise message.refuse("ranks", "one sample has no covariance to send")
+        raise message.refuse(
+            "ranks",
+            "the covariance of a single sample must be sent as a factor without rows",
+        )
     factors = message.tensor("factors", dtype, (int(ranks[is_factor].sum()), dim))
     if (factors.abs() > LARGEST_EMBEDDING * wire.LARGEST**0.5).any():
         raise message.refuse("factors", "no embeddings have such a scatter")
@@ -241,14 +247,17 @@ def _take_scatters(message, freedom: Tensor, dim: int, form: StatisticsForm):
             raise message.refuse("triangles", "no embeddings have such a scatter")
         if not _is_positive_semidefinite(sigma, 1e-11 if form.exact else 1e-5):
             raise message.refuse(
-                "triangles", "a covariance is not positive semi-definite"
+                "triangles", "a covariance must be positive semi-definite"
             )
         matrices[position] = sigma
     return by_position, matrices
 
 
 def _is_positive_semidefinite(sigma: Tensor, rounding: float) -> bool:
-    """Test by one Cholesky of Sigma + eps I. eps covers the rounding of the message."""
+    """Test a matrix by one Cholesky decomposition of Sigma + eps I.
+
+    eps covers the rounding in the message.
+    """
     diagonal = sigma.diag()
     if not sigma.any():
         return True

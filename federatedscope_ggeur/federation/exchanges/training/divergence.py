@@ -1,4 +1,4 @@
-"""Notices training that diverges while numbers are still finite."""
+"""Detects that training diverges while all numbers are still finite."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BOUND = 1000.0
 
 
 def remedy(method: Method, rate: float | None = None) -> str:
-    """What to change if training by `method` diverges at a learning rate."""
+    """Advice on which settings to change if training by `method` diverges."""
     now = "" if rate is None else f" (now {rate})"
     own = [setting(name) for name in method.settings_to_lower()]
     lower = " or ".join([f"{setting('optimizer.lr')}{now}", *own])
@@ -36,7 +36,7 @@ def remedy(method: Method, rate: float | None = None) -> str:
 
 
 def overflow_of(updates: Sequence[ClientUpdate]) -> str:
-    """The client whose weights make a sum overflow; "" if none stands out."""
+    """A text that names the client with outsized weights; "" if there is none."""
     sizes = sorted((largest(u.params), u.client) for u in updates)
     usual = sizes[(len(sizes) - 1) // 2][0] if sizes else 0.0
     if not sizes or sizes[-1][0] <= BOUND * max(usual, 1.0):
@@ -45,21 +45,22 @@ def overflow_of(updates: Sequence[ClientUpdate]) -> str:
 
 
 def not_finite(params: Tensor, own: Mapping[str, Tensor]) -> str:
-    """Which of weights [P] and a method's `own` tensors is not finite; "" if none is.
+    """A text that names weights [P] or tensors that are not finite; "" if all are.
 
-    Values so large that sums over clients may overflow count, too.
+    `own` are the method's tensors. Weights so large that sums over clients may overflow
+    are named, too.
     """
     most = largest(params)
     if not math.isfinite(most):
-        return "the weights hold NaN or infinity"
+        return "the weights contain NaN or infinity"
     if most > LARGEST_WEIGHT:
         return f"the weights are larger than {LARGEST_WEIGHT:g}"
     found = (name for name, t in own.items() if not is_finite(t))
-    return next((f"'{name}' holds NaN or infinity" for name in found), "")
+    return next((f"'{name}' contains NaN or infinity" for name in found), "")
 
 
 class DivergenceWatch:
-    """Watches every evaluated round of a run.
+    """Watches every evaluated round of a run for divergence.
 
     Parameters
     ----------
@@ -71,15 +72,15 @@ class DivergenceWatch:
     Attributes
     ----------
     found : Divergence or None
-        What the last evaluated round showed.
+        The divergence that the last evaluated round showed, if any.
 
     Notes
     -----
     A model that beats guessing (loss ln C) has not diverged, even if its loss has
     grown: after a good start the first loss may be almost zero. For other models the
-    loss is compared with that of the first round, and loss and weights with those of
-    the start. A rate far too high does its harm in the first round. A one-shot head may
-    start with large weights and a large loss.
+    loss is compared with that of the first round. Loss and weights are also compared
+    with those of the start, for two reasons. A rate that is far too high does its harm
+    in the first round. A one-shot head may start with large weights and a large loss.
     """
 
     def __init__(self, num_classes: int, method: Method, rate: float | None = None):
@@ -91,7 +92,7 @@ class DivergenceWatch:
         self.found: Divergence | None = None
 
     def begin(self, params: Tensor, loss: float | None = None) -> None:
-        """Begin with weights [P], whose loss may be known."""
+        """Note the first weights [P], and their loss if it is known."""
         self._start_loss = max(self._guessing, loss or 0.0)
         self._start_weight = max(1.0, largest(params))
 
@@ -103,20 +104,20 @@ class DivergenceWatch:
         weights: Mapping[int, float],
         losses: Mapping[int, float],
     ) -> None:
-        """Look at a round with an evaluation.
+        """Check the numbers of a round that was evaluated.
 
         Parameters
         ----------
         number : int
             The round.
         loss : float or None
-            Mean loss over all rows; None without rows.
+            The mean loss over all rows; None without rows.
         params : Tensor of shape (P,)
             The global model's weights.
         weights : mapping from client number to float
             The largest weight that each client sent.
         losses : mapping from client number to float
-            Mean loss of each scored client.
+            The mean loss of each scored client.
         """
         if self._first_loss is None:
             self._first_loss = loss
@@ -164,7 +165,7 @@ class DivergenceWatch:
         return loss > self._guessing and (grown or too_large or beyond)
 
     def state(self) -> dict[str, Any]:
-        """The state that a restored run needs, as plain values."""
+        """The state for a checkpoint, as plain values."""
         return {
             "start_loss": self._start_loss,
             "start_weight": self._start_weight,
@@ -173,7 +174,7 @@ class DivergenceWatch:
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Restore `state`. Raises KeyError or DataError if it is wrong."""
+        """Restore a `state`. Raises KeyError or DataError if it is invalid."""
         self._start_loss = from_json_value(float, state["start_loss"], "start_loss")
         self._start_weight = from_json_value(
             float, state["start_weight"], "start_weight"

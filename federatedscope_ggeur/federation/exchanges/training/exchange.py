@@ -1,4 +1,4 @@
-"""Rounds of training: weights go down, clients train, the method takes a step."""
+"""Rounds of training: clients train, and the method combines their updates."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ logger = get_logger(__name__)
 
 @dataclass(frozen=True)
 class RoundSettings:
-    """How a round of training runs.
+    """The settings of a round of training.
 
     Attributes
     ----------
     sample_client_num : int
-        Clients drawn each round.
+        The number of clients drawn in each round.
     text_pull : TextPull, optional
-        Pulls training to the zero-shot head.
+        Pulls training towards the zero-shot head.
     """
 
     sample_client_num: int
@@ -72,16 +72,15 @@ class RoundSettings:
 
 
 class TrainingClient(ClientSide):
-    """Trains the client's model."""
+    """Trains one client's model in a round."""
 
     def train(self, broadcast: Broadcast) -> ClientUpdate:
-        """Train one round from the broadcast weights, and keep the method's state.
+        """Train for one round from the broadcast weights, and keep the method's state.
 
         Raises
         ------
         GGEURError
-            Training diverged to NaN or infinity, or to values that the method cannot
-            send.
+            Training diverged: values are NaN, infinite, or too large to be sent.
         """
         client, number = self.client, broadcast.round_number
         settings, method = client.settings, client.task.method
@@ -150,10 +149,10 @@ class TrainingClient(ClientSide):
             return self._on_device(recipe.draw(round_number, out=scratch))
         except (MemoryError, RuntimeError) as error:
             raise GGEURError(
-                f"client {client.number}: its augmented set of {recipe.rows} rows "
+                f"client {client.number}: the augmented set of {recipe.rows} rows "
                 f"({recipe.nbytes / 1e9:.1f} GB) cannot be made; lower "
-                f"{setting('step1_size')} and {setting('step2_size')}, or what is set "
-                "in their place"
+                f"{setting('step1_size')} and {setting('step2_size')}, or the size "
+                "settings in their place"
             ) from error
 
     def _on_device(self, rows: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
@@ -163,24 +162,27 @@ class TrainingClient(ClientSide):
 
 
 def train_broadcast(server: Server, number: int) -> Broadcast:
-    """The weights that a round trains from."""
+    """The weights from which a round trains, for clients."""
     return _broadcast(server, number, server.params, train=True)
 
 
 def model_broadcast(server: Server, number: int) -> Broadcast:
-    """The same as a model on raw embeddings."""
+    """The global model on raw embeddings, for clients."""
     return _broadcast(server, number, server.raw_params)
 
 
 def head_broadcast(server: Server, number: int, closed_form: bool = False) -> Broadcast:
-    """A head on raw embeddings, to be scored or kept; see `Server.head_params`."""
+    """A head on raw embeddings for clients to score or keep.
+
+    See `Server.head_params`.
+    """
     return _broadcast(server, number, server.head_params(closed_form))
 
 
 def own_broadcast(server: Server, number: int) -> Broadcast:
-    """The weights from which a client makes its own model, to score or to keep.
+    """The weights from which a client makes its own model, to score or keep.
 
-    The client must know the space.
+    The client must know the space of training.
     """
     return _broadcast(server, number, server.scored_params)
 
@@ -199,7 +201,8 @@ def _broadcast(
 def _validate(
     exchange: TrainingExchange, request: Request, update: ClientUpdate
 ) -> None:
-    """Require an update of this round, of a drawn client, with the method's tensors.
+    """Require an update of this round, from a drawn client, with the method's tensors.
+
     Running variances must not be negative.
     """
     server, k = exchange.server, update.client
@@ -213,7 +216,7 @@ def _validate(
         )
     most = largest(update.params)
     if most > LARGEST_WEIGHT:
-        problem = f"weights of up to {most:.3g}, where {LARGEST_WEIGHT:g} is the most"
+        problem = f"weights must be at most {LARGEST_WEIGHT:g}, got {most:.3g}"
         raise refusal(k, "params", problem)
     require_tensors(update.upload, method.upload_shapes(model), "upload", k)
     problem = method.upload_problem(update.upload, model)
@@ -221,7 +224,7 @@ def _validate(
         raise refusal(k, "upload", problem)
     negative = negative_variance(model, update.params) if len(update.params) else ""
     if negative:
-        raise refusal(k, "params", f"'{negative}' has variances below 0")
+        raise refusal(k, "params", f"'{negative}' has negative variances")
 
 
 TRAIN = RequestKind(
@@ -243,12 +246,12 @@ TRAIN = RequestKind(
 
 @register_exchange("training")
 class TrainingExchange(Exchange):
-    """Draws clients every round, lets them train, and takes the method's step.
+    """Draws clients in each round, lets them train, and takes the method's step.
 
     Attributes
     ----------
     divergence : DivergenceWatch
-        Whether training has diverged so far.
+        Checks whether training has diverged.
     largest_weights : dict from client number to float
         The largest weight that each client sent in the last round.
     """
@@ -277,7 +280,7 @@ class TrainingExchange(Exchange):
         yield from ()
 
     def sample(self, round_number: int, absent: Collection[int] = ()) -> list[int]:
-        """The clients that train in a round, ascending, without the absent ones."""
+        """Draw the clients that train in a round, ascending, without absent ones."""
         numbers = self.server.participants
         if absent:
             numbers = [k for k in numbers if k not in absent]
@@ -305,18 +308,20 @@ class TrainingExchange(Exchange):
         if updates:
             self.step(number, updates)
         else:
-            logger.warning("round %d: no client trained, the head stays", number)
+            logger.warning(
+                "round %d: no client trained, so the head does not change", number
+            )
         del updates  # a network's updates take much memory
         details = dict(server.task.method.figures(server.method_state))
         return {"clients": clients, "details": details or None}
 
     def step(self, round_number: int, updates: Iterable[ClientUpdate]) -> None:
-        """The method's server step over the updates of a round, in client order.
+        """Take the method's server step on the updates of a round, in client order.
 
         Raises
         ------
         GGEURError
-            The step diverged to NaN or infinity.
+            The step gives NaN or infinity.
         """
         server = self.server
         context = server.context(round_number)

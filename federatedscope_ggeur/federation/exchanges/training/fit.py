@@ -1,4 +1,4 @@
-"""`fit`: the local training of a model, the same for every method and engine."""
+"""Local training of a model, the same for every method and engine."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ _GATHER_ROWS = 128
 
 @dataclass(frozen=True)
 class FitResult:
-    """Weights of shape (P + Q,), on the CPU, after `steps` mini-batches. `params` are
-    the P trainable ones.
+    """The weights of shape (P + Q,), on the CPU, after `steps` mini-batches.
+
+    `params` are the P trainable weights.
     """
 
     params: Tensor
@@ -47,23 +48,24 @@ def fit(
     seed: int,
     hooks: LocalHooks | None = None,
 ) -> FitResult:
-    """Train a model from `start`, with a fresh optimiser.
+    """Train a model from the weights `start`, with a new optimiser.
 
     Parameters
     ----------
     model : Model
-        Its parameters and running statistics become views of the result.
+        The model. Its parameters and running statistics become views of the result.
     start : Tensor of shape (P + Q,)
-        Not changed. It and the set may lie on any device.
+        The first weights; they are not changed. They and the set may lie on any device.
     features : Tensor of shape (n, D)
-        Rows as the model's `prepare` takes them. With n = 0 nothing is trained, and
-        `start` comes back after 0 steps.
+        Rows in the form that the model's `prepare` takes. With n = 0 nothing is
+        trained, and the result is `start` after 0 steps.
     labels : Tensor of shape (n,), int64
     settings : TrainingSettings
     seed : int
-        Keys the order of rows, the dropout and the augmentation of images.
+        The seed for the order of rows, for dropout and for augmentation of images.
     hooks : LocalHooks, optional
-        What a method adds to cross-entropy. Its tensors lie on the settings' device.
+        The terms that a method adds to cross-entropy. Their tensors lie on the
+        settings' device.
     """
     hooks, device = hooks or LocalHooks(), settings.device
     weights = start.detach().to(device, copy=True)
@@ -95,8 +97,10 @@ def fit(
 
 @contextmanager
 def _own_draws() -> Iterator[None]:
-    """Within, draws from torch's generator on the CPU change none after it. To ask for
-    GPUs first, as `torch.random.fork_rng` does, costs a round on 50 rows a tenth more.
+    """A context whose draws do not change torch's CPU generator for code after it.
+
+    `torch.random.fork_rng` would also ask for GPUs, which makes a round on 50 rows a
+    tenth slower.
     """
     state = torch.random.get_rng_state()
     try:
@@ -130,7 +134,7 @@ def _batches(
 
 
 class _TrainingStep:
-    """One mini-batch: gradient, the method's corrections, clipping, update."""
+    """Runs one mini-batch: gradient, the method's corrections, clipping, update."""
 
     def __init__(self, model, params, optimizer, grad_clip, hooks: LocalHooks):
         self.model, self.params, self.hooks = model, params, hooks
@@ -196,7 +200,7 @@ class _TrainingStep:
             add_autograd_gradient(self.model, loss, self.gradient, self.autograd_beta)
 
     def _loss(self, features: Tensor, labels: Tensor) -> Tensor:
-        """The part of the loss that autograd handles."""
+        """The part of the loss whose gradient autograd computes."""
         hooks, model, loss = self.hooks, self.model, torch.zeros(())
         if hooks.objective is not None:
             loss = hooks.objective(model, features, labels)
@@ -212,7 +216,7 @@ class _TrainingStep:
 
 
 def moved(context: LocalContext, device: torch.device) -> LocalContext:
-    """The hooks with their tensors on `device`, where training needs them."""
+    """A copy of the context whose tensors are on `device`."""
 
     def there(tensors: Tensors) -> Tensors:
         return {name: tensor.to(device) for name, tensor in tensors.items()}

@@ -1,4 +1,4 @@
-"""Settings of training: the method, the model, and bounds on clients."""
+"""Settings of training: the method, the model, and limits for clients."""
 
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.methods import METHODS
@@ -37,7 +37,10 @@ KEYS = (
 
 
 def objections(run: Demands) -> Objections:
-    """What cannot go with a number of mini-batches."""
+    """The settings that cannot go with a number of mini-batches."""
     if run["batch_or_epoch"] == "batch":
-        why = "since rows stand class by class, and only the first would be seen"
+        why = (
+            "since rows are sorted by class, and only the first classes would be "
+            "trained"
+        )
         yield Objection("batch_or_epoch", {"shuffle": [True]}, why)

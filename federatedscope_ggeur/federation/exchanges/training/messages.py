@@ -1,4 +1,4 @@
-"""A round of training: weights down, trained weights up."""
+"""The messages of a training round: weights, and trained weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LARGEST_WEIGHT = 1e30
 
 @dataclass(frozen=True)
 class Broadcast:
-    """A round, down: the head's weights [P] and what the method adds.
+    """A round, server to client: the weights [P] and the method's tensors.
 
     Attributes
     ----------
@@ -27,7 +27,7 @@ class Broadcast:
     params : Tensor of shape (P,)
     download : mapping from str to Tensor
     temperature : float
-        The number that the head's logits have been divided by.
+        The number by which the head's logits have been divided.
     """
 
     round_number: int
@@ -58,7 +58,7 @@ class Broadcast:
 
 @dataclass(frozen=True)
 class ClientUpdate:
-    """A round, up: the trained weights [P] and what the method adds."""
+    """A round, client to server: the trained weights [P] and the method's tensors."""
 
     client: int
     round_number: int

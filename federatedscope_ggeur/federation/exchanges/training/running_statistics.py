@@ -1,4 +1,4 @@
-"""Running statistics of a network's normalisation layers, over the federation."""
+"""Averages the running statistics of a network's normalisation layers."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from federatedscope_ggeur.models import Model, load_vector, num_buffers
 def mean_running_statistics(
     model: Model, params: Tensor, updates: Sequence[Update]
 ) -> Tensor:
-    """Their mean over a round, whatever the method: Tensor of shape (Q,).
+    """The mean of clients' running statistics in a round: Tensor of shape (Q,).
 
-    The mean is loaded into `model`, for methods that run the model on the server. No
-    method changes it, since a step beyond the mean could make variances negative.
+    The mean is loaded into `model`, for methods that run the model on the server. It is
+    the same for every method, since a step beyond the mean could make variances
+    negative.
 
     Parameters
     ----------
     model : Model
     params : Tensor of shape (P + Q,)
-        The global model's weights before the round. Their statistics stay if no client
-        has data or if weights stay with the clients.
+        The global model's weights before the round. Their running statistics are kept
+        if no client has data, or if weights stay with the clients.
     updates : sequence of Update
-        In client order, with weights [P + Q].
+        The clients' updates, in client order, with weights [P + Q].
     """
     size = num_buffers(model)
     if not size:

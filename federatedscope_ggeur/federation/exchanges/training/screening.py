@@ -25,9 +25,9 @@ def update_findings(
     ----------
     updates : sequence of ClientUpdate
     params : Tensor of shape (P + Q,)
-        The weights sent down.
+        The weights that the server sent to clients.
     trained : callable
-        Gives the trained part of weights.
+        Returns the trained part of weights.
     """
     size = len(params)
     params = trained(params).double()

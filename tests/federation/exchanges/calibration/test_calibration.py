@@ -98,7 +98,7 @@ def test_uploads_that_cannot_be_are_refused(hidden):
 
 
 def test_without_statistics_the_error_says_what_to_do(model):
-    with pytest.raises(GGEURError, match="nothing to calibrate"):
+    with pytest.raises(GGEURError, match="cannot be calibrated"):
         stage(model).run(to_vector(model))
 
 

@@ -139,7 +139,7 @@ def test_a_client_answers_for_one_set_of_components():
     again = handler.answer(LEAVE_ONE_OUT, (asked,))
     assert again == handler.answer(LEAVE_ONE_OUT, (asked,))
     other = LeaveOneOut(replace(parts.merged("class"), scatter=2 * parts.scatter))
-    with pytest.raises(MessageError, match="a second time, for other components"):
+    with pytest.raises(MessageError, match="asked for before, with other components"):
         handler.answer(LEAVE_ONE_OUT, (other.to_bytes(),))
 
 
@@ -205,9 +205,7 @@ def test_a_choice_at_the_end_of_the_grid_is_said(caplog):
     hits[-1] = 9
     chosen, details, *_ = choose_by_hits(form, [HitCounts(1, 10, hits, 0, 10)], 0.0)
     assert chosen.strength == form.GRID[-1]
-    assert details["note"].startswith(
-        "ridge, strength 1e-07 is taken, which is the last"
-    )
+    assert details["note"].startswith("ridge, strength 1e-07 is the last candidate")
     assert details["note"] in caplog.text
     hits[-2] = 10
     chosen, details, *_ = choose_by_hits(form, [HitCounts(1, 10, hits, 0, 10)], 0.0)

@@ -32,7 +32,7 @@ def test_an_unfinished_stage_gives_nothing_and_names_who_is_missing():
     one = Sum(clients_of()).keys()
     request = one.collector.request("counts")
     one.collector.add([one.participants[k].masked(request) for k in (1, 3)])
-    with pytest.raises(GGEURError, match=r"lacks clients \[2\]"):
+    with pytest.raises(GGEURError, match=r"lacks the vectors of clients \[2\]"):
         one.collector.end("counts")
 
 
@@ -64,7 +64,7 @@ def test_clients_that_were_sent_different_things_make_noise_that_is_noticed(faul
         place = 2 if fault == "keys" else 1
         keys[place] = public_key(bytes(range(32)))
         one.tamper = changed(stage=stage, client=1, keys=tuple(keys))
-    with pytest.raises(GGEURError, match=f"stage '{stage}' makes no sense"):
+    with pytest.raises(GGEURError, match=f"stage '{stage}' is impossible"):
         one.stage(stage)
 
 
@@ -84,13 +84,13 @@ def test_another_class_list_for_one_client_is_refused_by_it_or_noticed():
         counts=totals[classes],
         vectors=vectors,
     )
-    with pytest.raises(GGEURError, match="stage 'means' makes no sense"):
+    with pytest.raises(GGEURError, match="stage 'means' is impossible"):
         one.stage("means")
 
 
 def test_more_rows_than_the_settings_allow_are_named():
     one = Sum(clients_of(), replace(SETTINGS, max_rows=20)).keys()
-    with pytest.raises(GGEURError, match=r"35 rows in all, and .*max_rows"):
+    with pytest.raises(GGEURError, match=r"35 rows together, but .*max_rows"):
         one.stage("counts")
 
 

@@ -79,14 +79,14 @@ def test_wrong_words_are_refused_and_nothing_is_noted_as_sent(person, tmp_path):
     request = one.collector.request("counts")
     own = words_of(1, request.roster, request.keys)
     person(own, words_of(3, request.roster, request.keys), "no words")
-    refused(one, request, "the words typed are not those of client 2")
+    refused(one, request, "the typed words are not those of client 2")
     assert not Journal(str(tmp_path), 1).past
 
 
 def test_a_terminal_that_is_closed_before_the_words_is_refused(person):
     one = Sum(clients_of(), CONFIRM).keys()
     person("\x04")  # the end of input
-    refused(one, one.collector.request("counts"), "its input ended")
+    refused(one, one.collector.request("counts"), "the input ended")
 
 
 @pytest.mark.parametrize("stdin", ["a file", "closed", "none"])
@@ -135,4 +135,4 @@ class TestAServerThatMakesUpKeys:
         one, request, lie, _ = self.asked(CONFIRM)
         # What client 2 shows, who was sent the true keys.
         person(*[words_of(2, request.roster, request.keys)] * 3)
-        refused(one, lie, "or the server passed on other keys")
+        refused(one, lie, "or the server passed on keys")

@@ -51,7 +51,7 @@ class TestKeys:
     def test_another_roster_in_the_same_session_is_refused(self):
         client, request = asked()
         client.key(request)
-        with pytest.raises(MessageError, match="another roster than before"):
+        with pytest.raises(MessageError, match="roster has changed"):
             client.key(replace(request, roster=(1, 2, 4)))
 
     def test_a_row_that_is_too_long_ends_it_without_saying_how_long(self, caplog):
@@ -68,9 +68,9 @@ class TestStages:
     @pytest.mark.parametrize(
         ("fields", "said"),
         [
-            ({"session": OTHER}, "session that this client has given no key for"),
-            ({"roster": (1, 2, 4)}, "another roster"),
-            ({"stage": "means"}, "where 'counts' comes next"),
+            ({"session": OTHER}, "has sent no key for this session"),
+            ({"roster": (1, 2, 4)}, "roster has changed"),
+            ({"stage": "means"}, "expected 'counts'"),
         ],
     )
     def test_what_is_not_next_is_refused(self, fields, said):
@@ -89,9 +89,9 @@ class TestStages:
         keys = list(one.collector.request(stage).keys)
         made = public_key(bytes(range(32)))
         wanted = {
-            "own key": (0, made, "key of client 1 was changed"),
+            "own key": (0, made, "changed the key of client 1"),
             "two equal": (2, keys[1], "two clients have the same key"),
-            "other keys later": (2, made, "other keys than before"),
+            "other keys later": (2, made, "keys have changed"),
         }
         place, key, said = wanted[fault]
         keys[place] = key
@@ -197,7 +197,7 @@ class TestAnotherSession:
     def test_with_one_row_more_or_less_is_refused(self, tmp_path):
         clients = clients_of()
         x, y = clients[1]
-        with pytest.raises(MessageError, match="overlap those of an earlier sum"):
+        with pytest.raises(MessageError, match="overlap with those of an earlier sum"):
             self.after(clients, {**clients, 1: (x[1:], y[1:])}, tmp_path=tmp_path)
 
     def test_with_another_label_is_refused(self, tmp_path):

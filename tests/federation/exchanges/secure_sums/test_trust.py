@@ -89,8 +89,8 @@ def test_a_client_that_the_file_does_not_name_is_refused(signed, tmp_path):
     ("text", "said"),
     [
         ("1 abc", "line 1"),
-        (f"1 {'0' * 64}\n1 {'1' * 64}", "line 2: a client, or its key, a second time"),
-        (f"1 {'0' * 64}\n2 {'0' * 64}", "line 2: a client, or its key, a second time"),
+        (f"1 {'0' * 64}\n1 {'1' * 64}", "line 2: this client or key occurs twice"),
+        (f"1 {'0' * 64}\n2 {'0' * 64}", "line 2: this client or key occurs twice"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_refused(tmp_path, text, said):

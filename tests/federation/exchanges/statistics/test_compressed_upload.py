@@ -186,9 +186,9 @@ def test_more_directions_than_there_can_be_are_refused():
 
     error = refused(INT8, longer)
     assert error.field == "factor_scales"
-    assert "5 rows where there must be 0 to 4" in str(error)
+    assert "expected 0 to 4 rows, got 5" in str(error)
     error = refused(INT8, longer, sizes=(3, 0, 0, 0, 1))
-    assert "there must be 0 to 2" in str(error)
+    assert "expected 0 to 2" in str(error)
 
 
 def test_more_or_fewer_means_than_classes_are_refused():

@@ -160,7 +160,7 @@ def test_each_method_names_the_settings_to_lower():
 def test_what_is_not_finite_is_named():
     fine, bad = torch.ones(2), torch.tensor([1.0, math.inf])
     assert not_finite(fine, {"c": fine, "round": torch.tensor([3])}) == ""
-    assert not_finite(bad, {"c": bad}) == "the weights hold NaN or infinity"
+    assert not_finite(bad, {"c": bad}) == "the weights contain NaN or infinity"
     assert not_finite(fine, {"c": fine, "d": bad}) == "'d' holds NaN or infinity"
 
 
