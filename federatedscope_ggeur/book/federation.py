@@ -29,6 +29,7 @@ from federatedscope_ggeur.book.folder import Folder
 from federatedscope_ggeur.errors import ConfigError, DataError, StatisticsError, listed
 from federatedscope_ggeur.geometry import Grid, GridStatistics
 from federatedscope_ggeur.geometry.grid import USUAL_EXPONENT
+from federatedscope_ggeur.machine import torch_threads
 from federatedscope_ggeur.models import (
     CLOSED_FORMS,
     ClosedForm,
@@ -238,6 +239,11 @@ class Federation:
         return self._about["config"]
 
     @property
+    def num_threads(self) -> int:
+        """The torch threads that the book's run had."""
+        return int(self.config["ggeur"].get("num_threads", 1))
+
+    @property
     def form(self) -> ClosedForm:
         """The head's kind and strength. The strength is set, or a rule finds it from
         totals.
@@ -284,7 +290,20 @@ class Federation:
             A client or domain is not in the book; or the statistics do not allow the
             head.
         """
-        return self.form.solve(self.total(clients, domains).statistics())
+        return self.head_of(self.total(clients, domains))
+
+    def head_of(self, total: GridStatistics) -> Solved:
+        """The head of merged statistics, on as many torch threads as the book's run.
+
+        The number of threads changes the rounding of decompositions.
+
+        Raises
+        ------
+        StatisticsError
+            The statistics do not allow the head.
+        """
+        with torch_threads(self.num_threads):
+            return self.form.solve(total.statistics())
 
     def rows(self, features: Any, labels: Any) -> GridStatistics:
         """The statistics of rows [n, D] with labels [n], on the book's grid. Classes
