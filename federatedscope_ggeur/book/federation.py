@@ -503,12 +503,14 @@ class Federation:
         self._about, self._key = about, names[_KEY]
         check_signed(chain, f"the chain of '{where}'")
         public = public_of(self._key)
-        self.links = check_chain(chain["links"], public)
+        self.links: list[Link] = check_chain(chain["links"], public)
         if chain["public_key"] != public:
             raise DataError(f"the chain of '{where}' was signed by another key")
         before = getattr(self, "_entries", {})
         here = present(self.links)
-        self._entries = {n: self._entry(n, link, before) for n, link in here.items()}
+        self._entries: dict[int, Entry] = {
+            n: self._entry(n, link, before) for n, link in here.items()
+        }
 
     def _entry(self, number: int, link: Link, known: Mapping[int, Entry]) -> Entry:
         size = len(self.class_names)
