@@ -1,4 +1,4 @@
-"""A federation's book: CPU seconds of its changes, of heads of parts, of Shapley values.
+"""A book: CPU seconds of its changes, of heads of parts, of Shapley values.
 
 Clients of made-up rows: normal around class means, with variances that fall over the
 dimensions. "worth" is CPU time over all cores; the clock shows less on several cores.
