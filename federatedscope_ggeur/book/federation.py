@@ -41,7 +41,6 @@ from federatedscope_ggeur.reporting import HEAD_FILE, RESULTS_FILE, Results
 
 _FORMAT = 1
 _BOOK, _CHAIN, _KEY = "book.json", "chain.json", "key"
-#: What a run leaves in its folder that is made of statistics.
 _MADE_OF_STATISTICS = (
     HEAD_FILE,
     "strangeness.safetensors",
@@ -60,6 +59,12 @@ NOT_RECALLED = (
     "recalled, and a disk or a backup may keep deleted blocks"
 )
 NOT_CALIBRATED = "the head is not calibrated: no client was asked about it"
+
+
+NOT_CHOSEN = (
+    "the kind and strength that clients were asked for before are dropped; --choose "
+    "asks those who are there now"
+)
 
 
 @dataclass(frozen=True)
@@ -163,12 +168,7 @@ class Federation:
             The folder is not empty, or a book cannot make such a head.
         """
         held = Folder(folder)
-        form = config["ggeur"]["closed_form"]
-        if form not in CLOSED_FORMS or not CLOSED_FORMS[form].from_sums:
-            raise ConfigError(
-                f"a book holds one second moment for all classes, and {form} needs "
-                "more; take lda, ridge or ncm"
-            )
+        _check_form(config["ggeur"]["closed_form"])
         about = {
             "format": _FORMAT,
             "exponents": list(exponents) or [USUAL_EXPONENT] * dim,
@@ -245,9 +245,13 @@ class Federation:
 
     @property
     def form(self) -> ClosedForm:
-        """The head's kind and strength. The strength is set, or a rule finds it from
-        totals.
+        """The head's kind and strength: what `choose` was given last, if nothing has
+        changed since. Otherwise the strength is set, or a rule finds it from totals.
         """
+        chosen = dict(self._about.get("chosen", {}))
+        if chosen:
+            name = chosen.pop("closed_form")
+            return build_closed_form(name, {name: chosen})
         settings = self.config["ggeur"]
         return build_closed_form(settings["closed_form"], settings)
 
@@ -443,12 +447,47 @@ class Federation:
                 )
             return self._change("classes", None, class_names=known)
 
+    def choose(self, form: Mapping[str, Any]) -> Change:
+        """Make the head in another way until the next change, which drops the choice.
+
+        Parameters
+        ----------
+        form : mapping
+            ``closed_form``, and settings of this form: what those in the book were
+            asked for.
+
+        Raises
+        ------
+        ConfigError
+            A book cannot make such a head.
+        """
+        _check_form(form["closed_form"])
+        with self._changing():
+            return self._change("choose", None, chosen=form)
+
     def note_run(self, folder: str | os.PathLike) -> None:
         """Record a run's folder, since its files are made from the statistics, too."""
         with self._changing():
             about = self._with_run(os.path.abspath(folder))
             self._folder.change(self._state(self.links, about))
             self._about = about
+
+    def keep_run(self, folder: str | os.PathLike) -> None:
+        """Check at a noted run's end that no client of it was forgotten meanwhile.
+
+        Raises
+        ------
+        ConfigError
+            One was. What the run left is removed.
+        """
+        path = os.path.abspath(folder)
+        with self._changing():
+            if all(run["path"] != path for run in self._about["runs"]):
+                self._folder.change({}, _made_in(path))
+                raise ConfigError(
+                    "a client was forgotten while the run went on, so its head was "
+                    "removed; run it again with those who are left"
+                )
 
     # what is proven
 
@@ -570,11 +609,13 @@ class Federation:
         gone: Iterable[int] = (),
         erased: Sequence[int] = (),
         class_names: Sequence[str] | None = None,
+        chosen: Mapping[str, Any] | None = None,
     ) -> Change:
         """Write a change and the head after it.
 
         `erased` are links of entries. All runs made with one of these entries are
-        deleted.
+        deleted. The change drops the head that clients were asked for; `chosen` takes
+        its place.
         """
         number, gone = len(self.links), tuple(sorted(gone))
         entries = {n: e for n, e in self._entries.items() if n not in gone}
@@ -595,6 +636,10 @@ class Federation:
         kept = [r for r in about["runs"] if not self._had(r["link"], erased)]
         about["runs"] = kept
         said = (NOT_CALIBRATED,) + ((NOT_RECALLED,) if erased else ())
+        if about.pop("chosen", None) is not None and chosen is None:
+            said += (NOT_CHOSEN,)
+        if chosen is not None:
+            about["chosen"] = dict(chosen)
         after = self._with_entries(entries)
         after._about = about
         if entries:
@@ -628,10 +673,10 @@ class Federation:
             if self._had(n.number, erased)
         ]
         elsewhere = [
-            os.path.join(run["path"], name)
+            name
             for run in self._about["runs"]
             if self._had(run["link"], erased)
-            for name in _MADE_OF_STATISTICS
+            for name in _made_in(run["path"])
         ]
         return own + elsewhere
 
@@ -676,6 +721,20 @@ class Federation:
             f"{folder}/{RESULTS_FILE}": results.to_json().encode(),
             f"{folder}/change.json": json.dumps(change, indent=1).encode(),
         }
+
+
+def _check_form(name: str) -> None:
+    """Refuse a head that totals do not suffice for.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if name not in CLOSED_FORMS or not CLOSED_FORMS[name].from_sums:
+        raise ConfigError(
+            f"a book holds one second moment for all classes, and {name} needs more; "
+            "take lda, ridge or ncm"
+        )
 
 
 def check_empty(path: os.PathLike) -> None:
@@ -734,6 +793,11 @@ def check_possible(statistics: GridStatistics) -> None:
         raise StatisticsError(
             "no rows have such statistics, so no client can have sent them"
         )
+
+
+def _made_in(folder: str) -> list[str]:
+    """What a run leaves in its folder that is made of statistics."""
+    return [os.path.join(folder, name) for name in _MADE_OF_STATISTICS]
 
 
 def _now() -> str:
