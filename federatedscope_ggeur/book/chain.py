@@ -16,7 +16,7 @@ from typing import Any
 from federatedscope_ggeur.errors import ConfigError, DataError
 
 #: What a link can be of.
-KINDS = ("begin", "join", "leave", "forget", "withdraw", "classes", "window")
+KINDS = ("begin", "join", "leave", "forget", "withdraw", "classes", "window", "choose")
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from federatedscope_ggeur.book.folder import Folder
 from federatedscope_ggeur.errors import ConfigError, DataError, StatisticsError, listed
 from federatedscope_ggeur.geometry import Grid, GridStatistics
 from federatedscope_ggeur.geometry.grid import USUAL_EXPONENT
+from federatedscope_ggeur.machine import torch_threads
 from federatedscope_ggeur.models import (
     CLOSED_FORMS,
     ClosedForm,
@@ -40,7 +41,6 @@ from federatedscope_ggeur.reporting import HEAD_FILE, RESULTS_FILE, Results
 
 _FORMAT = 1
 _BOOK, _CHAIN, _KEY = "book.json", "chain.json", "key"
-#: What a run leaves in its folder that is made of statistics.
 _MADE_OF_STATISTICS = (
     HEAD_FILE,
     "strangeness.safetensors",
@@ -59,6 +59,12 @@ NOT_RECALLED = (
     "recalled, and a disk or a backup may keep deleted blocks"
 )
 NOT_CALIBRATED = "the head is not calibrated: no client was asked about it"
+
+
+NOT_CHOSEN = (
+    "the kind and strength that clients were asked for before are dropped; --choose "
+    "asks those who are there now"
+)
 
 
 @dataclass(frozen=True)
@@ -162,12 +168,7 @@ class Federation:
             The folder is not empty, or a book cannot make such a head.
         """
         held = Folder(folder)
-        form = config["ggeur"]["closed_form"]
-        if form not in CLOSED_FORMS or not CLOSED_FORMS[form].from_sums:
-            raise ConfigError(
-                f"a book holds one second moment for all classes, and {form} needs "
-                "more; take lda, ridge or ncm"
-            )
+        _check_form(config["ggeur"]["closed_form"])
         about = {
             "format": _FORMAT,
             "exponents": list(exponents) or [USUAL_EXPONENT] * dim,
@@ -238,10 +239,19 @@ class Federation:
         return self._about["config"]
 
     @property
+    def num_threads(self) -> int:
+        """The torch threads that the book's run had."""
+        return int(self.config["ggeur"].get("num_threads", 1))
+
+    @property
     def form(self) -> ClosedForm:
-        """The head's kind and strength. The strength is set, or a rule finds it from
-        totals.
+        """The head's kind and strength: what `choose` was given last, if nothing has
+        changed since. Otherwise the strength is set, or a rule finds it from totals.
         """
+        chosen = dict(self._about.get("chosen", {}))
+        if chosen:
+            name = chosen.pop("closed_form")
+            return build_closed_form(name, {name: chosen})
         settings = self.config["ggeur"]
         return build_closed_form(settings["closed_form"], settings)
 
@@ -284,7 +294,20 @@ class Federation:
             A client or domain is not in the book; or the statistics do not allow the
             head.
         """
-        return self.form.solve(self.total(clients, domains).statistics())
+        return self.head_of(self.total(clients, domains))
+
+    def head_of(self, total: GridStatistics) -> Solved:
+        """The head of merged statistics, on as many torch threads as the book's run.
+
+        The number of threads changes the rounding of decompositions.
+
+        Raises
+        ------
+        StatisticsError
+            The statistics do not allow the head.
+        """
+        with torch_threads(self.num_threads):
+            return self.form.solve(total.statistics())
 
     def rows(self, features: Any, labels: Any) -> GridStatistics:
         """The statistics of rows [n, D] with labels [n], on the book's grid. Classes
@@ -424,12 +447,47 @@ class Federation:
                 )
             return self._change("classes", None, class_names=known)
 
+    def choose(self, form: Mapping[str, Any]) -> Change:
+        """Make the head in another way until the next change, which drops the choice.
+
+        Parameters
+        ----------
+        form : mapping
+            ``closed_form``, and settings of this form: what those in the book were
+            asked for.
+
+        Raises
+        ------
+        ConfigError
+            A book cannot make such a head.
+        """
+        _check_form(form["closed_form"])
+        with self._changing():
+            return self._change("choose", None, chosen=form)
+
     def note_run(self, folder: str | os.PathLike) -> None:
         """Record a run's folder, since its files are made from the statistics, too."""
         with self._changing():
             about = self._with_run(os.path.abspath(folder))
             self._folder.change(self._state(self.links, about))
             self._about = about
+
+    def keep_run(self, folder: str | os.PathLike) -> None:
+        """Check at a noted run's end that no client of it was forgotten meanwhile.
+
+        Raises
+        ------
+        ConfigError
+            One was. What the run left is removed.
+        """
+        path = os.path.abspath(folder)
+        with self._changing():
+            if all(run["path"] != path for run in self._about["runs"]):
+                self._folder.change({}, _made_in(path))
+                raise ConfigError(
+                    "a client was forgotten while the run went on, so its head was "
+                    "removed; run it again with those who are left"
+                )
 
     # what is proven
 
@@ -484,12 +542,14 @@ class Federation:
         self._about, self._key = about, names[_KEY]
         check_signed(chain, f"the chain of '{where}'")
         public = public_of(self._key)
-        self.links = check_chain(chain["links"], public)
+        self.links: list[Link] = check_chain(chain["links"], public)
         if chain["public_key"] != public:
             raise DataError(f"the chain of '{where}' was signed by another key")
         before = getattr(self, "_entries", {})
         here = present(self.links)
-        self._entries = {n: self._entry(n, link, before) for n, link in here.items()}
+        self._entries: dict[int, Entry] = {
+            n: self._entry(n, link, before) for n, link in here.items()
+        }
 
     def _entry(self, number: int, link: Link, known: Mapping[int, Entry]) -> Entry:
         size = len(self.class_names)
@@ -549,11 +609,13 @@ class Federation:
         gone: Iterable[int] = (),
         erased: Sequence[int] = (),
         class_names: Sequence[str] | None = None,
+        chosen: Mapping[str, Any] | None = None,
     ) -> Change:
         """Write a change and the head after it.
 
         `erased` are links of entries. All runs made with one of these entries are
-        deleted.
+        deleted. The change drops the head that clients were asked for; `chosen` takes
+        its place.
         """
         number, gone = len(self.links), tuple(sorted(gone))
         entries = {n: e for n, e in self._entries.items() if n not in gone}
@@ -574,6 +636,10 @@ class Federation:
         kept = [r for r in about["runs"] if not self._had(r["link"], erased)]
         about["runs"] = kept
         said = (NOT_CALIBRATED,) + ((NOT_RECALLED,) if erased else ())
+        if about.pop("chosen", None) is not None and chosen is None:
+            said += (NOT_CHOSEN,)
+        if chosen is not None:
+            about["chosen"] = dict(chosen)
         after = self._with_entries(entries)
         after._about = about
         if entries:
@@ -607,10 +673,10 @@ class Federation:
             if self._had(n.number, erased)
         ]
         elsewhere = [
-            os.path.join(run["path"], name)
+            name
             for run in self._about["runs"]
             if self._had(run["link"], erased)
-            for name in _MADE_OF_STATISTICS
+            for name in _made_in(run["path"])
         ]
         return own + elsewhere
 
@@ -655,6 +721,20 @@ class Federation:
             f"{folder}/{RESULTS_FILE}": results.to_json().encode(),
             f"{folder}/change.json": json.dumps(change, indent=1).encode(),
         }
+
+
+def _check_form(name: str) -> None:
+    """Refuse a head that totals do not suffice for.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if name not in CLOSED_FORMS or not CLOSED_FORMS[name].from_sums:
+        raise ConfigError(
+            f"a book holds one second moment for all classes, and {name} needs more; "
+            "take lda, ridge or ncm"
+        )
 
 
 def check_empty(path: os.PathLike) -> None:
@@ -713,6 +793,11 @@ def check_possible(statistics: GridStatistics) -> None:
         raise StatisticsError(
             "no rows have such statistics, so no client can have sent them"
         )
+
+
+def _made_in(folder: str) -> list[str]:
+    """What a run leaves in its folder that is made of statistics."""
+    return [os.path.join(folder, name) for name in _MADE_OF_STATISTICS]
 
 
 def _now() -> str:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import combinations
 from math import comb
+from threading import Lock
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from federatedscope_ggeur.book.federation import Federation
 from federatedscope_ggeur.errors import ConfigError, StatisticsError
 from federatedscope_ggeur.geometry import GridStatistics
+from federatedscope_ggeur.machine import torch_threads, usable_cores
+
+#: A set of clients, ascending.
+Part = tuple[int, ...]
+Parts = Generator[tuple[Part, GridStatistics], None, None]
 
 #: Of more clients there are too many parts.
 MOST_CLIENTS = 12
@@ -43,6 +50,9 @@ def worth(book: Federation, features: Any, labels: Any) -> list[Worth]:
     empty set, or a set without a head, has the accuracy of chance. Shapley values add
     up to the accuracy of all clients minus the accuracy of chance.
 
+    Several sets are worked on at once, on all cores. The values do not depend on how
+    many. The memory grows with the number of clients, not of sets.
+
     Raises
     ------
     ConfigError
@@ -60,16 +70,9 @@ def worth(book: Federation, features: Any, labels: Any) -> list[Worth]:
         raise ConfigError("no client is in the book")
     totals = {k: book.total([k]) for k in clients}
     whole, exact = tuple(clients), len(clients) <= MOST_CLIENTS
-    sizes = range(len(clients) + 1) if exact else (len(clients) - 1, len(clients))
-    sums: dict[Sequence[int], GridStatistics] = {
-        (): GridStatistics.empty(size, book.grid)
-    }
-    values = {(): 1 / size}
-    for part in (p for n in sizes for p in combinations(clients, n) if p):
-        if exact:
-            sums[part] = sums[part[:-1]] + totals[part[-1]]
-        found = sums[part] if exact else book.total(part)
-        values[part] = _accuracy(book, found, features, labels)
+    none = GridStatistics.empty(size, book.grid)
+    parts = _all_parts(totals, (), none) if exact else _largest_parts(totals, none)
+    values = _accuracies(book, parts, features, labels)
     return [
         Worth(
             k,
@@ -80,24 +83,78 @@ def worth(book: Federation, features: Any, labels: Any) -> list[Worth]:
     ]
 
 
-def _accuracy(book: Federation, total: GridStatistics, features, labels) -> float:
+def _all_parts(
+    totals: Mapping[int, GridStatistics], part: Part, total: GridStatistics
+) -> Parts:
+    """`part` and all sets that add later clients to it, with their statistics.
+
+    The walk is depth first: it holds one sum for each client of the set.
+    """
+    yield part, total
+    for k, own in totals.items():
+        if not part or k > part[-1]:
+            yield from _all_parts(totals, (*part, k), total + own)
+
+
+def _largest_parts(totals: Mapping[int, GridStatistics], none: GridStatistics) -> Parts:
+    """The set of all clients, and each set without one of them."""
+    whole = tuple(totals)
+    total = sum(totals.values(), none)
+    yield whole, total
+    for k, own in totals.items():
+        yield _without(whole, k), total - own
+
+
+def _accuracies(
+    book: Federation, parts: Parts, features: Tensor, labels: Tensor
+) -> dict[Part, float]:
+    """The accuracy of the head of each part."""
+    threads = book.num_threads
+    workers = max(1, usable_cores() // threads)
+    found: dict[Part, float] = {}
+    taking = Lock()
+
+    def work() -> None:
+        while True:
+            with taking:
+                taken = next(parts, None)
+            if taken is None:
+                return
+            part, total = taken
+            found[part] = _accuracy(book, total, features, labels)
+
+    # Each thread of Python has its own number of torch threads.
+    pool = ThreadPoolExecutor(workers, "worth", torch.set_num_threads, (threads,))
+    with torch_threads(threads), pool:
+        try:
+            for worker in [pool.submit(work) for _ in range(workers)]:
+                worker.result()
+        finally:  # after an error or Ctrl-C the workers find no more parts
+            with taking:
+                parts.close()
+    return found
+
+
+def _accuracy(
+    book: Federation, total: GridStatistics, features: Tensor, labels: Tensor
+) -> float:
     try:
-        model = book.form.solve(total.statistics()).model
+        model = book.head_of(total).model
     except StatisticsError:
         return 1 / len(book.class_names)
     with torch.no_grad():
         return float((model(features).argmax(dim=1) == labels).double().mean())
 
 
-def _shapley(k: int, clients: Sequence[int], values: dict) -> float:
+def _shapley(k: int, clients: Sequence[int], values: Mapping[Part, float]) -> float:
     """The mean gain from adding client `k`, over all orders of `clients`."""
     n, total = len(clients), 0.0
-    for part, value in values.items():
+    for part, value in sorted(values.items()):
         if k in part:
             share = n * comb(n - 1, len(part) - 1)
             total += (value - values[_without(part, k)]) / share
     return total
 
 
-def _without(part: Sequence[int], k: int) -> tuple[int, ...]:
+def _without(part: Part, k: int) -> Part:
     return tuple(j for j in part if j != k)

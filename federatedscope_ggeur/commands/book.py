@@ -41,6 +41,20 @@ def update(arguments: Sequence[str]) -> int:
         metavar="SPAN",
         help="what came longer ago goes, such as 365d, 52w or 1y",
     )
+    what.add_argument(
+        "--choose",
+        action="store_true",
+        help="those in the book choose kind and strength by leaving out their rows, "
+        "which the data of the book's run must hold; the next change drops the choice",
+    )
+    what.add_argument(
+        "--retrain",
+        nargs="*",
+        metavar="KEY VALUE",
+        help="train a head from a new round 0 with those in the book, whose rows the "
+        "data of the book's run must hold: the same bits as a run that never had the "
+        "others",
+    )
     parser.add_argument(
         "--rows", metavar="FILE", help="npz or csv of embeddings with labels"
     )
@@ -56,7 +70,15 @@ def update(arguments: Sequence[str]) -> int:
     from federatedscope_ggeur.book.federation import Federation
 
     book = Federation.load(options.book)
-    if options.join is not None:
+    if options.retrain is not None:
+        return _retrain(book, options.retrain)
+    if options.choose:
+        from federatedscope_ggeur.engines.book_runs import chosen_form
+
+        form = chosen_form(book)
+        change = book.choose(form)
+        say(f"chosen: {', '.join(f'{name} {value}' for name, value in form.items())}")
+    elif options.join is not None:
         change = book.join(options.join, *_joining(book, options))
     elif options.withdraw is not None:
         change = book.withdraw(options.withdraw, *_rows(book, options.rows))
@@ -150,9 +172,28 @@ def verify(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _retrain(book: Any, settings: Sequence[str]) -> int:
+    """Train with the clients in the book; returns the run's exit status."""
+    from federatedscope_ggeur.commands.console import run_with_files
+    from federatedscope_ggeur.engines.book_runs import new_run
+
+    cfg, data = new_run(book, settings)
+    folders: list[Path] = []
+
+    def begun(folder: Path) -> None:
+        book.note_run(folder)
+        folders.append(folder)
+
+    try:
+        return run_with_files(cfg, data=data, begun=begun)
+    finally:
+        for folder in folders:
+            book.keep_run(folder)
+
+
 def _joining(book: Any, options: argparse.Namespace) -> tuple:
     if options.rows is None:
-        from federatedscope_ggeur.engines.book_rows import rows_of_client
+        from federatedscope_ggeur.engines.book_runs import rows_of_client
 
         return rows_of_client(book, options.join)
     domain = options.domain or book.domains.get(options.join, "all")

@@ -11,6 +11,7 @@ from shlex import quote
 
 from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
 from federatedscope_ggeur.commands import INTERRUPTED, PROGRAM
+from federatedscope_ggeur.data import FederatedData
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.exchanges.book.exchange import note_run
@@ -33,7 +34,12 @@ _STOPS = (signal.SIGINT, signal.SIGTERM)
 _FILE_ONLY = {"file_only": True}
 
 
-def run_with_files(cfg, level: str | None = None) -> int:
+def run_with_files(
+    cfg,
+    level: str | None = None,
+    data: FederatedData | None = None,
+    begun: Callable[[Path], object] = lambda folder: None,
+) -> int:
     """Run `cfg`, show its progress, and write its files into a new folder.
 
     Parameters
@@ -41,6 +47,10 @@ def run_with_files(cfg, level: str | None = None) -> int:
     cfg : CfgNode
     level : str, optional
         See `shown_on_console`; by default the config's ``verbose`` decides.
+    data : FederatedData, optional
+        In place of what the config names.
+    begun : callable, optional
+        Called with the folder before anything is written there.
 
     Returns
     -------
@@ -56,9 +66,10 @@ def run_with_files(cfg, level: str | None = None) -> int:
     """
     shown = cfg.verbose > 0 if level is None else level
     with shown_on_console(shown):
-        run = Run(cfg)
+        run = Run(cfg, data)
         run.use_cores()
     folder = new_run_folder(cfg.outdir, experiment_name(cfg))
+    begun(folder)
     log = logging_to(folder / "log.txt")
     with shown_on_console(shown), log, _stoppable() as ignore_stops:
         try:

@@ -23,12 +23,12 @@ from federatedscope_ggeur.commands.inspection import (
     similarities,
     similarities_csv,
 )
-from federatedscope_ggeur.data import torch_threads
 from federatedscope_ggeur.engines.run import divide, load_data_set
 from federatedscope_ggeur.errors import ConfigError, listed
 from federatedscope_ggeur.federation.advice import withheld_text
 from federatedscope_ggeur.federation.holdings import Holdings, Withheld
 from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.machine import torch_threads
 from federatedscope_ggeur.printable import file_name, printable, say
 from federatedscope_ggeur.reporting import new_run_folder
 from federatedscope_ggeur.reporting.client_counts import draw_client_counts

@@ -27,7 +27,6 @@ from federatedscope_ggeur.data.encoding import EncodingSettings, Pending
 from federatedscope_ggeur.data.extraction import (
     ExtractionSettings,
     extract,
-    torch_threads,
 )
 from federatedscope_ggeur.data.fingerprint import fingerprint
 from federatedscope_ggeur.data.folder import read_embeddings_folder, read_npz

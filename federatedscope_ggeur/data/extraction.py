@@ -6,7 +6,6 @@ import hashlib
 import pickle
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 from federatedscope_ggeur.data.encoders import Encoder
 from federatedscope_ggeur.data.images.base import Images
 from federatedscope_ggeur.errors import ConfigError, DataError
-from federatedscope_ggeur.machine import start_method, usable_cores
+from federatedscope_ggeur.machine import start_method, torch_threads, usable_cores
 
 _MOST_WORKERS = 16
 
@@ -237,14 +236,3 @@ def _workers(rows: _Rows, settings: ExtractionSettings) -> int:
         except Exception:  # pickle cannot hold it, e.g. a closure or an open file
             return 0
     return workers
-
-
-@contextmanager
-def torch_threads(number: int) -> Iterator[None]:
-    """Run torch on `number` threads inside this block."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

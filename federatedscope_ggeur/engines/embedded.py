@@ -20,7 +20,6 @@ from federatedscope_ggeur.data import (
     FederatedData,
     class_counts,
     held_lazily,
-    torch_threads,
 )
 from federatedscope_ggeur.engines.sides import (
     Shared,
@@ -44,6 +43,7 @@ from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
     EvaluationClient,
 )
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
+from federatedscope_ggeur.machine import torch_threads
 from federatedscope_ggeur.models.text import ClassTexts
 from federatedscope_ggeur.reporting import Capture, Results, Round0, RoundRecord
 

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from federatedscope_ggeur.data import torch_threads
 from federatedscope_ggeur.engines.embedded import EmbeddedEngine
 from federatedscope_ggeur.engines.meter import Meter, Traffic, timed
 from federatedscope_ggeur.engines.run import Run, pooled_rows
@@ -24,6 +23,7 @@ from federatedscope_ggeur.federation.exchanges.training.exchange import (
     TrainingExchange,
 )
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
+from federatedscope_ggeur.machine import torch_threads
 from federatedscope_ggeur.reporting import PooledRows
 
 #: The time of a mini-batch is the mean over so many.

@@ -45,7 +45,6 @@ from federatedscope_ggeur.data import (
     load_data,
     partition,
     sizes_of,
-    torch_threads,
     validation_share,
 )
 from federatedscope_ggeur.engines.embedded import EmbeddedEngine, Order
@@ -56,7 +55,7 @@ from federatedscope_ggeur.errors import ConfigError, setting
 from federatedscope_ggeur.federation.course.checkpoint import check_place
 from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.federation.server import unseen_clients
-from federatedscope_ggeur.machine import usable_cores
+from federatedscope_ggeur.machine import torch_threads, usable_cores
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import (
     Capture,

@@ -29,7 +29,6 @@ from federatedscope_ggeur.data import (
     EncodingSettings,
     ExtractionSettings,
     is_image_type,
-    torch_threads,
 )
 from federatedscope_ggeur.data.encoders import (
     Encoder,
@@ -40,6 +39,7 @@ from federatedscope_ggeur.data.encoders import (
 )
 from federatedscope_ggeur.data.images.files import is_image_name, load_image
 from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.machine import torch_threads
 from federatedscope_ggeur.models import Model, OwnModels
 from federatedscope_ggeur.predictor.left_models import LeftModels
 from federatedscope_ggeur.reporting import RESULTS_FILE, Results

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from books import DIM, NAMES, head_bits, new_book, rows_of
+from books import CONFIG, DIM, NAMES, head_bits, new_book, rows_of
 
 from federatedscope_ggeur.book.federation import Federation
 from federatedscope_ggeur.errors import ConfigError, DataError, StatisticsError
@@ -111,6 +111,25 @@ def test_heads_of_parts_need_no_upload(tmp_path):
     for part in ({"clients": [4]}, {"domains": ["nowhere"]}):
         with pytest.raises(ConfigError, match="not in the book"):
             book.head(**part)
+
+
+def test_a_head_is_made_on_the_threads_of_the_run(tmp_path, monkeypatch):
+    """Their number changes the rounding of decompositions, and so a certificate."""
+    threads, form = [], CLOSED_FORMS["lda"]
+    work_out = form.work_out
+
+    def noted(self, seen):
+        threads.append(torch.get_num_threads())
+        return work_out(self, seen)
+
+    monkeypatch.setattr(form, "work_out", noted)
+    before = torch.get_num_threads()
+    for own, number in (({}, 1), ({"num_threads": 2}, 2)):
+        config = {"ggeur": {**CONFIG["ggeur"], **own}}
+        new_book(tmp_path / str(number), (1, 2), config).head([1])
+        assert set(threads) == {number}
+        assert torch.get_num_threads() == before
+        threads.clear()
 
 
 def test_rules_of_joining(tmp_path):

@@ -1,13 +1,17 @@
 """What clients add: exact Shapley values, against all orders."""
 
-from itertools import permutations
+import gc
+from itertools import chain, combinations, permutations
 
 import pytest
 import torch
-from books import NAMES, new_book, rows_of
+from books import NAMES, head_bits, new_book, rows_of
 
+from federatedscope_ggeur.book import worth as module
+from federatedscope_ggeur.book.federation import Federation
 from federatedscope_ggeur.book.worth import worth
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.geometry import GridStatistics
 
 
 def accuracy(book, part, rows):
@@ -43,6 +47,47 @@ def test_many_clients_are_left_out_one_by_one(tmp_path):
     found = worth(book, *rows_of(99))
     assert [one.client for one in found] == list(range(1, 14))
     assert all(one.shapley is None for one in found)
+
+
+@pytest.mark.parametrize("cores", [1, 3])
+def test_the_heads_of_all_sets_are_those_of_the_book(tmp_path, monkeypatch, cores):
+    """And no more sums are held than there are clients and cores."""
+    book, seen, alive, real = new_book(tmp_path / "a"), [], [], Federation.head_of
+    for k in (1, 2, 3, 4, 5):
+        book.join(k, *rows_of(k, (0, 1, 2) if k % 2 else (k % 3,)), "here")
+    clients = book.clients
+    before = count_statistics()
+
+    def noted(self, total):
+        if len(seen) == 20:
+            alive.append(count_statistics() - before)
+        solved = real(self, total)
+        bits = [p.numpy().tobytes() for p in solved.model.parameters()]
+        seen.append(bits)
+        return solved
+
+    monkeypatch.setattr(Federation, "head_of", noted)
+    monkeypatch.setattr(module, "usable_cores", lambda: cores)
+    found = worth(book, *rows_of(99))
+    monkeypatch.undo()
+    sets = chain.from_iterable(combinations(clients, n) for n in range(1, 6))
+    assert sorted(seen) == sorted(head_bits(book, clients=part) for part in sets)
+    assert alive[0] <= 2 * len(clients) + cores
+    assert found == worth(book, *rows_of(99))
+
+
+def count_statistics():
+    gc.collect()
+    return sum(type(one) is GridStatistics for one in gc.get_objects())
+
+
+def test_an_error_ends_all_workers(tmp_path, monkeypatch):
+    def broken(self, total):
+        raise MemoryError
+
+    monkeypatch.setattr(Federation, "head_of", broken)
+    with pytest.raises(MemoryError):
+        worth(new_book(tmp_path / "a", range(1, 9)), *rows_of(99))
 
 
 def test_what_is_refused(tmp_path):

@@ -16,7 +16,6 @@ from federatedscope_ggeur.data.encoders import (
     resolve,
 )
 from federatedscope_ggeur.data.encoding import EncodingSettings
-from federatedscope_ggeur.data.extraction import torch_threads
 from federatedscope_ggeur.data.text.cache import (
     find_text,
     read_text,
@@ -29,6 +28,7 @@ from federatedscope_ggeur.data.text.features import TextFeatures, mean_features
 from federatedscope_ggeur.data.text.templates import expand, fill
 from federatedscope_ggeur.data.text.tower import TextTower
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.machine import torch_threads
 from federatedscope_ggeur.printable import get_logger
 
 logger = get_logger(__name__)

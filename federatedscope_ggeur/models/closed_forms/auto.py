@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -135,20 +135,22 @@ class Automatic(ClosedForm):
         linear = [i for i, kind in enumerate(kinds) if kind.trainable]
         return start.candidates()[start.pick(hits[linear], rows)]
 
-    def pick_lda(self, hits: Tensor, rows: int) -> LinearDiscriminant:
-        """The LDA that `pick` would take by these hits if all candidates were LDAs."""
+    def pick_among(
+        self, takes: Callable[[ClosedForm], bool], hits: Tensor, rows: int
+    ) -> ClosedForm:
+        """The one that `pick` would take, by the same hits, if only the kinds that
+        `takes` accepts were candidates."""
         places: list[int] = []
         kinds: list[ClosedForm] = []
         start = 0
         for kind in self.kinds():
             end = start + len(kind.candidates())
-            if kind.name == self.lda.name:
+            if takes(kind):
                 kinds.append(kind)
                 places += range(start, end)
             start = end
         taken = _pick_among(kinds, hits[places], rows)
-        candidates: list[Any] = [one for kind in kinds for one in kind.candidates()]
-        return candidates[taken]
+        return [one for kind in kinds for one in kind.candidates()][taken]
 
     def untuned(self) -> ClosedForm:
         return self._taking(self.lda.untuned()) if self.is_open else self

@@ -110,7 +110,11 @@ def lda_of(
     if isinstance(choice.form, LinearDiscriminant):
         return choice.form
     hits, rows = _added(counts)
-    return form.pick_lda(hits, rows) if isinstance(form, Automatic) and rows else None
+    if not isinstance(form, Automatic) or not rows:
+        return None
+    found = form.pick_among(lambda kind: kind.name == form.lda.name, hits, rows)
+    assert isinstance(found, LinearDiscriminant)
+    return found
 
 
 def end_or_train(

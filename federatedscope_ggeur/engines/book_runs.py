@@ -1,0 +1,133 @@
+"""Runs with the clients of a book, where this machine has the data of its run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from yacs.config import CfgNode
+
+from federatedscope_ggeur.book.federation import Federation
+from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config, to_plain
+from federatedscope_ggeur.data import FederatedData
+from federatedscope_ggeur.engines.run import Run, load_federated_data
+from federatedscope_ggeur.errors import ConfigError, listed
+from federatedscope_ggeur.models import build_closed_form
+from federatedscope_ggeur.models.closed_forms.auto import Automatic
+from federatedscope_ggeur.settings import NOT_SET, flatten
+
+
+def rows_of_client(book: Federation, number: int) -> tuple[Tensor, Tensor, str]:
+    """The training rows [n, D], labels [n] and domain of client `number`.
+
+    Raises
+    ------
+    ConfigError, DataError
+        The data of the book's settings cannot be read, or have no such client.
+    """
+    data = load_federated_data(_config(book))
+    held = {client.number: client for client in data.clients}
+    if number not in held:
+        raise ConfigError(
+            f"the data of the book's run have no client {number}, only "
+            f"1..{len(held)}; give its rows by --rows FILE"
+        )
+    _check_classes(book, data)
+    client = held[number]
+    return client.train.features, client.train.labels, client.domain
+
+
+def new_run(
+    book: Federation, settings: Sequence | Mapping = ()
+) -> tuple[CfgNode, FederatedData]:
+    """The config and data of a new run with the clients that are in the book now.
+
+    The config is that of the book's run, without the book and the head in closed form,
+    and with `settings`. The clients keep their numbers. So the run gives the same bits
+    as a run of these settings that never had the other clients.
+
+    Raises
+    ------
+    ConfigError, DataError
+        The data cannot be read; or they are not the rows in the book, since a client
+        has withdrawn some or sent others.
+    """
+    cfg = _config(book, {"ggeur.closed_form": "none"}, settings)
+    data = load_federated_data(cfg)
+    _check_classes(book, data)
+    clients = [client for client in data.clients if client.number in book.clients]
+    other = set(book.clients) - {client.number for client in clients}
+    for client in clients:
+        rows = book.rows(client.train.features, client.train.labels)
+        if rows != book.total([client.number]):
+            other.add(client.number)
+    if other or not clients:
+        who = listed([f"client {k}" for k in sorted(other)], 5) or "any client"
+        raise ConfigError(
+            f"the data of the book's run are not the rows in the book of {who}: a new "
+            "run needs the rows of those in the book, without what was withdrawn. Name "
+            "them by data.root, or let the sites begin a new run themselves"
+        )
+    domains = tuple(d for d in data.domains if d in {c.domain for c in clients})
+    own = {"federate.client_num": len(clients)}
+    return (
+        load_config(to_plain(cfg), own),
+        replace(data, clients=clients, domains=domains),
+    )
+
+
+def chosen_form(book: Federation) -> dict[str, str | float]:
+    """The head, of those that a book can make, that classifies most rows rightly.
+
+    Each client of the book leaves out its own rows, as under ``closed_form: auto``.
+
+    Returns
+    -------
+    dict
+        ``closed_form`` and the settings of this form.
+
+    Raises
+    ------
+    ConfigError, DataError
+        As `new_run`; or rows left out cannot choose, since labels and domains are
+        confounded.
+    """
+    unset = {
+        "lda.shrinkage": NOT_SET,
+        "ridge.strength": NOT_SET,
+        "ridge.alpha": NOT_SET,
+    }
+    settings = {f"ggeur.{name}": value for name, value in unset.items()}
+    cfg, data = new_run(book, {**settings, "ggeur.closed_form": "auto"})
+    results = Run(cfg, data).follow(lambda record: None)
+    record = results.closed_form
+    known = {} if record is None else record.details or {}
+    if "candidates" not in known:
+        raise ConfigError(
+            "rows left out cannot choose a head here: labels and domains are "
+            "confounded, or there are too few rows"
+        )
+    form = build_closed_form("auto", to_plain(cfg)["ggeur"])
+    assert isinstance(form, Automatic)
+    hits = torch.tensor([each["hits"] for each in known["candidates"]])
+    chosen = form.pick_among(lambda kind: kind.from_sums, hits, known["scored_rows"])
+    return chosen.described()
+
+
+def _config(
+    book: Federation, own: Mapping = {}, settings: Sequence | Mapping = ()
+) -> CfgNode:
+    """The config of the book's run on the embedded engine, without the book."""
+    known = dict(flatten(default_config()))
+    # A run on FederatedScope has keys that the embedded engine does not know.
+    given = {key: v for key, v in flatten(book.config) if key in known}
+    alone = {"ggeur.book": "", "ggeur.book_steps": [], "federate.mode": "standalone"}
+    base = load_config(None, {**given, **alone, **own})
+    return load_config(base, settings) if settings else base
+
+
+def _check_classes(book: Federation, data: FederatedData) -> None:
+    if list(data.class_names) != book.class_names[: len(data.class_names)]:
+        raise ConfigError("the data of the book's run have other classes than the book")

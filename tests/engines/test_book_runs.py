@@ -1,0 +1,146 @@
+"""New runs with the clients of a book: trained heads, and a choice by rows left out."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from safetensors.torch import load, load_file
+
+from federatedscope_ggeur.book.federation import Federation
+from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.engines.run import Run, load_federated_data
+
+FOUR = ["federate.client_num", 4, "ggeur.privacy.min_samples", 2]
+#: Three clients, each with a domain of its own; and the same without the last one.
+DOMAINS = [
+    "data.splitter", "iid", "data.splitter_args", "[]", "federate.client_num", 3,
+    "ggeur.privacy.min_samples", 2,
+]  # fmt: skip
+NEVER = ["federate.client_num", 2, "ggeur.unseen_domains", "['sketch']"]
+BOOK = ["ggeur.closed_form", "lda", "ggeur.book", "book"]
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def begin(config, *settings):
+    """A book that a run has filled."""
+    Run(config(*settings, *BOOK)).follow(lambda record: None)
+    return Federation.load("book")
+
+
+def trained(tmp_path):
+    """The head and the folder of the one run that was trained."""
+    (path,) = tmp_path.glob("exp/**/head.safetensors")
+    return load_file(path), path.parent
+
+
+def head_of(run):
+    run.follow(lambda record: None)
+    return load(run.history.head_bytes())
+
+
+def assert_equal(found, wanted):
+    assert found.keys() == wanted.keys()
+    assert all(found[name].equal(wanted[name]) for name in wanted)
+
+
+def test_a_retrained_head_is_that_of_a_fresh_run_on_other_data(config, tmp_path):
+    """The last client goes, so that a run without its domain has the same numbers."""
+    book = begin(config, *DOMAINS)
+    assert book.domains[3] == "sketch"
+    assert main(["update", "book", "--forget", "3"]) == 0
+    assert main(["update", "book", "--retrain", "federate.total_round_num", "2"]) == 0
+    fresh = config(*DOMAINS, *NEVER, "federate.total_round_num", 2)
+    assert_equal(trained(tmp_path)[0], head_of(Run(fresh)))
+
+
+def test_a_retrained_head_is_that_of_a_run_without_the_client(config, tmp_path):
+    begin(config, *FOUR)
+    assert main(["update", "book", "--retrain"]) == 0
+    old, folder = trained(tmp_path)
+    assert main(["update", "book", "--forget", "2"]) == 0
+    assert not {"head.safetensors", "results.json"} & {p.name for p in folder.iterdir()}
+    assert main(["update", "book", "--retrain"]) == 0
+    cfg = config(*FOUR)
+    data = load_federated_data(cfg)
+    others = [client for client in data.clients if client.number != 2]
+    wanted = head_of(Run(cfg, replace(data, clients=others)))
+    assert_equal(trained(tmp_path)[0], wanted)
+    assert not old["classifier.weight"].equal(wanted["classifier.weight"])
+
+
+def test_training_goes_on_from_a_new_head_in_closed_form(config, tmp_path):
+    begin(config, *DOMAINS)
+    start = ["ggeur.closed_form", "lda", "ggeur.init", "closed_form"]
+    assert main(["update", "book", "--retrain", *start]) == 0
+    assert_equal(trained(tmp_path)[0], head_of(Run(config(*DOMAINS, *start))))
+
+
+def test_rows_that_are_not_those_in_the_book_are_refused(config, capsys):
+    book = begin(config, *FOUR)
+    (client, *_) = load_federated_data(config(*FOUR)).clients
+    x, y = client.train.features, client.train.labels
+    c = int(y.bincount().argmax())
+    book.withdraw(1, x[y == c], y[y == c])
+    for words in (["--retrain"], ["--choose"]):
+        assert main(["update", "book", *words]) == 1
+        assert "not the rows in the book of client 1" in capsys.readouterr().err
+
+
+def test_who_is_forgotten_while_a_run_goes_on_leaves_no_head(config, tmp_path, capsys):
+    begin(config, *FOUR)
+    note_run = Federation.note_run
+
+    def and_forget(self, folder):
+        note_run(self, folder)
+        Federation.load("book").forget(2)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Federation, "note_run", and_forget)
+        assert main(["update", "book", "--retrain"]) == 1
+    assert "was forgotten while the run went on" in capsys.readouterr().err
+    assert not list(tmp_path.glob("exp/**/head.safetensors"))
+    assert not list(tmp_path.glob("exp/**/results.json"))
+
+
+def test_those_in_the_book_choose_until_the_next_change(config, capsys):
+    book = begin(config, *DOMAINS)
+    before = bits(book)
+    assert main(["update", "book", "--choose"]) == 0
+    said = capsys.readouterr().out
+    book = Federation.load("book")
+    form = book.form.described()
+    assert f"chosen: closed_form {form['closed_form']}" in said
+    # The form that the clients' own run takes among what a book can make.
+    auto = Run(config(*DOMAINS, "ggeur.closed_form", "auto"))
+    known = auto.follow(lambda record: None).closed_form.details["candidates"]
+    able = [c for c in known if c["closed_form"] in ("lda", "ridge", "ncm")]
+    (own,) = [
+        c for c in able if {k: c[k] for k in c if k not in ("hits", "accuracy")} == form
+    ]
+    rows = auto.history.results().closed_form.details["scored_rows"]
+    best = max(c["hits"] for c in able)
+    assert own["hits"] >= best - np.sqrt(best * (1 - best / rows))
+    chosen = bits(book)
+    assert main(["certificate", "book", "--out", "c.json"]) == 0
+    assert main(["verify", "c.json", "--book", "book"]) == 0
+    assert main(["update", "book", "--forget", "3"]) == 0
+    assert "asked for before are dropped" in capsys.readouterr().out
+    after = Federation.load("book")
+    assert after.form.described() == book_form(config).described()
+    assert bits(after) not in (before, chosen)
+    assert "chosen" not in (after.path / "book.json").read_text()
+
+
+def bits(book):
+    return [p.detach().numpy().tobytes() for p in book.head().model.parameters()]
+
+
+def book_form(config):
+    """The form that the run had set."""
+    from federatedscope_ggeur.models import build_closed_form
+
+    return build_closed_form("lda", {"lda": dict(config().ggeur.lda)})
