@@ -257,6 +257,12 @@ def _own_problems(run: Demands) -> Iterator[Problem]:
         yield "dp.epsilon_total", f"is below {setting('dp.epsilon')}"
     if run.distributed and not run["dp.ledger"]:
         yield "dp.ledger", "must name a folder in distributed mode"
+    if run.distributed and not run["agreed.class_names"]:
+        yield (
+            "agreed.class_names",
+            "must name all classes, in the order of their numbers, in distributed "
+            "mode: a client that counts its classes would tell the server which it has",
+        )
     if not run["dp.project"] and run["dp.project_seed"]:
         yield "dp.project_seed", f"is of no use with {setting('dp.project')}: 0"
     clients, spared = run["client_num"], run["dp.tolerated"]

@@ -16,10 +16,13 @@ from federatedscope_ggeur.federation.exchanges.base import (
     Request,
     RequestKind,
     Requests,
+    ask_all,
     refusal,
     register_exchange,
+    require_stage,
 )
 from federatedscope_ggeur.federation.exchanges.noisy_release.exchange import (
+    SPENT,
     NoisyReleaseExchange,
 )
 from federatedscope_ggeur.federation.exchanges.secure_sums import keys
@@ -72,13 +75,8 @@ def _validate_vector(
     """A vector of this session and stage, as long as all others."""
     stage = stage_of(request.kind)
     exchange.require_session(vector.client, vector.session)
-    if vector.stage != stage:
-        problem = f"expected '{stage}', got {vector.stage!r:.80}"
-        raise refusal(vector.client, "stage", problem)
     length = exchange.collector.length(stage)
-    if len(vector.masked) != length:
-        problem = f"{len(vector.masked)} numbers, and stage '{stage}' has {length}"
-        raise refusal(vector.client, "masked", problem)
+    require_stage(vector.client, vector.stage, stage, "masked", vector.masked, length)
 
 
 SUM_KEYS = RequestKind(
@@ -258,24 +256,6 @@ class SumsExchange(Exchange):
         self, kind: RequestKind, data: bytes, numbers: Collection[int]
     ) -> Requests[list]:
         """Ask clients of the roster; `GGEURError` unless all of them answer."""
-        own: dict[str, int] = {}
-        asked = dict.fromkeys(numbers, (data,))
-        answers = yield from self.course.ask(kind, 0, asked, own)
-        for k, size in own.items():
-            self._sizes[k] = self._sizes.get(k, 0) + size
-        missing = sorted(set(numbers) - {one.client for one in answers})
-        if missing:
-            absent = self.course.membership.absent
-            # A client that is gone for good ends the wait for the others.
-            missing = [k for k in missing if k in absent] or missing
-            why = "; ".join(
-                f"client {k}: {absent.get(k, 'no answer that can be used')}"
-                for k in missing
-            )
-            raise GGEURError(
-                f"round 0, {kind.name}: a secure sum needs every client that took part "
-                f"in its keys, and {len(missing)} of {len(numbers)} are missing. "
-                f"{why}. Who is lost is waited for as long as {setting('deadline')} "
-                "says. Nothing was learnt of anyone; begin the run again"
-            )
-        return answers
+        noisy = self.server.settings.demands.noisy
+        after = SPENT if noisy else "Nothing was learnt of anyone; begin the run again"
+        return ask_all(self.course, kind, data, numbers, self._sizes, after)
