@@ -28,6 +28,7 @@ from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import 
 from federatedscope_ggeur.federation.settings import RoleSettings
 from federatedscope_ggeur.federation.wire.schema import Statistics
 from federatedscope_ggeur.geometry import Space
+from federatedscope_ggeur.geometry.noisy_release import NoisyStatistics
 from federatedscope_ggeur.models import ClosedForm
 
 #: Of a row and what an attack makes of it; above, it is recovered.
@@ -86,6 +87,8 @@ class Transcript:
     domains : mapping from client to str
     lied : Lied or None
         The same run with one lying client, if the audit made such a run.
+    noisy : NoisyStatistics or None
+        The release under differential privacy, if there is one.
     """
 
     role: RoleSettings
@@ -106,6 +109,7 @@ class Transcript:
     log_losses: Mapping[int, LogLosses] = field(default_factory=dict)
     domains: Mapping[int, str] = field(default_factory=dict)
     lied: Lied | None = None
+    noisy: NoisyStatistics | None = None
 
     @property
     def sets(self) -> SetSettings:

@@ -16,6 +16,7 @@ from federatedscope_ggeur.audit.base import (
     cosine,
     nothing,
 )
+from federatedscope_ggeur.audit.released import a10_of_release
 from federatedscope_ggeur.audit.scores import membership
 from federatedscope_ggeur.federation.exchanges.augmentation.prototypes import (
     of_the_others,
@@ -100,6 +101,9 @@ def a8(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
 
 def a10(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
     """A10, server: the leverage of a row in the sums over all clients."""
+    if seen.noisy is not None:
+        yield from a10_of_release(seen, truth, clock)
+        return
     held = seen.summed
     if held is None:
         parts = [_summed(upload) for upload in seen.uploads.values()]

@@ -30,6 +30,7 @@ from federatedscope_ggeur.audit.base import (
     nothing,
     untried,
 )
+from federatedscope_ggeur.audit.released import a11_of_release
 from federatedscope_ggeur.audit.subtractions import Owner, by_covariance, by_means
 from federatedscope_ggeur.federation.exchanges.secure_sums.fixed_point import (
     encode,
@@ -134,6 +135,9 @@ def a11(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
     """A11, one lying client: subtract the claim from the class means that the server
     sent, or from means computed from the head.
     """
+    if seen.noisy is not None:
+        yield from a11_of_release(seen, truth, clock)
+        return
     as_liar = {"adversary": LYING}
     if not seen.role.demands.sums:
         why = "what one lying client gets without secure sums"

@@ -85,7 +85,8 @@ class ServerData:
 
 def texts_of(cfg, data: FederatedData | DataSet) -> ClassTexts | None:
     """See `class_texts`."""
-    return class_texts(cfg, data.class_names, data.dim, data.identity)
+    names, encoder = data.class_names, data.encoder
+    return class_texts(cfg, names, data.dim, data.identity, encoder)
 
 
 def server_data(cfg) -> ServerData | None:

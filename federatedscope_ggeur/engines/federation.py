@@ -166,7 +166,9 @@ class Federation:
         """
         if self._data is not None:
             return self._data.text
-        found = class_texts(self._cfg, handshake.class_names, handshake.dim)
+        found = class_texts(
+            self._cfg, handshake.class_names, handshake.dim, encoder=handshake.encoder
+        )
         if text_key(found) != handshake.text:
             raise ConfigError(
                 "ggeur.text: the server's text features are others than the clients'; "

@@ -124,7 +124,11 @@ class Run:
         self.data = load_federated_data(cfg) if data is None else _pooled(cfg, data)
         check_embedding_dim(cfg, self.data.dim)
         self.text = class_texts(
-            cfg, self.data.class_names, self.data.dim, self.data.identity
+            cfg,
+            self.data.class_names,
+            self.data.dim,
+            self.data.identity,
+            self.data.encoder,
         )
         clients = len(self.data.clients)
         self.settings = settings_for(cfg, self.data, clients, self.text)

@@ -9,24 +9,31 @@ from federatedscope_ggeur.cfg_ggeur.devices import encoder_device
 from federatedscope_ggeur.cfg_ggeur.encoding import encoding_settings
 from federatedscope_ggeur.cfg_ggeur.method_settings import options_of
 from federatedscope_ggeur.cfg_ggeur.text import uses_text
+from federatedscope_ggeur.cfg_ggeur.transform import row_preparation
 from federatedscope_ggeur.data import TextFeatures
 from federatedscope_ggeur.data.text.features import (
     TEXT,
     is_text_file,
     read_text_file,
 )
+from federatedscope_ggeur.data.transforms import rows_before
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.models.text import TEXT_MODELS, ClassTexts, TextPart
 
 
 def class_texts(
-    cfg, names: Sequence[str], dim: int, identity: Mapping[str, object] | None = None
+    cfg,
+    names: Sequence[str],
+    dim: int,
+    identity: Mapping[str, object] | None = None,
+    encoder: str = "",
 ) -> ClassTexts | None:
     """Text features of the classes `names`; None if the run needs none.
 
     They are those of ``text.npz`` beside the embeddings, if there is one. If not, the
     encoder that ``ggeur.encoder`` names makes them, with the `identity` that embedded
-    the images.
+    the images. If the run projects the embeddings, it projects them as well; `encoder`
+    is what it calls the embeddings.
 
     Raises
     ------
@@ -35,8 +42,12 @@ def class_texts(
     """
     if not uses_text(cfg.ggeur):
         return None
-    found = text_features(cfg, names, dim, identity)
-    if found.features.shape != (len(names), dim):
+    before = rows_before(encoder)
+    found = text_features(cfg, names, before or dim, identity)
+    features, prepare = found.features, row_preparation(cfg, encoder)
+    if before is not None and prepare is not None:
+        features = prepare(features)
+    if features.shape != (len(names), dim):
         raise ConfigError(
             f"ggeur.encoder: its text features have D = {found.features.shape[1]}, but "
             f"the embeddings have D = {dim}; name the model that made the embeddings"
@@ -47,7 +58,7 @@ def class_texts(
     if part is not None and part.learns_prompts:
         prompts = _prompts(cfg, names, identity, part)
     return ClassTexts(
-        found.features,
+        features,
         found.scale,
         found.key,
         prior=float(chosen.prior),

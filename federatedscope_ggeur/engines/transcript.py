@@ -52,7 +52,7 @@ ROUNDS = 3
 def recorded(run: Run) -> Transcript:
     """Carry out round 0 and the first rounds of `run`. Nothing is written.
 
-    With secure sums, round 0 is carried out again with a client that lies.
+    With secure sums and no noise, round 0 is carried out again with a client that lies.
 
     Raises
     ------
@@ -60,7 +60,8 @@ def recorded(run: Run) -> Transcript:
         The error that stops the run before.
     """
     seen = _recorded(run, ROUNDS)
-    if not run.settings.demands.summed_statistics:
+    demands = run.settings.demands
+    if not demands.summed_statistics or demands.noisy:
         return seen
     return replace(seen, lied=_lied(run))
 
@@ -183,6 +184,8 @@ class _Recorder:
         if closed is not None:
             form = server.settings.of(ClosedFormSettings).form
             classes = tuple(server.release.for_head(form).classes)
+        if server.noisy is not None:
+            classes = tuple(server.noisy.classes)
         return Transcript(
             run.settings.role,
             self.uploads,
@@ -201,6 +204,7 @@ class _Recorder:
             self.loss_query,
             self.log_losses,
             self.domains,
+            noisy=server.noisy,
         )
 
 

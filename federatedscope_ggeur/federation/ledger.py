@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from federatedscope_ggeur.errors import ConfigError, GGEURError, setting
+from federatedscope_ggeur.federation.kept_file import KeptFile
 from federatedscope_ggeur.federation.row_digests import SALT_BYTES
-from federatedscope_ggeur.files import write_atomically
-from federatedscope_ggeur.lock import locked
 
 _FORM = 1
 #: A sum of squares may exceed the limit by this share, since floats round.
@@ -109,20 +108,18 @@ class Ledger:
     """
 
     def __init__(self, folder: str, number: int):
-        self._number, self._path = number, None
+        self._number = number
         self._held = Spendings()
-        self.salt = secrets.token_bytes(SALT_BYTES)
+        self._file: KeptFile | None = None
         if not folder:
+            self.salt = secrets.token_bytes(SALT_BYTES)
             return
-        self._path = ledger_path(folder, number)
-        salt = self._path.with_suffix(".salt")
-        with self._locked():
-            if salt.exists():
-                self.salt = salt.read_bytes()
-            elif self._path.exists():
-                raise _unusable(self._path, f"its salt file '{salt.name}' is missing")
-            else:
-                write_atomically(salt, self.salt, mode=0o600)
+        self._file = KeptFile(folder, _name(number), "dp.ledger", number)
+        with self._file.locked():
+            try:
+                self.salt = self._file.salt()
+            except (OSError, ValueError) as error:
+                raise _unusable(self._file.path, error) from error
             self._held = self._read()
 
     def charge(
@@ -165,17 +162,22 @@ class Ledger:
             self._held = after
 
     def _read(self) -> Spendings:
-        if self._path is None or not self._path.exists():
+        if self._file is None:
             return self._held
-        found, mark = read_ledger(self._path)
+        path = self._file.path
+        try:
+            data = self._file.read()
+        except OSError as error:
+            raise _unusable(path, error) from error
+        if data is None:
+            return self._held
+        found, mark = _parsed(data, path)
         if mark != self._mark:
-            raise _unusable(
-                self._path, "the salt file beside it belongs to another ledger"
-            )
+            raise _unusable(path, "the salt file beside it belongs to another ledger")
         return found
 
     def _write(self, held: Spendings) -> None:
-        if self._path is None:
+        if self._file is None:
             return
         content = {
             "form": _FORM,
@@ -184,10 +186,7 @@ class Ledger:
             "releases": [asdict(entry) for entry in held.entries],
             "spent": held.spent,
         }
-        try:
-            write_atomically(self._path, json.dumps(content, indent=1), mode=0o600)
-        except ConfigError as error:
-            raise _unwritable(self._path, error) from error
+        self._file.write(json.dumps(content, indent=1).encode())
 
     @property
     def _mark(self) -> str:
@@ -195,21 +194,20 @@ class Ledger:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        if self._path is None:
+        if self._file is None:
             yield
             return
-        try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise _unwritable(self._path, error) from error
-        lock, what = self._path.with_suffix(".lock"), f"the ledger of {self._number}"
-        with locked(lock, what, _unwritable):
+        with self._file.locked():
             yield
 
 
 def ledger_path(folder: str, number: int) -> Path:
     """The path of a client's ledger in `folder`."""
-    return Path(folder) / f"client_{number:04d}.ledger"
+    return Path(folder) / _name(number)
+
+
+def _name(number: int) -> str:
+    return f"client_{number:04d}.ledger"
 
 
 def read_ledger(path: Path) -> tuple[Spendings, str]:
@@ -221,7 +219,15 @@ def read_ledger(path: Path) -> tuple[Spendings, str]:
         The file cannot be read.
     """
     try:
-        content: dict[str, Any] = json.loads(path.read_bytes())
+        data = path.read_bytes()
+    except OSError as error:
+        raise _unusable(path, error) from error
+    return _parsed(data, path)
+
+
+def _parsed(data: bytes, path: Path) -> tuple[Spendings, str]:
+    try:
+        content: dict[str, Any] = json.loads(data)
         if content["form"] != _FORM:
             raise ValueError("another version of this program wrote it")
         entries = tuple(Entry(**one) for one in content["releases"])
@@ -230,20 +236,13 @@ def read_ledger(path: Path) -> tuple[Spendings, str]:
             for name, rows in content["spent"].items()
         }
         return Spendings(entries, spent), str(content["salt"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _unusable(path, error) from error
 
 
 def _unusable(path: Path, why: object) -> ConfigError:
     return ConfigError(
-        f"{setting('dp.ledger')}: '{path}' the ledger cannot be used: {why}. Do not "
+        f"{setting('dp.ledger')}: the ledger '{path}' cannot be used: {why}. Do not "
         "delete it: it records how much of these rows' privacy is spent. Name "
         "another folder only for rows that were never released"
-    )
-
-
-def _unwritable(path: Path, error: Exception) -> ConfigError:
-    return ConfigError(
-        f"{setting('dp.ledger')}: {error}. Nothing was sent, because a release "
-        "must be charged first"
     )

@@ -372,7 +372,8 @@ def test_a_roster_of_clients_that_are_not_there_is_refused(config):
         ([*DP, *CLIENT, "ggeur.lda.standardize", True], "standardize"),
         ([*DP, *CLIENT, "ggeur.personal.head", "lda"], "personal"),
         ([*DP, *CLIENT, "ggeur.confidences", True], "confidences"),
-        ([*DP, *CLIENT, "ggeur.text.prior", 4], "text.prior"),
+        ([*DP, *CLIENT, "ggeur.text.ensemble", 1], "text.ensemble"),
+        ([*DP, *CLIENT, "ggeur.text.prior", 4, "ggeur.privacy.dp.prior", "a"], "prior"),
         ([*DP, *CLIENT, "eval.split", "['test', 'train']"], "eval.split"),
         ([*DP, *CLIENT, "federate.unseen_clients_rate", 0.4], "unseen"),
         ([*DP, *CLIENT, "data.transform", "['l2']"], "data.transform"),
@@ -417,6 +418,17 @@ def test_public_rows_help(config, tmp_path, embeddings_folder):
     helped = run(config(*DP, *CLIENT, *SEED, "ggeur.privacy.dp.epsilon", 0.1, *prior))
     assert helped.round0.closed_form.avg > plain.round0.closed_form.avg + 0.2
     assert helped.round0.closed_form.details["prior"] == "public rows"
+
+
+@pytest.mark.parametrize("kept", [256, 12])
+def test_text_helps(config, kept):
+    """It is projected as the embeddings are."""
+    noise = [*DP, *CLIENT, *SEED, "ggeur.privacy.dp.epsilon", 0.1]
+    noise += ["ggeur.privacy.dp.project", kept]
+    plain, helped = (run(config(*noise, "ggeur.text.prior", k)) for k in (0, 4))
+    assert helped.round0.closed_form.avg > plain.round0.closed_form.avg + 0.1
+    assert helped.round0.closed_form.details["prior"] == "text"
+    assert helped.round0.closed_form.details["text_bridge"] > 0
 
 
 def test_public_rows_that_lack_a_class_are_refused_before_anything_is_spent(

@@ -90,7 +90,8 @@ class Resident:
     """
 
     def __init__(self, cfg, folder: Path):
-        self._cfg, self._folder = cfg, folder
+        self._folder, self._cfg = folder, _in_folder(cfg, folder)
+        cfg = self._cfg
         torch.set_num_threads(int(cfg.ggeur.num_threads))
         self._carried = carried_settings(cfg)
         self._data = data = site_data(cfg)
@@ -287,7 +288,7 @@ def serve_site(
     with locked(folder / "lock", f"the site's folder '{folder}'", _unusable):
         if new_run:
             (folder / RUN).unlink(missing_ok=True)
-        resident = Resident(_in_folder(cfg, folder), folder)
+        resident = Resident(cfg, folder)
         with _listening(path, group, resident, cfg) as server:
             logger.info("client %d answers at %s", resident.number, path)
             try:
@@ -311,11 +312,13 @@ def _listening(path: Path, group: str, resident: Resident, cfg) -> _Socket:
 
 
 def _in_folder(cfg, folder: Path):
-    """Put a relative path of the secure sums' store into the site's folder."""
+    """Put relative paths of what the site notes of its uploads into its folder."""
     own = cfg.clone()
     own.defrost()
     privacy = own.ggeur.privacy
     privacy.secure_sums_store = str(folder / privacy.secure_sums_store)
+    if privacy.dp.ledger:
+        privacy.dp.ledger = str(folder / privacy.dp.ledger)
     own.freeze()
     return own
 

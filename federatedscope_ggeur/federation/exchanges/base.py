@@ -9,7 +9,7 @@ training, evaluation, personal, calibration.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Union
 
@@ -17,7 +17,7 @@ import numpy as np
 from torch import Tensor
 
 from federatedscope_ggeur.data import Embeddings
-from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.errors import GGEURError, MessageError, setting
 from federatedscope_ggeur.federation.client import Client
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.wire import limits, shape_problem
@@ -400,6 +400,66 @@ def require_known(client: int, known: Iterable[int], repeated: bool = False) -> 
     if client not in known or repeated:
         problem = "sent twice" if repeated else "not a client of this run"
         raise refusal(client, "client", problem)
+
+
+def require_stage(
+    client: int, said: str, asked: str, field: str, numbers: Tensor, length: int
+) -> None:
+    """Refuse a vector that is not of the `asked` stage, or not of its `length`."""
+    if said != asked:
+        raise refusal(client, "stage", f"expected '{asked}', got {said!r:.80}")
+    if len(numbers) != length:
+        problem = f"{len(numbers)} numbers, and stage '{asked}' has {length}"
+        raise refusal(client, field, problem)
+
+
+def ask_all(
+    course: Coordinator,
+    kind: RequestKind,
+    data: bytes,
+    numbers: Collection[int],
+    sizes: dict[str, int],
+    after: str,
+) -> Requests[list]:
+    """The answers of clients that must all answer, in round 0.
+
+    Parameters
+    ----------
+    course : Coordinator
+    kind : RequestKind
+    data : bytes
+        What each of them gets.
+    numbers : collection of int
+        The clients.
+    sizes : dict from client to int
+        Bytes that each has sent; they are added up here.
+    after : str
+        What follows for everybody if one is missing, for the error.
+
+    Raises
+    ------
+    GGEURError
+        A client does not answer.
+    """
+    own: dict[str, int] = {}
+    answers = yield from course.ask(kind, 0, dict.fromkeys(numbers, (data,)), own)
+    for k, size in own.items():
+        sizes[k] = sizes.get(k, 0) + size
+    missing = sorted(set(numbers) - {one.client for one in answers})
+    if missing:
+        absent = course.membership.absent
+        # A client that is gone for good ends the wait for the others.
+        missing = [k for k in missing if k in absent] or missing
+        why = "; ".join(
+            f"client {k}: {absent.get(k, 'no answer that can be used')}"
+            for k in missing
+        )
+        raise GGEURError(
+            f"round 0, {kind.name}: a sum needs every client of its roster, and "
+            f"{len(missing)} of {len(numbers)} are missing. {why}. Who is lost is "
+            f"waited for as long as {setting('deadline')} says. {after}"
+        )
+    return answers
 
 
 def require_tensors(

@@ -25,7 +25,7 @@ from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.closed_forms.choices import BELOW, LEAST_COMPRESSED
 from federatedscope_ggeur.models.closed_forms.components import Components
 from federatedscope_ggeur.models.closed_forms.left_out import LeftOut
-from federatedscope_ggeur.models.closed_forms.noise_aware import believed
+from federatedscope_ggeur.models.closed_forms.noise_aware import believed, bridge
 from federatedscope_ggeur.models.closed_forms.seen import Seen, Statistics
 from federatedscope_ggeur.models.linear import LinearHead
 from federatedscope_ggeur.models.mixture import MixtureHead
@@ -452,7 +452,8 @@ class ClosedForm:
         The head has all classes.
         """
         assert self.from_noise, f"{self.name} knows nothing of noise"
-        weight, bias = believed(release).head()
+        text = self.text if self.text is not None and self.text.prior else None
+        weight, bias = believed(release, text).head()
         model = LinearHead(release.dim, release.num_classes)
         with torch.no_grad():
             model.classifier.weight.copy_(weight - weight.mean(dim=0))
@@ -467,6 +468,8 @@ class ClosedForm:
         }
         if release.public is not None:
             report["prior"] = "public rows"
+        if text is not None:
+            report.update(prior="text", text_bridge=bridge(release, text))
         return Solved(model.eval().requires_grad_(False), report)
 
     def _checked(self, found: Any) -> tuple[Model, dict]:

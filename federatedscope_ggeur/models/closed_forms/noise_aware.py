@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.geometry.noisy_release import CLIP, NoisyStatistics
+from federatedscope_ggeur.models.text.classes import ClassTexts
 
 F64 = torch.float64
 #: The mean squared length of clipped rows, as a share of the largest possible one.
@@ -67,42 +68,34 @@ def likely_counts(release: NoisyStatistics) -> Tensor:
     return (mean + trusted * (noisy - mean)).clamp(min=1.0)
 
 
-def spherical(release: NoisyStatistics) -> Believed:
+def spherical(release: NoisyStatistics, text: ClassTexts | None = None) -> Believed:
     """Estimate the classes from noisy counts and sums, without a second moment.
 
     Without public rows, rows are assumed to spread alike in all directions. With public
     rows, they spread as those do, and the public class means are the first guess.
+    Otherwise the text features of the classes' names are, if there are any.
     """
-    counts, dim, public = likely_counts(release), release.dim, release.public
-    total = release.counts.clamp(min=1.0).sum()
-    overall = release.sums.sum(dim=0) / total
+    dim, public = release.dim, release.public
     size = _FILLED * CLIP**2 / dim
     basis, sizes = torch.eye(dim, dtype=F64), torch.full((dim,), size, dtype=F64)
-    guess = torch.zeros_like(release.sums)
+    guess = _guess_of_text(release, text)
     if public is not None:
         found, basis = torch.linalg.eigh(public.covariance)
         found = found.clamp(min=0)
         sizes = 0.5 * found + 0.5 * found.mean()
-        guess = (public.means - release.centre - overall) @ basis
-    between = within = sizes / 2
-    measured = (release.sums / counts[:, None] - overall) @ basis
-    noise = (release.noise["sums"] / counts[:, None]) ** 2 + within / counts[:, None]
-    trusted = between / (between + noise)
-    means = guess + trusted * (measured - guess)
-    centre = release.centre + overall
-    unsure = trusted * noise
-    return Believed(centre, basis, counts, means, unsure, within, priors=False)
+        guess = public.means - release.centre - _overall(release)
+    return _believed(release, basis, sizes, guess, _kappa(text), priors=False)
 
 
-def with_square(release: NoisyStatistics) -> Believed:
+def with_square(release: NoisyStatistics, text: ClassTexts | None = None) -> Believed:
     """Estimate the classes from noisy counts, sums and second moment.
 
-    The effect of noise on the spectrum of the second moment is removed.
+    The effect of noise on the spectrum of the second moment is removed. The text
+    features of the classes' names are the first guess of class means, if given.
     """
     assert release.square is not None
-    counts, dim = likely_counts(release), release.dim
-    total = release.counts.clamp(min=1.0).sum()
-    overall = release.sums.sum(dim=0) / total
+    dim, total = release.dim, _total(release)
+    overall = _overall(release)
     moment = release.square / total - torch.outer(overall, overall)
     values, basis = torch.linalg.eigh(moment)
     trace = moment.trace().clamp(min=1e-9)
@@ -112,15 +105,80 @@ def with_square(release: NoisyStatistics) -> Believed:
     sizes = sizes * (trace / sizes.sum().clamp(min=1e-12)).clamp(max=1.0)
     sizes = sizes + (trace - sizes.sum()) / dim
     sizes = 0.9 * sizes + 0.1 * sizes.mean()
-    between = within = sizes / 2
+    guess = _guess_of_text(release, text)
+    return _believed(release, basis, sizes, guess, _kappa(text), priors=True)
+
+
+def believed(release: NoisyStatistics, text: ClassTexts | None = None) -> Believed:
+    """What to believe of a release, by what is in it, and by `text` of its classes."""
+    how = spherical if release.square is None else with_square
+    return how(release, text)
+
+
+def bridge(release: NoisyStatistics, text: ClassTexts) -> float:
+    """The number a that bridges text and images, see `text_prior`, of noisy sums.
+
+    What is measured of it is a plus Gaussian noise of a known size. This is the mean of
+    what a may then be, from 0 to 1: rows and texts have length 1. Without noise it is
+    what is measured, if that is not negative.
+    """
+    offsets, counts = text.offsets, likely_counts(release)
+    lengths = offsets.square().sum(dim=1)
+    squares = float(counts @ lengths)
+    if not squares > 0:
+        return 0.0
+    off = release.sums - counts[:, None] * _overall(release)
+    found = float((off * offsets).sum()) / squares
+    noise = release.noise["sums"] * float(lengths.sum()) ** 0.5 / squares
+    if not noise:
+        return max(found, 0.0)
+    from scipy import stats
+
+    ends = -found / noise, (max(found, 1.0) - found) / noise
+    return float(stats.truncnorm.mean(*ends, loc=found, scale=noise))
+
+
+def _believed(
+    release: NoisyStatistics,
+    basis: Tensor,
+    sizes: Tensor,
+    guess: Tensor,
+    kappa: float,
+    priors: bool,
+) -> Believed:
+    """Class means along `basis`, between what is measured and the `guess` [C, D].
+
+    Half of the spread `sizes` [D] is within classes and half between them. A guess that
+    counts like `kappa` rows leaves less between them.
+    """
+    counts, overall = likely_counts(release), _overall(release)
+    within = sizes / 2
+    between = within / (1 + kappa)
+    guess = guess @ basis
     measured = (release.sums / counts[:, None] - overall) @ basis
     noise = (release.noise["sums"] / counts[:, None]) ** 2 + within / counts[:, None]
     trusted = between / (between + noise)
-    means, unsure = trusted * measured, trusted * noise
+    means, unsure = guess + trusted * (measured - guess), trusted * noise
     centre = release.centre + overall
-    return Believed(centre, basis, counts, means, unsure, within, priors=True)
+    return Believed(centre, basis, counts, means, unsure, within, priors)
 
 
-def believed(release: NoisyStatistics) -> Believed:
-    """Estimate the classes from a release, with the second moment if it is there."""
-    return spherical(release) if release.square is None else with_square(release)
+def _total(release: NoisyStatistics) -> Tensor:
+    return release.counts.clamp(min=1.0).sum()
+
+
+def _overall(release: NoisyStatistics) -> Tensor:
+    """The mean of all rows about the centre: shape (D,)."""
+    return release.sums.sum(dim=0) / _total(release)
+
+
+def _kappa(text: ClassTexts | None) -> float:
+    return 0.0 if text is None else text.prior
+
+
+def _guess_of_text(release: NoisyStatistics, text: ClassTexts | None) -> Tensor:
+    """Class means from text alone, less the mean of all rows: shape (C, D). Without
+    text they are zeros."""
+    if text is None:
+        return torch.zeros_like(release.sums)
+    return bridge(release, text) * text.offsets

@@ -9,8 +9,10 @@ import stat
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -30,6 +32,11 @@ from federatedscope_ggeur.engines.flower.pipe import exchange
 from federatedscope_ggeur.engines.flower.resident import RUN, SOCKET, Resident
 from federatedscope_ggeur.engines.leading import FAILED, FINISH, JOIN
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.federation.exchanges.noisy_release.messages import (
+    ReleaseRequest,
+)
+from federatedscope_ggeur.federation.ledger import ledger_path, read_ledger
+from federatedscope_ggeur.federation.wire.declared import Declared
 from federatedscope_ggeur.federation.wire.handshake import Join
 from federatedscope_ggeur.transport import Envelope, TransportSettings
 
@@ -126,6 +133,52 @@ def test_under_secure_sums_a_clients_own_statistics_stay(start):
     said = refused(hostile.ask("statistics_request"))
     assert "this client's settings do not allow it to answer" in said
     assert "secure_sums" in said
+
+
+NOISE = [
+    "ggeur.closed_form", "lda",
+    "ggeur.privacy.dp.epsilon", 4,
+    "ggeur.privacy.dp.noise", "client",
+    "ggeur.privacy.dp.rows_per_class", 20,
+    "ggeur.privacy.dp.ledger", "spent",
+    "ggeur.agreed.class_names", [str(c) for c in range(12)],
+]  # fmt: skip
+
+
+def moments(session=b"s" * 16):
+    return ReleaseRequest(session, "moments", torch.zeros(16, dtype=torch.float64))
+
+
+def test_a_release_is_charged_once_and_repeated_byte_by_byte(start, tmp_path):
+    """The ledger is in the site's folder, and a resident that starts again knows it."""
+    asked = moments().to_bytes()
+    hostile = start(*NOISE)
+    first = hostile.ask("release_moments_request", asked)
+    assert first.kind == "released_moments"
+    assert hostile.ask("release_moments_request", asked) == first
+    assert start(*NOISE).ask("release_moments_request", asked) == first
+    other = moments(b"t" * 16).to_bytes()
+    assert "epsilon_total" in refused(
+        start(*NOISE).ask("release_moments_request", other)
+    )
+    spent, _ = read_ledger(ledger_path(str(tmp_path / "spent"), 2))
+    assert [entry.session for entry in spent.entries] == [(b"s" * 16).hex()]
+
+
+def test_what_cannot_be_charged_is_not_sent(start, tmp_path):
+    hostile = start(*NOISE)
+    early = replace(moments(), stage="spread").to_bytes()
+    assert "comes next" in refused(hostile.ask("release_spread_request", early))
+    (tmp_path / "spent").rename(tmp_path / "away")
+    (tmp_path / "spent").write_text("a file, where the folder was")
+    said = refused(hostile.ask("release_moments_request", moments().to_bytes()))
+    assert "nothing is sent that is not noted there first" in said
+
+
+def test_a_site_under_noise_declares_nothing_of_its_rows(start):
+    join = Join.from_bytes(start(*NOISE).join()[1].parts[0], "it")
+    assert join.declared == Declared()
+    assert "statistics" in refused(start(*NOISE).ask("statistics_request"))
 
 
 @pytest.mark.parametrize(

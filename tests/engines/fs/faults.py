@@ -211,6 +211,11 @@ def garbage(trainer, right):
     return (b"\x80\x04garbage",)
 
 
+def unsent(trainer, right):
+    """It is killed when its answer is made and noted."""
+    _die()
+
+
 def twice(trainer, right):
     return (*right, *right)
 
@@ -229,6 +234,7 @@ ANSWERS = {
         false_scores,
         of_round_7,
         garbage,
+        unsent,
         twice,
     )
 }

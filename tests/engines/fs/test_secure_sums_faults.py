@@ -70,7 +70,7 @@ def test_the_same_numbers_as_embedded(start, embedded, settings, tmp_path):
     _, server, clients = start(*settings)
     check_same(server, clients, embedded(*SETTINGS, *settings))
     kept = {path.name for path in (tmp_path / "sums").iterdir()}
-    endings = ("sums", "salt", "lock")
+    endings = ("sums", "salt", "sums.lock")
     assert kept == {f"client_{k:04d}.{end}" for k in EVERYONE for end in endings}
     assert "keys through the server;" in server.output
     assert server.results["privacy"]["keys"] == "keys through the server"
@@ -106,7 +106,7 @@ def test_a_client_that_does_not_come_back_is_named(start, occasion):
     assert clients.pop(3).wait() == -9
     assert server.wait() == 1
     said = server.output[server.output.index("error: ") :]
-    assert f"round 0, {occasion.split()[0]}: a secure sum needs every client" in said
+    assert f"round 0, {occasion.split()[0]}: a sum needs every client" in said
     assert "client 3: " in said
     assert "client 3 is waited for" in server.output
     assert [client.wait() for client in clients.values()] == [1, 1, 1]

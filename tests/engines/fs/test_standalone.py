@@ -190,7 +190,11 @@ NOISE = [
     [
         [*NOISE, "ggeur.privacy.secure_sums", "statistics"],
         [*NOISE, "ggeur.privacy.dp.noise", "client"],
-        [*NOISE, "ggeur.privacy.dp.noise", "server", "ggeur.privacy.dp.project", 8],
+        [
+            *NOISE,
+            *("ggeur.privacy.dp.noise", "server", "ggeur.privacy.dp.project", 8),
+            *("ggeur.text.prior", 4),
+        ],
     ],
     ids=str,
 )

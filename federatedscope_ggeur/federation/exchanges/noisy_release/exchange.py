@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.errors import GGEURError, MessageError, setting
+from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation.client import Client
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import (
@@ -21,9 +21,11 @@ from federatedscope_ggeur.federation.exchanges.base import (
     Request,
     RequestKind,
     Requests,
+    ask_all,
     refusal,
     register_exchange,
     require_known,
+    require_stage,
 )
 from federatedscope_ggeur.federation.exchanges.noisy_release import keys
 from federatedscope_ggeur.federation.exchanges.noisy_release.messages import (
@@ -44,6 +46,8 @@ from federatedscope_ggeur.reporting import NoiseRecord
 
 #: Checks of totals allow for so many rows: as many as secure sums do by default.
 _MOST_ROWS = 2**20
+#: What follows for clients from a release that does not come to its end.
+SPENT = "Clients that have sent anything have spent their budget for it"
 
 
 class ReleaseClient(ClientSide):
@@ -87,10 +91,11 @@ class ReleaseClient(ClientSide):
                 "stage", f"'{stage}' is requested, but another stage comes next"
             )
         vector = self._releaser.vector(stage, 1, request.centre)
-        if not sent:
-            self._releaser.charge(session)
         values = torch.from_numpy(vector)
-        self._uploads.keep(session, {**sent, stage: (contents, values)})
+        with self._uploads.alone():
+            if not sent:
+                self._releaser.charge(session)
+            self._uploads.keep(session, {**sent, stage: (contents, values)})
         return ReleaseVector(self.client.number, session, stage, values)
 
 
@@ -108,12 +113,8 @@ def _validate(
     require_known(k, exchange.server.participants)
     if vector.session != exchange.session:
         raise refusal(k, "session", "belongs to another session than the current one")
-    if vector.stage != stage:
-        raise refusal(k, "stage", f"expected '{stage}', got {vector.stage!r:.80}")
     length = exchange.settings.plan.length(stage)
-    if len(vector.values) != length:
-        problem = f"{len(vector.values)} numbers, and stage '{stage}' has {length}"
-        raise refusal(k, "values", problem)
+    require_stage(k, vector.stage, stage, "values", vector.values, length)
 
 
 def _kind(stage: str) -> RequestKind:
@@ -215,23 +216,10 @@ class NoisyReleaseExchange(Exchange):
         total = np.zeros(self.settings.plan.length(stage), dtype=np.int64)
         data = ReleaseRequest(self.session, stage, centre).to_bytes()
         for numbers in windows(roster, self.course.plan.round0_window):
-            asked, own = dict.fromkeys(numbers, (data,)), dict[str, int]()
-            answers = yield from self.course.ask(RELEASE_KINDS[stage], 0, asked, own)
-            for k, size in own.items():
-                self._sizes[k] = self._sizes.get(k, 0) + size
-            missing = sorted(set(numbers) - {one.client for one in answers})
-            if missing:
-                absent = self.course.membership.absent
-                why = "; ".join(
-                    f"client {k}: {absent.get(k, 'no answer that can be used')}"
-                    for k in missing
-                )
-                raise GGEURError(
-                    f"round 0, release of '{stage}': clients {missing} are missing "
-                    f"({why}); the server waits for lost clients as long as "
-                    f"{setting('deadline')} says. The budget of what others sent is "
-                    "spent"
-                )
+            kind = RELEASE_KINDS[stage]
+            answers = yield from ask_all(
+                self.course, kind, data, numbers, self._sizes, SPENT
+            )
             for one in answers:
                 total += one.values.numpy()
         return total

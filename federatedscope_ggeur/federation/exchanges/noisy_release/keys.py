@@ -230,7 +230,6 @@ _TURNED_OFF: Mapping[str, tuple[Sequence[object], str]] = {
     "personal.head": (["none"], _EXACT),
     "confidences": ([False], _EXACT),
     "network.name": ([""], "which releases embeddings"),
-    "text.prior": ([0], "where dp.prior takes its place"),
     "text.ensemble": ([0], "which knows nothing of the noise"),
     "lda.shrinkage": ([None], _FIXED),
     "lda.rule": (["leave_one_out"], _FIXED),
@@ -258,6 +257,14 @@ def _own_problems(run: Demands) -> Iterator[Problem]:
         yield "dp.epsilon_total", f"is below {setting('dp.epsilon')}"
     if run.distributed and not run["dp.ledger"]:
         yield "dp.ledger", "must name a folder in distributed mode"
+    if run.distributed and not run["agreed.class_names"]:
+        yield (
+            "agreed.class_names",
+            "must name all classes, in the order of their numbers, in distributed "
+            "mode: a client that counts its classes would tell the server which it has",
+        )
+    if run["dp.prior"] and run["text.prior"]:
+        yield "dp.prior", f"cannot go with {setting('text.prior')}: name one of them"
     if not run["dp.project"] and run["dp.project_seed"]:
         yield "dp.project_seed", f"is of no use with {setting('dp.project')}: 0"
     clients, spared = run["client_num"], run["dp.tolerated"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError, setting
 from federatedscope_ggeur.federation import wire
-from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.federation.kept_file import KeptFile
 
 #: By stage: a digest of the request, and the values sent.
 Sent = Mapping[str, tuple[str, Tensor]]
@@ -24,14 +24,31 @@ class Uploads:
 
     def __init__(self, folder: str, number: int):
         self._number = number
-        self._path = Path(folder) / f"client_{number:04d}.upload" if folder else None
         self._session, self._sent = b"", dict[str, tuple[str, Tensor]]()
-        if self._path is not None and self._path.exists():
-            self._load(self._path)
+        self._file: KeptFile | None = None
+        if folder:
+            name = f"client_{number:04d}.upload"
+            self._file = KeptFile(folder, name, "dp.ledger", number)
+            self._load(self._file)
 
     def of(self, session: bytes) -> Sent:
         """The uploads of a session; empty if the session is new."""
         return self._sent if session == self._session else {}
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Charge and `keep` within: no other process of the client does so meanwhile.
+
+        Raises
+        ------
+        ConfigError
+            Another process has noted an upload.
+        """
+        if self._file is None:
+            yield
+            return
+        with self._file.alone():
+            yield
 
     def keep(self, session: bytes, sent: Sent) -> None:
         """Note an upload before it is sent.
@@ -39,9 +56,9 @@ class Uploads:
         Raises
         ------
         ConfigError
-            The note cannot be written.
+            The note cannot be written, or another process has noted an upload.
         """
-        if self._path is not None:
+        if self._file is not None:
             tensors = wire.under("values", {s: v for s, (_, v) in sent.items()})
             marker = torch.from_numpy(np.frombuffer(session, np.uint8).copy())
             numbers = {
@@ -49,20 +66,17 @@ class Uploads:
                 "requests": {stage: asked for stage, (asked, _) in sent.items()},
             }
             tensors["session"] = marker
-            data = wire.pack("release upload", wire.sealed(numbers, tensors), tensors)
-            try:
-                write_atomically(self._path, data, mode=0o600)
-            except ConfigError as error:
-                raise ConfigError(
-                    f"{setting('dp.ledger')}: {error}; so nothing was sent, since "
-                    "each upload is noted there first"
-                ) from error
+            sealed = wire.sealed(numbers, tensors)
+            self._file.write(wire.pack("release upload", sealed, tensors))
         self._session, self._sent = session, dict(sent)
 
-    def _load(self, path: Path) -> None:
+    def _load(self, file: KeptFile) -> None:
         whose = f"client {self._number}"
         try:
-            message = wire.unpack(path.read_bytes(), "release upload", whose)
+            data = file.read()
+            if data is None:
+                return
+            message = wire.unpack(data, "release upload", whose)
             message.client()
             message.check_content()
             asked = message.mapping("requests")
@@ -71,7 +85,7 @@ class Uploads:
             sent = {stage: (asked[stage], values[stage]) for stage in values}
         except (OSError, ValueError, KeyError) as error:
             raise ConfigError(
-                f"{setting('dp.ledger')}: '{path}' cannot be used: {error}; remove it "
-                "if no run is going on"
+                f"{setting('dp.ledger')}: '{file.path}' cannot be used: {error}; "
+                "remove it if no run is going on"
             ) from error
         self._session, self._sent = session.numpy().tobytes(), sent

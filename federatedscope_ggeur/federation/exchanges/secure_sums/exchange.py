@@ -16,10 +16,13 @@ from federatedscope_ggeur.federation.exchanges.base import (
     Request,
     RequestKind,
     Requests,
+    ask_all,
     refusal,
     register_exchange,
+    require_stage,
 )
 from federatedscope_ggeur.federation.exchanges.noisy_release.exchange import (
+    SPENT,
     NoisyReleaseExchange,
 )
 from federatedscope_ggeur.federation.exchanges.secure_sums import keys
@@ -72,15 +75,8 @@ def _validate_vector(
     """Require a vector of this session and stage, with the right length."""
     stage = stage_of(request.kind)
     exchange.require_session(vector.client, vector.session)
-    if vector.stage != stage:
-        problem = f"expected '{stage}', got {vector.stage!r:.80}"
-        raise refusal(vector.client, "stage", problem)
     length = exchange.collector.length(stage)
-    if len(vector.masked) != length:
-        problem = (
-            f"expected {length} numbers in stage '{stage}', got {len(vector.masked)}"
-        )
-        raise refusal(vector.client, "masked", problem)
+    require_stage(vector.client, vector.stage, stage, "masked", vector.masked, length)
 
 
 SUM_KEYS = RequestKind(
@@ -263,23 +259,6 @@ class SumsExchange(Exchange):
         self, kind: RequestKind, data: bytes, numbers: Collection[int]
     ) -> Requests[list]:
         """Ask clients of the roster; raise `GGEURError` unless all of them answer."""
-        own: dict[str, int] = {}
-        asked = dict.fromkeys(numbers, (data,))
-        answers = yield from self.course.ask(kind, 0, asked, own)
-        for k, size in own.items():
-            self._sizes[k] = self._sizes.get(k, 0) + size
-        missing = sorted(set(numbers) - {one.client for one in answers})
-        if missing:
-            absent = self.course.membership.absent
-            # A client that is gone for good ends the wait for the others.
-            missing = [k for k in missing if k in absent] or missing
-            why = "; ".join(
-                f"client {k}: {absent.get(k, 'no usable answer')}" for k in missing
-            )
-            raise GGEURError(
-                f"round 0, {kind.name}: a secure sum needs an answer of every client "
-                f"that sent a key, but {len(missing)} of {len(numbers)} are missing. "
-                f"{why}. The server waited for them as long as {setting('deadline')} "
-                "allows. It has learnt nothing about any client. Begin the run again"
-            )
-        return answers
+        noisy = self.server.settings.demands.noisy
+        after = SPENT if noisy else "Nothing was learnt of anyone; begin the run again"
+        return ask_all(self.course, kind, data, numbers, self._sizes, after)

@@ -24,9 +24,8 @@ from federatedscope_ggeur.federation.exchanges.secure_sums.messages import (
     as_bytes,
     of_bytes,
 )
+from federatedscope_ggeur.federation.kept_file import KeptFile
 from federatedscope_ggeur.federation.row_digests import ROW_BYTES, SALT_BYTES
-from federatedscope_ggeur.files import write_atomically
-from federatedscope_ggeur.lock import locked
 
 #: The version of the file. Version 1 had digests of rows with class numbers.
 _FORM = 2
@@ -128,17 +127,33 @@ class Journal:
         self._number = number
         self.past: tuple[PastSum, ...] = ()
         self.current: Current | None = None
-        self._path: Path | None = None
+        self._file: KeptFile | None = None
         if not folder:
             self.salt = secrets.token_bytes(SALT_BYTES)
             return
-        self._path = Path(folder) / f"client_{number:04d}.sums"
-        with self._locked(self._path), _readable(self._path):
-            self._seen = _held(self._path)
-            message = None if self._seen is None else self._opened(self._seen)
-            self.salt = self._own_salt(self._path, is_new=message is None)
+        name = f"client_{number:04d}.sums"
+        self._file = KeptFile(folder, name, "secure_sums_store", number)
+        with self._file.locked(), _readable(self._file.path):
+            held = self._file.read()
+            message = None if held is None else self._opened(held)
+            self.salt = self._file.salt()
             if message is not None:
                 self._load(message)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """`keep` within: no other process of the client does so meanwhile.
+
+        Raises
+        ------
+        ConfigError
+            Another process has changed the journal.
+        """
+        if self._file is None:
+            yield
+            return
+        with self._file.alone():
+            yield
 
     def keep(self, current: Current, past: Sequence[PastSum] | None = None) -> None:
         """Write the state of the session, completely or not at all.
@@ -158,33 +173,13 @@ class Journal:
             self.past, self.current = before
             raise
 
-    @contextmanager
-    def _locked(self, path: Path) -> Iterator[None]:
-        try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise _unwritable(path, error) from error
-        lock = path.with_suffix(".lock")
-        with locked(lock, f"what client {self._number} has sent", _unwritable):
-            yield
-
-    def _own_salt(self, journal: Path, is_new: bool) -> bytes:
-        path = journal.with_suffix(".salt")
-        salt = _held(path)
-        if salt is None and is_new:
-            salt = secrets.token_bytes(SALT_BYTES)
-            write_atomically(path, salt, mode=0o600)
-        if salt is None or len(salt) != SALT_BYTES:
-            raise ValueError(f"its salt file '{path.name}' is missing or damaged")
-        return salt
-
     @property
     def _mark(self) -> str:
         """A hash of the salt, by which a journal shows which salt belongs to it."""
         return hashlib.blake2b(key=self.salt, person=b"journal").hexdigest()
 
     def _save(self, now: Current) -> None:
-        if self._path is None:
+        if self._file is None:
             return
         tensors = {
             f"rows.{i}": as_bytes(b"".join(sorted(one.rows))).reshape(-1, ROW_BYTES)
@@ -210,20 +205,9 @@ class Journal:
             "requests": now.requests,
             "past": json.dumps(past),
         }
-        packed = wire.pack("sums journal", wire.sealed(numbers, tensors), tensors)
-        with self._locked(self._path):
-            if _held(self._path) != self._seen:
-                raise ConfigError(
-                    f"{setting('secure_sums_store')}: another process has changed "
-                    f"'{self._path}', so client {self._number} runs twice; nothing "
-                    "more is sent. Stop one of the two"
-                )
-            try:
-                # It holds the secret of a session.
-                write_atomically(self._path, packed, mode=0o600)
-            except ConfigError as error:
-                raise _unwritable(self._path, error) from error
-            self._seen = packed
+        # It holds the secret of a session.
+        sealed = wire.sealed(numbers, tensors)
+        self._file.write(wire.pack("sums journal", sealed, tensors))
 
     def _opened(self, data: bytes) -> wire.Message:
         message = wire.unpack(data, "sums journal", f"client {self._number}")
@@ -263,31 +247,14 @@ class Journal:
 _PARTS = ("session", "secret", "key", "signature", "chain", "about", "peers")
 
 
-def _held(path: Path) -> bytes | None:
-    """The content of a file; None if there is no file."""
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-
-
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
     try:
         yield
-    except ConfigError as error:
-        raise _unwritable(path, error) from error
     except (OSError, MessageError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
-            f"{setting('secure_sums_store')}: '{path}' the journal cannot be used: "
+            f"{setting('secure_sums_store')}: the journal '{path}' cannot be used: "
             f"{error}. Do not delete it: it records what this client has sent. Name "
             "another folder only if the rows are no secret, or were in no earlier "
             "sum"
         ) from error
-
-
-def _unwritable(path: Path, error: Exception) -> ConfigError:
-    return ConfigError(
-        f"{setting('secure_sums_store')}: {error}. Nothing was sent, because the "
-        "journal must be written first"
-    )

@@ -234,9 +234,10 @@ class Participant:
             len(vector),
         )
         sent = torch.from_numpy((vector + masks).view(np.int64))
-        if self._releaser is not None and stage == stages[0]:
-            self._releaser.charge(now.session)
-        self._note(request, now, bound, sent)
+        with self._journal.alone():
+            if self._releaser is not None and stage == stages[0]:
+                self._releaser.charge(now.session)
+            self._note(request, now, bound, sent)
         return MaskedVector(self._number, now.session, stage, sent)
 
     # what it keeps

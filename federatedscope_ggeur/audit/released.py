@@ -1,0 +1,106 @@
+"""A10 and A11 on a release under differential privacy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.audit.base import (
+    LYING,
+    RECOVERED,
+    Clock,
+    Finding,
+    Transcript,
+    Truth,
+    cosine,
+    counted,
+    nothing,
+)
+from federatedscope_ggeur.audit.scores import membership
+from federatedscope_ggeur.geometry.noisy_release import (
+    ROW_BITS,
+    NoisyStatistics,
+    cut_rows,
+    unit_rows,
+)
+
+#: The others' rows of a class, above which their mean is nobody's.
+_FEW = 4
+_WHO = "who sees the release"
+
+
+def a10_of_release(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
+    """A10, a matched filter: how well does a row fit the noisy sum of its class, and
+    the noisy second moment?
+    """
+    release = seen.noisy
+    assert release is not None, "there is no release"
+    members, others = [np.zeros(0)], [np.zeros(0)]
+    for c in release.classes:
+        inside, outside = truth.of_class(c)
+        if len(inside) and len(outside) and not clock.is_over:
+            members.append(_fit(release, c, inside))
+            others.append(_fit(release, c, outside))
+    scores = np.concatenate(members), np.concatenate(others)
+    yield membership("A10", _WHO, *scores, note="a matched filter on the release")
+
+
+def a11_of_release(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
+    """A11, the server and one client: the release less the client's own rows.
+
+    A made-up row would add a number that the two know, so lying gains them nothing.
+    """
+    release = seen.noisy
+    assert release is not None, "there is no release"
+    least = {k: _few(truth, k) for k in truth.clients}
+    k = max(least, key=lambda k: (len(least[k]), -k))
+    who = f"the server and client {k}"
+    if not least[k]:
+        why = f"of every class the others hold none or more than {_FEW} rows"
+        yield nothing("A11", who, "rows", why, adversary=LYING)
+        return
+    own = _sums(release, *truth.clients[k])
+    rest = [(x, y) for j, (x, y) in truth.clients.items() if j != k]
+    there = sum((_sums(release, *held) for held in rest), torch.zeros_like(own))
+    guesses = (release.sums - own)[least[k]]
+    near = torch.diagonal(cosine(guesses, there[least[k]]))
+    yield counted(
+        "A11",
+        who,
+        "means of few rows of others known",
+        int((near > RECOVERED).sum()),
+        len(near),
+        note=f"cosine {float(near.median()):.2f}, and {float(near.max()):.2f} at most; "
+        "the client's own noise is left in",
+        adversary=LYING,
+    )
+
+
+def _few(truth: Truth, k: int) -> list[int]:
+    others = truth.totals - truth.counts(k)
+    return torch.nonzero((others > 0) & (others <= _FEW)).flatten().tolist()
+
+
+def _cut(release: NoisyStatistics, features: Tensor) -> Tensor:
+    """Rows [n, D] as they enter the release: about its centre, and cut."""
+    rows = cut_rows(unit_rows(features), release.centre.numpy())
+    return torch.from_numpy(rows.astype(np.float64) / 2**ROW_BITS)
+
+
+def _sums(release: NoisyStatistics, features: Tensor, labels: Tensor) -> Tensor:
+    """The exact sums by class: [C, D]."""
+    sums = torch.zeros_like(release.sums)
+    return sums.index_add_(0, labels, _cut(release, features))
+
+
+def _fit(release: NoisyStatistics, c: int, rows: Tensor) -> np.ndarray:
+    """The part of the log-likelihood ratio that depends on the release: [n]."""
+    cut = _cut(release, rows)
+    found = cut @ release.sums[c] / release.noise["sums"] ** 2
+    if release.square is not None:
+        turned = (cut @ release.square * cut).sum(dim=1)
+        found = found + turned / release.noise["square"] ** 2
+    return found.numpy()
