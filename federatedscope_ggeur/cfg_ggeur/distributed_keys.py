@@ -57,6 +57,9 @@ DISTRIBUTED_KEYS = (
         join_secret="Distributed, server: file with the secret that join tokens are "
         "made of (`ggeur token`); clients must then have one.",
         join_token="Distributed, client: file with its join token.",
+        node_keys="Distributed through Flower: at a site the file with the private "
+        "key of its SuperNode; at the server the folder with the public keys of all "
+        "sites. If it is set, `ggeur join`, `serve` and `check` use Flower.",
     ),
     Key(
         "share_results",

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from federatedscope_ggeur.engines.driver import Driver
 from federatedscope_ggeur.engines.federation import Federation
+from federatedscope_ggeur.engines.watch import server_status
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation.course.ending import Ending
 from federatedscope_ggeur.federation.exchanges import Absence, Request, RequestKind
@@ -209,6 +210,11 @@ class Leading:
         for numbers in alike.values():
             parts = finals[numbers[0]].to_bytes(), ending.to_bytes()
             self._send(FINISH, numbers, parts, state)
+
+    def status(self) -> dict:
+        """What the status file says; see `server_status`."""
+        history = getattr(self.federation, "history", None)
+        return server_status(self._members, self.driver, history)
 
     # a run over connections
 

@@ -21,22 +21,27 @@ def flower():
 
 
 @pytest.fixture
-def federation(flower):
-    """Make federations on this machine; none of their processes outlives the test."""
+def programs(flower):
+    """Processes, none of which outlives the test."""
+    from federatedscope_ggeur.engines.flower.programs import Programs
+
+    with Programs() as programs:
+        yield programs
+        for path in sorted(programs.folder.glob("*.log")):  # shown if the test fails
+            print(f"== {path.name}\n{path.read_text(errors='replace')[-3000:]}")
+
+
+@pytest.fixture
+def federation(programs):
+    """Make a federation on this machine."""
     from federatedscope_ggeur.engines.flower.local import LocalFederation
 
-    made = []
-
     def make(cfg) -> LocalFederation:
-        made.append(LocalFederation(cfg))
-        made[-1].start()
-        return made[-1]
+        one = LocalFederation(programs, cfg)
+        one.start()
+        return one
 
-    yield make
-    for one in made:
-        for path in sorted(one.folder.glob("*.log")):  # shown if the test fails
-            print(f"== {path.name}\n{path.read_text(errors='replace')[-3000:]}")
-        one.close()
+    return make
 
 
 @pytest.fixture
