@@ -7,6 +7,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from federatedscope_ggeur.engines.flower.real import security_of
 from federatedscope_ggeur.engines.site_check import Finding, way_findings
@@ -29,23 +30,30 @@ def install_finding() -> Finding:
 
 
 def superlink_findings(cfg) -> Iterator[Finding]:
-    """Whether the SuperLink can be reached, and takes this site's key.
+    """Whether the SuperLink can be reached, and knows this site's key.
 
     Only the public key and a signed time are sent.
+
+    What the federation has agreed on is in the site's own file, and compared when the
+    data are read. A SuperLink knows nothing of it.
     """
     key, finding = _private_key(cfg.ggeur.node_keys)
     yield finding
     yield (token := _token(cfg))
     security = security_of(cfg)
-    if not security.authority:
-        said = "a SuperNode with a key needs TLS: set ggeur.tls.authority"
-        yield Finding("TLS", said, True)
+    try:
+        if not security.authority:
+            problem = "a SuperNode with a key needs TLS: set ggeur.tls.authority"
+            raise ConfigError(problem)
+        security.channel_credentials()  # checks the files
+    except ConfigError as error:
+        yield Finding("TLS", str(error), True)
         return
     address = f"{cfg.distribute.server_host}:{cfg.distribute.server_port}"
     way = list(way_findings(address, security))
     yield from way
     if key is not None and not token.problem and not way[-1].problem:
-        yield _accepted(address, security.authority, key)
+        yield _accepted(address, Path(security.authority).read_bytes(), key)
 
 
 def _private_key(path: str):
@@ -82,7 +90,7 @@ def _token(cfg) -> Finding:
     return Finding("token", f"of client {named}" if named else "none")
 
 
-def _accepted(address: str, authority: str, key) -> Finding:
+def _accepted(address: str, authority: bytes, key) -> Finding:
     """Whether the SuperLink knows the key.
 
     It is asked to take the SuperNode for a time that it never grants. It looks for the

@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-
-
-@pytest.fixture(scope="session")
-def flower():
-    """Skips where Flower cannot be."""
-    if sys.version_info < (3, 11):
-        pytest.skip("Flower needs Python 3.11 or later")
-    pytest.importorskip("flwr", reason="Flower is not installed (the extra [flower])")
-    if not Path(sys.executable).with_name("flower-superlink").exists():
-        pytest.skip("Flower's programs are not beside this Python")
 
 
 @pytest.fixture
