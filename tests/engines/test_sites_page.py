@@ -16,7 +16,7 @@ import pytest
 
 from federatedscope_ggeur.reporting import read_results
 
-PAGE = Path(__file__).parents[3] / "docs" / "sites.md"
+PAGE = Path(__file__).parents[2] / "docs" / "sites.md"
 SITES = {"berlin": "art", "paris": "photo", "rome": "sketch"}
 PATIENCE = 900.0
 

@@ -11,6 +11,7 @@ import sys
 import time
 
 import pytest
+from hostile_server import LIMITS, OURS, SITE, THEIRS, Hostile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -32,37 +33,6 @@ from federatedscope_ggeur.engines.leading import FAILED, FINISH, JOIN
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation.wire.handshake import Join
 from federatedscope_ggeur.transport import Envelope, TransportSettings
-
-OURS, THEIRS = b"0123456789abcdef", b"fedcba9876543210"
-LIMITS = TransportSettings(2**20)
-SITE = [
-    "federate.mode", "distributed",
-    "distribute.role", "client",
-    "distribute.data_idx", "2",
-    "distribute.grpc_max_send_message_length", str(2**20),
-]  # fmt: skip
-
-
-class Hostile:
-    """A server whose code is not ours, before one resident."""
-
-    def __init__(self, resident: Resident):
-        self.resident = resident
-
-    def send(self, *asked: Envelope, session: bytes = NOBODY):
-        """What the resident answers: its session, and messages."""
-        answer = self.resident.answer(packed(session, asked, LIMITS))
-        return unpacked(answer, LIMITS, "the resident")
-
-    def join(self, run: bytes = OURS, server: bytes = bytes(SESSION)):
-        session, (said,) = self.send(Envelope(JOIN, 0, (run, server)))
-        return session, said
-
-    def ask(self, kind: str, *parts: bytes) -> Envelope:
-        """The answer to a question after a proper join."""
-        session, _ = self.join()
-        _, (said,) = self.send(Envelope(kind, 0, parts), session=session)
-        return said
 
 
 @pytest.fixture
