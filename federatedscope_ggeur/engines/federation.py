@@ -217,6 +217,7 @@ class Federation:
 
         `stopped` says that a person ended it.
         """
+        atexit.unregister(self.write_unfinished)
         if self.history.last_scored and self._folder.is_dir():
             # Python notes there what ended the program.
             stopped |= getattr(sys, "last_type", None) is KeyboardInterrupt

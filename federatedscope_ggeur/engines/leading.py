@@ -246,6 +246,9 @@ class Leading:
                 else:
                     self._take(event, take)
         except BaseException as error:
+            if self.federation.is_begun:  # before clients are told, which may take long
+                stopped = isinstance(error, KeyboardInterrupt)
+                self.federation.write_unfinished(stopped)
             reason = str(error) or type(error).__name__
             hub.close(f"the server ended the run: {reason}")
             raise

@@ -34,8 +34,9 @@ _PULL, _LOOK = 0.2, 2.0  # s, between looks for replies, and for nodes
 #: s, after which a node is asked again who is there: one whose resident did not answer,
 #: and one whose resident was sent away, in case that it is another by then.
 _AGAIN, _MUCH_LATER = 5.0, 30.0
-#: s, for residents to take the last message, while their SuperNodes are there.
-_LAST = 300.0
+#: s, for residents to take the last message of a run that is over, and of one that has
+#: failed. SuperNodes that are gone are not waited for.
+_LAST, _LAST_FAILED = 300.0, 30.0
 
 
 @dataclass
@@ -137,7 +138,7 @@ class GridHub:
                 node.waiting = [Envelope(FAILED, 0, (reason.encode(),))]
             if node.waiting:
                 self._flush(node)
-        until = time.monotonic() + _LAST
+        until = time.monotonic() + (_LAST_FAILED if reason else _LAST)
         while self._pending and time.monotonic() < until:
             self._look(asks=False)
             self._pull()

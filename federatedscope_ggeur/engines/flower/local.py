@@ -56,13 +56,11 @@ class LocalFederation:
         changes += ["federate.client_num", str(self.clients)]
         if divides_by_domain(cfg):
             changes += ["data.splitter", "iid"]
-        if cfg.data.root:
-            changes += ["data.root", str(Path(cfg.data.root).expanduser().resolve())]
         # The other processes find its plugins there, too.
         places = [*plugin_folders(cfg.ggeur.plugins), os.environ.get("PYTHONPATH", "")]
         programs.environ["PYTHONPATH"] = os.pathsep.join(filter(None, places))
         self._programs, self._cfg = programs, cfg
-        self._changes = [*changes, "outdir", str(Path(cfg.outdir).resolve())]
+        self._changes = changes
         port = free_port()
         self._address = f"{LOOPBACK}:{port}"
         self.superlink = SuperLink(programs, LOOPBACK, port, Security())

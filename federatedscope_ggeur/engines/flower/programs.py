@@ -29,7 +29,8 @@ _QUIET = {
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
 }
 _HERE = "here"  # the SuperLink's name in Flower's config.toml
-_START, _GRACE = 180.0, 20.0  # s, to start and to end by itself
+#: s, to start, to end by itself, and for the server to write files and tell the sites.
+_START, _GRACE, _STOP = 300.0, 20.0, 60.0
 
 
 class Programs:
@@ -171,9 +172,11 @@ class SuperLink:
             raise GGEURError(f"Flower's SuperLink did not start: {said}")
         for key in self._keys:
             words = ["supernode", "register", str(key), _HERE, "--name", key.stem]
-            done = self._programs.start("register", [program("flwr"), *words])
-            if done.wait(_START):
-                said = self._programs.words("register")
+            self._programs.start(f"register {key.stem}", [program("flwr"), *words])
+        for key in self._keys:
+            name = f"register {key.stem}"
+            if self._programs.running.pop(name).wait(_START):
+                said = self._programs.words(name)
                 raise GGEURError(f"Flower did not take the key '{key}': {said}")
 
     def run(self, app: Path, settings: Sequence[str] = ()) -> Path:
@@ -282,7 +285,7 @@ def _told(report: Path) -> dict:
 
 def _stop_server(report: Path) -> None:
     """Let the ServerApp write the files of the rounds that are over."""
-    told, until = _told(report), time.monotonic() + _GRACE
+    told, until = _told(report), time.monotonic() + _STOP
     if "process" not in told:
         return
     with suppress(ProcessLookupError):

@@ -49,7 +49,7 @@ def lead(cfg) -> Path:
     host, port = cfg.distribute.server_host, int(cfg.distribute.server_port)
     with Programs() as programs:
         app = programs.folder / "app"
-        write_app(app, _with_whole_paths(cfg), _run_id(cfg))
+        write_app(app, cfg, _run_id(cfg))
         superlink = SuperLink(programs, host, port, security, keys)
         superlink.start()
         logger.info("listening on %s:%d; %d sites are awaited", host, port, len(keys))
@@ -137,17 +137,3 @@ def _run_id(cfg) -> str:
     if save_to:
         write_atomically(f"{save_to}.run", f"{run}\n", mode=0o600)
     return run
-
-
-def _with_whole_paths(cfg):
-    """The server's file for the ServerApp, which starts in another folder."""
-    own = cfg.clone()
-    own.defrost()
-    ggeur, federate = own.ggeur, own.federate
-    own.outdir = str(Path(own.outdir).resolve())
-    ggeur.join_secret = security_of(cfg).join_secret
-    for name in ("save_to", "restore_from"):
-        if federate[name]:
-            federate[name] = str(Path(federate[name]).resolve())
-    own.freeze()
-    return own

@@ -277,6 +277,11 @@ def serve_site(
     """
     os.umask(0o077)
     path = path or folder / SOCKET
+    if group and folder.resolve() in path.resolve().parents:
+        raise ConfigError(
+            f"--group: only its owner may enter the site's folder '{folder}', so name "
+            "another place for the socket (--socket)"
+        )
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)

@@ -84,7 +84,9 @@ def _serve(
     grid: Grid, config: Path, run: str, settings: list[str], report: Report
 ) -> None:
     """Lead the federation to its end."""
-    cfg = load_config(config, settings, on_fs=True)
+    # Flower starts this process in the folder of the SuperLink, which all paths are
+    # seen from.
+    cfg = load_config(config, settings, on_fs=True, beside=Path.cwd())
     torch.set_num_threads(int(cfg.ggeur.num_threads))
     data = server_data(cfg)
     folder = new_run_folder(cfg.outdir, experiment_name(cfg))
@@ -132,14 +134,8 @@ def _lead(grid: Grid, cfg, data, run: str, folder: Path) -> None:
         over.append(True)
 
     leading = Leading(federation, send, cfg.ggeur.deadline, begin, hub)
-    try:
-        with closing(Watch(folder, "server", leading.status)):
-            leading.run(lambda: bool(over))
-    except BaseException as error:
-        if leading.federation.is_begun:
-            stopped = isinstance(error, KeyboardInterrupt)
-            leading.federation.write_unfinished(stopped)
-        raise
+    with closing(Watch(folder, "server", leading.status)):
+        leading.run(lambda: bool(over))
 
 
 def _to_go_on(checkpoint: Path) -> str:
