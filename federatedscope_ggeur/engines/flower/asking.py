@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from federatedscope_ggeur.engines.flower.real import security_of
 from federatedscope_ggeur.engines.site_check import Finding, way_findings
+from federatedscope_ggeur.engines.streams import transport_settings
 from federatedscope_ggeur.errors import ConfigError
 
 _KEY = "ggeur.node_keys"
@@ -40,7 +40,7 @@ def superlink_findings(cfg) -> Iterator[Finding]:
     key, finding = _private_key(cfg.ggeur.node_keys)
     yield finding
     yield (token := _token(cfg))
-    security = security_of(cfg)
+    security = transport_settings(cfg).security
     try:
         if not security.authority:
             problem = "a SuperNode with a key needs TLS: set ggeur.tls.authority"
@@ -80,7 +80,7 @@ def _private_key(path: str):
 def _token(cfg) -> Finding:
     """Whether the site's token is its own; who leads the run checks the rest of it."""
     try:
-        token = security_of(cfg).token()
+        token = transport_settings(cfg).security.token()
     except ConfigError as error:
         return Finding("token", str(error), True)
     named = token.partition(":")[0]

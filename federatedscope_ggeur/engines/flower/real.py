@@ -16,10 +16,10 @@ from federatedscope_ggeur.engines.flower.programs import (
     start_supernode,
 )
 from federatedscope_ggeur.engines.flower.resident import SOCKET, serve_site
+from federatedscope_ggeur.engines.streams import transport_settings
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.transport import Security
 
 logger = get_logger(__name__)
 
@@ -40,7 +40,7 @@ def lead(cfg) -> Path:
         raise ConfigError(
             f"ggeur.node_keys: '{cfg.ggeur.node_keys}' holds no public key (*.pub)"
         )
-    security = security_of(cfg)
+    security = transport_settings(cfg).security
     if not (security.certificate and security.authority):
         raise ConfigError(
             "ggeur.tls: keys of SuperNodes need TLS: set certificate, key, authority"
@@ -70,13 +70,13 @@ def take_part(cfg, new_run: bool = False) -> None:
     ConfigError, DataError
         The files or the data cannot be used.
     """
-    security = security_of(cfg)
+    security = transport_settings(cfg).security
     security.channel_credentials()  # checks the files
     address = f"{cfg.distribute.server_host}:{cfg.distribute.server_port}"
     folder = Path(cfg.outdir, experiment_name(cfg))
     with Programs() as programs:
         socket = programs.folder / SOCKET
-        files = security.authority, str(Path(cfg.ggeur.node_keys).resolve())
+        files = security.authority, cfg.ggeur.node_keys
 
         def start():
             return start_supernode(programs, "supernode", address, socket, *files)
@@ -86,21 +86,13 @@ def take_part(cfg, new_run: bool = False) -> None:
             _await_sent(programs)
 
 
-def security_of(cfg) -> Security:
-    """The files of TLS and tokens that the config names, with whole paths."""
-    ggeur = cfg.ggeur
-    tls = ggeur.tls.certificate, ggeur.tls.key, ggeur.tls.authority
-    files = *tls, ggeur.join_secret, ggeur.join_token
-    return Security(*(str(Path(file).resolve()) if file else "" for file in files))
-
-
 @contextmanager
 def _kept_running(programs: Programs, start) -> Iterator[None]:
     """Start the SuperNode, again whenever it has ended, until the block is over."""
-    over = threading.Event()
+    over, first = threading.Event(), start()
 
     def keep() -> None:
-        process = start()
+        process = first
         while not over.wait(1.0):
             if process.poll() is not None:
                 said = programs.words("supernode")

@@ -23,7 +23,6 @@ from federatedscope_ggeur.engines.flower.carried import (
     NOBODY,
     RESTARTED,
     SESSION,
-    carried_settings,
     packed,
     unpacked,
 )
@@ -42,6 +41,7 @@ from federatedscope_ggeur.engines.site_folder import (
     final_message,
     site_results,
 )
+from federatedscope_ggeur.engines.streams import transport_settings
 from federatedscope_ggeur.engines.watch import Watch, closing
 from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
 from federatedscope_ggeur.federation import MemoryBudget
@@ -54,7 +54,7 @@ from federatedscope_ggeur.lock import locked
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import RESULTS_FILE
 from federatedscope_ggeur.reporting.results import Status
-from federatedscope_ggeur.transport import Envelope, Security
+from federatedscope_ggeur.transport import Envelope
 
 logger = get_logger(__name__)
 
@@ -97,14 +97,14 @@ class Resident:
     def __init__(self, cfg, folder: Path):
         self._cfg, self._folder = cfg, folder
         torch.set_num_threads(int(cfg.ggeur.num_threads))
-        self._carried = carried_settings(cfg)
+        self._carried = transport_settings(cfg)
         self._data = data = site_data(cfg)
         clients = cfg.federate.client_num
         self._settings = settings_for(cfg, data.whole, clients, data.text)
         handshake = handshake_of(data.whole, self._settings.agreed, data.text)
         demands = self._settings.demands
         self._join = join_of(data.held, handshake, demands).to_bytes()
-        self._token = Security(join_token=cfg.ggeur.join_token).token().encode()
+        self._token = self._carried.security.token().encode()
         self._kinds = {kind.message: kind for kind in all_kinds()}
         self.number, self.finished = data.held.number, False
         self._session, self._server = NOBODY, b""
@@ -307,7 +307,7 @@ def _listening(path: Path, group: str, resident: Resident, cfg) -> _Socket:
     try:
         if path.is_socket():  # of a process that was killed
             path.unlink()
-        server = _Socket(str(path), resident, 2 * carried_settings(cfg).max_message)
+        server = _Socket(str(path), resident, 2 * transport_settings(cfg).max_message)
         if group:
             shutil.chown(path, group=group)
             path.chmod(0o660)

@@ -19,16 +19,17 @@ from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
 from federatedscope_ggeur.engines.distributed_data import server_data
 from federatedscope_ggeur.engines.federation import Federation, course
-from federatedscope_ggeur.engines.flower.carried import SESSION, carried_settings
+from federatedscope_ggeur.engines.flower.carried import SESSION
 from federatedscope_ggeur.engines.flower.hub import GridHub
 from federatedscope_ggeur.engines.leading import Leading
+from federatedscope_ggeur.engines.streams import transport_settings
 from federatedscope_ggeur.engines.watch import Watch, closing
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import new_run_folder
 from federatedscope_ggeur.reporting.log_file import logging_to
-from federatedscope_ggeur.transport import Envelope, Security
+from federatedscope_ggeur.transport import Envelope
 
 logger = get_logger(__name__)
 
@@ -108,8 +109,9 @@ def _serve(
 
 def _lead(grid: Grid, cfg, data, run: str, folder: Path) -> None:
     greeting = run.encode(), secrets.token_bytes(SESSION)
-    secret = Security(join_secret=cfg.ggeur.join_secret).secret()
-    hub, over = GridHub(grid, carried_settings(cfg), greeting, secret), []
+    settings, over = transport_settings(cfg), list[bool]()
+    secret = settings.security.secret()
+    hub = GridHub(grid, settings, greeting, secret)
 
     def federation(dismiss) -> Federation:
         proven = secret is not None

@@ -10,8 +10,8 @@ from federatedscope_ggeur.engines.fs.install import (
     find,
     missing_packages,
 )
-from federatedscope_ggeur.engines.fs.streams import transport_settings
 from federatedscope_ggeur.engines.site_check import Finding, way_findings
+from federatedscope_ggeur.engines.streams import transport_settings
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.federation.wire.handshake import Handshake
 from federatedscope_ggeur.transport import StreamEnded

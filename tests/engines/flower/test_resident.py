@@ -25,7 +25,6 @@ from federatedscope_ggeur.engines.flower.carried import (
     NOBODY,
     RESTARTED,
     SESSION,
-    carried_settings,
     packed,
     unpacked,
 )
@@ -250,8 +249,3 @@ def test_an_app_folder_is_made_once(quickstart, tmp_path):
         flower_app([str(folder), *words, *server])
     with pytest.raises(ConfigError, match="must be distributed"):
         flower_app([str(tmp_path / "other"), *words])
-
-
-def test_limits_are_those_of_the_file(config):
-    cfg = load_config(config(), SITE, on_fs=True)
-    assert carried_settings(cfg).max_message == 2**20

@@ -24,8 +24,8 @@ from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines import facts
 from federatedscope_ggeur.engines.facts import facts_of
-from federatedscope_ggeur.engines.fs.streams import transport_settings
 from federatedscope_ggeur.engines.roles import role_config
+from federatedscope_ggeur.engines.streams import transport_settings
 from federatedscope_ggeur.federation.course.membership import Membership
 from federatedscope_ggeur.transport import Hub, certificates, make_token
 
