@@ -33,6 +33,16 @@ def _one_thread():
 
 
 @pytest.fixture(scope="session")
+def flower():
+    """Skips where Flower cannot be."""
+    if sys.version_info < (3, 11):
+        pytest.skip("Flower needs Python 3.11 or later")
+    pytest.importorskip("flwr", reason="Flower is not installed (the extra [flower])")
+    if not Path(sys.executable).with_name("flower-superlink").exists():
+        pytest.skip("Flower's programs are not beside this Python")
+
+
+@pytest.fixture(scope="session")
 def federatedscope():
     """The FS package, from where it is installed or from FEDERATEDSCOPE_HOME."""
     home = os.environ.get("FEDERATEDSCOPE_HOME")

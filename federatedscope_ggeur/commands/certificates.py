@@ -18,6 +18,7 @@ from federatedscope_ggeur.settings import flatten
 from federatedscope_ggeur.transport.certificates import (
     make_authority,
     make_certificate,
+    make_node_key,
     require_cryptography,
 )
 from federatedscope_ggeur.transport.security import (
@@ -26,13 +27,17 @@ from federatedscope_ggeur.transport.security import (
     write_private,
 )
 
-_KEYS = {"server", "port", "sites", "settings", "days"}
+_KEYS = {"engine", "server", "port", "sites", "settings", "days"}
+_ENGINES = ("federatedscope", "flower")
 _SITE_KEYS = {"name", "domain", "settings"}
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _HOST = re.compile(r"[A-Za-z0-9.:-]{1,253}")
 #: Of the folders that are not a site's.
 _AUTHORITY, _SERVER = "authority", "server"
 _PORT, _DAYS = 50050, 365
+_LOOPBACK = "127.0.0.1"
+#: In the server's folder, with Flower: the public keys of the sites.
+_NODES = "nodes"
 
 _SITE_HEAD = """\
 # {name}: client {number} of the federation. Paths are relative to this folder.
@@ -98,6 +103,9 @@ class _Plan:
         self.names: list[str] = names if isinstance(names, list) else [names]  # type: ignore[list-item]
         if not all(isinstance(n, str) and _HOST.fullmatch(n) for n in self.names):
             self._wrong("server", "must list names or IP addresses of the server")
+        self.on_flower = said.get("engine", _ENGINES[0]) == "flower"
+        if said.get("engine", _ENGINES[0]) not in _ENGINES:
+            self._wrong("engine", f"must be one of {', '.join(_ENGINES)}")
         self.port = said.get("port", _PORT)
         if type(self.port) is not int or not 1 <= self.port <= 65535:
             self._wrong("port", f"must lie in 1..65535, got {shown(self.port)}")
@@ -181,7 +189,10 @@ def _server(folder: Path, plan: _Plan, authority: tuple[bytes, bytes]) -> bool:
     """Write the server's folder; returns whether it existed."""
     if _is_there(folder):
         return True
-    certificate, key = make_certificate(_SERVER, authority, plan.days, plan.names)
+    names = list(plan.names)
+    if plan.on_flower and _LOOPBACK not in names:
+        names.append(_LOOPBACK)  # Flower's programs talk to each other there
+    certificate, key = make_certificate(_SERVER, authority, plan.days, names)
     settings = {
         "outdir": "runs",
         "expname": "federation",
@@ -194,6 +205,8 @@ def _server(folder: Path, plan: _Plan, authority: tuple[bytes, bytes]) -> bool:
         "ggeur.tls.authority": "authority.pem",
         "ggeur.join_secret": "join_secret",
     }
+    if plan.on_flower:
+        settings["ggeur.node_keys"] = _NODES
     _fill(
         folder,
         {
@@ -220,8 +233,10 @@ def _site(
     folder, name = out / site["name"], site["name"]
     if _is_there(folder):
         return True
-    who = f"client {number} {name}"
-    certificate, key = make_certificate(who, authority, plan.days)
+    files = {
+        "authority.pem": authority[0],
+        "token": f"{make_token(secret, number)}\n".encode(),
+    }
     settings = {
         "outdir": "runs",
         "expname": "federation",
@@ -233,28 +248,37 @@ def _site(
         "distribute.server_port": plan.port,
         "ggeur.client_number": number,
         "ggeur.domain": site["domain"],
-        "ggeur.tls.certificate": "site.pem",
-        "ggeur.tls.key": "site.key",
         "ggeur.tls.authority": "authority.pem",
         "ggeur.join_token": "token",
     }
-    _fill(
-        folder,
-        {
-            "authority.pem": authority[0],
-            "site.pem": certificate,
-            "site.key": key,
-            "token": f"{make_token(secret, number)}\n".encode(),
-            "site.yaml": (
-                _SITE_HEAD.format(name=name, number=number) + _yaml(settings)
-            ).encode(),
-        },
-    )
+    if plan.on_flower:
+        files["node.key"], public = make_node_key()
+        settings["ggeur.node_keys"] = "node.key"
+        _add_node_key(out / _SERVER / _NODES, name, public)
+    else:
+        own = make_certificate(f"client {number} {name}", authority, plan.days)
+        files["site.pem"], files["site.key"] = own
+        settings["ggeur.tls.certificate"] = "site.pem"
+        settings["ggeur.tls.key"] = "site.key"
+    head = _SITE_HEAD.format(name=name, number=number)
+    files["site.yaml"] = (head + _yaml(settings)).encode()
+    _fill(folder, files)
     say(
         f"{folder}: made for client {number}; start it there by: ggeur join --cfg "
         "site.yaml"
     )
     return False
+
+
+def _add_node_key(folder: Path, name: str, public: bytes) -> None:
+    """Put a site's public key into the server's folder."""
+    _private_folder(folder)
+    path = folder / f"{name}.pub"
+    if not write_private("certificates", str(path), public.decode()):
+        raise ConfigError(
+            f"'{path}' is there already, from a folder of the site '{name}' that is "
+            "gone; take the file away to make a new one"
+        )
 
 
 def _is_there(folder: Path) -> bool:

@@ -28,15 +28,19 @@ def check(arguments: Sequence[str]) -> int:
 def _findings(path: str) -> Iterator:
     # Imported here: torch takes seconds, and --help needs none of it.
     from federatedscope_ggeur.commands.console import shown_on_console
-    from federatedscope_ggeur.engines.fs.asking import install_finding, server_findings
-    from federatedscope_ggeur.engines.fs.roles import role_config
+    from federatedscope_ggeur.engines.roles import role_config, uses_flower
     from federatedscope_ggeur.engines.site_check import Finding, SiteCheck
     from federatedscope_ggeur.errors import ConfigError
     from federatedscope_ggeur.federation.wire.packing import VERSION
 
     yield Finding("program", f"{__version__}, messages of version {VERSION}")
-    yield install_finding()
     try:
+        on_flower = uses_flower(path)
+        if on_flower:
+            from federatedscope_ggeur.engines.flower import asking
+        else:
+            from federatedscope_ggeur.engines.fs import asking
+        yield (installed := asking.install_finding())
         cfg = role_config(path, "client")
     except ConfigError as error:
         yield Finding("settings", str(error), True)
@@ -45,4 +49,7 @@ def _findings(path: str) -> Iterator:
     site = SiteCheck(cfg)
     with shown_on_console("warning"):
         yield from site.findings()
-    yield from server_findings(cfg, site.handshake)
+    if not on_flower:
+        yield from asking.server_findings(cfg, site.handshake)
+    elif not installed.problem:
+        yield from asking.superlink_findings(cfg)

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 
-from federatedscope_ggeur.commands import command_parser
+from federatedscope_ggeur.commands import INTERRUPTED, command_parser
 from federatedscope_ggeur.printable import say
 
 
 def join(arguments: Sequence[str]) -> int:
     """Take part in a federation as the site that the file describes."""
-    return _start("join", "client", arguments)
+    parser = role_parser("join")
+    parser.add_argument(
+        "--new-run",
+        action="store_true",
+        help="with Flower: answer another run than the one before",
+    )
+    options = parser.parse_args(arguments)
+    return _start(options.cfg, "client", "take_part", options.new_run)
 
 
 def serve(arguments: Sequence[str]) -> int:
     """Lead the federation that the file describes."""
-    return _start("serve", "server", arguments)
+    return _start(role_parser("serve").parse_args(arguments).cfg, "server", "lead")
 
 
 def healthy(arguments: Sequence[str]) -> int:
@@ -49,10 +57,26 @@ def role_parser(name: str, more: str = "") -> argparse.ArgumentParser:
     return parser
 
 
-def _start(name: str, role: str, arguments: Sequence[str]) -> int:
-    options = role_parser(name).parse_args(arguments)
+def _start(path: str, role: str, name: str, *more: bool) -> int:
     # Imported here: torch takes seconds, and --help needs none of it.
-    from federatedscope_ggeur.engines.fs.launch import launch
-    from federatedscope_ggeur.engines.fs.roles import role_settings
+    from federatedscope_ggeur.engines.roles import (
+        role_config,
+        role_settings,
+        uses_flower,
+    )
 
-    return launch(*role_settings(options.cfg, role))
+    if not uses_flower(path):
+        from federatedscope_ggeur.engines.fs.launch import launch
+
+        return launch(*role_settings(path, role))
+    from federatedscope_ggeur.commands.console import shown_on_console
+    from federatedscope_ggeur.engines.flower import real
+
+    cfg = role_config(path, role)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with shown_on_console(cfg.verbose > 0):
+        try:
+            getattr(real, name)(cfg, *more)
+        except KeyboardInterrupt:
+            return INTERRUPTED
+    return 0

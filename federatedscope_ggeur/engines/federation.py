@@ -214,11 +214,15 @@ class Federation:
         logger.info("results.json, the head and the curve are in %s", self._folder)
         return results_table(results)
 
-    def write_unfinished(self) -> None:
-        """At the end of the process: what an unfinished run leaves."""
+    def write_unfinished(self, stopped: bool = False) -> None:
+        """At the end of the process: what an unfinished run leaves.
+
+        `stopped` says that a person ended it.
+        """
+        atexit.unregister(self.write_unfinished)
         if self.history.last_scored and self._folder.is_dir():
             # Python notes there what ended the program.
-            stopped = getattr(sys, "last_type", None) is KeyboardInterrupt
+            stopped |= getattr(sys, "last_type", None) is KeyboardInterrupt
             self.write("interrupted" if stopped else "failed")
         self.history.flush()
         kept = self.history.checkpoints

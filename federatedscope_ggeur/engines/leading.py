@@ -8,6 +8,7 @@ from typing import Protocol
 
 from federatedscope_ggeur.engines.driver import Driver
 from federatedscope_ggeur.engines.federation import Federation
+from federatedscope_ggeur.engines.watch import server_status
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation.course.ending import Ending
 from federatedscope_ggeur.federation.exchanges import Absence, Request, RequestKind
@@ -210,6 +211,11 @@ class Leading:
             parts = finals[numbers[0]].to_bytes(), ending.to_bytes()
             self._send(FINISH, numbers, parts, state)
 
+    def status(self) -> dict:
+        """What the status file says; see `server_status`."""
+        history = getattr(self.federation, "history", None)
+        return server_status(self._members, self.driver, history)
+
     # a run over connections
 
     def run(
@@ -240,6 +246,9 @@ class Leading:
                 else:
                     self._take(event, take)
         except BaseException as error:
+            if self.federation.is_begun:  # before clients are told, which may take long
+                stopped = isinstance(error, KeyboardInterrupt)
+                self.federation.write_unfinished(stopped)
             reason = str(error) or type(error).__name__
             hub.close(f"the server ended the run: {reason}")
             raise

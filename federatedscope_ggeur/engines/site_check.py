@@ -1,9 +1,11 @@
-"""Checks a site's data and machine before it joins. Nothing leaves the machine."""
+"""Checks a site before it joins: data, machine, and the way to the server."""
 
 from __future__ import annotations
 
 import shutil
+import ssl
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,17 +19,21 @@ from federatedscope_ggeur.cfg_ggeur.start_notes import set_rows
 from federatedscope_ggeur.data import find_pending, find_reader
 from federatedscope_ggeur.engines.distributed_data import SiteData, site_data
 from federatedscope_ggeur.engines.sides import handshake_of, settings_for
-from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.federation.advice import better_threshold, withheld_text
 from federatedscope_ggeur.federation.holdings import Holdings, Withheld
 from federatedscope_ggeur.federation.wire.handshake import Handshake
 from federatedscope_ggeur.machine import available_memory
 from federatedscope_ggeur.progress import bytes_text, duration_text
+from federatedscope_ggeur.transport import Security
+from federatedscope_ggeur.transport.asking import certificate_end, reach_problem
+from federatedscope_ggeur.transport.probe import handshake_problem
 
 _F32 = 4  # bytes
 #: Log, settings and results of a run.
 _FILES = 20_000_000
 _MOST_CLASSES = 12
+_WEEK = 7  # days
 
 
 class Finding(NamedTuple):
@@ -151,6 +157,31 @@ class SiteCheck:
         free_memory = available_memory()
         if free_memory is not None:
             yield _room("memory", needed, free_memory, "beside that of the program")
+
+
+def way_findings(address: str, security: Security) -> Iterator[Finding]:
+    """Whether the server at `address` can be reached, and what its TLS is like.
+
+    The first problem is the last finding.
+    """
+    problem = reach_problem(address)
+    yield Finding("server", f"{address}: {problem or 'reached'}", bool(problem))
+    if not problem:
+        yield _tls(address, security)
+
+
+def _tls(address: str, security: Security) -> Finding:
+    try:
+        if problem := handshake_problem(address, security):
+            return Finding("TLS", problem, True)
+        end = certificate_end(address, security)
+    except (OSError, ssl.SSLError, ConfigError) as error:
+        return Finding("TLS", str(error), True)
+    if end is None:
+        return Finding("TLS", "off at both ends: everything travels in the clear")
+    days = (end - datetime.now(timezone.utc)).days
+    soon = "; ask for a new one soon" if days < _WEEK else ""
+    return Finding("TLS", f"the server's certificate is good for {days} days{soon}")
 
 
 def _room(what: str, needed: int, free: int, where: str) -> Finding:

@@ -14,11 +14,11 @@ from pathlib import Path
 import torch
 
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
-from federatedscope_ggeur.cfg_ggeur.load import to_plain
 from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
 from federatedscope_ggeur.cfg_ggeur.transform import row_preparation
 from federatedscope_ggeur.data import ClientData
-from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.engines.federation import plain_config
+from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation import Client
 from federatedscope_ggeur.federation.course.ending import Ending
 from federatedscope_ggeur.federation.course.plan import Plan
@@ -58,7 +58,6 @@ def site_results(
     held: ClientData,
     class_names: Sequence[str],
     encoder: str,
-    config: dict | None = None,
 ) -> Results:
     """The results as a site knows them before the run.
 
@@ -69,16 +68,13 @@ def site_results(
     held : ClientData
         The site's rows.
     class_names, encoder : of its data
-    config : dict, optional
-        The settings as plain values, for an engine that keeps other things in `cfg`,
-        too.
     """
     parts, noisy = (held.train, held.test, held.val), demands_of(cfg).noisy
     # Under differential privacy exact numbers of rows stay out of results.
     rows = [None if noisy else len(part) for part in parts]
     return Results.begun(
         engine=f"{engine}, a client",
-        config=to_plain(cfg) if config is None else config,
+        config=plain_config(cfg),
         seed=cfg.seed,
         domains=[held.domain],
         unseen_domains=[],
@@ -88,6 +84,21 @@ def site_results(
         prepare=row_preparation(cfg, encoder),
         clients=[ClientInfo(held.number, held.domain, *rows)],
     )
+
+
+def final_message(parts: Sequence[bytes], client: Client) -> tuple[Broadcast, Ending]:
+    """What the server's last message to `client` says.
+
+    Raises
+    ------
+    MessageError
+        The message is not one that ends a run.
+    """
+    if len(parts) != 2:
+        problem = f"expected two parts, got {len(parts)}"
+        raise MessageError(problem, field="parts", sender="the server")
+    final = Broadcast.from_bytes(parts[0], client.scored_schema)
+    return final, Ending.from_bytes(parts[1])
 
 
 class SiteFolder:

@@ -81,6 +81,23 @@ def make_certificate(
     return _signed(builder, signing), _pem_of(key)
 
 
+def make_node_key() -> tuple[bytes, bytes]:
+    """A new key of a Flower SuperNode: the private and the public half, for OpenSSH."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP384R1())
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.OpenSSH,
+        serialization.NoEncryption(),
+    )
+    public = key.public_key().public_bytes(
+        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    )
+    return private, public + b"\n"
+
+
 def _new_key() -> Any:
     from cryptography.hazmat.primitives.asymmetric import ec
 

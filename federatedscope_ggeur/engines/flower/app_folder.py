@@ -50,8 +50,16 @@ __all__ = ["app"]
 '''
 
 
-def write_app(folder: Path, cfg) -> None:
-    """Write the app folder for the federation of `cfg`.
+def new_run_id() -> str:
+    """An id for a run; residents answer only the run that they belong to."""
+    return secrets.token_hex(16)
+
+
+def write_app(folder: Path, cfg, run: str = "") -> None:
+    """Write the app folder for the federation of `cfg`, and the run `run`.
+
+    Without `run` it is a new run. Sites get the whole folder: it holds no secrets, and
+    no plugins.
 
     Raises
     ------
@@ -73,7 +81,7 @@ def write_app(folder: Path, cfg) -> None:
         module / "__init__.py": "",
         module / "federation.yaml": cfg.dump(),
         module / "client.py": _CLIENT,
-        module / "server.py": _SERVER.format(run=secrets.token_hex(16)),
+        module / "server.py": _SERVER.format(run=run or new_run_id()),
     }
     for path, text in files.items():
         write_atomically(path, text)

@@ -21,15 +21,7 @@ NOBODY = bytes(SESSION)
 #: Kinds of messages beside the course's own. DONE: all was taken, and no answer is due.
 #: RESTARTED: the session of the request is over.
 DONE, RESTARTED = "flower.done", "flower.restarted"
-#: The most bytes of a message where the settings name none, as in FederatedScope.
-_MOST = 300 * 1024 * 1024
 _LENGTH = struct.Struct(">I")
-
-
-def carried_settings(cfg) -> TransportSettings:
-    """The message limits: ``distribute.grpc_max_*_message_length``."""
-    names = "grpc_max_send_message_length", "grpc_max_receive_message_length"
-    return TransportSettings(min(cfg.distribute.get(name, _MOST) for name in names))
 
 
 def packed(

@@ -34,8 +34,9 @@ _PULL, _LOOK = 0.2, 2.0  # s, between looks for replies, and for nodes
 #: s, after which a node is asked again who is there: one whose resident did not answer,
 #: and one whose resident was sent away, in case that it is another by then.
 _AGAIN, _MUCH_LATER = 5.0, 30.0
-#: s, in which residents must take the last message.
-_LAST = 60.0
+#: s, for residents to take the last message of a run that is over, and of one that has
+#: failed. SuperNodes that are gone are not waited for.
+_LAST, _LAST_FAILED = 300.0, 30.0
 
 
 @dataclass
@@ -137,14 +138,16 @@ class GridHub:
                 node.waiting = [Envelope(FAILED, 0, (reason.encode(),))]
             if node.waiting:
                 self._flush(node)
-        until = time.monotonic() + _LAST
+        until = time.monotonic() + (_LAST_FAILED if reason else _LAST)
         while self._pending and time.monotonic() < until:
+            self._look(asks=False)
             self._pull()
             time.sleep(_PULL)
 
     # nodes
 
-    def _look(self) -> None:
+    def _look(self, asks: bool = True) -> None:
+        """See which SuperNodes are there, and ask new ones who they are."""
         now = time.monotonic()
         if now < self._look_at:
             return
@@ -156,7 +159,7 @@ class GridHub:
             self._drop(node)
         for one in there - self._nodes.keys():
             self._nodes[one] = _Node(one)
-        for node in self._nodes.values():
+        for node in self._nodes.values() if asks else ():
             if node.number is None and not node.is_asked and now >= node.ask_at:
                 node.is_asked = True
                 self._push(node, [self._greeting], NOBODY)

@@ -17,14 +17,12 @@ from pathlib import Path
 
 import torch
 
-from federatedscope_ggeur.cfg_ggeur.start_notes import client_notes
 from federatedscope_ggeur.engines.distributed_data import site_data
 from federatedscope_ggeur.engines.flower.carried import (
     DONE,
     NOBODY,
     RESTARTED,
     SESSION,
-    carried_settings,
     packed,
     unpacked,
 )
@@ -35,23 +33,28 @@ from federatedscope_ggeur.engines.sides import (
     client_side,
     handshake_of,
     join_of,
+    log_client_notes,
     settings_for,
 )
-from federatedscope_ggeur.engines.site_folder import SiteFolder, site_results
+from federatedscope_ggeur.engines.site_folder import (
+    SiteFolder,
+    final_message,
+    site_results,
+)
+from federatedscope_ggeur.engines.streams import transport_settings
+from federatedscope_ggeur.engines.watch import Watch, closing
 from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
 from federatedscope_ggeur.federation import MemoryBudget
 from federatedscope_ggeur.federation.course.client_handler import ClientHandler
 from federatedscope_ggeur.federation.course.client_store import ClientStore
-from federatedscope_ggeur.federation.course.ending import Ending
 from federatedscope_ggeur.federation.exchanges.augmentation.exchange import PREPARE
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
-from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
-from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.lock import locked
 from federatedscope_ggeur.printable import get_logger
+from federatedscope_ggeur.reporting import RESULTS_FILE
 from federatedscope_ggeur.reporting.results import Status
-from federatedscope_ggeur.transport import Envelope, Security
+from federatedscope_ggeur.transport import Envelope
 
 logger = get_logger(__name__)
 
@@ -82,6 +85,8 @@ class Resident:
         The client's number.
     finished : bool
         Whether the run is over.
+    doing : str
+        For the status file.
 
     Raises
     ------
@@ -93,17 +98,18 @@ class Resident:
         self._folder, self._cfg = folder, _in_folder(cfg, folder)
         cfg = self._cfg
         torch.set_num_threads(int(cfg.ggeur.num_threads))
-        self._carried = carried_settings(cfg)
+        self._carried = transport_settings(cfg)
         self._data = data = site_data(cfg)
         clients = cfg.federate.client_num
         self._settings = settings_for(cfg, data.whole, clients, data.text)
         handshake = handshake_of(data.whole, self._settings.agreed, data.text)
         demands = self._settings.demands
         self._join = join_of(data.held, handshake, demands).to_bytes()
-        self._token = Security(join_token=cfg.ggeur.join_token).token().encode()
+        self._token = self._carried.security.token().encode()
         self._kinds = {kind.message: kind for kind in all_kinds()}
         self.number, self.finished = data.held.number, False
         self._session, self._server = NOBODY, b""
+        self.doing = "waiting for the server's first question"
         self._handler = self._new_handler()
         self._leaves: SiteFolder | None = None
 
@@ -145,8 +151,10 @@ class Resident:
         run, server = parts[0][:80].decode(errors="replace"), parts[1]
         if not _RUN_ID.fullmatch(run):
             raise _refusal("run", f"{run!r} is not the id of a run")
-        path = self._folder / RUN
+        path, place = self._folder / RUN, self._folder / f"run_{run[:16]}"
         if not path.exists():
+            if (self._folder / RESULTS_FILE).exists():  # an earlier run's
+                place.mkdir(mode=0o700, exist_ok=True)
             write_atomically(path, f"{run}\n", mode=0o600)
         known = path.read_text(encoding="utf-8").strip()
         if run != known:
@@ -159,18 +167,16 @@ class Resident:
             # The server begins, or goes on from a checkpoint: nothing of before holds.
             self._handler, self._server = self._new_handler(), server
             self._session = secrets.token_bytes(SESSION)
-            self._leaves = self._site_folder(run)
+            self._leaves = self._site_folder(place if place.exists() else self._folder)
             logger.info("client %d joins the run %s", self.number, run)
         return Envelope(JOIN, 0, (self._join, self._token))
 
-    def _site_folder(self, run: str) -> SiteFolder:
-        """The folder for the model of a run."""
-        place, data = self._folder / f"run_{run[:16]}", self._data
-        place.mkdir(mode=0o700, exist_ok=True)
-        names, encoder = data.whole.class_names, data.whole.encoder
-        begun = site_results("flower", self._cfg, data.held, names, encoder)
+    def _site_folder(self, place: Path) -> SiteFolder:
+        held, whole = self._data.held, self._data.whole
+        about = held, whole.class_names, whole.encoder
+        begun = site_results("flower", self._cfg, *about)
         client, plan = self._handler.client, self._settings.plan
-        return SiteFolder(place, begun, data.held, client, plan)
+        return SiteFolder(place, begun, held, client, plan)
 
     def _reply(self, asked: Envelope) -> Envelope | None:
         kind, state = self._kinds.get(asked.kind), asked.state
@@ -184,32 +190,24 @@ class Resident:
             return None
         if kind is None:
             raise _refusal("kind", f"{asked.kind!r} is not a question")
+        self.doing = f"answering: {kind.name.replace('_', ' ')} (round {state})"
         self._leaves.received(kind, asked.parts)
         answer = self._handler.answer(kind, asked.parts)
         self._leaves.sent(answer)
         if kind is PREPARE:
-            self._log_notes()
+            held, classes = self._data.held, self._data.whole.num_classes
+            about = held, classes, self._handler.client
+            log_client_notes(self._cfg, self._settings, *about)
+        self.doing = "waiting for the server"
         return Envelope(kind.answer_message, state, answer) if answer else None
 
     def _finish(self, parts: Sequence[bytes]) -> None:
         """Write the final head or the client's own model, and the client's own
         scores.
         """
-        if len(parts) != 2:
-            raise _refusal(
-                "parts", f"the message has the wrong number of parts: {len(parts)}"
-            )
-        final = Broadcast.from_bytes(parts[0], self._handler.client.scored_schema)
-        self._leaves.finish(final, Ending.from_bytes(parts[1]))
+        self._leaves.finish(*final_message(parts, self._handler.client))
         self.finished = True
         logger.info("client %d: the run is finished", self.number)
-
-    def _log_notes(self) -> None:
-        held, recipe = self._data.held, self._handler.client.recipe
-        holdings = Holdings.of([held], self._data.whole.num_classes)
-        sets = recipe.rows, recipe.whole
-        for note in client_notes(self._cfg, self._settings, holdings, *sets):
-            logger.info("client %d: %s", self.number, note)
 
 
 def _refusal(field: str, problem: str) -> MessageError:
@@ -280,6 +278,11 @@ def serve_site(
     """
     os.umask(0o077)
     path = path or folder / SOCKET
+    if group and folder.resolve() in path.resolve().parents:
+        raise ConfigError(
+            f"--group: only its owner may enter the site's folder '{folder}', so name "
+            "another place for the socket (--socket)"
+        )
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
@@ -291,8 +294,11 @@ def serve_site(
         resident = Resident(cfg, folder)
         with _listening(path, group, resident, cfg) as server:
             logger.info("client %d answers at %s", resident.number, path)
+            role = f"client {resident.number}"
+            watch = Watch(folder, role, lambda: {"doing": resident.doing})
             try:
-                server.serve_forever(poll_interval=0.2)
+                with closing(watch):
+                    server.serve_forever(poll_interval=0.2)
             finally:
                 resident.close("interrupted")
                 path.unlink(missing_ok=True)
@@ -302,7 +308,7 @@ def _listening(path: Path, group: str, resident: Resident, cfg) -> _Socket:
     try:
         if path.is_socket():  # of a process that was killed
             path.unlink()
-        server = _Socket(str(path), resident, 2 * carried_settings(cfg).max_message)
+        server = _Socket(str(path), resident, 2 * transport_settings(cfg).max_message)
         if group:
             shutil.chown(path, group=group)
             path.chmod(0o660)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import secrets
 import shlex
+import signal
 import sys
 from pathlib import Path
 
@@ -17,15 +19,17 @@ from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
 from federatedscope_ggeur.engines.distributed_data import server_data
 from federatedscope_ggeur.engines.federation import Federation, course
-from federatedscope_ggeur.engines.flower.carried import SESSION, carried_settings
+from federatedscope_ggeur.engines.flower.carried import SESSION
 from federatedscope_ggeur.engines.flower.hub import GridHub
 from federatedscope_ggeur.engines.leading import Leading
+from federatedscope_ggeur.engines.streams import transport_settings
+from federatedscope_ggeur.engines.watch import Watch, closing
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import new_run_folder
 from federatedscope_ggeur.reporting.log_file import logging_to
-from federatedscope_ggeur.transport import Envelope, Security
+from federatedscope_ggeur.transport import Envelope
 
 logger = get_logger(__name__)
 
@@ -45,34 +49,54 @@ def server_app(config: Path, run: str) -> ServerApp:
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         given = context.run_config
-        report = given.get("report")
+        report = Report(str(given.get("report", "")))
         try:
-            folder = serve(grid, config, run, shlex.split(str(given["settings"])))
+            _serve(grid, config, run, shlex.split(str(given["settings"])), report)
         except GGEURError as error:
-            if report:
-                write_atomically(str(report), json.dumps({"error": str(error)}))
+            report.tell(error=str(error), over=True)
             raise SystemExit(f"error: {error}") from error
-        if report:
-            write_atomically(str(report), json.dumps({"folder": str(folder)}))
+        except KeyboardInterrupt:
+            report.tell(over=True)
+            raise
 
     return app
 
 
-def serve(grid: Grid, config: Path, run: str, settings: list[str]) -> Path:
-    """Lead the federation to its end; returns its run folder.
+class Report:
+    """Tells who started the run where its files are, and how it ended.
 
-    Raises
-    ------
-    GGEURError
-        Settings are wrong, or the run failed.
+    Parameters
+    ----------
+    path : str
+        The file that says it; "" for none.
     """
-    cfg = load_config(config, settings, on_fs=True)
+
+    def __init__(self, path: str):
+        self._path, self._told = path, dict[str, object]()
+
+    def tell(self, **facts) -> None:
+        """Add facts."""
+        self._told.update(facts)
+        if self._path:
+            write_atomically(self._path, json.dumps(self._told))
+
+
+def _serve(
+    grid: Grid, config: Path, run: str, settings: list[str], report: Report
+) -> None:
+    """Lead the federation to its end."""
+    # Flower starts this process in the folder of the SuperLink, which all paths are
+    # seen from.
+    cfg = load_config(config, settings, on_fs=True, beside=Path.cwd())
     torch.set_num_threads(int(cfg.ggeur.num_threads))
     data = server_data(cfg)
     folder = new_run_folder(cfg.outdir, experiment_name(cfg))
+    report.tell(folder=str(folder), process=os.getpid())
     write_atomically(folder / "config.yaml", cfg.dump())
     shown = logging.StreamHandler(sys.stdout)
     logging.getLogger("federatedscope_ggeur").addHandler(shown)
+    # Flower's own handler ends this process before any file is written.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with logging_to(folder / "log.txt"):
         logger.info("run folder: %s", folder)
         try:
@@ -80,13 +104,14 @@ def serve(grid: Grid, config: Path, run: str, settings: list[str]) -> Path:
         except Exception as error:
             logger.error("failed: %s", error)
             raise
-    return folder
+    report.tell(over=True)
 
 
 def _lead(grid: Grid, cfg, data, run: str, folder: Path) -> None:
     greeting = run.encode(), secrets.token_bytes(SESSION)
-    secret = Security(join_secret=cfg.ggeur.join_secret).secret()
-    hub, over = GridHub(grid, carried_settings(cfg), greeting, secret), []
+    settings, over = transport_settings(cfg), list[bool]()
+    secret = settings.security.secret()
+    hub = GridHub(grid, settings, greeting, secret)
 
     def federation(dismiss) -> Federation:
         proven = secret is not None
@@ -111,12 +136,8 @@ def _lead(grid: Grid, cfg, data, run: str, folder: Path) -> None:
         over.append(True)
 
     leading = Leading(federation, send, cfg.ggeur.deadline, begin, hub)
-    try:
+    with closing(Watch(folder, "server", leading.status)):
         leading.run(lambda: bool(over))
-    except BaseException:
-        if leading.federation.is_begun:
-            leading.federation.write_unfinished()
-        raise
 
 
 def _to_go_on(checkpoint: Path) -> str:

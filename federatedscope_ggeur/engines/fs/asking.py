@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Iterator
-from datetime import datetime, timezone
 
 from federatedscope_ggeur.engines.facts import Facts
 from federatedscope_ggeur.engines.fs.install import (
@@ -12,19 +10,13 @@ from federatedscope_ggeur.engines.fs.install import (
     find,
     missing_packages,
 )
-from federatedscope_ggeur.engines.fs.streams import transport_settings
-from federatedscope_ggeur.engines.site_check import Finding
+from federatedscope_ggeur.engines.site_check import Finding, way_findings
+from federatedscope_ggeur.engines.streams import transport_settings
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.federation.wire.handshake import Handshake
 from federatedscope_ggeur.transport import StreamEnded
-from federatedscope_ggeur.transport.asking import (
-    ask_server,
-    certificate_end,
-    reach_problem,
-)
-from federatedscope_ggeur.transport.probe import handshake_problem
+from federatedscope_ggeur.transport.asking import ask_server
 
-_WEEK = 7  # days
 _NAMES = {
     "class_names": "class list",
     "dim": "dimension",
@@ -61,14 +53,10 @@ def server_findings(cfg, own: Handshake | None) -> Iterator[Finding]:
     number = int(cfg.ggeur.client_number) if index == -1 else index
     address = f"{cfg.distribute.server_host}:{cfg.distribute.server_port}"
     if not settings.http_proxy:  # only gRPC itself goes through one
-        problem = reach_problem(address)
-        yield Finding("server", f"{address}: {problem or 'reached'}", bool(problem))
-        if problem:
-            return
-        problem = _tls_problem(address, security)
-        yield problem
-        if problem.problem:
-            return
+        for finding in way_findings(address, security):
+            yield finding
+            if finding.problem:
+                return
     try:
         facts = Facts.from_bytes(ask_server(address, number, settings))
     except (StreamEnded, ConfigError) as error:
@@ -92,20 +80,6 @@ def server_findings(cfg, own: Handshake | None) -> Iterator[Finding]:
     ]
     if open_:
         yield Finding("agreed", f"not settled yet, so not compared: {', '.join(open_)}")
-
-
-def _tls_problem(address: str, security) -> Finding:
-    try:
-        if problem := handshake_problem(address, security):
-            return Finding("TLS", problem, True)
-        end = certificate_end(address, security)
-    except (OSError, ssl.SSLError, ConfigError) as error:
-        return Finding("TLS", str(error), True)
-    if end is None:
-        return Finding("TLS", "off at both ends: everything travels in the clear")
-    days = (end - datetime.now(timezone.utc)).days
-    soon = "; ask for a new one soon" if days < _WEEK else ""
-    return Finding("TLS", f"the server's certificate is good for {days} days{soon}")
 
 
 def _place(number: int, facts: Facts) -> Finding:

@@ -12,8 +12,8 @@ from contextlib import suppress
 
 from federatedscope.core.message import Message
 
-from federatedscope_ggeur.engines.fs.streams import transport_settings
 from federatedscope_ggeur.engines.leading import JOIN
+from federatedscope_ggeur.engines.streams import transport_settings
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.wire.limits import PLAIN
 from federatedscope_ggeur.printable import get_logger

@@ -7,27 +7,30 @@ from federatedscope.core.communication import StandaloneCommManager
 from federatedscope.core.message import Message
 from federatedscope.core.workers import Client as FSClient
 
-from federatedscope_ggeur.cfg_ggeur.start_notes import client_notes
 from federatedscope_ggeur.engines.checkpoints import (
     check_client_place,
     take_sigterm,
 )
-from federatedscope_ggeur.engines.federation import plain_config
 from federatedscope_ggeur.engines.fs.channel import SERVER, ClientManager
 from federatedscope_ggeur.engines.fs.config import check
 from federatedscope_ggeur.engines.fs.rejoining import Rejoining
 from federatedscope_ggeur.engines.fs.setup import follow_fs_logging, for_constructor
 from federatedscope_ggeur.engines.leading import CONVERGED, FAILED, FINISH, JOIN
-from federatedscope_ggeur.engines.sides import handshake_of, join_of
-from federatedscope_ggeur.engines.site_folder import SiteFolder, site_results
+from federatedscope_ggeur.engines.sides import (
+    handshake_of,
+    join_of,
+    log_client_notes,
+)
+from federatedscope_ggeur.engines.site_folder import (
+    SiteFolder,
+    final_message,
+    site_results,
+)
 from federatedscope_ggeur.engines.watch import Watch, closing
-from federatedscope_ggeur.errors import GGEURError, MessageError
-from federatedscope_ggeur.federation.course.ending import Ending
+from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.exchanges.augmentation.exchange import PREPARE
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
-from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
-from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import Results
 from federatedscope_ggeur.reporting.lines import percent
@@ -163,17 +166,11 @@ class GGEURClient(FSClient):
                 self._send(FAILED, message.state, (str(error).encode(),))
             raise
         if kind is PREPARE and self.mode == "distributed":
-            self._log_notes()
+            data, trainer = self.data, self.trainer
+            about = data.held, data.num_classes, trainer.client
+            log_client_notes(self._cfg, trainer.settings, *about)
         if answer:
             self._send(kind.answer_message, message.state, answer)
-
-    def _log_notes(self) -> None:
-        """What there is to say at the start, which here the client alone knows."""
-        held = Holdings.of([self.data.held], self.data.num_classes)
-        settings, recipe = self.trainer.settings, self.trainer.client.recipe
-        sets = recipe.rows, recipe.whole
-        for note in client_notes(self._cfg, settings, held, *sets):
-            logger.info("client %d: %s", self.number, note)
 
     # FS's own names for two of the requests.
     callback_funcs_for_model_para = callback_for_request
@@ -181,13 +178,8 @@ class GGEURClient(FSClient):
 
     def callback_funcs_for_finish(self, message: Message):
         """The final head, or the client's own, comes into `model`; FS ends its part."""
-        client = self.trainer.client
-        if len(message.content) != 2:
-            problem = f"expected two parts, got {len(message.content)}"
-            raise MessageError(problem, field="parts", sender="the server")
-        final = Broadcast.from_bytes(message.content[0], client.scored_schema)
+        final, ending = final_message(message.content, self.trainer.client)
         if self.mode == "distributed":
-            ending = Ending.from_bytes(message.content[1])
             self._tell_of(self.leaves.finish(final, ending))
         self.trainer.take_head(self.trainer.own_params(final))
         self.model = self.trainer.model
@@ -196,14 +188,8 @@ class GGEURClient(FSClient):
 
     def _site_folder(self) -> SiteFolder:
         data, cfg, trainer = self.data, self._cfg, self.trainer
-        begun = site_results(
-            "federatedscope distributed",
-            cfg,
-            data.held,
-            data.class_names,
-            data.encoder,
-            plain_config(cfg),
-        )
+        about = data.held, data.class_names, data.encoder
+        begun = site_results("federatedscope distributed", cfg, *about)
         plan = trainer.settings.plan
         return SiteFolder(cfg.outdir, begun, data.held, trainer.client, plan)
 

@@ -33,7 +33,7 @@ from federatedscope_ggeur.engines.leading import (
     Handler,
     Leading,
 )
-from federatedscope_ggeur.engines.watch import Watch, closing, server_status
+from federatedscope_ggeur.engines.watch import Watch, closing
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.models import load_vector
 from federatedscope_ggeur.printable import get_logger
@@ -332,12 +332,8 @@ class GGEURServer(FSServer):
         GGEURError
             Too few clients joined or are left (``ggeur.quorum``); it names the missing.
         """
-        with closing(Watch(self._cfg.outdir, "server", self._status)):
+        with closing(Watch(self._cfg.outdir, "server", self._leading.status)):
             self._leading.run(lambda: self.is_finish, self._handler)
-
-    def _status(self) -> dict:
-        history = getattr(self.federation, "history", None)
-        return server_status(self.federation.membership, self.driver, history)
 
     def _handler(self, kind: str) -> Handler | None:
         """What FS has registered for messages of a kind."""

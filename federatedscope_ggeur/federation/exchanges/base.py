@@ -421,20 +421,20 @@ def ask_all(
     sizes: dict[str, int],
     after: str,
 ) -> Requests[list]:
-    """The answers of clients that must all answer, in round 0.
+    """Ask clients in round 0, and return their answers. All of them must answer.
 
     Parameters
     ----------
     course : Coordinator
     kind : RequestKind
     data : bytes
-        What each of them gets.
+        The message; each client gets the same.
     numbers : collection of int
         The clients.
     sizes : dict from client to int
-        Bytes that each has sent; they are added up here.
+        Bytes that each client has sent so far; the function adds those of its answer.
     after : str
-        What follows for everybody if one is missing, for the error.
+        The end of the error: what a missing answer means for the other clients.
 
     Raises
     ------
@@ -451,13 +451,12 @@ def ask_all(
         # A client that is gone for good ends the wait for the others.
         missing = [k for k in missing if k in absent] or missing
         why = "; ".join(
-            f"client {k}: {absent.get(k, 'no answer that can be used')}"
-            for k in missing
+            f"client {k}: {absent.get(k, 'no usable answer')}" for k in missing
         )
         raise GGEURError(
-            f"round 0, {kind.name}: a sum needs every client of its roster, and "
-            f"{len(missing)} of {len(numbers)} are missing. {why}. Who is lost is "
-            f"waited for as long as {setting('deadline')} says. {after}"
+            f"round 0, {kind.name}: the sum needs an answer of every client of its "
+            f"roster, but {len(missing)} of {len(numbers)} are missing. {why}. The "
+            f"server waited for them as long as {setting('deadline')} allows. {after}"
         )
     return answers
 

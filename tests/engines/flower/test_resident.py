@@ -8,11 +8,14 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+from hostile_server import LIMITS, OURS, SITE, THEIRS, Hostile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -24,12 +27,16 @@ from federatedscope_ggeur.engines.flower.carried import (
     NOBODY,
     RESTARTED,
     SESSION,
-    carried_settings,
     packed,
     unpacked,
 )
 from federatedscope_ggeur.engines.flower.pipe import exchange
-from federatedscope_ggeur.engines.flower.resident import RUN, SOCKET, Resident
+from federatedscope_ggeur.engines.flower.resident import (
+    RUN,
+    SOCKET,
+    Resident,
+    serve_site,
+)
 from federatedscope_ggeur.engines.leading import FAILED, FINISH, JOIN
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation.exchanges.noisy_release.messages import (
@@ -39,37 +46,6 @@ from federatedscope_ggeur.federation.ledger import ledger_path, read_ledger
 from federatedscope_ggeur.federation.wire.declared import Declared
 from federatedscope_ggeur.federation.wire.handshake import Join
 from federatedscope_ggeur.transport import Envelope, TransportSettings
-
-OURS, THEIRS = b"0123456789abcdef", b"fedcba9876543210"
-LIMITS = TransportSettings(2**20)
-SITE = [
-    "federate.mode", "distributed",
-    "distribute.role", "client",
-    "distribute.data_idx", "2",
-    "distribute.grpc_max_send_message_length", str(2**20),
-]  # fmt: skip
-
-
-class Hostile:
-    """A server whose code is not ours, before one resident."""
-
-    def __init__(self, resident: Resident):
-        self.resident = resident
-
-    def send(self, *asked: Envelope, session: bytes = NOBODY):
-        """What the resident answers: its session, and messages."""
-        answer = self.resident.answer(packed(session, asked, LIMITS))
-        return unpacked(answer, LIMITS, "the resident")
-
-    def join(self, run: bytes = OURS, server: bytes = bytes(SESSION)):
-        session, (said,) = self.send(Envelope(JOIN, 0, (run, server)))
-        return session, said
-
-    def ask(self, kind: str, *parts: bytes) -> Envelope:
-        """The answer to a question after a proper join."""
-        session, _ = self.join()
-        _, (said,) = self.send(Envelope(kind, 0, parts), session=session)
-        return said
 
 
 @pytest.fixture
@@ -226,28 +202,35 @@ def test_a_message_above_the_sites_limit_is_refused(start):
 
 
 @pytest.fixture
-def process(config, tmp_path):
-    """`ggeur site` in a process of its own; its folder."""
+def begin(config, tmp_path):
+    """Start `ggeur site` in a process of its own; its folder and socket."""
     if not hasattr(socket, "AF_UNIX"):
         pytest.skip("this system has no Unix sockets")
-    folder, file = tmp_path / "s", tmp_path / "site.yaml"
-    file.write_text(load_config(config(), SITE, on_fs=True).dump())
-    command = [sys.executable, "-m", "federatedscope_ggeur", "site"]
-    command += ["--cfg", str(file), "--folder", str(folder)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
-        until = time.monotonic() + 120
-        while not (folder / SOCKET).exists() and time.monotonic() < until:
-            assert running.poll() is None, running.stderr.read()
+    folder, file, running = tmp_path / "s", tmp_path / "site.yaml", []
+
+    def start(*words: str, path: Path = folder / SOCKET) -> tuple[Path, Path]:
+        file.write_text(load_config(config(), SITE, on_fs=True).dump())
+        command = [sys.executable, "-m", "federatedscope_ggeur", "site", *words]
+        command += ["--cfg", str(file), "--folder", str(folder), "--socket", str(path)]
+        one = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        running.append(one)
+        until = time.monotonic() + 600
+        while not path.exists() and time.monotonic() < until:
+            assert one.poll() is None, one.stderr.read()
             time.sleep(0.1)
-        yield folder
-        running.terminate()
+        return folder, path
+
+    yield start
+    for one in running:
+        one.terminate()
+        one.communicate()
 
 
 @pytest.mark.slow
-def test_the_socket_is_its_persons_and_survives_strangers(process):
-    path = process / SOCKET
+def test_the_socket_is_its_persons_and_survives_strangers(begin):
+    folder, path = begin()
     assert stat.S_IMODE(os.stat(path).st_mode) & 0o077 == 0
-    assert stat.S_IMODE(os.stat(process).st_mode) == 0o700
+    assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
     for data in (b"", b"\xff" * 8, bytes(8), b"\0" * 7 + b"\x05abc"):
         with socket.socket(socket.AF_UNIX) as stranger:
             stranger.connect(str(path))
@@ -255,7 +238,39 @@ def test_the_socket_is_its_persons_and_survives_strangers(process):
     asked = packed(NOBODY, [Envelope(JOIN, 0, (OURS, bytes(SESSION)))], LIMITS)
     _, (said,) = unpacked(exchange(str(path), asked), LIMITS, "it")
     assert said.kind == JOIN
-    assert stat.S_IMODE(os.stat(process / RUN).st_mode) == 0o600
+    assert stat.S_IMODE(os.stat(folder / RUN).st_mode) == 0o600
+
+
+@pytest.mark.slow
+def test_a_group_may_connect_and_nobody_else(begin):
+    if os.getuid() != 0:
+        pytest.skip("only root may start a process of another user")
+    group = pytest.importorskip("grp").getgrnam("daemon")
+    with tempfile.TemporaryDirectory() as place:  # which others may enter
+        os.chmod(place, 0o711)
+        _, path = begin("--group", group.gr_name, path=Path(place, "socket"))
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o660
+        connect = "import socket, sys; socket.socket(1).connect(sys.argv[1])"
+
+        def reached(*groups: int) -> bool:
+            command = ["/usr/bin/env", "python3", "-c", connect, str(path)]
+            nobody = {"user": 65534, "group": 65534, "extra_groups": list(groups)}
+            environ = {"PATH": "/usr/bin:/bin"}
+            done = subprocess.run(
+                command, env=environ, cwd="/", capture_output=True, text=True, **nobody
+            )
+            assert not done.returncode or "Permission denied" in done.stderr
+            return not done.returncode
+
+        assert reached(group.gr_gid)
+        assert not reached()
+
+
+def test_a_group_cannot_enter_the_sites_own_folder(config, tmp_path):
+    cfg = load_config(config(), SITE, on_fs=True)
+    with pytest.raises(ConfigError, match="--socket"):
+        serve_site(cfg, tmp_path / "s", group="daemon")
+    assert list(tmp_path.glob("s")) == []
 
 
 def test_a_site_whose_token_is_missing_says_so(start, tmp_path):
@@ -287,8 +302,3 @@ def test_an_app_folder_is_made_once(quickstart, tmp_path):
         flower_app([str(folder), *words, *server])
     with pytest.raises(ConfigError, match="must be distributed"):
         flower_app([str(tmp_path / "other"), *words])
-
-
-def test_limits_are_those_of_the_file(config):
-    cfg = load_config(config(), SITE, on_fs=True)
-    assert carried_settings(cfg).max_message == 2**20

@@ -11,21 +11,21 @@ import shutil
 import socket
 import subprocess
 import sys
-import threading
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
+from wire_tap import recording
 
 from federatedscope_ggeur.cfg_ggeur.check import given_handshake
 from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines import facts
 from federatedscope_ggeur.engines.facts import facts_of
-from federatedscope_ggeur.engines.fs.roles import role_config
-from federatedscope_ggeur.engines.fs.streams import transport_settings
+from federatedscope_ggeur.engines.roles import role_config
+from federatedscope_ggeur.engines.streams import transport_settings
 from federatedscope_ggeur.federation.course.membership import Membership
 from federatedscope_ggeur.transport import Hub, certificates, make_token
 
@@ -284,34 +284,6 @@ def test_a_server_s_answer_cannot_write_lines_of_its_own(serve, check, capsys):
     hub.facts = lambda number, is_taken: b'{"package": "1\\nok forged", "agreed": 3}'
     status, problems = check()
     assert (status, list(problems)) == (1, ["version"])
-
-
-def recording(port: int) -> tuple[int, bytearray]:
-    """A way to the port on which everything that goes there is kept."""
-    heard, door = bytearray(), socket.create_server(("127.0.0.1", 0))
-
-    def carry(source: socket.socket, target: socket.socket, kept: bytearray) -> None:
-        try:
-            while data := source.recv(65536):
-                kept += data
-                target.sendall(data)
-        except OSError:
-            pass
-        finally:
-            target.close()
-
-    def accept() -> None:
-        while True:
-            try:
-                near, _ = door.accept()
-            except OSError:
-                return
-            far = socket.create_connection(("127.0.0.1", port))
-            for ends in ((near, far, heard), (far, near, bytearray())):
-                threading.Thread(target=carry, args=ends, daemon=True).start()
-
-    threading.Thread(target=accept, daemon=True).start()
-    return door.getsockname()[1], heard
 
 
 def test_nothing_of_the_data_is_sent(folders, serve, check, change):

@@ -50,6 +50,9 @@ from federatedscope_ggeur.federation.wire import limits
 from federatedscope_ggeur.geometry.noisy_release import RELEASE_STAGES
 from federatedscope_ggeur.reporting import SumsRecord
 
+#: What follows for everybody if an answer to a secure sum is missing.
+_UNHARMED = "The server has learnt nothing about any client. Begin the run again"
+
 
 class SumsClient(ClientSide):
     """Answers a session: first with a key, then with a masked vector in each stage."""
@@ -260,5 +263,5 @@ class SumsExchange(Exchange):
     ) -> Requests[list]:
         """Ask clients of the roster; raise `GGEURError` unless all of them answer."""
         noisy = self.server.settings.demands.noisy
-        after = SPENT if noisy else "Nothing was learnt of anyone; begin the run again"
+        after = SPENT if noisy else _UNHARMED
         return ask_all(self.course, kind, data, numbers, self._sizes, after)

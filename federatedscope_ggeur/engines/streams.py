@@ -1,21 +1,20 @@
-"""The streams of a distributed run, by the settings; FederatedScope is not needed."""
+"""What carries the messages of a distributed run, by the settings."""
 
 from __future__ import annotations
 
+from federatedscope_ggeur.cfg_ggeur.fs_defaults import OTHER_KEYS
 from federatedscope_ggeur.transport import Security, TransportSettings
 
 
 def transport_settings(cfg) -> TransportSettings:
     """The transport in `cfg.distribute` and `cfg.ggeur`."""
-    distribute, ggeur = cfg.distribute, cfg.ggeur
-    longest = min(
-        distribute.grpc_max_send_message_length,
-        distribute.grpc_max_receive_message_length,
-    )
+    ggeur = cfg.ggeur
+    ways = "grpc_max_send_message_length", "grpc_max_receive_message_length"
+    longest = min(_of(cfg, way) for way in ways)
     return TransportSettings(
         max_message=longest,
         max_frame=min(TransportSettings.max_frame, longest),
-        compression=distribute.grpc_compression.lower(),
+        compression=_of(cfg, "grpc_compression").lower(),
         join_deadline=ggeur.deadline.join,
         security=Security(
             certificate=ggeur.tls.certificate,
@@ -24,5 +23,10 @@ def transport_settings(cfg) -> TransportSettings:
             join_secret=ggeur.join_secret,
             join_token=ggeur.join_token,
         ),
-        http_proxy=distribute.grpc_enable_http_proxy,
+        http_proxy=_of(cfg, "grpc_enable_http_proxy"),
     )
+
+
+def _of(cfg, name: str):
+    """A key of FederatedScope's; a config has it only where a file names it."""
+    return cfg.distribute.get(name, OTHER_KEYS[f"distribute.{name}"].default)

@@ -16,6 +16,17 @@ from federatedscope_ggeur.examples import find_config
 COMMANDS = {"client": "ggeur join", "server": "ggeur serve"}
 
 
+def uses_flower(path: str) -> bool:
+    """Whether the file's federation runs through Flower (``ggeur.node_keys``).
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be read.
+    """
+    return bool(dict(read_yaml(find_config(path))).get("ggeur.node_keys"))
+
+
 def role_settings(path: str, role: str) -> tuple[Path, list[str]]:
     """The file, and what goes without saying in it.
 
@@ -65,7 +76,7 @@ def role_settings(path: str, role: str) -> tuple[Path, list[str]]:
 
 
 def role_config(path: str, role: str):
-    """The config of the file, as FS would read it; FS is not needed for it.
+    """The config of the file, as FederatedScope (FS) would read it. FS is not needed.
 
     Raises
     ------

@@ -1,0 +1,130 @@
+"""Whether a site of a Flower federation can join: asked without taking a place."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from federatedscope_ggeur.engines.site_check import Finding, way_findings
+from federatedscope_ggeur.engines.streams import transport_settings
+from federatedscope_ggeur.errors import ConfigError
+
+_KEY = "ggeur.node_keys"
+
+
+def install_finding() -> Finding:
+    """Whether Flower is there."""
+    try:
+        return Finding("Flower", f"flwr {version('flwr')}")
+    except PackageNotFoundError:
+        python = ".".join(map(str, sys.version_info[:2]))
+        said = (
+            f"it is not installed (this is Python {python}; it needs 3.11 or later): "
+            "pip install 'federatedscope-ggeur[flower]'"
+        )
+        return Finding("Flower", said, True)
+
+
+def superlink_findings(cfg) -> Iterator[Finding]:
+    """Whether the SuperLink can be reached, and knows this site's key.
+
+    Only the public key and a signed time are sent.
+
+    What the federation has agreed on is in the site's own file, and compared when the
+    data are read. A SuperLink knows nothing of it.
+    """
+    key, finding = _private_key(cfg.ggeur.node_keys)
+    yield finding
+    yield (token := _token(cfg))
+    security = transport_settings(cfg).security
+    try:
+        if not security.authority:
+            problem = "a SuperNode with a key needs TLS: set ggeur.tls.authority"
+            raise ConfigError(problem)
+        security.channel_credentials()  # checks the files
+    except ConfigError as error:
+        yield Finding("TLS", str(error), True)
+        return
+    address = f"{cfg.distribute.server_host}:{cfg.distribute.server_port}"
+    way = list(way_findings(address, security))
+    yield from way
+    if key is not None and not token.problem and not way[-1].problem:
+        yield _accepted(address, Path(security.authority).read_bytes(), key)
+
+
+def _private_key(path: str):
+    """The SuperNode's key, or None, and whether it can be used."""
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+
+    try:
+        with open(path, "rb") as file:
+            others = stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077
+            key = load_ssh_private_key(file.read(), None)
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise ValueError("it is not of an elliptic curve")
+    except (OSError, ValueError) as error:
+        problem = getattr(error, "strerror", None) or error
+        said = f"{_KEY}: '{path}' holds no private key of a SuperNode: {problem}"
+        return None, Finding("node key", said, True)
+    if others:
+        said = f"{_KEY}: others may read '{path}': chmod 600, and ask for a new one"
+        return key, Finding("node key", said, True)
+    return key, Finding("node key", f"'{path}', for its owner alone")
+
+
+def _token(cfg) -> Finding:
+    """Whether the site's token is its own; who leads the run checks the rest of it."""
+    try:
+        token = transport_settings(cfg).security.token()
+    except ConfigError as error:
+        return Finding("token", str(error), True)
+    named = token.partition(":")[0]
+    if named not in ("", number := str(int(cfg.ggeur.client_number))):
+        said = f"it is that of client {named}, but this is client {number}"
+        return Finding("token", f"ggeur.join_token: {said}", True)
+    return Finding("token", f"of client {named}" if named else "none")
+
+
+def _accepted(address: str, authority: bytes, key) -> Finding:
+    """Whether the SuperLink knows the key.
+
+    It is asked to take the SuperNode for a time that it never grants. It looks for the
+    key first, so its refusal tells whether it has the key, and no place is taken.
+    """
+    import httpx
+    from flwr.proto.fleet_pb2 import ActivateNodeRequest
+    from flwr.supercore.error import ApiErrorCode, FlowerError
+    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+    from flwr.supernode.fleet_http_client import FleetHttpClient
+    from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+    public = key.public_key()
+    signing = [NodeAuthHttpInterceptor(key, public)]
+    asked = ActivateNodeRequest(
+        public_key=public_key_to_bytes(public), heartbeat_interval=0.0
+    )
+    try:
+        with FleetHttpClient.from_server_address(
+            address, False, authority, signing
+        ) as client:
+            client.ActivateNode(asked)
+    except httpx.HTTPStatusError as error:
+        said = FlowerError.from_json(error.response.text)
+        code = said and said.code
+        if code == ApiErrorCode.FLEET_INVALID_HEARTBEAT_INTERVAL:
+            return Finding("key", "the SuperLink knows it")
+        if code == ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED:
+            said = f"the SuperLink does not know this site's key ({_KEY})"
+            more = "ask who leads the federation to add its public half"
+            return Finding("key", f"{said}: {more}", True)
+        status = error.response.status_code
+        clock = "; is this machine's clock right?" if status == 401 else ""
+        return Finding("key", f"the SuperLink answers {status}{clock}", True)
+    except httpx.HTTPError as error:
+        return Finding("key", f"the SuperLink does not answer: {error}", True)
+    return Finding("key", "the SuperLink answers as no tested release does", True)

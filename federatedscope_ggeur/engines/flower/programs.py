@@ -1,0 +1,300 @@
+"""Flower's own programs, as processes that end with us."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from federatedscope_ggeur.errors import ConfigError, GGEURError
+from federatedscope_ggeur.printable import get_logger, printable
+from federatedscope_ggeur.transport import Security
+
+logger = get_logger(__name__)
+
+LOOPBACK = "127.0.0.1"
+#: No telemetry, no look for updates, nothing installed while it runs.
+_QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+}
+_HERE = "here"  # the SuperLink's name in Flower's config.toml
+#: s, to start, to end by itself, and for the server to write files and tell the sites.
+_START, _GRACE, _STOP = 300.0, 20.0, 60.0
+
+
+class Programs:
+    """Processes, each in a group of its own, and a folder for their logs.
+
+    As a context it ends all of them and removes the folder.
+
+    Attributes
+    ----------
+    running : dict from name to Popen
+    folder : Path
+    environ : dict
+        Variables that every process gets beside our own.
+    """
+
+    def __init__(self):
+        self.running: dict[str, subprocess.Popen] = {}
+        self.environ: dict[str, str] = {}
+        # Short: the path of a socket has at most about 100 characters.
+        self.folder = Path(tempfile.mkdtemp(prefix="ggeur-"))
+
+    def __enter__(self) -> Programs:
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.close()
+
+    def start(self, name: str, command: Sequence[str]) -> subprocess.Popen:
+        """Start a process; `name` stands for it from now on."""
+        # Flower's processes find each other, and their Python, by the path.
+        programs = str(Path(sys.executable).parent)
+        path = f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        own = {"FLWR_HOME": str(self.folder / "flwr"), "PATH": path}
+        with open(self.folder / f"{name}.log", "ab") as log:
+            self.running[name] = subprocess.Popen(
+                command,
+                env={**os.environ, **self.environ, **_QUIET, **own},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # a group, to end it with all its children
+            )
+        return self.running[name]
+
+    def words(self, name: str) -> str:
+        """The last lines that a process wrote."""
+        text = (self.folder / f"{name}.log").read_text(errors="replace")
+        return printable(" ".join(text.split())[-1000:], 1000) or "it said nothing"
+
+    def kill(self, name: str) -> None:
+        """Kill a process and its children."""
+        _signal(self.running[name], signal.SIGKILL)
+        self.running[name].wait()
+
+    def close(self) -> None:
+        """End all processes, and remove the folder."""
+        for process in self.running.values():
+            _signal(process, signal.SIGTERM)
+        until = time.monotonic() + _GRACE
+        while time.monotonic() < until and self._left():
+            time.sleep(0.1)
+        for process in self.running.values():
+            _signal(process, signal.SIGKILL)
+            process.wait()
+        for number in self._left():
+            with suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _left(self) -> list[int]:
+        """The processes that have not ended, with those that Flower started in groups
+        of their own; only on Linux (/proc).
+        """
+        home, found = f"FLWR_HOME={self.folder}/".encode(), []
+        for process in self.running.values():
+            process.poll()  # one that has ended is forgotten by the system
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            with suppress(OSError):
+                if home in path.read_bytes():
+                    found.append(int(path.parent.name))
+        return found
+
+
+class SuperLink:
+    """A SuperLink of ours, and runs on it.
+
+    Parameters
+    ----------
+    programs : Programs
+    host : str
+        The address that it listens at.
+    port : int
+    security : Security
+        With a certificate it talks TLS. The certificate must be for 127.0.0.1, too.
+    keys : sequence of path
+        The public keys of the sites' SuperNodes. Without any, every SuperNode may
+        connect.
+    """
+
+    def __init__(
+        self,
+        programs: Programs,
+        host: str,
+        port: int,
+        security: Security,
+        keys: Sequence[Path] = (),
+    ):
+        self._programs, self._keys = programs, keys
+        self._options = ["--host", host, "--port", str(port)]
+        self._place, trust = (LOOPBACK, port), "insecure = true"
+        if security.certificate:
+            files = ["--ssl-certfile", security.certificate]
+            files += ["--ssl-keyfile", security.key]
+            self._options += [*files, "--ssl-ca-certfile", security.authority]
+            authority = json.dumps(str(Path(security.authority).resolve()))
+            trust = f"root-certificates = {authority}"
+        else:
+            self._options.append("--insecure")
+        if keys:
+            self._options.append("--enable-supernode-auth")
+        home = programs.folder / "flwr"
+        home.mkdir()
+        (home / "config.toml").write_text(
+            f'[superlink.{_HERE}]\naddress = "{LOOPBACK}:{port}"\n{trust}\n', "utf-8"
+        )
+
+    def start(self) -> None:
+        """Start it, wait until it listens, and tell it the sites' keys.
+
+        Raises
+        ------
+        GGEURError
+            It ended at once, or refused a key.
+        """
+        command = [program("flower-superlink"), *self._options]
+        process = self._programs.start("superlink", command)
+        if not _listens(process, self._place):
+            said = self._programs.words("superlink")
+            raise GGEURError(f"Flower's SuperLink did not start: {said}")
+        for key in self._keys:
+            words = ["supernode", "register", str(key), _HERE, "--name", key.stem]
+            self._programs.start(f"register {key.stem}", [program("flwr"), *words])
+        for key in self._keys:
+            name = f"register {key.stem}"
+            if self._programs.running.pop(name).wait(_START):
+                said = self._programs.words(name)
+                raise GGEURError(f"Flower did not take the key '{key}': {said}")
+
+    def run(self, app: Path, settings: Sequence[str] = ()) -> Path:
+        """Run an app folder to its end; returns the run's folder.
+
+        Raises
+        ------
+        GGEURError
+            The run failed, or the SuperLink ended.
+        KeyboardInterrupt
+            Somebody ended it; the server has written its files by then.
+        """
+        programs = self._programs
+        report = programs.folder / "report.json"
+        report.unlink(missing_ok=True)
+        said = f"report='{report}' settings='{' '.join(settings)}'"
+        command = [program("flwr"), "run", str(app), _HERE, "--stream", "-c", said]
+        run = programs.start("run", command)
+        until = float("inf")
+        try:
+            while not (told := _told(report)).get("over") and time.monotonic() < until:
+                if programs.running["superlink"].poll() is not None:
+                    said = programs.words("superlink")
+                    raise GGEURError(f"Flower's SuperLink ended: {said}")
+                if run.poll() is not None:
+                    until = min(until, time.monotonic() + _GRACE)
+                time.sleep(0.2)
+        except KeyboardInterrupt:
+            _stop_server(report)
+            raise
+        if "error" in told:
+            raise GGEURError(told["error"])
+        if not told.get("over"):
+            raise GGEURError(f"the run failed in Flower: {programs.words('run')}")
+        return Path(told["folder"])
+
+
+def start_supernode(
+    programs: Programs,
+    name: str,
+    superlink: str,
+    resident: Path,
+    authority: str = "",
+    key: str = "",
+) -> subprocess.Popen:
+    """Start a SuperNode.
+
+    Parameters
+    ----------
+    programs : Programs
+    name : str
+    superlink : str
+        The SuperLink's address, with its port.
+    resident : path
+        The socket of the site's resident.
+    authority : str
+        The file with the authority of the SuperLink's certificate. "": without TLS.
+    key : str
+        The file with the SuperNode's private key, which needs TLS. "": without a key.
+    """
+    command = [program("flower-supernode"), "--superlink", superlink]
+    command += ["--host", LOOPBACK, "--port", str(free_port())]
+    command += ["--root-certificates", authority] if authority else ["--insecure"]
+    command += ["--auth-supernode-private-key", key] if key else []
+    return programs.start(name, [*command, "--node-config", f'resident="{resident}"'])
+
+
+def program(name: str) -> str:
+    """The path of one of Flower's programs.
+
+    Raises
+    ------
+    ConfigError
+        It is not installed.
+    """
+    beside = Path(sys.executable).with_name(name)
+    if not beside.exists():
+        raise ConfigError(
+            f"Flower's program '{name}' is not installed. It needs Python 3.11 or "
+            "later: pip install 'federatedscope-ggeur[flower]'"
+        )
+    return str(beside)
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens at."""
+    with socket.socket() as one:
+        one.bind((LOOPBACK, 0))
+        return one.getsockname()[1]
+
+
+def _listens(process: subprocess.Popen, place: tuple[str, int]) -> bool:
+    """Wait until the process listens there; False if it ends before."""
+    until = time.monotonic() + _START
+    while time.monotonic() < until and process.poll() is None:
+        with suppress(OSError), socket.create_connection(place, 1.0):
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def _told(report: Path) -> dict:
+    """What the ServerApp has reported so far."""
+    return json.loads(report.read_text("utf-8")) if report.exists() else {}
+
+
+def _stop_server(report: Path) -> None:
+    """Let the ServerApp write the files of the rounds that are over."""
+    told, until = _told(report), time.monotonic() + _STOP
+    if "process" not in told:
+        return
+    with suppress(ProcessLookupError):
+        os.kill(told["process"], signal.SIGTERM)
+    while not _told(report).get("over") and time.monotonic() < until:
+        time.sleep(0.1)
+    logger.warning("interrupted; the files so far are in %s", told["folder"])
+
+
+def _signal(process: subprocess.Popen, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
