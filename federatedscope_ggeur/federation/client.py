@@ -149,7 +149,7 @@ class Client:
         check_rows(self.model, held.train.features)
         self.space = memory.raw(settings.task.dim)
         self._recipe: AugmentedSet | None = None
-        self._make_recipe: Callable[[], AugmentedSet] | None = None
+        self._make_recipe: Callable[[Client], AugmentedSet] | None = None
         self.kept_set: tuple[Tensor, Tensor] | None = None
         self.aggregation_weight = 0.0
         self.init_broadcast = _NO_TENSORS
@@ -185,11 +185,13 @@ class Client:
     @property
     def recipe(self) -> AugmentedSet | None:
         if self._recipe is None and self._make_recipe is not None:
-            self._recipe = self._make_recipe()
+            self._recipe = self._make_recipe(self)
         return self._recipe
 
-    def train_on(self, make: Callable[[], AugmentedSet]) -> None:
-        """Train on what `make` gives; it is called when it is first asked for."""
+    def train_on(self, make: Callable[[Client], AugmentedSet]) -> None:
+        """Train on what `make` gives of this client; it is called when the set is first
+        asked for.
+        """
         self._make_recipe, self._recipe, self.kept_set = make, None, None
 
     @property

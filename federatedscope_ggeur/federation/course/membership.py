@@ -278,7 +278,8 @@ class Membership:
 
     def accept(self, number: int) -> None:
         """The run uses an answer of this client."""
-        self._accepted.add(number)
+        if not self.proven:  # nobody else can use a number that is proven
+            self._accepted.add(number)
 
     def is_over(self, number: int) -> bool:
         """Whether the connection of a client's last answer is over.
