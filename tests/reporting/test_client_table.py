@@ -163,6 +163,7 @@ def test_a_spoilt_table_is_refused(name, make_results, make_record, tmp_path):
         read_results(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_run_of_many_clients_is_reported_and_predicts(tmp_path, capsys):
     clients, rng = MOST + 20, np.random.default_rng(0)
     labels = np.tile([0, 1, 0], clients)

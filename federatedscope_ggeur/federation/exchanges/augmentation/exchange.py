@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -60,13 +60,16 @@ logger = get_logger(__name__)
 _NO_UPLOAD: Mapping[str, Tensor] = {}
 
 
-class SetMaker(NamedTuple):
-    """Makes the recipe of a client's training set from what came down; a client that
-    is never drawn holds no more of its set than this.
+class SetMaker:
+    """Makes the recipe of a client's training set from what came down.
+
+    A client that is never drawn holds no more of its set than this.
     """
 
-    geometry: Geometry | None
-    prototypes: Prototypes | None
+    __slots__ = ("geometry", "prototypes")
+
+    def __init__(self, geometry: Geometry | None, prototypes: Prototypes | None):
+        self.geometry, self.prototypes = geometry, prototypes
 
     def __call__(self, client: Client) -> AugmentedSet:
         own, prototypes = client.settings.of(SetSettings), self.prototypes
