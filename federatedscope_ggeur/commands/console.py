@@ -27,6 +27,7 @@ from federatedscope_ggeur.reporting import (
     results_table,
     write_run,
 )
+from federatedscope_ggeur.reporting.client_table import MOST
 from federatedscope_ggeur.reporting.log_file import handled_by, logging_to
 
 logger = get_logger("federatedscope_ggeur")
@@ -165,8 +166,10 @@ def _show(record: Round0 | RoundRecord, progress: Progress) -> None:
         _tell_of_head(record)
         progress.begin()
         return
+    many = len(record.clients) > MOST
+    who = f"{len(record.clients)} clients" if many else f"clients {record.clients}"
     logger.debug(
-        f"round {record.round}: clients {record.clients}, AVG {record.avg}, loss "
+        f"round {record.round}: {who}, AVG {record.avg}, loss "
         f"{record.loss}, {record.seconds:.3f} s, {record.bytes_up} bytes up, "
         f"{record.bytes_down} down"
     )

@@ -151,7 +151,7 @@ class Client:
         check_rows(self.model, held.train.features)
         self.space = memory.raw(settings.task.dim)
         self._recipe: AugmentedSet | None = None
-        self._make_recipe: Callable[[], AugmentedSet] | None = None
+        self._make_recipe: Callable[[Client], AugmentedSet] | None = None
         self.kept_set: tuple[Tensor, Tensor] | None = None
         self.aggregation_weight = 0.0
         self.init_broadcast = _NO_TENSORS
@@ -187,11 +187,14 @@ class Client:
     @property
     def recipe(self) -> AugmentedSet | None:
         if self._recipe is None and self._make_recipe is not None:
-            self._recipe = self._make_recipe()
+            self._recipe = self._make_recipe(self)
         return self._recipe
 
-    def train_on(self, make: Callable[[], AugmentedSet]) -> None:
-        """Train on the set that `make` returns; `make` is called when it is needed."""
+    def train_on(self, make: Callable[[Client], AugmentedSet]) -> None:
+        """Train on the set that `make` returns for this client.
+
+        `make` is called when the set is first needed.
+        """
         self._make_recipe, self._recipe, self.kept_set = make, None, None
 
     @property

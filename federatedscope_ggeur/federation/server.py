@@ -77,7 +77,7 @@ class Server:
         The clients whose statistics are merged, each with its number of rows.
     aggregation_weights : dict from client number to float
         The aggregation weights of the clients that finished round 0.
-    init_uploads : dict from client number to dict from str to Tensor
+    init_uploads : dict from client number to mapping from str to Tensor
         The tensors that the method of each client sent in round 0.
     method_state : mapping from str to Tensor
         The tensors that the method keeps on the server.
@@ -111,9 +111,10 @@ class Server:
         self.strangeness: Strangeness | None = None
         self.start_loss: float | None = None
         self.aggregation_weights: dict[int, float] = {}
-        self.init_uploads: dict[int, dict[str, Tensor]] = {}
+        self.init_uploads: dict[int, Mapping[str, Tensor]] = {}
         self.method_state: Mapping[str, Tensor] = {}
         self._told: tuple[Mapping, Mapping] = {}, {}
+        self._told_of = 0  # the clients in it
 
     # statistics
 
@@ -203,10 +204,13 @@ class Server:
 
         Round number 0 means the end of round 0.
         """
-        # Entries are only added, and there may be very many: no copy.
-        if len(self._told[0]) != len(self.aggregation_weights):
-            weights = dict(sorted(self.aggregation_weights.items()))
-            uploads = {k: self.init_uploads[k] for k in weights}
+        weights, uploads = self.aggregation_weights, self.init_uploads
+        # Entries are only added, and there may be very many: no copy if they ascend.
+        if len(weights) != self._told_of:
+            self._told_of = len(weights)
+            if [*uploads] != sorted(weights):
+                weights = dict(sorted(weights.items()))
+                uploads = {k: uploads[k] for k in weights}
             if self.settings.ignore_weight:
                 weights = {k: float(weight > 0) for k, weight in weights.items()}
             self._told = weights, uploads

@@ -54,6 +54,11 @@ def as_json_value(value: Any, where: str) -> Any:
     return value
 
 
+def json_text(value: Any) -> str:
+    """The text of a file that holds the plain `value`."""
+    return json.dumps(value, indent=2, allow_nan=False) + "\n"
+
+
 def parse_json(text: str) -> Any:
     """Read strict JSON. Numbers of thousands of digits are refused.
 

@@ -4,7 +4,6 @@ docs/results.md describes every field. Accuracies are fractions in [0, 1], sizes
 bytes, times are seconds. A number that does not exist is None, never NaN.
 """
 
-import json
 import platform
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, distributions, version
@@ -12,9 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, Optional
 
 from federatedscope_ggeur.errors import DataError, shown
 from federatedscope_ggeur.printable import Lines, as_html, printable
+from federatedscope_ggeur.reporting.client_table import joined
 from federatedscope_ggeur.reporting.json_values import (
     as_json_value,
     from_json_value,
+    json_text,
     parse_json,
 )
 from federatedscope_ggeur.reporting.lines import (
@@ -283,19 +284,18 @@ class Results:
         DataError
             A value is not plain, or not finite; the message names its path.
         """
-        return (
-            json.dumps(as_json_value(self, "results"), indent=2, allow_nan=False) + "\n"
-        )
+        return json_text(as_json_value(self, "results"))
 
     @staticmethod
-    def from_json(text: str) -> "Results":
-        """The results that `to_json` wrote.
+    def from_json(text: str, clients: str = "") -> "Results":
+        """The results that `to_json` wrote, or a run beside `clients`, the text of its
+        ``clients.csv``.
 
         Raises
         ------
         DataError
             `text` is not JSON or has another schema version; or a field is missing,
-            unknown or of another type.
+            unknown or of another type; or `clients` does not belong to it.
         """
         try:
             raw = parse_json(text)
@@ -307,6 +307,10 @@ class Results:
                 f"results.schema_version: this version of federatedscope-ggeur reads "
                 f"{SCHEMA_VERSION}, found {shown(found)}; use the version that wrote it"
             )
+        try:
+            raw = joined(raw, clients)
+        except DataError as error:
+            raise DataError(f"results: {error}") from error
         return from_json_value(Results, raw, "results")
 
 

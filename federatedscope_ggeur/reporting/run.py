@@ -10,6 +10,8 @@ from pathlib import Path
 
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.reporting.client_table import CLIENTS_FILE, divided
+from federatedscope_ggeur.reporting.json_values import as_json_value, json_text
 from federatedscope_ggeur.reporting.results import Results, metrics_csv
 
 #: Files in a run's folder.
@@ -30,7 +32,8 @@ def write_run(
     head: bytes | None = None,
     own: Iterable[tuple[int, bytes]] = (),
 ) -> None:
-    """Write ``results.json``, ``metrics.csv``, ``curve.png`` and the models.
+    """Write ``results.json``, ``metrics.csv``, ``curve.png`` and the models; of more
+    than 1,000 clients also ``clients.csv``, see `client_table`.
 
     The models are ``head.safetensors`` and clients' own models, by number, if there are
     any; LDA's head comes with ``strangeness.safetensors``. They are written even if
@@ -49,7 +52,7 @@ def write_run(
 
     folder = Path(folder)
     try:
-        write_atomically(folder / RESULTS_FILE, results.to_json())
+        _write_results(folder, results)
         write_atomically(folder / "metrics.csv", metrics_csv(results))
         draw_curve(results, folder / "curve.png")
     finally:
@@ -71,8 +74,15 @@ def write_left(
         A file cannot be written.
     """
     folder = Path(folder)
-    write_atomically(folder / RESULTS_FILE, results.to_json())
+    _write_results(folder, results)
     _write_models(folder, results, head, own)
+
+
+def _write_results(folder: Path, results: Results) -> None:
+    raw, table = divided(as_json_value(results, "results"))
+    if table is not None:  # first, so that who finds results.json finds both
+        write_atomically(folder / CLIENTS_FILE, table)
+    write_atomically(folder / RESULTS_FILE, json_text(raw))
 
 
 def _write_models(
@@ -104,9 +114,10 @@ def read_results(folder: str | os.PathLike) -> Results:
         The file is missing, broken, of another version or of another kind; the message
         names it.
     """
-    path = Path(folder) / RESULTS_FILE
+    path, table = Path(folder) / RESULTS_FILE, Path(folder) / CLIENTS_FILE
     try:
-        return Results.from_json(path.read_text(encoding="utf-8"))
+        clients = table.read_text(encoding="utf-8") if table.is_file() else ""
+        return Results.from_json(path.read_text(encoding="utf-8"), clients)
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"'{path}': cannot be read: {error}") from error
     except DataError as error:

@@ -105,7 +105,7 @@ class ClientHandler:
         self.client, self._rows = client, rows
         self._cache, self._store = cache, store
         self._answers = cache.answered(client.settings.demands)
-        self._sides: list[ClientSide] = []
+        self._sides: tuple[ClientSide, ...] = ()
         self._begun = False
         if store is not None:
             client.on_state = self._keep_state
@@ -131,13 +131,22 @@ class ClientHandler:
         return cls(client, _Splits(held, scored), cache, store)
 
     def side(self, kind: type[S]) -> S:
-        """The client's side of an exchange. It is made at the first call."""
+        """The client's side of an exchange.
+
+        The side is kept once it holds anything of its own. Until then each call makes
+        another one.
+        """
         for side in self._sides:
             if type(side) is kind:
                 return side
         side = kind(self.client, self._rows)
-        self._sides.append(side)
+        self._keep(side)
         return side
+
+    def _keep(self, side: ClientSide) -> None:
+        # Without a __dict__ nobody knows what it holds.
+        if getattr(side, "__dict__", True) and side not in self._sides:
+            self._sides += (side,)
 
     def answer(self, kind: RequestKind, parts: Sequence[bytes]) -> tuple[bytes, ...]:
         """The answer to a request of this kind; empty if none is due.
@@ -173,6 +182,7 @@ class ClientHandler:
         ]
         side = self.side(self._answers[kind].CLIENT)
         answer = kind.respond(side, *payloads)
+        self._keep(side)
         return () if answer is None else (answer.to_bytes(),)
 
     def _decode(self, kind: RequestKind, position: int, data: bytes) -> Any:

@@ -295,7 +295,8 @@ class Membership:
 
     def accept(self, number: int) -> None:
         """Note that the run uses an answer of this client."""
-        self._accepted.add(number)
+        if not self.proven:  # nobody else can use a number that is proven
+            self._accepted.add(number)
 
     def is_over(self, number: int) -> bool:
         """Whether a client's last answer came on a connection that has ended since.

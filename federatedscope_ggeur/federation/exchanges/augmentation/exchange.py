@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import GGEURError, setting
+from federatedscope_ggeur.federation.client import Client
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.augmentation import keys
 from federatedscope_ggeur.federation.exchanges.augmentation.global_shapes import (
@@ -56,6 +56,43 @@ from federatedscope_ggeur.rng import derive_seed
 
 logger = get_logger(__name__)
 
+#: Of clients that send nothing once: one for all of them.
+_NO_UPLOAD: Mapping[str, Tensor] = {}
+
+
+class SetMaker:
+    """Makes the recipe of a client's training set from what came down.
+
+    A client that is never drawn holds no more of its set than this.
+    """
+
+    __slots__ = ("geometry", "prototypes")
+
+    def __init__(self, geometry: Geometry | None, prototypes: Prototypes | None):
+        self.geometry, self.prototypes = geometry, prototypes
+
+    def __call__(self, client: Client) -> AugmentedSet:
+        own, prototypes = client.settings.of(SetSettings), self.prototypes
+        told = client.counts >= client.settings.min_samples
+        used = told[client.labels] | own.train_withheld
+        rows, labels = chosen_rows(client.features, client.labels, used)
+        if prototypes is None:
+            prototypes = Prototypes(labels[:0], rows[:0])
+        elif prototypes.counts is not None:
+            prototypes = of_the_others(
+                prototypes, client.features, client.labels, client.space
+            )
+        return augment(
+            rows,
+            labels,
+            self.geometry.shapes if self.geometry else {},
+            prototypes.prototypes,
+            prototypes.labels,
+            own.augmentation,
+            derive_seed(client.task.seed, client.number, "augment"),
+            client.space,
+        )
+
 
 class AugmentationClient(ClientSide):
     """Prepares a client's training set."""
@@ -74,7 +111,8 @@ class AugmentationClient(ClientSide):
         client, own = self.client, self.client.settings.of(SetSettings)
         training = client.settings.training
         client.space = self._own_space() if space is None else space.space
-        recipe = self._recipe(geometry, prototypes)
+        make = SetMaker(geometry, prototypes)
+        recipe = make(client)
         rows, labels = recipe.features, recipe.own_labels
         counts = client.counts
         told = counts >= client.settings.min_samples
@@ -100,33 +138,9 @@ class AugmentationClient(ClientSide):
             client.space.features(rows), labels, context
         )
         # After the context, which would make the set: most clients are never drawn.
-        client.train_on(partial(self._recipe, geometry, prototypes))
+        client.train_on(make)
         client.aggregation_weight = float(weight)
         return PrepareReply(client.number, client.aggregation_weight, init_upload)
-
-    def _recipe(
-        self, geometry: Geometry | None, prototypes: Prototypes | None
-    ) -> AugmentedSet:
-        client, own = self.client, self.client.settings.of(SetSettings)
-        told = client.counts >= client.settings.min_samples
-        used = told[client.labels] | own.train_withheld
-        rows, labels = chosen_rows(client.features, client.labels, used)
-        if prototypes is None:
-            prototypes = Prototypes(labels[:0], rows[:0])
-        elif prototypes.counts is not None:
-            prototypes = of_the_others(
-                prototypes, client.features, client.labels, client.space
-            )
-        return augment(
-            rows,
-            labels,
-            geometry.shapes if geometry else {},
-            prototypes.prototypes,
-            prototypes.labels,
-            own.augmentation,
-            derive_seed(client.task.seed, client.number, "augment"),
-            client.space,
-        )
 
     def receive(self, message: InitBroadcast) -> None:
         """Keep the method's message to all clients."""
@@ -304,7 +318,7 @@ class AugmentationExchange(Exchange):
         server, k = self.server, reply.client
         if k not in server.aggregation_weights:
             server.aggregation_weights[k] = reply.aggregation_weight
-            server.init_uploads[k] = dict(reply.init_upload)
+            server.init_uploads[k] = reply.init_upload or _NO_UPLOAD
 
     def catch_up(self, returned: list[int]) -> Requests[None]:
         """Prepare returned clients that lack what round 0 sent."""
@@ -326,8 +340,11 @@ class AugmentationExchange(Exchange):
         for name in ("geometry", "init_broadcast"):
             data = np.frombuffer(getattr(self, name), np.uint8)
             found[name] = torch.from_numpy(data.copy())
-        for k, weight in self.server.aggregation_weights.items():
-            found[f"weight.{k}"] = torch.tensor(weight, dtype=torch.float64)
+        weights = self.server.aggregation_weights
+        # Two tensors, not one for each of very many clients.
+        found["weights.clients"] = torch.tensor([*weights], dtype=torch.int64)
+        found["weights.values"] = torch.tensor([*weights.values()], dtype=torch.float64)
+        for k in weights:
             for name, tensor in self.server.init_uploads[k].items():
                 found[f"init_upload.{k}.{name}"] = tensor
         return found
@@ -335,19 +352,21 @@ class AugmentationExchange(Exchange):
     def resume(self, tensors: Mapping[str, Tensor]) -> None:
         server = self.server
         held: dict[str, Tensor] = {}
+        uploads: dict[int, dict[str, Tensor]] = {}
         for key, tensor in tensors.items():
             what, _, rest = key.partition(".")
             number, _, name = rest.partition(".")
             if what == "prototypes":
                 held[rest] = tensor
-            elif what == "weight":
-                server.aggregation_weights[int(number)] = float(tensor)
-                server.init_uploads.setdefault(int(number), {})
             elif what == "init_upload":
-                server.init_uploads.setdefault(int(number), {})[name] = tensor
-            else:
+                uploads.setdefault(int(number), {})[name] = tensor
+            elif what != "weights":
                 setattr(self, what, tensor.numpy().tobytes())
         self.book.load(held)
+        values = tensors["weights.values"].tolist()
+        for k, weight in zip(tensors["weights.clients"].tolist(), values):
+            server.aggregation_weights[k] = weight
+            server.init_uploads[k] = uploads.get(k, _NO_UPLOAD)
 
     def _prepare(self, numbers: list[int]) -> Requests[Counter[str]]:
         """Prepare clients for training. Returns the number of bytes sent, by name."""
@@ -370,7 +389,7 @@ class AugmentationExchange(Exchange):
         unlike = beyond(weights, ROWS, "its aggregation weight")
         unlike = course.screen.refused("weight", unlike)
         for k in unlike:
-            del weights[k]
+            del weights[k], self.server.init_uploads[k]
         course.put_out(unlike, "round 0, prepare")
         sent["prepare_bytes_up"] = (course.spent() - before).up
         return sent
