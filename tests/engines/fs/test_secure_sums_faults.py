@@ -106,7 +106,7 @@ def test_a_client_that_does_not_come_back_is_named(start, occasion):
     assert clients.pop(3).wait() == -9
     assert server.wait() == 1
     said = server.output[server.output.index("error: ") :]
-    assert f"round 0, {occasion.split()[0]}: a sum needs every client" in said
+    assert f"round 0, {occasion.split()[0]}: the sum needs an answer of every" in said
     assert "client 3: " in said
     assert "client 3 is waited for" in server.output
     assert [client.wait() for client in clients.values()] == [1, 1, 1]
