@@ -96,7 +96,7 @@ class Origin:
 
     @classmethod
     def of_this_process(cls) -> "Origin":
-        """The command line and the working folder of this process."""
+        """The command line of this process, and the git commit of its folder."""
         words = getattr(sys, "orig_argv", None) or [sys.executable, *sys.argv]
         return cls(tuple(words), *_git_state(Path.cwd()))
 
