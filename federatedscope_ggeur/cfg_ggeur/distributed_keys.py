@@ -17,8 +17,8 @@ DISTRIBUTED_KEYS = (
     *alike(
         NOT_SET,
         whole(1, not_set_allowed=True),
-        quorum="The run ends with an error when fewer clients than this are left, "
-        "joining included; -1: all must be there.",
+        quorum="The run ends with an error if fewer clients than this join or are "
+        "left; -1: all clients are needed.",
         client_number="Distributed, with distribute.data_idx -1: this client's number, "
         "1, 2, ...; otherwise data_idx is the number.",
     ),
@@ -38,8 +38,8 @@ DISTRIBUTED_KEYS = (
         "calibration.",
         train="Distributed: seconds for the local training of a round.",
         evaluate="Distributed: seconds for the clients' evaluation of a round.",
-        silence="Distributed, client: seconds without a word of the server, which says "
-        "that it is there, after which it gives up.",
+        silence="Distributed, client: seconds without a message from the server after "
+        "which the client gives up. The server sends signs of life.",
     ),
     *alike(
         "",
@@ -54,29 +54,30 @@ DISTRIBUTED_KEYS = (
     *alike(
         "",
         text,
-        join_secret="Distributed, server: file with the secret that join tokens are "
-        "made of (`ggeur token`); clients must then have one.",
-        join_token="Distributed, client: file with its join token.",
+        join_secret="Distributed, server: file with the secret from which `ggeur "
+        "token` makes join tokens; every client must then have a token.",
+        join_token="Distributed, client: file with the client's join token.",
     ),
     Key(
         "share_results",
         False,
-        "Distributed, server: send every client the accuracy of each domain at "
-        "the end; with one client in a domain it is that client's.",
+        "Distributed, server: send every client the accuracy of each domain at the "
+        "end. If a domain has one client, this is that client's accuracy.",
         one_of(True, False),
     ),
     Key(
         "agreed.class_names",
         [],
-        "Names that the classes must have, in the order of their numbers; []: whatever "
-        "the data say. A server without data of its own refuses clients that differ.",
+        "Names that the classes must have, in the order of their numbers; []: the "
+        "names in the data. A server without data refuses clients that differ.",
         names("class names"),
     ),
     Key(
         "agreed.encoder",
         "",
-        "What the embeddings must be made by, as encoder.txt or the log of a run says "
-        "it; empty: whatever the data say. Likewise for a server without data.",
+        "The encoder that must have made the embeddings, written as in encoder.txt or "
+        "in the log of a run; empty: the encoder in the data. A server without data "
+        "refuses clients that differ.",
         text,
     ),
 )
