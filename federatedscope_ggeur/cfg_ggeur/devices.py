@@ -1,4 +1,4 @@
-"""Choose the device for training from FederatedScope's (FS's) `use_gpu` and `device`."""
+"""Choose the training device from FederatedScope's (FS's) `use_gpu` and `device`."""
 
 from __future__ import annotations
 
