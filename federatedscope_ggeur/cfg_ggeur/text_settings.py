@@ -29,7 +29,7 @@ def text_mix(ggeur, text: ClassTexts | None) -> TextMix | None:
 def text_model(ggeur, text: ClassTexts | None) -> TextModelSettings | None:
     """The settings of the text model that is trained; None if a head is trained.
 
-    From the keys ``ggeur.text.model`` and ``ggeur.<name of the text model>``.
+    They come from the key ``ggeur.text.model`` and from the text model's own keys.
     """
     part = TEXT_MODELS.get(ggeur.text.model)
     if part is None:

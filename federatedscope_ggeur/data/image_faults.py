@@ -32,7 +32,7 @@ class LeftOut:
         The folder of the cache.
     where : [data set, domain, split]
     images : Images
-            All images of the domain and split.
+        All images of the domain and split.
     """
 
     def __init__(self, folder: Path, where: Sequence[str], images: Images):

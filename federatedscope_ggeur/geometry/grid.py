@@ -264,9 +264,10 @@ class GridStatistics:
         return found.hexdigest()
 
     def statistics(self) -> SummedStatistics:
-        """The statistics as floats. They depend on the integers alone.
+        """The statistics as floats.
 
-        The scatter is centred before it is rounded, so rows may lie far from zero.
+        They depend on the integers of this object alone. The scatter is centred before
+        it is rounded, so rows may lie far from zero.
         """
         rows, total = int(self.counts.sum()), self.sums.sum(axis=0)
         upper, parts = _upper(self.grid.dim), self._floats()

@@ -52,7 +52,7 @@ class Space:
     ----------
     kind : {"standard", "raw", "whitened"}
     centre : Tensor of shape (D,), float64
-            The centre m.
+        The centre m.
     scale : float
         Without `scales` and `matrix`, T is this multiple of the identity.
     matrix : Tensor of shape (D, D), float64, or None

@@ -1,4 +1,4 @@
-"""FedNTD (Lee et al., 2022): keep the global model's view of the not-true classes."""
+"""FedNTD (Lee et al., 2022): keep the global model's scores of wrong classes."""
 
 from __future__ import annotations
 

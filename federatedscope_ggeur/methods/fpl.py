@@ -24,8 +24,10 @@ from federatedscope_ggeur.settings import Key, not_negative, positive
 
 @register_method("fpl")
 class FPL(Method):
-    """Adds ``strength * mean_i [ contrast_i + mean_d (z_id - U_{y_i, d})^2 ]`` to the
-    loss.
+    """FedAvg with two more losses, which pull representations towards class prototypes.
+
+    The loss gets the term ``strength * mean_i [ contrast_i + mean_d (z_id - U_{y_i,
+    d})^2 ]``.
 
     ``contrast_i = -log sum_{a of y_i} e^{cos(z_i, P_a)/t} / sum_a e^{cos(z_i, P_a)/t}``
     over the cluster prototypes P_a of all classes. z is the representation (the logits

@@ -152,7 +152,7 @@ class Results:
 
     @classmethod
     def begun(cls, **known: Any) -> "Results":
-        """The results of a run that begins: what is `known`, and no rounds."""
+        """The results of a run that has begun: the `known` fields, and no rounds."""
         return cls(
             SCHEMA_VERSION,
             status="failed",

@@ -121,8 +121,8 @@ def _values(key: str, values: list) -> tuple[PlannedPoint, ...]:
     if "." not in key:
         raise _Wrong(
             f"axes.{key}: an axis with a list of values must be called like a setting, "
-            "such as train.optimizer.lr; below another name, write lines such as "
-            "'point: {KEY: VALUE}'"
+            "such as train.optimizer.lr; an axis with another name must hold lines "
+            "such as 'point: {KEY: VALUE}'"
         )
     names = [str(value) for value in values]
     if len(set(names)) < len(names):

@@ -30,7 +30,7 @@ def soft_histogram(values: Tensor, bins: int, temperature: float) -> Tensor:
     bins : int
         The number of bins L, at least 3.
     temperature : float
-            The temperature t.
+        The temperature t.
 
     Returns
     -------
