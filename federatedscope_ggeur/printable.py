@@ -71,7 +71,7 @@ class Lines(str):
 
 
 def say(*lines: object, file: TextIO | None = None) -> None:
-    """Print each of `lines` as one printable line, for a person."""
+    """Print each of `lines` for the user, as one line of printable characters."""
     for line in lines:
         print(_text(line), file=file or sys.stdout, flush=True)
 

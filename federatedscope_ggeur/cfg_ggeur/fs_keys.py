@@ -29,7 +29,7 @@ HEAD, TRAINER = "ggeur_head", "ggeur_trainer"
 
 @dataclass(frozen=True)
 class FSKey:
-    """One key of FS, with its default and the rule that checks its values.
+    """One key of FS, its default, and the rule for its values.
 
     `rule` maps a value to what is wrong with it, or to "" if nothing is. If `on_fs` is
     not None, it replaces `rule` inside FS.

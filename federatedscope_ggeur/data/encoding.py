@@ -310,10 +310,10 @@ class Encoding:
 
     @cached_property
     def _identity(self) -> Mapping[str, object]:
-        """The encoder's identity.
+        """The entries that identify the encoder of the features.
 
-        If nothing that it depends on has changed, it is the recorded identity. So a run
-        with a full cache loads no model.
+        If nothing on which the identity depends has changed, the recorded identity is
+        used. So a run with a full cache loads no model.
         """
         if self._known is not None and self._is_known_encoder(self._known):
             return self._known.identity

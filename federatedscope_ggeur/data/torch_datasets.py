@@ -70,7 +70,9 @@ def embed_datasets(
     test = test or {}
     unknown = set(test) - set(datasets)
     if unknown:
-        raise ConfigError(f"test: {min(unknown)!r} is no client of datasets")
+        raise ConfigError(
+            f"test: {min(unknown)!r} is not the name of a client in datasets"
+        )
     found = [
         ImageDomain(name, _images(name, held), _images(name, test.get(name, ())))
         for name, held in datasets.items()

@@ -325,11 +325,12 @@ def _cut(rows: np.ndarray, most: float) -> np.ndarray:
 
 
 def replaced_mu(plan: ReleasePlan) -> float:
-    """A bound of mu for neighbouring data sets that differ in the value of one row.
+    """A bound on mu for two data sets that differ in the value of one row.
 
-    The plan's own mu is for data sets of which one has a row more. The bound is ``mu
-    sqrt(max(4 (a_m + a_s) + 2 a_q, 2 a_n + 4 a_m + 2 a_s + 2 a_q))``: the first term if
-    the row keeps its class, the second if the class changes.
+    `plan.mu` is for two data sets of which one has one row more. The bound is ``plan.mu
+    * sqrt(max(same, other))``. `same` is for a row that keeps its class, and `other`
+    for a row whose class changes. Both are sums over the blocks of their shares of the
+    budget.
     """
     a = {"square": 0.0, **plan.shares}
     same = 4 * (a["mean"] + a["sums"]) + 2 * a["square"]

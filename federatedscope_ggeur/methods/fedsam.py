@@ -1,4 +1,4 @@
-"""FedSAM and FedASAM (Qu et al., 2022; Caldarola et al., 2022): flat minima."""
+"""FedSAM and FedASAM (Qu et al., Caldarola et al., 2022): seek flat minima."""
 
 from __future__ import annotations
 

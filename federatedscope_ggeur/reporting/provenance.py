@@ -1,4 +1,4 @@
-"""Where and how a run was made, so that it can be reproduced."""
+"""Record where and how a run was made, so that another person can reproduce it."""
 
 import contextlib
 import os

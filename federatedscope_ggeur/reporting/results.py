@@ -276,7 +276,7 @@ class Results:
         return results_html(self)
 
     def to_json(self) -> str:
-        """The results as strict JSON: every float to the bit, keys in a fixed order.
+        """The results as strict JSON, with exact floats and with keys in a fixed order.
 
         Raises
         ------

@@ -211,7 +211,7 @@ def work(pipe: Connection) -> None:
 
 
 def _outcome(runner, job: Job, pipe: Connection) -> tuple[str, float | None, str]:
-    """Do a job.
+    """Do a job and return how it ended.
 
     Returns
     -------

@@ -58,7 +58,7 @@ class EncoderSettings:
 
 @dataclass(frozen=True, eq=False)
 class Encoder:
-    """Turns images into features.
+    """A function with a name that turns images into features.
 
     Parameters
     ----------

@@ -25,11 +25,11 @@ _SHARE = Key(
 def subset(task: Task, share: float) -> Holders:
     """Each client gets most rows of one main class, and a few rows of each other class.
 
-    The clients whose main class it is get `share` of a class. The rest goes evenly to
-    the other clients. No row is left. If classes have equal size, the main class is
-    `share` of each client's rows, up to one row. The domain's clients take the classes
-    in turn, so their number must be a multiple of the number of classes. One client for
-    each class is the "subset" setting of FedPG.
+    The share `share` of a class goes to the clients that have it as main class. The
+    other rows of the class go evenly to the other clients. If classes have equal size,
+    the main class is `share` of each client's rows, up to one row. The domain's clients
+    take the classes in turn, so their number must be a multiple of the number of
+    classes. One client for each class is the "subset" setting of FedPG.
 
     Raises
     ------

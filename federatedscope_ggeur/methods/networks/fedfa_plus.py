@@ -182,7 +182,7 @@ class FedFAPlus(Method):
 
     @property
     def aligns(self) -> bool:
-        """Whether histograms are aligned."""
+        """Whether the method aligns histograms of stages."""
         return self.variant in _ALIGNED and self.weight > 0
 
     def shaken_stages(self, model: Model) -> list[int]:

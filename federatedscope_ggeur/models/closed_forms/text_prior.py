@@ -100,9 +100,10 @@ def moved_by_text(seen: Seen, text: ClassTexts) -> tuple[Seen, dict[str, float]]
 
 
 def with_ensemble(score: LeftOut, text: ClassTexts) -> LeftOut:
-    """Add zero-shot logits to scores: ``s <x/|x|, w_c> + alpha score``.
+    """Add zero-shot logits to scores.
 
-    If alpha is 0, `score` is returned as it is.
+    The new score is the zero-shot logit plus ``text.ensemble`` times `score`. If
+    ``text.ensemble`` is 0, `score` is returned as it is.
     """
     if not text.ensemble:
         return score

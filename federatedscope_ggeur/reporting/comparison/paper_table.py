@@ -25,11 +25,12 @@ Cells = dict[tuple[str, str], Row]
 
 
 def as_paper_tables(tables: Sequence[Table]) -> str:
-    """Make a ``table`` for each data set, or a ``table*`` if it is wide.
+    """Make a LaTeX ``table`` for each data set, or a ``table*`` if it is wide.
 
     Rows are the points of the first axis. Columns are grouped by setting, that is by
     the points of all other axes. The best mean of a column is bold and the second best
-    underlined. Rows that pool all data do not count. Nothing is tested.
+    underlined. Rows that pool all data do not count. There are no tests of
+    significance.
     """
     labels: set[str] = set()
     parts = [_environment(table, _label(table.title, labels)) for table in tables]
