@@ -47,7 +47,7 @@ def contradictions(cfg, wrong: Collection[str]) -> Iterator[str]:
 
 
 def _method_problems(cfg) -> Iterator[str]:
-    """Yield what the methods in use object to in FederatedScope's own sections."""
+    """Yield the methods' objections to settings in FederatedScope's own sections."""
     parts = parts_in_use(cfg)
     chosen = {switch_of(part) for part in parts}
     for switch in switches():

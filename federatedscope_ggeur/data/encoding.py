@@ -258,7 +258,10 @@ class Encoding:
         return file, Entry(self.folder / file, key, domain, split)
 
     def _loadable(self, domain: str, split: str, images: Images) -> Images:
-        """The images, without known unreadable ones if the settings skip those."""
+        """The images that are to be loaded.
+
+        If the settings skip unreadable images, known unreadable ones are left out.
+        """
         if not self.settings.skip_unreadable:
             return images
         return self._left_out(domain, split, images).known()

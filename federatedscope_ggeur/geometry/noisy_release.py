@@ -104,7 +104,7 @@ class ReleasePlan:
         return self.steps(block) / 2**GRID_BITS * math.sqrt(self.clients)
 
     def sharers(self, adding: int) -> float:
-        """The mu towards those who know all noise except that of `adding` clients."""
+        """The mu against attackers who know all noise except that of `adding` clients."""
         if not adding:
             return math.inf
         squares = (
@@ -206,9 +206,10 @@ class ReleasePlan:
         return NoisyStatistics(counts, centre, sums, square, noise)
 
     def problem(self, stage: str, total: np.ndarray, most_rows: int) -> str:
-        """What is wrong with the total of a stage; "" if `most_rows` rows can have it.
+        """The reason why the total of a stage is impossible; "" if it is possible.
 
-        The noise may be up to 12 times its standard deviation.
+        It is possible if `most_rows` rows can have it, with noise of up to 12 standard
+        deviations.
         """
         at = 0
         for block, size, steps in self._parts(stage):

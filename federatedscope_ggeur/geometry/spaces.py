@@ -256,9 +256,10 @@ class SpaceSettings:
 
 
 def _scales(totals: Totals, scale: float) -> Tensor | None:
-    """A scale for each dimension [D], if the dimensions need one; else None.
+    """The scales of the dimensions [D]; None if the dimensions need no scales.
 
-    They do if they differ by more than `UNITS_APART`. Constant dimensions get `scale`.
+    The dimensions need scales if they differ by more than a factor of `UNITS_APART`.
+    Constant dimensions get `scale`.
     """
     variances = totals.squares / totals.count
     varied = variances > (_ROUNDING * totals.mean).square()

@@ -34,8 +34,8 @@ class FPL(Method):
     of a linear head). The clients of the last round sent their class means of z, by
     their trained weights. For each class, FINCH clusters these means by cosine. The
     mean of a cluster is one P_a. The plain mean of a class's P_a is its unbiased
-    prototype U_c. Neither counts rows, so a domain with many clients or rows weighs no
-    more.
+    prototype U_c. Neither P_a nor U_c is weighted by rows, so a domain with many
+    clients or rows has no more weight.
 
     Rows of a class without prototypes add 0, so there is no term in the first round. If
     nobody sends a class in a round, its prototypes stay. A client sends nothing for a

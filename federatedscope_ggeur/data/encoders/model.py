@@ -100,9 +100,10 @@ def making(library: str, name: str, title: str, seed: int = 0) -> Iterator[None]
 def model_encoder(
     settings: EncoderSettings, title: str, identity: Mapping[str, object], **parts: Any
 ) -> Encoder:
-    """Make an `Encoder` from its `parts`. Title and identity also give the precision.
+    """Make an `Encoder` from its `parts`.
 
-    They say, too, whether features are scaled to length 1.
+    The precision is added to title and identity. So is the fact whether features are
+    scaled to length 1.
     """
     normalised = ", normalised" if settings.normalize else ""
     own = {"normalize": settings.normalize, "precision": settings.precision}

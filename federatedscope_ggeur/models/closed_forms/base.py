@@ -369,8 +369,9 @@ class ClosedForm:
         return lambda rows: score(rows.divided(by))
 
     def work_out(self, seen: Seen) -> tuple[Model, dict]:
-        """Compute the model, of `build_model`'s kind, and a report of it in plain
-        values.
+        """Compute the model and a report on it.
+
+        The model is of the kind that `build_model` makes. The report has plain values.
 
         Raises
         ------

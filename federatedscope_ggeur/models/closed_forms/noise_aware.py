@@ -70,8 +70,9 @@ def likely_counts(release: NoisyStatistics) -> Tensor:
 def spherical(release: NoisyStatistics) -> Believed:
     """Estimate the classes from noisy counts and sums, without a second moment.
 
-    Without public rows, rows are assumed to spread alike in all directions. With public
-    rows, they spread as those do, and the public class means are the first guess.
+    Without public rows, rows are assumed to spread equally in all directions. With
+    public rows, all rows are assumed to spread like the public ones, and the public
+    class means are the first guess.
     """
     counts, dim, public = likely_counts(release), release.dim, release.public
     total = release.counts.clamp(min=1.0).sum()

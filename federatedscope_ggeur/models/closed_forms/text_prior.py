@@ -32,7 +32,10 @@ _LEAST = 1e-12
 
 
 def bridge(parts: Components, offsets: Tensor) -> float:
-    """The number a, computed from the components' means and the offsets d_c [C, D]."""
+    """The factor a that fits text offsets to the offsets of means, by least squares.
+
+    `offsets` [C, D] are the text offsets d_c of the classes. The result is not below 0.
+    """
     own = offsets[parts.labels]
     products = ((parts.means - parts.origin) * own).sum(dim=1)
     squares = float(parts.weights @ own.square().sum(dim=1))
