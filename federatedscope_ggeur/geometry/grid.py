@@ -235,7 +235,7 @@ class GridStatistics:
             raise StatisticsError(
                 f"statistics of {self.num_classes} classes in {self.grid.dim} "
                 f"dimensions and of {other.num_classes} classes in {other.grid.dim} "
-                "dimensions do not fit, or their grids differ"
+                "dimensions cannot be combined, because the numbers or the grids differ"
             )
         low = self.low + sign * other.low
         return GridStatistics(

@@ -104,7 +104,7 @@ class ReleasePlan:
         return self.steps(block) / 2**GRID_BITS * math.sqrt(self.clients)
 
     def sharers(self, adding: int) -> float:
-        """The mu against attackers who know all noise except that of `adding` clients."""
+        """The mu against attackers who know all noise but that of `adding` clients."""
         if not adding:
             return math.inf
         squares = (

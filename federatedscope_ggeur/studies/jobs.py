@@ -185,7 +185,7 @@ class Runner:
                 return self._follow(job, part, tell)
             except Exception as error:
                 logger.error("%s: %s", type(error).__name__, error)
-                logger.debug("where it happened:", exc_info=error)
+                logger.debug("the traceback of this error:", exc_info=error)
                 raise
 
     def _follow(self, job: Job, part: Path, tell: Tell) -> float | None:

@@ -83,7 +83,7 @@ class Layout:
     containers: Sequence[str] = ()
 
     def problem(self, where: Path, what: str) -> DataError:
-        """Make an error that states the problem, the expected files, and their source."""
+        """Make an error that states the problem, the expected files and the source."""
         return DataError(
             f"{where.absolute()}: {what} {self.name}@ggeur looks below data.root for "
             f"{self.accepted}. Nothing is downloaded. Get the data set from "

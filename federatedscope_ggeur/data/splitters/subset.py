@@ -58,8 +58,8 @@ def subset(task: Task, share: float) -> Holders:
 def _ring(position: int, classes: int, m: int) -> tuple[np.ndarray, np.ndarray]:
     """The clients whose main class is at `position`, and all other clients in an order.
 
-    The order of the others begins elsewhere for each class. So rows that do not divide
-    evenly go to each client in turn, over all classes.
+    For each class, the order of the others begins with another client. So no client
+    always gets the rows that are left after an even division.
     """
     rounds = np.arange(m // classes)
     steps = np.arange(1, classes)[:, None]

@@ -27,8 +27,9 @@ _TINY = 1e-300
 
 @register_closed_form("fedcof")
 class FedCOF(ClosedForm):
-    """A linear head whose weights are ``G^-1 n_c mu_c``, scaled to length 1, without
-    biases.
+    """A linear head from clients' class means alone.
+
+    Its weights are ``G^-1 n_c mu_c``, scaled to length 1. It has no biases.
 
     The mean of n rows of a class varies over clients with the covariance Sigma / n. So
     the means alone show a covariance::

@@ -134,7 +134,7 @@ def _caption(table: Table, measures: list[Measure]) -> str:
 
 
 def _label(title: str, taken: set[str]) -> str:
-    """A LaTeX label made from the title, which is not in `taken`."""
+    """Make a LaTeX label from the title, different from all labels in `taken`."""
     plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode()
     stem = "tab:" + (re.sub(r"[^a-z0-9]+", "-", plain.lower()).strip("-") or "runs")
     label, number = stem, 1
