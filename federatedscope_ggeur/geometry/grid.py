@@ -335,7 +335,10 @@ def _second_moment(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _times(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """``left^T right`` by torch, with the number of threads that engines set."""
+    """The product ``left^T right``, by torch.
+
+    torch uses the number of threads that engines set.
+    """
     return (torch.from_numpy(left).T @ torch.from_numpy(right)).numpy()
 
 

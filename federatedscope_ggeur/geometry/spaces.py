@@ -173,13 +173,13 @@ class Space:
         return {"kind": self.kind, "distance": LENGTH / self.scale, "scales": scales}
 
     def linear(self, rows: Tensor) -> Tensor:
-        """``T r`` of each row r of shape (n, D), float64."""
+        """Map each row r of shape (n, D) to ``T r``, in float64."""
         if self.matrix is not None:
             return rows @ self.matrix
         return rows * (self.scale if self.scales is None else self.scales)
 
     def inverse_linear(self, rows: Tensor) -> Tensor:
-        """``T^-1 r`` of each row r of shape (n, D), float64."""
+        """Map each row r of shape (n, D) to ``T^-1 r``, in float64."""
         if self.matrix is not None:
             return torch.linalg.solve(self.matrix, rows.T).T
         return rows / (self.scale if self.scales is None else self.scales)

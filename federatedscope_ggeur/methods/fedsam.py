@@ -64,7 +64,10 @@ class FedSAM(Method):
 
 
 def _of_length(direction: Tensor, length: Tensor, rho: float) -> Tensor:
-    """``rho direction / length``. If the gradient is 0, the result is 0."""
+    """Scale `direction` to the length rho: ``rho direction / length``.
+
+    If the gradient is 0, the result is 0.
+    """
     return direction * (rho / length.clamp(min=torch.finfo(length.dtype).tiny))
 
 

@@ -29,7 +29,8 @@ class LinearHead(Model):
         return features
 
     def gradient_accumulator(self, into: Tensor, beta: float) -> Accumulator:
-        """As `Model.gradient_accumulator`, with a gradient computed by hand.
+        """Accumulate gradients as `Model.gradient_accumulator` does, but computed by
+        hand.
 
         ``dL/dlogits = (softmax - one_hot) / B``.
         """

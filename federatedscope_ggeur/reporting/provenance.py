@@ -37,7 +37,7 @@ class DataFingerprint:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where and how a run was made.
+    """The place, the time and the software of a run.
 
     Attributes
     ----------

@@ -60,7 +60,9 @@ def _bins(bins: int, temperature: float) -> tuple[Tensor, Tensor]:
 
 
 def symmetric_divergence(one: Tensor, other: Tensor) -> Tensor:
-    """``1/2 (KL(p || q) + KL(q || p))`` for each row (Eq. 14), in nats: shape (C,).
+    """The symmetric divergence of two histograms for each row (Eq. 14): shape (C,).
+
+    It is ``1/2 (KL(p || q) + KL(q || p))``, in nats.
 
     `one` and `other` are histograms [C, L]. Both are smoothed to ``(pi + s) / (1 + s
     L)``.

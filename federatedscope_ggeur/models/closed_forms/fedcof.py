@@ -281,7 +281,9 @@ class FedCOFLeftOut:
         )
 
     def _cosines(self, x: Tensor, inverse: Tensor, change: _Change) -> Tensor:
-        """``x' w / |w|`` for each class's weights ``w = G^-1 n_c mu_c``: shape (r, C').
+        """The cosine of each row and each class's weights: shape (r, C').
+
+        It is ``x' w / |w|`` with ``w = G^-1 n_c mu_c``.
 
         ``G = diag(1 / inverse) + V' diag(s) V``, with the vectors V and signs s of
         `change`.
