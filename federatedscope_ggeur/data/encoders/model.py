@@ -76,10 +76,9 @@ def library_stamp(
 
 @contextmanager
 def making(library: str, name: str, title: str, seed: int = 0) -> Iterator[None]:
-    """Inside this block, a library makes a model, with the same random weights each
-    time.
+    """A context in which a library makes a model, always with the same random weights.
 
-    So "none" names one set of random weights.
+    So the setting "none" for weights names one set of random weights.
 
     Raises
     ------
