@@ -277,7 +277,10 @@ def initial_weights(model: Model, seed: int) -> Tensor:
 
 
 def weighted_mean(params: Tensor, updates: Sequence[Update]) -> Tensor:
-    """The mean of the updates' weights, in float64, weighted by numbers of rows.
+    """The mean of the updates' weights, in float64, weighted by aggregation weights
+    n_k.
+
+    It is ``sum_k p_k w_k`` with ``p_k = n_k / sum_j n_j``.
 
     It is ``sum_k p_k w_k`` with ``p_k = n_k / sum_j n_j``.
 

@@ -10,7 +10,7 @@ from federatedscope_ggeur.methods.registry import register_method
 class FedAvg(Method):
     """The next weights are the mean of the clients' weights.
 
-    The weights of client k count by its number of rows n_k.
+    Client k counts with its aggregation weight n_k, usually its number of rows.
     """
 
     meaning = "mean of the clients' weights, each counted n_k times"
