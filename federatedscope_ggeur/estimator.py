@@ -342,7 +342,8 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         labels = clients.tolist() if hasattr(clients, "tolist") else list(clients)
         if len(labels) != rows:
             raise ValueError(
-                f"clients: got {len(labels)} labels for {rows} rows; give one a row"
+                f"clients: got {len(labels)} labels for {rows} rows; give one client "
+                "for each row"
             )
         place = {label: number for number, label in enumerate(self.clients_, 1)}
         unknown = [label for label in labels if label not in place]

@@ -71,7 +71,7 @@ class Lines(str):
 
 
 def say(*lines: object, file: TextIO | None = None) -> None:
-    """Print each of `lines` as one printable line, for a person."""
+    """Print each of `lines` for the user, as one line of printable characters."""
     for line in lines:
         print(_text(line), file=file or sys.stdout, flush=True)
 
@@ -101,8 +101,10 @@ def _make_printable(record: logging.LogRecord) -> bool:
 
 
 def _text(value: object) -> object:
-    """`value` as a sink of whole lines shows it: printable, and one line unless
-    `Lines`."""
+    """`value` as printable text.
+
+    The text has one line, unless `value` is a `Lines`.
+    """
     # Lists and dicts show their texts as repr does, and repr escapes them.
     if isinstance(value, (Lines, Number, Mapping, list, tuple, type(None))):
         return value

@@ -1,4 +1,4 @@
-"""The plugin's settings.
+"""The settings of the plugin: their keys, checks, and use.
 
 `extend_ggeur_cfg(cfg)` adds the keys to a config of yacs or of FederatedScope (FS).
 """

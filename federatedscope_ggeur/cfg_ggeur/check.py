@@ -1,4 +1,4 @@
-"""Settings that are wrong, alone or together."""
+"""Find settings that are wrong by themselves or that contradict each other."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from federatedscope_ggeur.settings import NOT_SET, number_problem, problems_of
 
 
 def contradictions(cfg, wrong: Collection[str]) -> Iterator[str]:
-    """Settings that cannot go together, each as ``"<key>: <problem>"``.
+    """Yield the settings that contradict each other, each as ``"<key>: <problem>"``.
 
-    Every part says what it objects to. A key that is `wrong` by itself counts as its
-    default.
+    Every part of a run states which settings it objects to. A key in `wrong` is wrong
+    by itself and counts as its default.
     """
     run = demands_of(cfg, wrong)
     text = TEXT_MODELS.get(run["text.model"])
@@ -47,7 +47,7 @@ def contradictions(cfg, wrong: Collection[str]) -> Iterator[str]:
 
 
 def _method_problems(cfg) -> Iterator[str]:
-    """What the methods in use find wrong in FederatedScope's own sections."""
+    """Yield the methods' objections to settings in FederatedScope's own sections."""
     parts = parts_in_use(cfg)
     chosen = {switch_of(part) for part in parts}
     for switch in switches():
@@ -63,12 +63,12 @@ def _method_problems(cfg) -> Iterator[str]:
 
 
 def check_embedding_dim(cfg, dim: int) -> None:
-    """Refuse embeddings whose dimensions are not ``ggeur.embedding_dim``.
+    """Check the dimensions `dim` of the embeddings against ``ggeur.embedding_dim``.
 
     Raises
     ------
     ConfigError
-        They have `dim` dimensions instead.
+        The two differ.
     """
     wanted = cfg.ggeur.embedding_dim
     if wanted not in (NOT_SET, dim):
@@ -80,7 +80,7 @@ def check_embedding_dim(cfg, dim: int) -> None:
 
 
 def given_handshake(ggeur) -> dict[str, object]:
-    """What the settings say of the data, by fields of a `Handshake`."""
+    """The facts about the data that settings state, by fields of a `Handshake`."""
     found: dict[str, object] = {}
     if ggeur.embedding_dim != NOT_SET:
         found["dim"] = int(ggeur.embedding_dim)
@@ -92,12 +92,12 @@ def given_handshake(ggeur) -> dict[str, object]:
 
 
 def check_agreed(cfg, class_names: Sequence[str], encoder: str) -> None:
-    """Refuse data that differ from ``ggeur.agreed``.
+    """Check the classes and the encoder of the data against ``ggeur.agreed``.
 
     Raises
     ------
     ConfigError
-        Their classes or their encoder differ.
+        The classes or the encoder differ.
     """
     agreed = cfg.ggeur.agreed
     held = (("class_names", list(class_names)), ("encoder", encoder))
@@ -105,12 +105,13 @@ def check_agreed(cfg, class_names: Sequence[str], encoder: str) -> None:
         if agreed[name] and agreed[name] != there:
             raise ConfigError(
                 f"ggeur.agreed.{name}: is {shown(agreed[name], 300)}, but the data of "
-                f"data.type {cfg.data.type} say {shown(there, 300)}"
+                f"data.type {cfg.data.type} have {shown(there, 300)}; change one of "
+                "the two"
             )
 
 
 def local_optimizer(cfg) -> OptimizerSettings:
-    """The optimiser of ``train.optimizer``."""
+    """The settings of the local optimiser, from ``train.optimizer``."""
     options = settings_in(cfg.train.optimizer)
     kind, lr = (get_key(cfg.train.optimizer, name) for name in ("type", "lr"))
     return OptimizerSettings(
@@ -119,9 +120,10 @@ def local_optimizer(cfg) -> OptimizerSettings:
 
 
 def _setting_problems(cfg, part: type[Method]) -> Iterator[str]:
-    """What is wrong with the settings of `part`.
+    """Yield the problems of the settings of `part`, each as ``"<key>: <problem>"``.
 
-    The rules of optional settings are checked here, and the part checks all of them.
+    The rules of optional settings are applied first. Then `part` itself checks all its
+    settings.
     """
     given = part_settings(cfg, part)
     for key in part.SETTINGS:

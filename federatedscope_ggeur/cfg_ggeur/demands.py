@@ -1,4 +1,4 @@
-"""From a config to the facts of its run."""
+"""Derive the facts of a run from its config."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from federatedscope_ggeur.models.text import ClassTexts
 
 
 def demands_of(cfg, wrong: Collection[str] = ()) -> Demands:
-    """The facts of a run of `cfg`; a key that is `wrong` counts as its default."""
+    """The facts of a run with `cfg`; a key in `wrong` counts as its default."""
     chosen = {
         field: default if setting(field) in wrong else value
         for field, value, default in _settings_in(cfg)
@@ -24,10 +24,10 @@ def demands_of(cfg, wrong: Collection[str] = ()) -> Demands:
     trains = form is None or chosen["init"] != "random"
     base = METHODS.get(chosen["base_method"])
     is_ggeur = chosen["augmentation"] == "ggeur"
-    # A network normalises pixels itself, and a text model takes embeddings as CLIP
-    # gives them: for these ggeur.space is left at its default.
+    # A network normalises pixels itself, and a text model takes CLIP's embeddings
+    # unchanged. With either of them ggeur.space stays at its default.
     has_space = trains and not chosen["network.name"] and not chosen["text.model"]
-    # No choice of clients who leave may stay in a book's head.
+    # A client may leave a book, and then nothing that it chose may stay in the head.
     is_kept = bool(chosen["book"])
     leaves_out = form is not None and form.asks and form.leaves_out() and not is_kept
     return Demands(
@@ -55,7 +55,7 @@ def demands_of(cfg, wrong: Collection[str] = ()) -> Demands:
 
 
 def _settings_in(cfg) -> Iterator[tuple[str, object, object]]:
-    """Fields, values and defaults of the settings that rooms below know."""
+    """Yield field, value and default of each setting that lower packages know."""
     for key in all_keys():
         yield (
             field_of(key),
@@ -68,7 +68,7 @@ def _settings_in(cfg) -> Iterator[tuple[str, object, object]]:
 
 
 def _is_distributed(cfg) -> bool:
-    # The mode is hidden from what FS's constructors make, see `for_constructor`.
+    # Objects that FS's constructors make do not see the mode, see `for_constructor`.
     used = "distribute" in cfg and bool(cfg.distribute.get("use"))
     return used or cfg.federate.mode == "distributed"
 
@@ -81,12 +81,14 @@ def _reads_images(cfg) -> bool:
 
 
 def closed_form_of(ggeur, text: ClassTexts | None = None) -> ClosedForm | None:
-    """The one-shot head of ``ggeur.closed_form``; if it is only a start, as a start.
+    """The one-shot head of ``ggeur.closed_form``; None if there is none.
+
+    If training only starts from this head, it is returned as a start.
 
     Raises
     ------
     ConfigError
-        Its settings are wrong.
+        The head's settings are wrong.
     """
     if ggeur.closed_form == "none":
         return None
@@ -105,7 +107,10 @@ def keeps_best(ggeur) -> bool:
 
 
 def _is_open(ggeur) -> bool:
-    """Whether clients' rows choose the head; False if its settings are wrong."""
+    """Whether leave-one-out must still choose a setting of the head.
+
+    False if the head's settings are wrong.
+    """
     try:
         form = closed_form_of(ggeur)
     except ConfigError:

@@ -1,4 +1,4 @@
-"""The `ggeur.*` keys as text."""
+"""Describe the `ggeur.*` keys and the parts that they choose from, as text."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from federatedscope_ggeur.settings import Registry
 
 
 def describe_keys(words: Sequence[str] = ()) -> str:
-    """Every key with its default and meaning.
+    """Text with the default and the meaning of every `ggeur.*` key.
 
-    With `words`, only the keys whose name and meaning contain all of them. Capital
-    letters do not matter.
+    With `words`, it has only the keys whose name and meaning contain all words, in
+    capitals or not.
     """
     lines = _all_lines()
     if not words:

@@ -1,4 +1,4 @@
-"""FederatedScope's (FS's) `use_gpu` and `device`: where models are trained."""
+"""Choose the training device from FederatedScope's (FS's) `use_gpu` and `device`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from federatedscope_ggeur.errors import ConfigError
 
 
 def training_device(cfg) -> torch.device:
-    """Where models are trained and scored: the CPU, or with ``use_gpu`` a GPU.
+    """The device on which models are trained and scored.
 
-    It is GPU number ``device``. If that is negative it is the GPU with most free
-    memory, as in FS. If torch sees no GPU it is the CPU; see `device_notes`.
+    It is the CPU without ``use_gpu``, or if torch sees no GPU (see `device_notes`).
+    Otherwise it is the GPU with the number ``device``. A negative number means the GPU
+    with the most free memory, as in FS.
 
     Raises
     ------
     ConfigError
-        There is no GPU of that number.
+        There is no GPU with this number.
     """
     if not cfg.use_gpu or not torch.cuda.is_available():
         return torch.device("cpu")
@@ -24,7 +25,7 @@ def training_device(cfg) -> torch.device:
     if number >= count:
         raise ConfigError(
             f"device: there is no GPU {number}, torch sees {count}; take a number from "
-            f"0 to {count - 1}, or -1 for the one with most free memory"
+            f"0 to {count - 1}, or -1 for the GPU with the most free memory"
         )
     if number < 0:
         number = max(range(count), key=lambda n: torch.cuda.mem_get_info(n)[0])
@@ -37,13 +38,16 @@ def gpu_name(device: torch.device) -> str | None:
 
 
 def encoder_device(cfg) -> str:
-    """The device of ``ggeur.encoder.device: auto``: the GPU of ``use_gpu``."""
+    """The device that ``ggeur.encoder.device: auto`` stands for.
+
+    It is the GPU for training if training uses one, and otherwise "auto".
+    """
     device = training_device(cfg)
     return "auto" if device.type == "cpu" else str(device)
 
 
 def device_notes(cfg) -> list[str]:
-    """A note in FS's words if ``use_gpu`` is on and there is no GPU."""
+    """A warning, in FS's words, if ``use_gpu`` is on but there is no GPU."""
     if not cfg.use_gpu or torch.cuda.is_available():
         return []
     return ["No GPU found for your device, set cfg.use_gpu=False"]

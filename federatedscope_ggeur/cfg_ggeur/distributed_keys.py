@@ -17,10 +17,10 @@ DISTRIBUTED_KEYS = (
     *alike(
         NOT_SET,
         whole(1, not_set_allowed=True),
-        quorum="The fewest clients that the run goes on with, from joining on. With "
-        "fewer it ends with an error; -1: all clients.",
-        client_number="Distributed, with distribute.data_idx -1: the number of this "
-        "client: 1, 2, ... Without it, data_idx is the number.",
+        quorum="The run ends with an error if fewer clients than this join or are "
+        "left; -1: all clients are needed.",
+        client_number="Distributed, with distribute.data_idx -1: this client's number, "
+        "1, 2, ...; otherwise data_idx is the number.",
     ),
     Key(
         "domain",
@@ -56,8 +56,8 @@ DISTRIBUTED_KEYS = (
     *alike(
         "",
         text,
-        join_secret="Distributed, server: file with the secret of the join tokens (see "
-        "`ggeur token`). With it, only clients with a token can join.",
+        join_secret="Distributed, server: file with the secret from which `ggeur "
+        "token` makes join tokens; every client must then have a token.",
         join_token="Distributed, client: file with the client's join token.",
         node_keys="Distributed, through Flower: at a site, the file with the private "
         "key of its SuperNode; at the server, the folder with the public keys of all "
@@ -66,23 +66,23 @@ DISTRIBUTED_KEYS = (
     Key(
         "share_results",
         False,
-        "Distributed, server: at the end, send every client the accuracy of each "
-        "domain. Where a domain is one client, this is that client's accuracy.",
+        "Distributed, server: send every client the accuracy of each domain at the "
+        "end. If a domain has one client, this is that client's accuracy.",
         one_of(True, False),
     ),
     Key(
         "agreed.class_names",
         [],
-        "Names that the classes must have, in the order of their numbers; []: those "
-        "of the data. A server without data refuses clients with other names.",
+        "Names that the classes must have, in the order of their numbers; []: the "
+        "names in the data. A server without data refuses clients that differ.",
         names("class names"),
     ),
     Key(
         "agreed.encoder",
         "",
-        "Encoder that the embeddings must come from, as written in encoder.txt or in "
-        "the log of a run; '': that of the data. A server without data refuses "
-        "clients with another.",
+        "The encoder that must have made the embeddings, written as in encoder.txt or "
+        "in the log of a run; empty: the encoder in the data. A server without data "
+        "refuses clients that differ.",
         text,
     ),
 )

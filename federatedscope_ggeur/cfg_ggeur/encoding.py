@@ -1,4 +1,4 @@
-"""`cfg.ggeur.encoder` as the settings of an encoder, of extraction and of the cache."""
+"""Turn `cfg.ggeur.encoder` into settings of encoder, extraction and cache."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from federatedscope_ggeur.settings import NOT_SET
 
 
 def encoder_settings(ggeur) -> EncoderSettings:
-    """The encoder of `cfg.ggeur`."""
+    """The settings of the encoder in `cfg.ggeur`."""
     chosen = ggeur.encoder
     part = ENCODERS.get(chosen.name)
     alike = ("name", "model", "pretrained", "normalize", "precision", "quick_gelu")
@@ -27,8 +27,10 @@ def encoder_settings(ggeur) -> EncoderSettings:
 
 
 def encoding_settings(ggeur, auto: str = "auto") -> EncodingSettings:
-    """Encoder, extraction and cache of `cfg.ggeur`; `auto` is the device where
-    ``ggeur.encoder.device`` says auto."""
+    """The settings of encoder, extraction and cache in `cfg.ggeur`.
+
+    `auto` names the device that ``ggeur.encoder.device: auto`` stands for.
+    """
     chosen = ggeur.encoder
     return EncodingSettings(
         encoder_settings(ggeur),
@@ -46,5 +48,5 @@ def encoding_settings(ggeur, auto: str = "auto") -> EncodingSettings:
 
 
 def _whole(value: float) -> int | None:
-    # Infinity is for the key's rule to refuse.
+    # The key's rule refuses infinity later.
     return None if value == NOT_SET or not math.isfinite(value) else int(value)

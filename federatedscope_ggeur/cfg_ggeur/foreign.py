@@ -1,7 +1,7 @@
-"""The settings in a run's folder: somebody's word, and not the user's.
+"""Use the settings in a run's folder safely: another person may have written them.
 
-Nothing is imported because of them, and without the user's word nothing outside the
-folder is read and nothing downloaded.
+These settings never make this program import a module. Only with the user's consent do
+they make it read files outside the folder or download anything.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from federatedscope_ggeur.settings import flatten
 
 TRUST = "--trust"
 _CACHE = next(key for key in ENCODER_KEYS if key.name == "encoder.cache")
-#: What the model that is left, and how images are embedded and rows prepared, depend
-#: on: keys, and sections of ggeur.
+#: The keys and sections of ggeur on which these depend: the model that a run leaves,
+#: the embedding of images, and the preparation of rows.
 _KEYS = (
     *("data.type", "data.root", "data.transform", "model.dropout", "ggeur.use"),
     *(f"ggeur.privacy.dp.{name}" for name in ("epsilon", "project", "project_seed")),
@@ -40,15 +40,17 @@ _LISTED = 25
 
 
 def config_left(results: Results) -> CfgNode:
-    """What the model that a run left and its encoder depend on, each key checked; all
-    else is at its default, and needs no plugin.
+    """A config with the settings on which a run's model and its encoder depend.
+
+    Each key is checked. All other keys have their defaults, so that they need no
+    plugin.
 
     Raises
     ------
     UntrustedError
-        It takes a plugin that the run names and that is not loaded.
+        The settings need a plugin that is not loaded.
     ConfigError
-        Wrong keys or values.
+        Keys or values are wrong.
     """
     said = dict(flatten(results.config))
     parts = [said.get("ggeur.encoder.name"), said.get("ggeur.text.model")]
@@ -71,8 +73,10 @@ def config_left(results: Results) -> CfgNode:
 
 
 def places_of_encoder(cfg: CfgNode) -> Iterator[tuple[str, object]]:
-    """Keys and values by which a run's settings send its encoder to this machine's
-    files, or its own settings that might."""
+    """Yield keys and values that make a run's encoder read files on this machine.
+
+    The settings of a user's own encoder are included if they may name files.
+    """
     settings = encoder_settings(cfg.ggeur)
     part = ENCODERS.get(settings.name)
     if part is None:
@@ -86,7 +90,10 @@ def places_of_encoder(cfg: CfgNode) -> Iterator[tuple[str, object]]:
 
 
 def places_of_data(cfg: CfgNode) -> Iterator[tuple[str, object]]:
-    """The same of a run's data set: where its rows are, are embedded and are kept."""
+    """Yield keys and values that make a run's data set use files on this machine.
+
+    They name the places of the rows, of the encoder, and of the cache.
+    """
     if not find_reader(cfg.data.type).bundled:
         yield "data.root", cfg.data.root
     if is_image_type(cfg.data.type):
@@ -96,29 +103,31 @@ def places_of_data(cfg: CfgNode) -> Iterator[tuple[str, object]]:
 
 
 def check_places(folder: Path, places: Iterator[tuple[str, object]]) -> None:
-    """Refuse to follow settings of the run in `folder` to places outside it.
+    """Raise an error if settings of the run in `folder` name places outside it.
 
     Raises
     ------
     UntrustedError
-        There are any; they are named.
+        There are such `places`; the message names them.
     """
     named = "; ".join(f"{key} {shown(value)}" for key, value in places)
     if named:
         raise UntrustedError(
             Lines(
                 [
-                    f"the settings of the run in '{folder}' name places outside it: "
-                    f"{named}",
-                    f"They are read on your word alone: add {TRUST} if you know where "
-                    "the folder comes from (in Python: trust=True).",
+                    f"the settings of the run in '{folder}' name places outside this "
+                    f"folder: {named}",
+                    f"To allow reading them, add {TRUST} (in Python: trust=True); do "
+                    "so only if you know where the folder comes from.",
                 ]
             )
         )
 
 
 def downloads_if(trust: bool) -> AbstractContextManager[None]:
-    """Nothing is downloaded inside, but with trust."""
+    """A context that forbids downloads, unless `trust` is True."""
     if trust:
         return nullcontext()
-    return refused(f"a run's folder asks for it; {TRUST} allows it (trust=True)")
+    return refused(
+        f"a run's folder asks for one; {TRUST} allows them (in Python: trust=True)"
+    )

@@ -1,8 +1,8 @@
-"""FederatedScope's (FS's) defaults, and its keys that do nothing here.
+"""FederatedScope's (FS's) defaults, and the keys of FS that do nothing here.
 
-`fs_keys` has the keys that are honoured or refused. All other keys of FS are here: a
-YAML file of FS may hold them on any engine. A config of the embedded engine has such a
-key only if somebody sets it.
+The module `fs_keys` has the keys that are honoured or refused. This module has all
+other keys of FS, since a YAML file of FS may hold them on any engine. A config of the
+embedded engine has such a key only if somebody sets it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from federatedscope_ggeur.cfg_ggeur.transform import row_transform
 from federatedscope_ggeur.data import NO_TRANSFORM
 from federatedscope_ggeur.settings import Rule, rule_of
 
-#: Keys whose FS default is replaced by ours: a default is nobody's choice.
+#: Keys whose default in FS is replaced by the plugin's, because no user chose it.
 _STANDS_FOR = {
     "model.type": ("lr", HEAD),
     "criterion.type": ("MSELoss", "CrossEntropyLoss"),
@@ -29,12 +29,12 @@ _STANDS_FOR = {
 }
 
 
-#: What to set instead.
+#: What to use instead of some keys without effect.
 _INSTEAD = {
-    "data.args": "settings of a reader are ggeur.*",
+    "data.args": "the settings of a reader are below ggeur",
     "data.transform": "the encoder prepares its images itself",
-    "dataloader.num_workers": "ggeur.encoder.num_workers decode images",
-    "model.hidden": "ggeur.mlp_hidden_dim says the hidden units",
+    "dataloader.num_workers": "use ggeur.encoder.num_workers, for decoding images",
+    "model.hidden": "use ggeur.mlp_hidden_dim, the number of hidden units",
 }
 
 
@@ -42,7 +42,7 @@ def _former(name: str, default: object) -> Rule:
     now = {"data.loader": "dataloader.type"}.get(
         name, name.replace("data", "dataloader")
     )
-    return rule_of(f"has another name now, {now}", lambda value: value == default)
+    return rule_of(f"is called {now} now", lambda value: value == default)
 
 
 def _here_only(default: object) -> Rule:
@@ -52,7 +52,7 @@ def _here_only(default: object) -> Rule:
 
 _IDLE = dict(table("idle"))
 
-#: Every key of FS that `fs_keys` does not hold, but for sections that may hold any.
+#: Every key of FS that `fs_keys` lacks, except keys in sections that take new keys.
 OTHER_KEYS = {
     key.name: key
     for key in (
@@ -66,7 +66,7 @@ OTHER_KEYS = {
 
 
 def settle_defaults(cfg) -> list[str]:
-    """Replace FS's default model, criterion and trainer by the plugin's own.
+    """Replace FS's default model, criterion and trainer by the plugin's own ones.
 
     Returns
     -------
@@ -82,7 +82,10 @@ def settle_defaults(cfg) -> list[str]:
 
 
 def unsettle_defaults(cfg, names: Iterable[str]) -> None:
-    """Restore FS's defaults, in a config whose plugin was switched off later."""
+    """Restore FS's defaults for the keys `names`.
+
+    This is for a config in which the plugin was switched off later.
+    """
     for name in names:
         default, ours = _STANDS_FOR[name]
         if _is(cfg, name, ours):
@@ -99,7 +102,7 @@ def _set(cfg, name: str, value: object) -> None:
 
 
 def idle_notes(cfg) -> list[str]:
-    """A note on settings that have no effect here and are not at FS's default."""
+    """A note on settings that have no effect here but differ from FS's defaults."""
     found = []
     for name, default in _IDLE.items():
         try:

@@ -1,8 +1,7 @@
-"""FederatedScope's (FS's) own keys, as the engines know them.
+"""The keys of FederatedScope (FS) that the engines know, with FS's defaults.
 
-Each key has FS's default. It is either honoured, with FS's meaning, or accepted only at
-values that fit what the engines do. Inside FS some more keys are honoured, and others
-must be refused.
+The engines honour a key with FS's meaning, or accept only the values that fit what they
+do. Inside FS some more keys are honoured, and others are refused.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from federatedscope_ggeur.settings import Rule, flatten, not_negative, one_of, r
 _TABLES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 LARGEST = 2**31 - 1  # FS sends whole numbers in 32 bits
 
-# Limits of what is made for each client, and of loops.
+# The largest numbers of clients and of passes through a loop.
 _MOST_CLIENTS, _MOST_TURNS = 100_000, 10_000_000
 #: The plugin's names in FS's registries.
 HEAD, TRAINER = "ggeur_head", "ggeur_trainer"
@@ -30,9 +29,10 @@ HEAD, TRAINER = "ggeur_head", "ggeur_trainer"
 
 @dataclass(frozen=True)
 class FSKey:
-    """One key of FS: `rule` says what is wrong with a value, "" if nothing.
+    """One key of FS, its default, and the rule for its values.
 
-    `on_fs` stands in for `rule` inside FS, where that is another one.
+    `rule` maps a value to what is wrong with it, or to "" if nothing is. If `on_fs` is
+    not None, it replaces `rule` inside FS.
     """
 
     name: str
@@ -42,16 +42,16 @@ class FSKey:
 
 
 def table(name: str) -> Iterator[tuple[str, object]]:
-    """Keys and defaults in one table of ``fs_keys.yaml``."""
+    """Yield keys and defaults from one table of ``fs_keys.yaml``."""
     return flatten(_TABLES[name])
 
 
 def anything(value) -> str:
-    """The rule of a key that takes any value."""
+    """The rule of a key that accepts any value."""
     return ""
 
 
-#: The rule of a text that becomes the name of a folder.
+#: The rule for a text that becomes part of a folder's name.
 _visible = rule_of(
     "must hold no line end and no other hidden character",
     lambda value: not any(map(is_hidden, str(value))),
@@ -64,8 +64,8 @@ def _only(*accepted) -> Rule:
 
 
 def _own(ours: str, default: str) -> Rule:
-    """Takes the plugin's own value, and FS's default, which stands for it."""
-    problem = f"the plugin has its own; write {ours}, or leave the line out"
+    """A rule that accepts the plugin's own value, and FS's default in its place."""
+    problem = f"the plugin uses its own: write {ours}, or remove the line"
     return rule_of(problem, lambda value: value in (ours, default))
 
 
@@ -75,7 +75,11 @@ def _at_least(minimum, most: int = LARGEST) -> Rule:
 
 
 def _unset_or(low, high) -> Rule:
-    """FS takes all clients if the number is impossible; here it is an error."""
+    """A rule for a number of clients, or a share of them, above `low` and up to `high`.
+
+    The value -1 stands for all clients. FS also takes all clients if the value is
+    impossible; here that is an error.
+    """
 
     def rule(value) -> str:
         if value == -1 or low < value <= high:
@@ -86,7 +90,7 @@ def _unset_or(low, high) -> Rule:
 
 
 def _some_of(choices: Iterable[str], least: int = 0) -> Rule:
-    """Takes a list of some of `choices`, each once."""
+    """A rule for a list with some of `choices`, each at most once."""
     choices = list(choices)
 
     def fits(value: list) -> bool:
@@ -103,7 +107,7 @@ _KEYS = [f"{split}_{metric}" for split in SPLITS for metric in METRICS]
 _rate = rule_of("must be in [0, 1)", lambda value: 0 <= value < 1)
 _one_process = rule_of("the plugin runs in one process", lambda value: value <= 1)
 
-#: FS's searches within one run, which bring a server and clients of their own.
+#: The rule for FS's searches within one run, which have their own server and clients.
 _own_workers = rule_of(
     "must be False: FS would replace the plugin's workers by its own; hpo.py with "
     "hpo.scheduler rs or sha searches over whole runs",
@@ -184,7 +188,7 @@ FIXED = (
 
 
 def fs_keys() -> list[FSKey]:
-    """Every key of FS that the engines know; methods bring sections of it."""
+    """Every key of FS that the engines know, including those of methods' sections."""
     return [
         *HONOURED,
         *FIXED,
@@ -199,7 +203,7 @@ def fs_keys() -> list[FSKey]:
 
 
 def open_sections() -> set[str]:
-    """Sections in which FS takes new keys, for an optimiser or a schedule."""
+    """The sections of FS that take new keys, such as the options of an optimiser."""
     return {OPEN_SECTION, SCHEDULER_SECTION} | {
         part.SECTION
         for part in _in_fs()
@@ -214,21 +218,21 @@ def _in_fs() -> list[type[Method]]:
 
 
 def section_of(part: type[Method]) -> str:
-    """The section with the settings of `part`."""
+    """The section that holds the settings of `part`."""
     return part.SECTION or f"ggeur.{part.name}"
 
 
 def switch_of(part: type[Method]) -> str:
-    """The section of FS whose `use` is True if `part` is chosen; "" if none is."""
+    """The section of FS whose key `use` switches `part` on; "" if there is none."""
     return part.SECTION.partition(".")[0]
 
 
 def switches() -> list[str]:
-    """All such sections."""
+    """All sections of FS whose key `use` switches a method on."""
     return sorted({switch_of(part) for part in _in_fs()})
 
 
-#: The plugin's rules, inside FS, for keys that the embedded engine does not have.
+#: Rules inside FS for keys that the embedded engine lacks.
 FS_RULES: dict[str, Rule] = {
     "aggregator.robust_rule": one_of(
         "fedavg", "krum", "median", "trimmedmean", "bulyan", "normbounding"
@@ -239,15 +243,15 @@ FS_RULES: dict[str, Rule] = {
     "model.model_num_per_trainer": _only(1),
 }
 
-#: The local optimiser's section: FS takes new keys there.
+#: The section of the local optimiser, where FS takes new keys.
 OPEN_SECTION = "train.optimizer"
-#: The local learning rate's over rounds, likewise.
+#: The section of the learning rate's schedule over rounds, where FS takes new keys.
 SCHEDULER_SECTION = "train.scheduler"
 
-#: What FS keeps in every section beside the settings.
+#: Entries that FS keeps in every section beside the settings.
 _AUXILIARY = ("__cfg_check_funcs__", "__help_info__", "is_ready_for_run")
 
 
 def settings_in(node) -> dict:
-    """The settings of one section, without what FS keeps beside them."""
+    """The settings in one section, without FS's own entries there."""
     return {name: value for name, value in node.items() if name not in _AUXILIARY}

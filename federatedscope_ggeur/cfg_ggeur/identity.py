@@ -1,4 +1,4 @@
-"""Which process of a distributed run this is: the server, or which client."""
+"""Check whether a process of a distributed run is the server or a client, and which."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from federatedscope_ggeur.printable import Lines
 
 
 def check_role(cfg, role: str) -> None:
-    """Refuse a config that is not of this role of a distributed run.
+    """Check that a config belongs to the `role` "server" or "client" of a distributed
+    run.
 
     Raises
     ------
     ConfigError
-        It is of another role, or does not say which client it is.
+        The config belongs to another role, or does not state the client's number.
     """
     found = identity_problems(cfg)
     if cfg.federate.mode != "distributed":
@@ -24,12 +25,19 @@ def check_role(cfg, role: str) -> None:
 
 
 def role_of(cfg) -> str:
-    """``distribute.role``; outside FederatedScope only what is set is there."""
+    """The value of ``distribute.role``; by default, "client".
+
+    Outside FederatedScope the config has the key only if it is set.
+    """
     return cfg.distribute.get("role", "client")
 
 
 def identity_problems(cfg) -> list[str]:
-    """Check that a client of a distributed run has one number, set only once."""
+    """The problems of the settings that tell which process of a distributed run this
+    is.
+
+    A client must have one number, and only one setting may state it.
+    """
     role = role_of(cfg)
     if cfg.federate.mode != "distributed" or role == "server":
         return []
@@ -41,7 +49,7 @@ def identity_problems(cfg) -> list[str]:
         if number == -1:
             found.append(
                 "  ggeur.client_number: must be set with distribute.role client and "
-                "distribute.data_idx -1, to 1, 2, ... for each client its own"
+                "distribute.data_idx -1, to another number (1, 2, ...) for each client"
             )
         if not cfg.ggeur.domain:
             found.append(
@@ -57,7 +65,7 @@ def identity_problems(cfg) -> list[str]:
         ]
     if number not in (-1, index):
         return [
-            f"  ggeur.client_number: is {number}, but distribute.data_idx {index} is "
-            "this client's number; leave one of them out"
+            f"  ggeur.client_number: is {number}, but distribute.data_idx gives this "
+            f"client the number {index}; remove one of the two"
         ]
     return []

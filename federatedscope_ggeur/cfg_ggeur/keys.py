@@ -1,4 +1,4 @@
-"""The `ggeur.*` keys: those of a run, and those that registered parts bring."""
+"""The `ggeur.*` keys: the keys of every run, and the keys of registered parts."""
 
 from __future__ import annotations
 
@@ -43,44 +43,46 @@ REGISTRIES: tuple[Registry, ...] = (
 PLUGINS = Key(
     "plugins",
     [],
-    "Modules with parts of your own (`register_method` and the like). They are looked "
-    "for beside the YAML file, then where Python finds modules.",
+    "Modules with your own parts (`register_method` and its siblings). They are "
+    "looked for beside the YAML file, then where Python finds modules.",
     names("module names"),
 )
 
 
-#: Keys that belong to no room below; each exchange has its own keys.
+#: Keys of the run as a whole. Lower packages and exchanges have the other keys.
 _RUN_KEYS = (
     Key(
         "embedding_dim",
         NOT_SET,
-        "Number of dimensions that the embeddings must have; -1: any.",
+        "Dimensions that the embeddings must have; -1: any number.",
         whole(1, not_set_allowed=True),
     ),
     Key(
         "screen",
         SCREENS[0],
-        "What happens to a client whose message is unlike those of the others (class "
-        "means, spreads, updates, weights, rows, compared with medians; needs three "
-        "clients). warn: the log names it. refuse: it is put out of the run.",
+        "How to treat a client that sends values very unlike those of the other "
+        "clients (class means, spreads, updates, weights or rows, compared with the "
+        "others' medians, with three or more clients): warn names the client in the "
+        "log, refuse removes it from the run.",
         one_of(*SCREENS),
     ),
     *DISTRIBUTED_KEYS,
     Key(
         "checkpoint_every",
         60.0,
-        "The shortest time in seconds between two checkpoints in the run folder, "
-        "which a run without federate.save_to writes; -1: none. There is always one "
-        "after round 0, at the end, and when the run is stopped. For methods with a "
-        "client state, FederatedScope's engines write one after every round.",
+        "Least number of seconds between two checkpoints in the run folder; -1: no "
+        "checkpoints there. They are written after round 0, then at this interval, at "
+        "the end, and when the run is stopped, unless federate.save_to names a file. "
+        "If a method keeps a state on clients, FederatedScope's engines write one "
+        "after every round.",
         positive_up_to(1e9, not_set_allowed=True),
     ),
     Key(
         "workers",
         0.0,
-        "Embedded engine: processes that train and score the clients. Their number "
-        "does not change a bit of the result. 0: one in Python; in commands one a "
-        "core, where that is faster.",
+        "Processes that train and score the clients of an embedded run. The results "
+        "are the same for any number. 0: one process in Python; in commands as many "
+        "as there are cores if that is faster.",
         whole(0, maximum=1024),
     ),
     Key(
@@ -92,26 +94,26 @@ _RUN_KEYS = (
     Key(
         "memory_limit",
         1e9,
-        "Bytes of augmented sets that a process keeps in memory. It draws other sets "
-        "again in each round.",
+        "Bytes of augmented sets that a process keeps in memory; the other sets are "
+        "drawn again in each round.",
         not_negative,
     ),
     Key(
         "tensorboard",
         False,
-        "Write each round's scores for TensorBoard, too, into the run folder.",
+        "Also write each round's scores into the run folder for TensorBoard.",
         one_of(True, False),
     ),
     PLUGINS,
 )
 
 
-#: Former keys of parts, and what to do instead.
+#: Former keys of parts, each with advice on what to do now.
 _REMOVED = {
-    "fisher.steps": "the head is trained to its optimum now; leave this key out "
-    "(ggeur.fisher.penalty bounds its weights)",
+    "fisher.steps": "the head is trained to its optimum now, so remove this key "
+    "(ggeur.fisher.penalty bounds the head's weights)",
 }
-#: The keys of rooms below, by subject.
+#: The keys that lower packages bring, by subject.
 _OF_ROOMS = (
     *(key for room in ORDER for key in EXCHANGES[room].KEYS),
     *ENCODER_KEYS,
@@ -121,7 +123,7 @@ _OF_ROOMS = (
 )
 _OWN = (*_OF_ROOMS, *_RUN_KEYS)
 
-#: FederatedScope's keys, by the names that rooms below use.
+#: FederatedScope's keys, by the names that lower packages use.
 FS_FIELDS = {
     "batch_or_epoch": "train.batch_or_epoch",
     "batch_size": "dataloader.batch_size",
@@ -144,11 +146,11 @@ FS_FIELDS = {
 
 
 def field_of(key: Key) -> str:
-    """The name that rooms below use for a key of the plugin."""
+    """The name that lower packages use for a key of the plugin."""
     return key.name.removeprefix("privacy.")
 
 
-# The key of each field that rooms below name in messages.
+# The key of each field that lower packages name in messages.
 name_settings(
     {
         **{field_of(key): f"ggeur.{key.name}" for key in _OWN},
@@ -160,18 +162,18 @@ name_settings(
 
 
 def all_keys() -> tuple[Key, ...]:
-    """Every `ggeur.*` key except `use`, with the keys of plugins that are loaded.
+    """Every `ggeur.*` key except `use`, including the keys of loaded plugins.
 
     Raises
     ------
     ConfigError
-        The settings of two registered parts have the same place.
+        Two registered parts need the same section for their settings.
     """
     return (*_OWN, *_of_parts({"use", *(key.name.split(".")[0] for key in _OWN)}))
 
 
 def removed_key(dotted: str) -> str:
-    """What to do instead of a former key; "" for any other key."""
+    """Advice for a key that existed in an older version; "" for any other key."""
     ggeur, _, rest = dotted.partition(".")
     if ggeur != "ggeur":
         return ""
@@ -194,7 +196,7 @@ def _of_parts(taken: set[str]) -> Iterator[Key]:
 
 
 def extend_ggeur_cfg(cfg) -> None:
-    """Add the missing keys of `cfg.ggeur` to a yacs `CfgNode` or an FS `CN`."""
+    """Add all missing `ggeur.*` keys to a yacs `CfgNode` or an FS `CN`."""
     add_key(cfg, "ggeur.use", False)
     for key in all_keys():
         add_key(cfg, f"ggeur.{key.name}", key.default)
@@ -205,7 +207,10 @@ def extend_ggeur_cfg(cfg) -> None:
 
 
 def add_key(node, dotted: str, default: object) -> None:
-    """Add a key with its default, and the sections above it, if they are missing."""
+    """Add a key with its default, unless the config has it.
+
+    Missing sections above the key are added, too.
+    """
     *path, name = dotted.split(".")
     for part in path:
         if part not in node:
@@ -216,7 +221,7 @@ def add_key(node, dotted: str, default: object) -> None:
 
 
 def get_key(node, dotted: str):
-    """The value of e.g. ``"federate.client_num"`` in a config."""
+    """The value of a key, such as ``"federate.client_num"``, in a config."""
     for part in dotted.split("."):
         node = node[part]
     # FS wraps some values, with a description, until its config is ready to run.

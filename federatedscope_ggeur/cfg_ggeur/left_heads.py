@@ -1,4 +1,4 @@
-"""Runs that leave a one-shot head whatever they train, and what it depends on."""
+"""Find runs that leave the same one-shot head, whatever else they train."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _MOST_NAMED = 20
 
 @dataclass(frozen=True)
 class LeftHead:
-    """A head in closed form that a run leaves.
+    """A head in closed form that a run leaves or may leave.
 
     Attributes
     ----------
     closed_form : str
-        Its name.
+        The name of the closed form.
     made_of : str
-        All settings that it depends on. Runs with the same settings and seed have the
-        same head.
+        All settings on which the head depends, as text. Runs with the same text and
+        seed have the same head.
     trains : bool
-        Whether the run trains another head, and leaves this one if it is better.
+        Whether the run also trains a head, and leaves the better of the two.
     validated : bool
-        Whether rows for validation choose between the two.
+        Whether validation rows choose between the two heads.
     pools : bool
         Whether the rows of all clients are pooled first.
     """
@@ -42,9 +42,10 @@ class LeftHead:
 
 
 def left_head(cfg) -> LeftHead | None:
-    """The head in closed form that a run of `cfg` leaves or may leave.
+    """The head in closed form that a run with `cfg` leaves or may leave.
 
-    None if it leaves a trained or a calibrated head."""
+    None if the run leaves a trained or a calibrated head.
+    """
     demands = demands_of(cfg)
     alone = demands.closed_form and not demands.trains
     if demands.calibrates or not (alone or demands.keeps_best):
@@ -59,7 +60,7 @@ def left_head(cfg) -> LeftHead | None:
 
 
 def same_head_notes(heads: Mapping[LeftHead, Sequence[str]]) -> list[str]:
-    """A note for each head that several runs of one seed leave.
+    """A note for each head that several runs with one seed leave.
 
     Parameters
     ----------
@@ -83,11 +84,12 @@ def same_head_notes(heads: Mapping[LeftHead, Sequence[str]]) -> list[str]:
 
 
 def _pooled_note(form: str, pooled: Sequence[str], own: Sequence[str]) -> str:
-    """A note on rows that pool what the others hold apart."""
+    """A note on runs that have the same head, although some pool the clients' rows."""
     return (
-        f"these rows pool the clients' rows: {_named(pooled)}. Their head in closed "
-        f"form ({form}) equals, up to rounding, that of: {_named(own)}, if nothing is "
-        "withheld and the head does not depend on who holds which rows"
+        f"these rows pool the clients' data: {_named(pooled)}. Up to rounding, their "
+        f"head in closed form ({form}) is the same as the head of: {_named(own)}, if "
+        "no client withholds anything and the head does not depend on which client "
+        "holds which data"
     )
 
 
@@ -103,22 +105,26 @@ def _same_head_note(heads: Sequence[LeftHead], names: Sequence[str]) -> str:
     named = _named(names)
     if not any(head.trains for head in heads):
         return (
-            f"these rows leave {rows}, and train none: {named}. To train a head, set "
-            "ggeur.closed_form: none; to train from this one, set ggeur.init: "
-            "closed_form"
+            f"these rows leave {rows}, and train no head: {named}. To train a head, "
+            "set ggeur.closed_form: none. To start training from this head, set "
+            "ggeur.init: closed_form"
         )
     when = "unless labels and domains are confounded or much is withheld"
     if any(head.validated for head in heads):
         when = "if validation rows prefer it to the trained one"
     return (
-        f"these rows keep {rows}, {when}: {named}. To compare what they train, set "
-        "ggeur.keep: trained; to compare heads that are only trained, also set "
+        f"these rows keep {rows}, {when}: {named}. To compare the trained heads, set "
+        "ggeur.keep: trained. To train them without the closed form, also set "
         "ggeur.closed_form: none and ggeur.init: random"
     )
 
 
 def _made_of(cfg) -> list:
-    """The settings of the rows, of who holds them, of statistics, and of the head."""
+    """The settings on which a head in closed form depends.
+
+    These are the settings of the rows, of their division over clients, of the
+    statistics, and of the closed form.
+    """
     ggeur, federate = cfg.ggeur, cfg.federate
     reader = find_reader(cfg.data.type)
     rows = [to_plain(cfg.data), encoding_settings(ggeur), options_of(reader, ggeur)]
@@ -136,7 +142,7 @@ def _made_of(cfg) -> list:
 
 
 def _forms(name: str) -> Iterator[str]:
-    """The closed form `name`, and the forms whose settings it reads."""
+    """Yield `name` and the names of the closed forms whose settings it reads."""
     yield name
     for other in CLOSED_FORMS.find(name).READS:
         yield from _forms(other)

@@ -1,4 +1,4 @@
-"""The embedded engine's config: FS's keys and ours, read as FS reads them."""
+"""Load and check a config of FS's keys and the plugin's, for the embedded engine."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _HINT = "'ggeur configs' lists configs to start from."
 
 
 def default_config() -> CfgNode:
-    """A config with every key the embedded engine knows, at its default."""
+    """A config with every key that the embedded engine knows, at its default."""
     cfg = CfgNode()
     for key in fs_keys():
         add_key(cfg, key.name, key.default)
@@ -73,28 +73,29 @@ def load_config(
     on_fs: bool = False,
     beside: Path | None = None,
 ) -> CfgNode:
-    """A checked config, with the settings of `source` and then `overrides`.
+    """Load settings from `source`, replace some by `overrides`, and check the config.
 
     Parameters
     ----------
     source : str, path, mapping or CfgNode, optional
-        The path of a YAML file; the name of a bundled example, with or without
-        ``.yaml``; settings as a nested dict; a config, of which a copy is made. None
-        for the defaults.
+        The path of a YAML file; or the name of a bundled example, with or without
+        ``.yaml``; or settings as a nested dict; or a config, which is copied. None for
+        the defaults.
     overrides : sequence or mapping
         ``["federate.total_round_num", "5", ...]``, as on the command line, or
         ``{"federate.total_round_num": 5}``. Texts are read as Python literals.
     on_fs : bool
-        Whether to accept what only FS's engines can do, such as distributed mode.
+        Whether to accept settings that only FS's engines can honour, such as
+        distributed mode.
     beside : path, optional
         A folder to look for plugins in, before the folder of the file.
 
     Raises
     ------
     ConfigError
-        The file cannot be read. Or settings are wrong: the message has a line for each
-        unknown key, wrong type, value that this engine cannot honour, and
-        contradiction.
+        The file cannot be read, or settings are wrong. The message has a line for each
+        problem: an unknown key, a wrong type, a value that this engine cannot honour,
+        or a contradiction.
     """
     given, where = read_settings(source, overrides, beside)
     cfg = default_config()
@@ -124,16 +125,22 @@ def read_settings(
     overrides: Sequence | Mapping = (),
     beside: Path | None = None,
 ) -> tuple[list[tuple[str, object]], Path | None]:
-    """Keys, with dots, and values for `load_config`, and their file if there is one.
+    """Read keys (with dots) and values for `load_config`, without checking them.
 
-    Settings are not checked. Plugins that a file or `overrides` name are loaded.
-    Plugins that a mapping names must be loaded already, since the mapping may come from
-    somebody's results.
+    Plugins that a file or `overrides` name are loaded. Plugins that a mapping names
+    must be loaded already, since the mapping may come from another person's results.
+
+    Returns
+    -------
+    settings : list of (str, object)
+    path : path or None
+        The file of the settings, if there is one.
 
     Raises
     ------
     ConfigError
-        The file cannot be read; a plugin cannot be loaded, or is not loaded.
+        The file cannot be read, a plugin cannot be loaded, or a mapping names a plugin
+        that is not loaded.
     """
     where = find_config(source) if isinstance(source, (str, Path)) else None
     given = [*(flatten(source or {}) if where is None else read_yaml(where))]
@@ -156,14 +163,18 @@ def _pairs(overrides: Sequence | Mapping) -> Iterator[tuple[str, object]]:
     if joined or len(keys) > len(values):
         culprit = joined[0] if joined else keys[-1]
         raise ConfigError(
-            f"settings behind the file come in pairs, KEY VALUE, without '=': "
-            f"{culprit!r} has no value"
+            f"{culprit!r} has no value; write settings behind the file as KEY VALUE "
+            "pairs, without '='"
         )
     return zip(keys, values)
 
 
 def config_problems(cfg: CfgNode, on_fs: bool = False) -> list[str]:
-    """What is wrong with `cfg` for the embedded engine, or for FS, a line each."""
+    """List the problems of `cfg`, one line each.
+
+    With `on_fs` the settings are checked for FS's engines, otherwise for the embedded
+    engine.
+    """
     problems = [
         f"{key.name}: {problem}"
         for key in fs_keys()
@@ -198,7 +209,7 @@ def config_problems(cfg: CfgNode, on_fs: bool = False) -> list[str]:
 
 
 def _own_problems(ggeur: CfgNode) -> Iterator[str]:
-    """What is wrong with each `ggeur.*` key by itself."""
+    """Yield the problems of single `ggeur.*` keys, each as ``"<key>: <problem>"``."""
     for key in all_keys():
         value = get_key(ggeur, key.name)
         if problem := number_problem(value) or key.rule(value):
@@ -209,8 +220,8 @@ def _own_problems(ggeur: CfgNode) -> Iterator[str]:
         if name not in sys.modules:
             yield (
                 f"ggeur.plugins: the module '{name}' is not loaded; name it in the "
-                "file of --cfg or behind it, so that it is loaded before the config is "
-                "built"
+                "file of --cfg or behind it on the command line, so that it is loaded "
+                "before the config is built"
             )
 
 
@@ -220,7 +231,10 @@ def _check_splitter(cfg: CfgNode) -> None:
 
 
 def _tracking_problems(cfg: CfgNode) -> Iterator[str]:
-    """Missing packages; clients of a distributed run need none."""
+    """Yield a problem for each tracking package that is needed but missing.
+
+    The clients of a distributed run need no such package.
+    """
     if cfg.federate.mode == "distributed" and cfg.distribute.get("role") == "client":
         return
     chosen = {"wandb": ("wandb.use", cfg.wandb.use)}
@@ -236,7 +250,7 @@ def _problem(key: FSKey, cfg: CfgNode, on_fs: bool) -> str:
         value = get_key(cfg, key.name)
     except KeyError:
         return ""  # FS removes all other keys of a section whose `use` is False
-    # FS itself does not tell a list from a whole number.
+        # FS itself accepts a list in place of a whole number.
     if type(value) is not type(key.default):
         return not_of_type(value, key.default)
     rule = key.on_fs if on_fs and key.on_fs is not None else key.rule
@@ -244,7 +258,7 @@ def _problem(key: FSKey, cfg: CfgNode, on_fs: bool) -> str:
 
 
 def not_of_type(value: object, default: object) -> str:
-    """The problem of a value with another type than its key's default."""
+    """The problem of a value whose type differs from the type of its key's default."""
     wanted = type(default).__name__
     return f"expected {wanted}, got {type(value).__name__} {shown(value)}"
 
@@ -258,7 +272,7 @@ def _refusal(check: Callable[[], None]) -> str:
 
 
 def set_key(cfg: CfgNode, dotted: str, value: object) -> str:
-    """Set one key; returns what is wrong with it, or ""."""
+    """Set one key of `cfg`; return the problem with the key or value, or ""."""
     section, _, name = dotted.rpartition(".")
     other = OTHER_KEYS.get(dotted)
     if other is not None:
@@ -292,7 +306,10 @@ def set_key(cfg: CfgNode, dotted: str, value: object) -> str:
 
 
 def _cast(value: object, default: object) -> object:
-    """`value` in the type of `default`, as FS casts; a fraction is never cut off."""
+    """Convert `value` to the type of `default`, if FS does so and no fraction is lost.
+
+    A value that cannot be converted is returned unchanged.
+    """
     pair = (type(value), type(default))
     if pair == (int, float):
         return float(value)
@@ -311,12 +328,12 @@ def _like(cfg: CfgNode, dotted: str) -> str:
     return f"; did you mean {close[0]}?" if close else ""
 
 
-#: Options that torch takes at any value from 0 to below 1.
+#: Options for which torch accepts every value from 0 to below 1.
 _HARMLESS = {"momentum", "weight_decay", "dampening", "eps"}
 
 
 def _optimizer_problems(node: CfgNode) -> list[str]:
-    """Keyword arguments that the torch optimiser does not take, or refuses."""
+    """The problems of options that the torch optimiser does not have or refuses."""
     make = getattr(torch.optim, node.type, None)
     if make is None:
         return []

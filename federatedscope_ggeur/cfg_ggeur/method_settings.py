@@ -23,12 +23,12 @@ from federatedscope_ggeur.models import CLOSED_FORMS, TEXT_MODELS
 
 
 def base_method(cfg) -> type[Method]:
-    """The method that ``ggeur.base_method`` names."""
+    """The class of the method that ``ggeur.base_method`` names."""
     return METHODS.find(cfg.ggeur.base_method)
 
 
 def parts_in_use(cfg) -> list[type[Method]]:
-    """The base method, and the baseline augmentation if there is one."""
+    """The classes of the base method and, if it is used, the baseline augmentation."""
     found = (
         METHODS.get(cfg.ggeur.base_method),
         AUGMENTATIONS.get(cfg.ggeur.augmentation),
@@ -37,9 +37,9 @@ def parts_in_use(cfg) -> list[type[Method]]:
 
 
 def part_settings(cfg, part: type[Method]) -> dict:
-    """The settings of `part` in `cfg`, as its constructor takes them.
+    """The settings of `part` in `cfg`, in the form that its constructor takes.
 
-    A section that takes new keys is passed on whole.
+    If FS takes new keys in the part's section, all settings there are included.
     """
     keys = {key.name: key for key in part.SETTINGS}
     if not keys:
@@ -55,14 +55,14 @@ def part_settings(cfg, part: type[Method]) -> dict:
 
 
 def method_of(cfg) -> Method:
-    """The base method, combined with the baseline augmentation if there is one."""
+    """Make the base method, combined with the baseline augmentation if there is one."""
     base, *added = (part_settings(cfg, part) for part in parts_in_use(cfg))
     ggeur = cfg.ggeur
     return build_method(ggeur.base_method, ggeur.augmentation, *added, **base)
 
 
 def run_notes(cfg) -> list[str]:
-    """What a user may not expect of a run, a line each."""
+    """Facts about a run that may surprise a user, one line each."""
     return [*_method_notes(cfg), *_evaluation_notes(cfg)]
 
 
@@ -102,19 +102,19 @@ def _method_notes(cfg) -> list[str]:
 def _picture_notes(ggeur, parts: list[type[Method]]) -> list[str]:
     least = f"{ggeur.privacy.min_samples:g}"
     return [
-        f"{part.name} sends all clients means of a few pictures of a client (at least "
-        f"ggeur.privacy.min_samples {least}). Such a mean is a blurred picture that "
-        "shows what they have in common"
+        f"{part.name} sends to all clients the means of a few pictures of one client "
+        f"(at least ggeur.privacy.min_samples {least}). Such a mean is a blurred "
+        "picture that shows what these pictures have in common"
         for part in parts
         if part.sends_row_means and ggeur.network.name
     ]
 
 
 def settle_switches(cfg) -> None:
-    """Switch on FS's section of the method, before FS strips unused sections.
+    """Switch on FS's section of the method, before FS removes unused sections.
 
-    Only ``ggeur.base_method`` selects the method; the section's switch follows it. The
-    checks refuse a switch that is on with another method.
+    Only ``ggeur.base_method`` selects the method, and the section's switch follows it.
+    The checks refuse a switch that is on although another method is selected.
     """
     for part in parts_in_use(cfg):
         switch = switch_of(part)
@@ -123,7 +123,7 @@ def settle_switches(cfg) -> None:
 
 
 def agreed_settings(cfg) -> dict[str, str]:
-    """The settings in `cfg` that must be the same in every process, as texts."""
+    """The settings in `cfg` that must be the same in every process, as texts by key."""
     shared = [key.name for key in all_keys() if key.shared]
     if not uses_text(cfg.ggeur):
         shared = [name for name in shared if not name.startswith("text.")]
@@ -151,5 +151,5 @@ def agreed_settings(cfg) -> dict[str, str]:
 
 
 def options_of(part, ggeur) -> dict[str, object]:
-    """The own settings of a reader, an encoder or a text model, as it takes them."""
+    """The settings of a reader, encoder or text model, in the form that it takes."""
     return {k.name: k.read(ggeur[part.name][k.name]) for k in part.SETTINGS}

@@ -1,4 +1,4 @@
-"""The network on pixels that `ggeur.network.*` describes."""
+"""Settings of the network on pixels that the keys `ggeur.network.*` describe."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from federatedscope_ggeur.models import NetworkSettings
 
 
 def network_settings(ggeur) -> NetworkSettings | None:
-    """The network of `cfg.ggeur`; None for a head on embeddings."""
+    """The settings of the network in `cfg.ggeur`; None for a head on embeddings."""
     chosen = ggeur.network
     if not chosen.name:
         return None
@@ -19,8 +19,9 @@ def network_settings(ggeur) -> NetworkSettings | None:
 
 
 def trained_space(ggeur) -> str:
-    """The kind of space of training.
+    """The kind of space in which a model is trained; usually ``ggeur.space``.
 
-    It is raw for a network, which normalises pixels itself, and for a text model, which
-    takes CLIP's embeddings; ``ggeur.space`` stays at its default then."""
+    It is "raw" for a network, which normalises pixels itself, and for a text model,
+    which takes CLIP's embeddings.
+    """
     return "raw" if ggeur.network.name or ggeur.text.model else ggeur.space

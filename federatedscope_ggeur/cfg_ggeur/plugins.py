@@ -1,7 +1,7 @@
-"""A user's own parts: modules that a config names, and those of installed packages.
+"""Load plugins: modules that a config names, and modules of installed packages.
 
-They are loaded before a config is built, since they bring keys. Only the user can name
-them: a message, a results file or a run folder never loads a plugin.
+Plugins are loaded before a config is built, because they bring keys. Only the user can
+name a plugin: a message, a results file or a run folder never loads one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _KEY = f"ggeur.{PLUGINS.name}"
 #: The environment variable with the folder where a study's run on FederatedScope looks
 #: for plugins first.
 BESIDE = "FEDERATEDSCOPE_GGEUR_STUDY"
-#: The modules that were loaded here.
+#: The names of the modules that this module has loaded.
 _loaded: set[str] = set()
 
 
@@ -42,15 +42,16 @@ def load_plugins(
     modules : sequence of str
         The names in ``ggeur.plugins``.
     *folders : Path or None
-        Where to look for them first, in order, such as the YAML file's folder.
+        Folders to search for the modules first, in order, such as the YAML file's
+        folder.
     asked_by : str
-        What names them, for messages.
+        The key or option that names the modules, for messages.
 
     Raises
     ------
     ConfigError
-        A module is not found or fails on import; a name in it is taken; or another
-        module of the same name is loaded already.
+        A module is not found or fails on import. Or it registers a name that is taken.
+        Or another module with the same name is loaded already.
     """
     for name, entry_point in _installed():
         _load(name, [], f"the entry point '{entry_point}' of {ENTRY_POINTS}")
@@ -59,22 +60,25 @@ def load_plugins(
 
 
 def plugins_in(given: Iterable[tuple[str, object]]) -> list[str]:
-    """The modules of ``ggeur.plugins`` among keys and values; the last value counts.
+    """The modules that ``ggeur.plugins`` names in `given`, which are pairs of key and
+    value.
 
-    Empty if the key's rule will refuse the value."""
+    If the key occurs twice, the last value counts. The result is empty if the value is
+    wrong, since a check refuses it later.
+    """
     chosen = literal(dict(given).get(_KEY, PLUGINS.default))
     return [] if PLUGINS.rule(chosen) else list(chosen)
 
 
 def check_loaded(given: Iterable[tuple[str, object]]) -> None:
-    """Refuse settings that name a plugin which is not loaded.
+    """Check that every plugin which the settings `given` name is loaded.
 
-    This is for settings that the user did not write, such as those of a results file.
+    Use this for settings that the user did not write, such as those of a results file.
 
     Raises
     ------
     UntrustedError
-        The message names the plugins.
+        A plugin is not loaded; the message names it.
     """
     missing = [name for name in plugins_in(given) if name not in sys.modules]
     if missing:
@@ -85,7 +89,7 @@ def check_loaded(given: Iterable[tuple[str, object]]) -> None:
                 [
                     f"{_KEY}: the settings name {named}. A run's folder or a dict "
                     "cannot make this program import a module.",
-                    f"If you know what is in there, name it yourself: {words} (in "
+                    f"If you know what the module does, name it yourself: {words} (in "
                     "Python: import it first).",
                 ]
             )
@@ -102,9 +106,10 @@ def plugin_folders(modules: Sequence[str]) -> list[str]:
 
 
 def load_plugins_of(arguments: Sequence[str]) -> None:
-    """`load_plugins` for a command line of FederatedScope's main.py.
+    """Load the plugins that a command line of FederatedScope's main.py names.
 
-    A command line or file that FederatedScope will refuse loads none.
+    No plugin of the command line is loaded if FederatedScope will refuse it or its
+    file.
     """
     try:
         path, given = _parsed(arguments)
@@ -115,7 +120,8 @@ def load_plugins_of(arguments: Sequence[str]) -> None:
 
 
 def settings_of(arguments: Sequence[str]) -> list[tuple[str, object]]:
-    """Keys, with dots, and values in the file and on the command line of FS's main.py.
+    """Keys (with dots) and values from a command line of FS's main.py and from its
+    file.
 
     Raises
     ------
@@ -126,7 +132,10 @@ def settings_of(arguments: Sequence[str]) -> list[tuple[str, object]]:
 
 
 def asks_for_the_plugin(given: Iterable[tuple[str, object]]) -> bool:
-    """Whether keys and values, right or wrong, describe a run of the plugin in FS."""
+    """Whether the settings `given` ask FS for a run with this plugin.
+
+    Wrong settings count, too.
+    """
     values = dict(given)
     return (
         literal(values.get("ggeur.use")) is True
@@ -156,9 +165,9 @@ class _Parser(argparse.ArgumentParser):
 
 @cache
 def _installed() -> list[tuple[str, str]]:
-    """The module and name of each entry point, sorted by name."""
+    """The module and the name of each installed entry point, sorted by name."""
     every = entry_points()
-    # Python 3.9 gives a dict, which names some of them twice.
+    # Python 3.9 gives a dict, in which some entry points appear twice.
     found = (
         every.select(group=ENTRY_POINTS)
         if hasattr(every, "select")
@@ -169,7 +178,7 @@ def _installed() -> list[tuple[str, str]]:
 
 
 def told_of(error: BaseException) -> PluginError | None:
-    """The message for an error in a line of a plugin; None for any other error."""
+    """An error with a message if a line of a plugin raised `error`; None otherwise."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         for name in _loaded:
             module = sys.modules.get(name.partition(".")[0])
@@ -189,7 +198,7 @@ def told_of(error: BaseException) -> PluginError | None:
 
 
 def _is_in(file: str, module: str | None) -> bool:
-    """Whether a file is a module's own, or in its package."""
+    """Whether `file` is the file `module`, or belongs to the package `module`."""
     own = Path(module or "")
     if own.name == "__init__.py":
         return own.parent in Path(file).parents
@@ -221,7 +230,7 @@ def _load(name: str, folders: Sequence[Path], asked_by: str) -> None:
 
 @contextmanager
 def _first(folders: Sequence[Path]) -> Iterator[None]:
-    """Put `folders` in front of ``sys.path``."""
+    """A context in which Python searches `folders` for modules first."""
     places = [str(folder.resolve()) for folder in folders]
     importlib.invalidate_caches()  # a file may be newer than Python's list of them
     sys.path[:0] = places
@@ -233,7 +242,7 @@ def _first(folders: Sequence[Path]) -> Iterator[None]:
 
 
 def _find(name: str) -> ModuleSpec | None:
-    """The module that an import of `name` would find, if none were loaded."""
+    """Find the module `name` as an import would, if no module were loaded yet."""
     for finder in sys.meta_path:
         find = getattr(finder, "find_spec", None)  # very old ones lack it
         spec = find and find(name, None)
@@ -255,12 +264,12 @@ def _not_found(name: str, folders: Sequence[Path], asked_by: str) -> str:
     beside = "".join(f"in '{folder.resolve()}' or " for folder in folders)
     return (
         f"{asked_by}: there is no module '{name}' {beside}where Python finds modules "
-        "(sys.path); check its name, put it there, or install it"
+        "(sys.path); check the name, put the module there, or install it"
     )
 
 
 def _failed(name: str, spec: ModuleSpec, asked_by: str, error: BaseException) -> str:
-    """The message for a failed import, with the plugin's last line that ran."""
+    """The message for a failed import, with the last line of the plugin that ran."""
     lines = [
         f"{frame.filename}, line {frame.lineno}"
         for frame in traceback.extract_tb(error.__traceback__)

@@ -1,4 +1,4 @@
-"""A run's privacy guarantee, and who sees what, from its settings."""
+"""Derive from a run's settings its privacy guarantee, and who sees which data."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _NOT_COVERED = (
 
 
 def privacy_of(cfg) -> Privacy:
-    """What docs/privacy.md says of a run with `cfg`."""
+    """The privacy of a run with `cfg`, as docs/privacy.md describes it."""
     ggeur, demands = cfg.ggeur, demands_of(cfg)
     if base_method(cfg).pools_data:
         return Privacy(
@@ -93,7 +93,10 @@ def privacy_of(cfg) -> Privacy:
 
 
 def _with_noise(cfg, run: Demands) -> Privacy:
-    """Of a release under differential privacy; its rows' exact numbers go nowhere."""
+    """The privacy of a run under differential privacy.
+
+    In such a run, no exact number about rows leaves a client.
+    """
     by = run["dp.noise"]
     plan = noise_settings(run, 2, 2, (), "").plan
     seen = ["statistics of each client without noise"] if by == SERVER else []

@@ -1,7 +1,7 @@
-"""Encoder ``run``: the input of the last layer of a run's network.
+"""The encoder ``run``, which computes the input of the last layer of a run's network.
 
-It is in this room because reading a run's folder needs a config. All else is as for the
-encoders of `data`.
+The other encoders are in `data`. This one is here because it needs a config, in order
+to read the run's folder.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ def _stamp(settings: EncoderSettings) -> dict[str, str | None]:
 
 @register_encoder("run", uses=("model", "normalize", "precision"), stamp=_stamp)
 def run(settings: EncoderSettings, device: torch.device) -> Encoder:
-    """Features by a network that a run of this program has trained.
+    """An encoder that uses the network which an earlier run has trained.
 
-    `model` is the run's folder; images are prepared as for that run. A feature is the
-    input of the network's last layer.
+    An embedding is the input of the network's last layer. `settings.model` is the
+    folder of the run, and images are prepared as in that run.
 
     Raises
     ------
     ConfigError
-        It is not the folder of a run that trained a network.
+        The folder is not of a run that trained a network.
     DataError
-        A file in it is damaged.
+        A file in the folder is damaged.
     """
     check_precision(settings.precision, device)
     folder = Path(settings.model)
@@ -86,10 +86,11 @@ def run(settings: EncoderSettings, device: torch.device) -> Encoder:
 
 
 def other_rows_note(cfg) -> str:
-    """A note if the network may have trained on rows that are scored here.
+    """A warning if the encoder's network may have trained on rows that are scored here.
 
-    That is so if its run divided the same data otherwise. "" if it did not, or if that
-    cannot be known."""
+    That is possible if its run divided the same data in another way. The result is ""
+    if it did not, or if that cannot be known.
+    """
     folder = Path(cfg.ggeur.encoder.model)
     if cfg.ggeur.encoder.name != "run" or not (folder / RESULTS_FILE).is_file():
         return ""  # its features are in the cache
@@ -102,13 +103,14 @@ def other_rows_note(cfg) -> str:
     if not other or differ("data.type", "data.root"):
         return ""
     return (
-        f"ggeur.encoder.model: '{cfg.ggeur.encoder.model}' was trained with another "
-        f"{', '.join(other)}: it may have seen rows that are scored here"
+        f"ggeur.encoder.model: the network in '{cfg.ggeur.encoder.model}' was trained "
+        f"with another {', '.join(other)}, so it may have trained on rows that are "
+        "scored here"
     )
 
 
 def _read(folder: Path) -> tuple[Results, Encoder, ImageNetwork]:
-    """A run's results, its encoder of pixels, and its network."""
+    """Read the run in `folder`: its results, its encoder of pixels, and its network."""
     # Imported here: these modules gather the keys, with those of encoders.
     from federatedscope_ggeur.cfg_ggeur.encoding import encoder_settings
     from federatedscope_ggeur.cfg_ggeur.foreign import config_left
@@ -116,22 +118,22 @@ def _read(folder: Path) -> tuple[Results, Encoder, ImageNetwork]:
     where = f"ggeur.encoder.model: '{folder}'"
     if not all((folder / name).is_file() for name in (RESULTS_FILE, HEAD_FILE)):
         raise ConfigError(
-            f"{where} is not the folder of a run that left a model: it must hold "
-            f"{RESULTS_FILE} and {HEAD_FILE}"
+            f"{where} is not the folder of a run that left a model; name a folder "
+            f"that holds {RESULTS_FILE} and {HEAD_FILE}"
         )
     results = read_results(folder)
     ggeur = config_left(results).ggeur
     chosen = network_settings(ggeur)
     if chosen is None:
         raise ConfigError(
-            f"{where}: that run trained a head on embeddings; name a run with "
-            "ggeur.network.name"
+            f"{where}: that run trained a head on embeddings and has no network; name "
+            "a run with ggeur.network.name"
         )
     if ggeur.encoder.name != PIXELS:
         raise ConfigError(
-            f"{where}: that run's ggeur.encoder.name is "
-            f"{shown(ggeur.encoder.name)}, not {PIXELS}, so images cannot be prepared "
-            "for its network"
+            f"{where}: images cannot be prepared for that run's network, because its "
+            f"ggeur.encoder.name is {shown(ggeur.encoder.name)}; name a run with "
+            f"{PIXELS}"
         )
     cpu = torch.device("cpu")
     pixels = build_encoder_called(encoder_settings(ggeur), cpu, results.encoder)
@@ -141,7 +143,7 @@ def _read(folder: Path) -> tuple[Results, Encoder, ImageNetwork]:
         model.load_state_dict(load_file(str(folder / HEAD_FILE)))
     except (OSError, SafetensorError, RuntimeError) as error:
         raise DataError(
-            f"{folder / HEAD_FILE}: does not fit the run's settings: "
+            f"{folder / HEAD_FILE}: the model does not fit the run's settings: "
             f"{' '.join(str(error).split())}"
         ) from error
     return results, pixels, model.eval().requires_grad_(False)

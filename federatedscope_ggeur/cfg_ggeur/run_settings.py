@@ -1,4 +1,4 @@
-"""From a checked config to the frozen settings that the rooms below take."""
+"""Turn a checked config into the frozen settings that lower packages take."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ from federatedscope_ggeur.settings import NOT_SET
 
 @dataclass(frozen=True)
 class RunSettings:
-    """All that an engine needs to set up the roles and run the rounds."""
+    """The settings that an engine needs to set up a run and to run its rounds."""
 
     role: RoleSettings
     plan: Plan
@@ -95,10 +95,20 @@ def run_settings(
     class_names: Sequence[str] = (),
     encoder: str = "",
 ) -> RunSettings:
-    """The settings in `cfg` for data of `num_classes` and `dim`, on any engine.
+    """The settings of a run with `cfg`, the same on every engine.
 
-    `text` holds the text features of the classes, from `engines.text`. Clients of
-    secure sums need `class_names`."""
+    Parameters
+    ----------
+    cfg : config
+    num_classes, dim, num_clients : int
+        The numbers of the data's classes, of their dimensions, and of clients.
+    text : ClassTexts, optional
+        The text features of the classes, from `engines.text`.
+    class_names : sequence of str
+        Required for the clients of secure sums.
+    encoder : str
+        The name of the encoder that made the embeddings.
+    """
     ggeur, demands = cfg.ggeur, demands_of(cfg)
     training, agreed = training_settings(cfg), agreed_settings(cfg)
     model, scored = model_settings(cfg, text), scored_settings(cfg, text)
@@ -182,7 +192,7 @@ def run_settings(
 
 
 def _plain(cfg) -> dict:
-    """The settings as plain values, without what FS keeps beside them."""
+    """The settings of `cfg` as plain values, without FS's own entries."""
     kept = cfg.clone()
     kept.defrost()
     if hasattr(kept, "clear_aux_info"):
@@ -196,7 +206,7 @@ def checkpoint_every(ggeur) -> float | None:
 
 
 def divides_by_domain(cfg) -> bool:
-    """Whether every domain is one client, since no setting divides the rows."""
+    """Whether every domain is one client, because no setting divides the rows."""
     unsaid = not (
         cfg.federate.client_num or cfg.data.splitter or cfg.data.splitter_args
     )
@@ -204,29 +214,31 @@ def divides_by_domain(cfg) -> bool:
 
 
 def divides_nothing(cfg) -> bool:
-    """Whether this process of a distributed run divides no rows.
+    """Whether this process of a distributed run need not divide rows over clients.
 
-    It is a client with data of its own, or a server that reads none."""
+    True for a client with its own data, and for a server that reads no data.
+    """
     if cfg.federate.mode != "distributed":
         return False
-    distribute = cfg.distribute  # on the embedded engine only what is set is there
+    distribute = cfg.distribute  # the embedded engine has only keys that are set
     if distribute.get("role", "client") == "server":
         return not (server_evaluates(cfg) or cfg.ggeur.unseen_domains)
     return distribute.get("data_idx", -1) == -1
 
 
 def server_evaluates(cfg) -> bool:
-    """Whether the server scores its own test sets; else every client scores its own.
+    """Whether the server scores its own test sets; otherwise every client scores its
+    own.
 
-    Without a federation the server has no model to score. If all rows are pooled, no
-    client has the test rows of a domain.
+    Without a federation the server has no model to score. If all rows are pooled, the
+    server scores, because no client has the test rows of a domain.
     """
     method = base_method(cfg)
     return method.federated and (method.pools_data or cfg.federate.make_global_eval)
 
 
 def evaluation_settings(cfg) -> EvaluationSettings:
-    """Evaluation and early stopping, from FS's keys."""
+    """The settings of evaluation and early stopping, from FS's keys."""
     stop, report = cfg.early_stop, cfg.eval.report
     # FS reads its metric from the first of these that is reported.
     averages = [name for name in ("weighted_avg", "avg") if name in report]
@@ -241,7 +253,7 @@ def evaluation_settings(cfg) -> EvaluationSettings:
 
 
 def training_settings(cfg) -> TrainingSettings:
-    """Local training, from FS's keys."""
+    """The settings of local training, from FS's keys."""
     return TrainingSettings(
         optimizer=local_optimizer(cfg),
         local_update_steps=cfg.train.local_update_steps,
@@ -256,22 +268,29 @@ def training_settings(cfg) -> TrainingSettings:
 
 
 def quorum(cfg) -> int | None:
-    """The number of clients that must be there; None: all, also if rows are pooled."""
+    """The number of clients that a run needs; None if it needs all clients.
+
+    A run that pools all rows needs all clients.
+    """
     everyone = cfg.ggeur.quorum == NOT_SET or base_method(cfg).pools_data
     return None if everyone else int(cfg.ggeur.quorum)
 
 
 def _unseen_client_num(federate, num_clients: int) -> int:
-    """The number of clients that are only scored, by FS's rule; never all clients."""
+    """The number of clients that are only scored, by FS's rule.
+
+    At least one client trains.
+    """
     rate = federate.unseen_clients_rate
     return min(max(1, int(rate * num_clients)), num_clients - 1) if rate > 0 else 0
 
 
 def _sample_client_num(federate, num_clients: int) -> int:
-    """The number of clients drawn in each round, by FS's rule.
+    """The number of clients that are drawn in each round, by FS's rule.
 
-    The rate goes before the number. If neither is valid, all clients that train are
-    drawn."""
+    A valid ``sample_client_rate`` counts before ``sample_client_num``. If neither is
+    valid, all clients that train are drawn.
+    """
     part = max(1, int((1 - federate.unseen_clients_rate) * num_clients))
     if 0 < federate.sample_client_rate <= 1:
         return max(1, int(federate.sample_client_rate * part))
@@ -281,8 +300,11 @@ def _sample_client_num(federate, num_clients: int) -> int:
 
 
 def model_settings(cfg, text: ClassTexts | None = None) -> ModelSettings:
-    """The model of ``ggeur.mlp_hidden_dim``, ``ggeur.closed_form``, ``ggeur.network``
-    or ``ggeur.text.model``."""
+    """The settings of the model that a run trains.
+
+    They come from ``model.dropout`` and from ``ggeur.mlp_hidden_dim``,
+    ``ggeur.closed_form``, ``ggeur.network`` and ``ggeur.text``.
+    """
     ggeur = cfg.ggeur
     hidden, starts = int(ggeur.mlp_hidden_dim), ggeur.init == "closed_form"
     network = network_settings(ggeur)
@@ -292,7 +314,10 @@ def model_settings(cfg, text: ClassTexts | None = None) -> ModelSettings:
 
 
 def scored_settings(cfg, text: ClassTexts | None = None) -> ModelSettings:
-    """The kind of model that is scored and left."""
+    """The settings of the model that a run scores and leaves.
+
+    They can differ from the settings of the model that the run trains.
+    """
     trained = model_settings(cfg, text)
     if trained.text is not None:
         return replace(trained, text=replace(trained.text, left=True))

@@ -1,6 +1,6 @@
-"""``train.scheduler``: the learning rate over rounds.
+"""Settings of ``train.scheduler``, which changes the learning rate over rounds.
 
-The section is FederatedScope's (FS's) own. It takes new keys, as an optimiser's does.
+The section belongs to FederatedScope (FS). It takes new keys.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from federatedscope_ggeur.cfg_ggeur.fs_keys import SCHEDULER_SECTION, settings_i
 from federatedscope_ggeur.federation import CosineSchedule, StepSchedule
 from federatedscope_ggeur.settings import not_negative, positive_share, whole
 
-#: The settings of each schedule: torch's defaults, and rules. By default T_max is the
-#: number of rounds, and there is no `first_rate` (the rate of round 1).
+#: The settings of each schedule, with torch's defaults and with rules. The value 0 of
+#: T_max stands for the number of rounds. The value 0 of first_rate (the rate of round
+#: 1) means that round 1 has no rate of its own.
 _TAKES = {
     "StepLR": {"step_size": (10, whole(1)), "gamma": (0.1, positive_share)},
     "CosineAnnealingLR": {
@@ -36,7 +37,7 @@ def local_schedule(cfg) -> StepSchedule | CosineSchedule | None:
 
 
 def schedule_problems(cfg) -> Iterator[str]:
-    """What is wrong with its keys, except its type, which is a key of FS."""
+    """Yield the problems of the keys in ``train.scheduler``, except of ``type``."""
     kind = cfg.train.scheduler.type
     takes = _TAKES.get(kind, _TAKES["StepLR"])
     for name, value in settings_in(cfg.train.scheduler).items():

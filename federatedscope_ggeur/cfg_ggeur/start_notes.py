@@ -1,4 +1,4 @@
-"""The notes at the start of a run, the same on every engine."""
+"""Notes that tell a user at the start of a run what may surprise, on every engine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def start_notes(
     client_domains: Mapping[int, str],
     held: Holdings | None,
 ) -> list[str]:
-    """What a user may not expect of a run, a line each.
+    """Facts about a run that may surprise a user, one line each.
 
     Parameters
     ----------
@@ -47,8 +47,8 @@ def start_notes(
     client_domains : mapping from client number to domain
         The clients that train.
     held : Holdings or None
-        The rows of these clients. None on a server that cannot know them; each client
-        then logs its `client_notes`.
+        The numbers of these clients' rows. None on a server that cannot know them; then
+        each client logs its own `client_notes`.
     """
     role, demands = settings.role, settings.demands
     share = role.of(SetSettings).augmentation.share
@@ -61,12 +61,12 @@ def start_notes(
     notes += [part.UNSCREENED for part in asked]
     if demands.noisy and not cfg.ggeur.agreed.class_names:
         notes.append(
-            "differential privacy: the list of classes comes with the data and is not "
-            "covered by epsilon; it must be public. ggeur.agreed.class_names fixes it "
-            "beforehand"
+            "differential privacy: epsilon does not cover the list of classes, which "
+            "comes with the data, so this list must be public. To fix it beforehand, "
+            "set ggeur.agreed.class_names"
         )
     if demands.noisy:
-        return [note for note in notes if note]  # others tell of exact counts
+        return [note for note in notes if note]  # other notes reveal exact counts
     if held is not None:
         counts, threshold = held.counts, role.min_samples
         withheld = [
@@ -83,32 +83,47 @@ def start_notes(
 def client_notes(
     cfg, settings: RunSettings, held: Holdings, rows: int, whole: int
 ) -> list[str]:
-    """The notes of one client, which trains on `rows` rows of a set of `whole` rows."""
+    """The notes of one client at the start of a run.
+
+    Parameters
+    ----------
+    cfg : config
+    settings : RunSettings
+    held : Holdings
+        The numbers of the client's rows.
+    rows, whole : int
+        The client trains in a round on `rows` rows, from a set of `whole` rows.
+    """
     notes = []
     if _sends_statistics(settings.demands):
         own = Withheld.from_counts(held.counts, settings.role.min_samples)
-        # Other clients may send the classes that it withholds.
+        # Other clients may send the classes that this client withholds.
         notes = [withheld_text(replace(own, classes=0))]
     sets = np.array([rows]), np.array([whole])
     return [*notes, *_training_notes(cfg, settings, held, *sets)]
 
 
 def withheld_line(settings: RunSettings, held: Holdings) -> str:
-    """What the min-count threshold withholds.
+    """A line that tells how much the min-count threshold withholds.
 
-    "" if no statistics are sent, or if `start_notes` says it because it is much."""
+    "" if no statistics are sent. Also "" if much is withheld, because `start_notes`
+    tells it then.
+    """
     withheld = Withheld.from_counts(held.counts, settings.role.min_samples)
     quiet = not _sends_statistics(settings.demands) or is_much(withheld)
     return "" if quiet else withheld_text(withheld)
 
 
 def _sends_statistics(demands: Demands) -> bool:
-    """Whether each client sends class statistics at any time."""
+    """Whether each client sends its class statistics at any time of the run."""
     return demands.own_statistics or demands.calibrates
 
 
 def reach_line(settings: RunSettings, held: Holdings) -> str:
-    """How far SGD takes the median client in round 1; "" if no client trains by SGD."""
+    """A line that tells how far SGD moves the median client's model in round 1.
+
+    "" if no client trains by SGD.
+    """
     median = median_rows(set_rows(settings, held).tolist())
     whole = median_rows(whole_rows(settings, held).tolist())
     training = settings.role.training.in_round(1)
@@ -119,14 +134,18 @@ def reach_line(settings: RunSettings, held: Holdings) -> str:
 
 
 def set_rows(settings: RunSettings, held: Holdings) -> np.ndarray:
-    """Rows that each client trains on in a round, augmentation included: int array
-    [K].
+    """The number of rows that each client trains on in a round: int array of shape [K].
+
+    Drawn rows of the augmentation are included.
     """
     return _rows(settings, held, settings.role.of(SetSettings).augmentation)
 
 
 def whole_rows(settings: RunSettings, held: Holdings) -> np.ndarray:
-    """The same of the whole sets, of which a round may draw a share."""
+    """The number of rows in each client's whole training set: int array of shape [K].
+
+    A round may train on a drawn share of these rows.
+    """
     how = settings.role.of(SetSettings).augmentation
     return _rows(settings, held, replace(how, share=1.0))
 
@@ -159,7 +178,7 @@ def _training_notes(
 
 
 def _few_batches(cfg, settings: RunSettings, rows: np.ndarray) -> list[str]:
-    """A note on rounds of few mini-batches, if rounds cost messages."""
+    """A note if rounds have few mini-batches, although each round costs messages."""
     method = base_method(cfg)
     if not settings.rounds or not method.federated or method.pools_data:
         return []

@@ -1,4 +1,4 @@
-"""Whether a config uses text features."""
+"""Tell whether a config uses text features of the classes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from federatedscope_ggeur.models.text import TEXT_USE_KEYS
 
 
 def uses_text(ggeur) -> bool:
-    """Whether `cfg.ggeur` uses text features; else none are computed."""
+    """Whether `cfg.ggeur` uses text features; if not, a run computes none."""
     form = CLOSED_FORMS.get(ggeur.closed_form)
     if form is not None and form.needs_text:
         return True

@@ -1,4 +1,4 @@
-"""Where a run's numbers are sent while it runs, and its name there."""
+"""Settings of tracking: where a run's numbers are sent, and under which name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from federatedscope_ggeur.reporting import TrackingSettings
 
 
 def tracking_settings(cfg) -> TrackingSettings:
-    """Where the run's numbers are sent; W&B gets the arguments that FS gives it."""
+    """The settings of tracking by TensorBoard and Weights & Biases (W&B).
+
+    W&B gets the arguments that FS would give it.
+    """
     if not cfg.wandb.use:
         return TrackingSettings(cfg.ggeur.tensorboard)
     wandb, method = cfg.wandb, cfg.federate.method
@@ -24,7 +27,7 @@ def tracking_settings(cfg) -> TrackingSettings:
 
 
 def experiment_name(cfg) -> str:
-    """FS's name for an experiment: `expname`, or one made of its main settings."""
+    """FS's name for an experiment: `expname`, or a name made of main settings."""
     name = cfg.expname or (
         f"{cfg.federate.method}_{cfg.model.type}_on_{cfg.data.type}"
         f"_lr{cfg.train.optimizer.lr}_lstep{cfg.train.local_update_steps}"

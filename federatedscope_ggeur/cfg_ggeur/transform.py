@@ -1,4 +1,4 @@
-"""FederatedScope's `data.transform`, which names a transform of embeddings."""
+"""Apply and check FederatedScope's key `data.transform`, a transform of embeddings."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ from federatedscope_ggeur.errors import ConfigError, DataError, shown
 
 
 def row_transform(cfg) -> str:
-    """The name in `TRANSFORMS` that ``data.transform`` has; "none" without one.
+    """The name of the transform that a run applies to embeddings; "none" for no
+    transform.
 
-    Differential privacy may add the name of its projection.
+    It is the name in ``data.transform``. Under differential privacy it can be the name
+    of a projection instead.
     """
     named = named_transform(_listed(cfg))
     if named == NO_TRANSFORM and cfg.ggeur.use and cfg.ggeur.privacy.dp.epsilon > 0:
@@ -33,10 +35,12 @@ def row_transform(cfg) -> str:
 
 
 def row_preparation(cfg, encoder: str = "") -> Callable[[Tensor], Tensor] | None:
-    """The function that transforms rows [n, D]; None if they stay as they are.
+    """The function that prepares rows of embeddings [n, D]; None if rows are not
+    changed.
 
-    It raises `DataError` if the run projects embeddings by `encoder` and the rows are
-    not as wide as these.
+    `encoder` is the name of the encoder in the run's results. It states how many
+    dimensions rows had before a projection. The function raises `DataError` for rows
+    with other dimensions.
     """
     chosen = row_transform(cfg)
     if chosen == NO_TRANSFORM:
@@ -47,35 +51,38 @@ def row_preparation(cfg, encoder: str = "") -> Callable[[Tensor], Tensor] | None
 def _prepared(rows: Tensor, transform: str, width: int | None) -> Tensor:
     if width not in (None, rows.shape[1]):
         raise DataError(
-            f"features: rows of {rows.shape[1]} dimensions, and the run's embeddings "
-            f"have {width}, which it projects"
+            f"features: the rows have {rows.shape[1]} dimensions, but this run takes "
+            f"and projects embeddings of {width} dimensions"
         )
     return transform_rows(rows, transform)
 
 
 def check_projected(cfg, dim: int) -> None:
-    """Refuse rows given to a run that should have been projected.
+    """Check rows that Python code gives to a run whose settings ask for a projection.
 
     Raises
     ------
     ConfigError
+        The rows have more dimensions than the projection leaves.
     """
     most = int(cfg.ggeur.privacy.dp.project)
     if cfg.ggeur.privacy.dp.epsilon > 0 and 0 < most < dim:
         raise ConfigError(
-            f"ggeur.privacy.dp.project: is {most}, and rows that are given to a run "
-            f"are taken as they are, with {dim} dimensions; set it to 0"
+            f"ggeur.privacy.dp.project: is {most}, but the rows, which have {dim} "
+            "dimensions, are given to the run and not projected; set the key to 0"
         )
 
 
 def check_transform(cfg) -> None:
-    """Refuse a transform that is not for embeddings, or does not fit other settings.
+    """Check that ``data.transform`` is for embeddings and fits the other settings.
 
-    Transforms of images, as FederatedScope writes them, have no effect here.
+    Transforms of images, as FederatedScope writes them, have no effect here and are
+    accepted.
 
     Raises
     ------
     ConfigError
+        The transform is unknown, or contradicts other settings.
     """
     try:
         is_of_images = is_image_type(cfg.data.type)
@@ -86,7 +93,7 @@ def check_transform(cfg) -> None:
     unknown = [name for name in names if isinstance(name, str) and name not in ours]
     if unknown and not is_of_images:
         raise ConfigError(
-            f"data.transform: embeddings take one of {known}, in a list; got "
+            f"data.transform: must be a list with one of {known}; got "
             f"{shown(unknown[0])}"
         )
     if len(ours) > 1:
@@ -101,14 +108,15 @@ def check_transform(cfg) -> None:
         )
     if is_of_images:
         raise ConfigError(
-            f"data.transform: {chosen} is for embeddings, and data.type "
-            f"{cfg.data.type} has images; ggeur.encoder.normalize scales what an "
-            "encoder makes of them to length 1"
+            f"data.transform: {chosen} is for embeddings, but data.type "
+            f"{cfg.data.type} has images; remove it. To scale the embeddings of "
+            "images to length 1, set ggeur.encoder.normalize"
         )
     if chosen != "l2" and uses_text(cfg.ggeur):
         raise ConfigError(
             f"data.transform: {chosen} changes the embeddings but not the text "
-            "features of the classes, so they do not fit; use only one of them"
+            "features of the classes, so the two do not fit; use either the transform "
+            "or text features"
         )
 
 

@@ -1,4 +1,4 @@
-"""Keys and values from a YAML file or a command line."""
+"""Read keys and values from a YAML file or a command line."""
 
 from __future__ import annotations
 
@@ -11,30 +11,37 @@ import yaml
 from federatedscope_ggeur.errors import ConfigError, shown
 from federatedscope_ggeur.settings import flatten
 
-#: Limits that no config comes near, against files made to do harm.
+#: Limits against malicious files. No real config comes near them.
 LARGEST_FILE, LARGEST_TREE, DEEPEST = 2**20, 10_000, 20
 
 
 def read_yaml(path: str | Path) -> Iterator[tuple[str, object]]:
-    """The keys in the file at `path`, with dots, and their values.
+    """Yield each key (with dots) and its value from the YAML file at `path`.
 
-    Raises as `read_tree`.
+    Raises the errors of `read_tree`.
     """
     yield from flatten(read_tree(path)[0], keep_empty=True)
 
 
 def read_tree(path: str | Path) -> tuple[dict, str]:
-    """What the YAML file at `path` holds, and its text.
+    """Read the YAML file at `path`.
+
+    Returns
+    -------
+    tree : dict
+        The content as nested dicts.
+    text : str
+        The text of the file.
 
     Raises
     ------
     ConfigError
-        It cannot be read, is no YAML file of keys, names a key twice, or unfolds to
-        more than a config holds.
+        The file cannot be read, is no YAML file of keys, or names a key twice. Or it is
+        larger than any config, also after its aliases are replaced.
     """
     try:
         if Path(path).is_file() and Path(path).stat().st_size > LARGEST_FILE:
-            raise ConfigError(f"{path} is no config: it is longer than 1 MiB")
+            raise ConfigError(f"{path} is no config: the file is longer than 1 MiB")
         text = Path(path).read_text(encoding="utf-8")
         tree = yaml.compose(text, yaml.SafeLoader)
         _check_tree(tree, path)
@@ -45,17 +52,17 @@ def read_tree(path: str | Path) -> tuple[dict, str]:
         raise ConfigError(f"{path} is not valid YAML: {shown(error, 400)}") from error
     except RecursionError as error:
         raise ConfigError(f"{path} is no config: it is nested too deeply") from error
-    except (ValueError, TypeError) as error:  # a date that is none, a key of no kind
+    except (ValueError, TypeError) as error:  # an impossible date, an unusable key
         raise ConfigError(f"{path} is not valid YAML: {shown(error, 400)}") from error
     if content is None:
         return {}, text
     if not isinstance(content, dict):
-        raise ConfigError(f"{path} must hold 'key: value' lines, not {shown(content)}")
+        raise ConfigError(f"{path} must hold 'key: value' lines, got {shown(content)}")
     return content, text
 
 
 def _check_tree(root: yaml.Node | None, path: str | Path) -> None:
-    """Walk the nodes as they unfold, aliases included."""
+    """Check the size and the keys of a YAML tree, with its aliases replaced."""
     ahead = [] if root is None else [(root, "", 0, frozenset())]
     seen = 0
     while ahead:
@@ -63,14 +70,16 @@ def _check_tree(root: yaml.Node | None, path: str | Path) -> None:
         seen += 1
         line = node.start_mark.line + 1
         if id(node) in above:
-            raise ConfigError(f"{path}, line {line}: {where!r} holds itself")
+            raise ConfigError(f"{path}, line {line}: the key {where!r} contains itself")
         if depth > DEEPEST:
             raise ConfigError(
-                f"{path}, line {line}: nested more than {DEEPEST} deep at {where!r:.80}"
+                f"{path}, line {line}: more than {DEEPEST} nested levels at "
+                f"{where!r:.80}"
             )
         if seen > LARGEST_TREE:
             raise ConfigError(
-                f"{path} is no config: it unfolds to more than {LARGEST_TREE} values"
+                f"{path} is no config: with its aliases replaced it holds more than "
+                f"{LARGEST_TREE} values"
             )
         inside = above | {id(node)}
         if isinstance(node, yaml.SequenceNode):
@@ -82,14 +91,17 @@ def _check_tree(root: yaml.Node | None, path: str | Path) -> None:
                 if name in names and isinstance(key, yaml.ScalarNode):
                     raise ConfigError(
                         f"{path}, line {key.start_mark.line + 1}: the key "
-                        f"'{where}{name}' stands there twice; keep one of the two"
+                        f"'{where}{name}' appears twice; remove one of the two"
                     )
                 names.add(name)
                 ahead.append((child, f"{where}{name}.", depth + 1, inside))
 
 
 def literal(value: object) -> object:
-    """Texts that look like Python literals become them, as in yacs (1e-3, [1, 2])."""
+    """Convert a text that looks like a Python literal, such as 1e-3, to its value.
+
+    Other texts and values are returned unchanged. yacs does the same.
+    """
     if not isinstance(value, str):
         return value
     try:
@@ -99,5 +111,5 @@ def literal(value: object) -> object:
 
 
 def to_plain(cfg: Mapping) -> dict:
-    """The config as nested plain dicts."""
+    """Convert a config to nested plain dicts."""
     return {k: to_plain(v) if isinstance(v, Mapping) else v for k, v in cfg.items()}

@@ -158,7 +158,7 @@ Held = Union[ClientData, ClientRange]
 
 
 def held_lazily(clients: Sequence[ClientData]) -> Iterable[Held]:
-    """The clients one by one, without holding rows of those that share rows."""
+    """Iterate over the clients without copying rows that they share."""
     if isinstance(clients, ClientRanges):
         return (ClientRange(clients, index) for index in range(len(clients)))
     return clients

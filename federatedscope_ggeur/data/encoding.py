@@ -258,7 +258,10 @@ class Encoding:
         return file, Entry(self.folder / file, key, domain, split)
 
     def _loadable(self, domain: str, split: str, images: Images) -> Images:
-        """The images, without known unreadable ones if the settings skip those."""
+        """The images that are to be loaded.
+
+        If the settings skip unreadable images, known unreadable ones are left out.
+        """
         if not self.settings.skip_unreadable:
             return images
         return self._left_out(domain, split, images).known()
@@ -310,10 +313,10 @@ class Encoding:
 
     @cached_property
     def _identity(self) -> Mapping[str, object]:
-        """The encoder's identity.
+        """The entries that identify the encoder of the features.
 
-        If nothing that it depends on has changed, it is the recorded identity. So a run
-        with a full cache loads no model.
+        If nothing on which the identity depends has changed, the recorded identity is
+        used. So a run with a full cache loads no model.
         """
         if self._known is not None and self._is_known_encoder(self._known):
             return self._known.identity

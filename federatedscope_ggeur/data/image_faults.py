@@ -32,7 +32,7 @@ class LeftOut:
         The folder of the cache.
     where : [data set, domain, split]
     images : Images
-            All images of the domain and split.
+        All images of the domain and split.
     """
 
     def __init__(self, folder: Path, where: Sequence[str], images: Images):
@@ -42,7 +42,7 @@ class LeftOut:
         self._path = folder / "unreadable" / f"{name}.json"
 
     def known(self) -> Images:
-        """The images without those that the cache lists as unreadable."""
+        """The images, except the ones that the cache lists as unreadable."""
         with suppress(OSError, ValueError, TypeError):
             noted = set(json.loads(self._path.read_text(encoding="utf-8")))
             return self._without([k in noted for k in self._images.keys])

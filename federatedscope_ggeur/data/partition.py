@@ -432,7 +432,7 @@ def partition(
         raise ConfigError(
             f"{setting('client_num')} is {client_num}, but there are {len(seen)} seen "
             f"domains ({', '.join(domain.name for domain in seen)}), and each needs a "
-            f"client. Raise it, or name domains in {setting('unseen_domains')}."
+            f"client. Raise the number, or name domains in {setting('unseen_domains')}."
         )
     domains = [seen[k % len(seen)].name for k in range(client_num)]
     sizes = {split: np.zeros(client_num, dtype=np.int64) for split in SPLITS}

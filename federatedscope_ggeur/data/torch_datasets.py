@@ -47,16 +47,16 @@ def embed_datasets(
         The names of the classes. By default ``classes`` of the first data set, or "0",
         "1", ...
     cache : str
-            The folder of the embedding cache.
+        The folder of the embedding cache.
     device : str
-            The device of the encoder: auto, cpu, cuda, ...
+        The device of the encoder: auto, cpu, cuda, ...
 
     Raises
     ------
     ConfigError
         There is no data set, or the encoder cannot be built.
     DataError
-        A data set returns something else than an image and a label.
+        A data set returns something other than an image and a label.
 
     Returns
     -------
@@ -70,7 +70,9 @@ def embed_datasets(
     test = test or {}
     unknown = set(test) - set(datasets)
     if unknown:
-        raise ConfigError(f"test: {min(unknown)!r} is no client of datasets")
+        raise ConfigError(
+            f"test: {min(unknown)!r} is not the name of a client in datasets"
+        )
     found = [
         ImageDomain(name, _images(name, held), _images(name, test.get(name, ())))
         for name, held in datasets.items()

@@ -22,18 +22,22 @@ _CHUNK_ROWS = 4096
 
 
 def named_transform(listed: Sequence) -> str:
-    """The transform that a list such as ``data.transform`` names; "none" if it names
-    none.
+    """The transform of embeddings that a list such as ``data.transform`` names; else
+    "none".
 
-    In FederatedScope's lists, a transform of images is a list of its name and its
-    arguments. So a name may stand in its own list here, too.
+    FederatedScope writes a transform of images as a list of its name and its arguments.
+    So an entry may also be a list with one name.
     """
     found = (one for one in names_listed(listed) if one in TRANSFORMS)
     return next(found, NO_TRANSFORM)
 
 
 def names_listed(listed: Sequence) -> list:
-    """The list with plain names for each of `TRANSFORMS`. Other entries stay."""
+    """Turn each entry with one name of `TRANSFORMS`, such as ``["l2"]``, into that
+    name.
+
+    Other entries stay as they are.
+    """
     return [
         one[0] if isinstance(one, (list, tuple)) and [*one] in _ALONE else one
         for one in listed
@@ -68,14 +72,17 @@ def projected(kept: int, seed: int) -> str:
 def rows_before(encoder: str) -> int | None:
     """The dimension of rows before a projection; None if there was no projection.
 
-    `encoder` is the name of what made the rows.
+    `encoder` is the recorded name of the encoder with its transform.
     """
     found = re.search(rf"{_PROJECTED}:\d+:\d+ of (\d+)$", encoder)
     return int(found.group(1)) if found else None
 
 
 def random_projection(dim: int, kept: int, seed: int) -> Tensor:
-    """Draw orthonormal rows [kept, dim], float64, by seed. They depend on no data."""
+    """Draw orthonormal rows [kept, dim], float64.
+
+    They depend on `seed` alone, not on data.
+    """
     generator = torch_generator(seed, "public projection", dim, kept)
     drawn = torch.randn(dim, kept, dtype=torch.float64, generator=generator)
     basis, signs = torch.linalg.qr(drawn)

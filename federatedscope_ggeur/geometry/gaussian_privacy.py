@@ -3,8 +3,8 @@
 A mechanism is mu-GDP under this condition: telling two neighbouring data sets apart by
 its output is no easier than telling N(0, 1) from N(mu, 1). A vector that moves by at
 most Delta, with noise of standard deviation s, is (Delta / s)-GDP. Several such outputs
-together are ``sqrt(sum mu_b^2)``-GDP, even if each depends on those before. All of this
-is exact.
+together are ``sqrt(sum mu_b^2)``-GDP, even if each output depends on earlier ones. All
+of this is exact.
 
 References
 ----------

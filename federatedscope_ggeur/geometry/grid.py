@@ -235,7 +235,7 @@ class GridStatistics:
             raise StatisticsError(
                 f"statistics of {self.num_classes} classes in {self.grid.dim} "
                 f"dimensions and of {other.num_classes} classes in {other.grid.dim} "
-                "dimensions do not fit, or their grids differ"
+                "dimensions cannot be combined, because the numbers or the grids differ"
             )
         low = self.low + sign * other.low
         return GridStatistics(
@@ -264,9 +264,10 @@ class GridStatistics:
         return found.hexdigest()
 
     def statistics(self) -> SummedStatistics:
-        """The statistics as floats. They depend on the integers alone.
+        """The statistics as floats.
 
-        The scatter is centred before it is rounded, so rows may lie far from zero.
+        They depend on the integers of this object alone. The scatter is centred before
+        it is rounded, so rows may lie far from zero.
         """
         rows, total = int(self.counts.sum()), self.sums.sum(axis=0)
         upper, parts = _upper(self.grid.dim), self._floats()
@@ -334,7 +335,10 @@ def _second_moment(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _times(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """``left^T right`` by torch, with the number of threads that engines set."""
+    """The product ``left^T right``, by torch.
+
+    torch uses the number of threads that engines set.
+    """
     return (torch.from_numpy(left).T @ torch.from_numpy(right)).numpy()
 
 

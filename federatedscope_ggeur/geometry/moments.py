@@ -32,8 +32,10 @@ def moments(rows: Tensor) -> tuple[Tensor, Tensor, Scatter]:
 
 
 def add_to_mean(high: Tensor, low: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
-    """``(high + low) + step`` as a new high and low part (Knuth's two-sum,
-    renormalised)."""
+    """Add `step` to a mean that has a high and a low part; return the new parts.
+
+    This is Knuth's two-sum, renormalised.
+    """
     total = high + step
     back = total - high
     error = (high - (total - back)) + (step - back) + low

@@ -104,7 +104,7 @@ class ReleasePlan:
         return self.steps(block) / 2**GRID_BITS * math.sqrt(self.clients)
 
     def sharers(self, adding: int) -> float:
-        """The mu towards those who know all noise except that of `adding` clients."""
+        """The mu against attackers who know all noise but that of `adding` clients."""
         if not adding:
             return math.inf
         squares = (
@@ -206,9 +206,10 @@ class ReleasePlan:
         return NoisyStatistics(counts, centre, sums, square, noise)
 
     def problem(self, stage: str, total: np.ndarray, most_rows: int) -> str:
-        """What is wrong with the total of a stage; "" if `most_rows` rows can have it.
+        """The reason why the total of a stage is impossible; "" if it is possible.
 
-        The noise may be up to 12 times its standard deviation.
+        It is possible if `most_rows` rows can have it, with noise of up to 12 standard
+        deviations.
         """
         at = 0
         for block, size, steps in self._parts(stage):
@@ -325,11 +326,12 @@ def _cut(rows: np.ndarray, most: float) -> np.ndarray:
 
 
 def replaced_mu(plan: ReleasePlan) -> float:
-    """A bound of mu for neighbouring data sets that differ in the value of one row.
+    """A bound on mu for two data sets that differ in the value of one row.
 
-    The plan's own mu is for data sets of which one has a row more. The bound is ``mu
-    sqrt(max(4 (a_m + a_s) + 2 a_q, 2 a_n + 4 a_m + 2 a_s + 2 a_q))``: the first term if
-    the row keeps its class, the second if the class changes.
+    `plan.mu` is for two data sets of which one has one row more. The bound is ``plan.mu
+    * sqrt(max(same, other))``. `same` is for a row that keeps its class, and `other`
+    for a row whose class changes. Both are sums over the blocks of their shares of the
+    budget.
     """
     a = {"square": 0.0, **plan.shares}
     same = 4 * (a["mean"] + a["sums"]) + 2 * a["square"]

@@ -161,7 +161,10 @@ class Scatter:
         return held if self.dense is None else held + self.dense.diagonal()
 
     def mapped(self, linear: Callable[[Tensor], Tensor]) -> Scatter:
-        """``T S T^T`` for the scatter S. `linear` maps rows r to ``T r``."""
+        """The scatter of mapped rows: ``T S T^T`` for this scatter S.
+
+        `linear` maps rows r to ``T r``.
+        """
         dense = None if self.dense is None else linear(linear(self.dense).T)
         return Scatter(self.dim, dense, tuple(map(linear, self.blocks)))
 

@@ -148,7 +148,9 @@ class GeometricShape:
 
 
 def shape_similarity(a: GeometricShape, b: GeometricShape, top: int = 5) -> float:
-    """Similarity of two shapes: ``sum_{i<=top} |<xi_i, xi'_i>|`` (Eq. 3).
+    """The similarity of two shapes: how well their leading directions agree (Eq. 3).
+
+    It is ``sum_{i<=top} |<xi_i, xi'_i>|``.
 
     The similarity lies between 0 and `top`. A direction that one of the shapes lacks
     adds nothing.

@@ -53,12 +53,12 @@ class ReleaseSizes:
 
     A class with many own rows gets as many new rows as any other. There is one
     difference: if a class has no own rows, the published code keeps only the rows of
-    the first prototypes. Here the cut is random for such a class, too.
+    the first prototypes. Here the cut is random for such a class as well.
 
     Attributes
     ----------
     step1 : int
-        All new rows of step 1, however many own rows the class has.
+        The number of new rows of step 1, which does not depend on the class's own rows.
     step2 : int
         New rows for each prototype.
     target : int

@@ -52,7 +52,7 @@ class Space:
     ----------
     kind : {"standard", "raw", "whitened"}
     centre : Tensor of shape (D,), float64
-            The centre m.
+        The centre m.
     scale : float
         Without `scales` and `matrix`, T is this multiple of the identity.
     matrix : Tensor of shape (D, D), float64, or None
@@ -173,13 +173,13 @@ class Space:
         return {"kind": self.kind, "distance": LENGTH / self.scale, "scales": scales}
 
     def linear(self, rows: Tensor) -> Tensor:
-        """``T r`` of each row r of shape (n, D), float64."""
+        """Map each row r of shape (n, D) to ``T r``, in float64."""
         if self.matrix is not None:
             return rows @ self.matrix
         return rows * (self.scale if self.scales is None else self.scales)
 
     def inverse_linear(self, rows: Tensor) -> Tensor:
-        """``T^-1 r`` of each row r of shape (n, D), float64."""
+        """Map each row r of shape (n, D) to ``T^-1 r``, in float64."""
         if self.matrix is not None:
             return torch.linalg.solve(self.matrix, rows.T).T
         return rows / (self.scale if self.scales is None else self.scales)
@@ -256,9 +256,10 @@ class SpaceSettings:
 
 
 def _scales(totals: Totals, scale: float) -> Tensor | None:
-    """A scale for each dimension [D], if the dimensions need one; else None.
+    """The scales of the dimensions [D]; None if the dimensions need no scales.
 
-    They do if they differ by more than `UNITS_APART`. Constant dimensions get `scale`.
+    The dimensions need scales if they differ by more than a factor of `UNITS_APART`.
+    Constant dimensions get `scale`.
     """
     variances = totals.squares / totals.count
     varied = variances > (_ROUNDING * totals.mean).square()

@@ -125,11 +125,12 @@ class ClassStatistics(Located):
         return statistics
 
     def scatter(self, c: int) -> Tensor:
-        """``n Sigma`` of class `c`: Tensor of shape (D, D), float64."""
+        """The scatter ``n Sigma`` of class `c`: Tensor of shape (D, D), float64."""
         return self._scatter_of(c).matrix()
 
     def covariance(self, c: int) -> Tensor:
-        """``Sigma`` of class `c`, divided by n: Tensor of shape (D, D), float64.
+        """The covariance ``Sigma`` of class `c`, divided by n: Tensor of shape (D, D),
+        float64.
 
         Raises
         ------

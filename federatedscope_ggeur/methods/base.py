@@ -277,7 +277,12 @@ def initial_weights(model: Model, seed: int) -> Tensor:
 
 
 def weighted_mean(params: Tensor, updates: Sequence[Update]) -> Tensor:
-    """``sum_k p_k w_k`` with p_k = n_k / sum n_j over these updates, in float64.
+    """The mean of the updates' weights, in float64, weighted by aggregation weights
+    n_k.
+
+    It is ``sum_k p_k w_k`` with ``p_k = n_k / sum_j n_j``.
+
+    It is ``sum_k p_k w_k`` with ``p_k = n_k / sum_j n_j``.
 
     Clients without data (n_k = 0) do not count. If no client has data, the result is
     `params`.

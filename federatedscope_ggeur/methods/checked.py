@@ -57,7 +57,7 @@ class _Returned:
     name : str
         The hook's name.
     function : callable
-            The hook itself.
+        The hook itself.
     found : object
     """
 

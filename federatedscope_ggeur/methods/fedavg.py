@@ -8,7 +8,10 @@ from federatedscope_ggeur.methods.registry import register_method
 
 @register_method("fedavg")
 class FedAvg(Method):
-    """The next weights are the mean of the clients' weights, each weighted by n_k."""
+    """The next weights are the mean of the clients' weights.
+
+    Client k counts with its aggregation weight n_k, usually its number of rows.
+    """
 
     meaning = "mean of the clients' weights, each counted n_k times"
     source = "McMahan 2017"

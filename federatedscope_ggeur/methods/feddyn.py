@@ -22,7 +22,9 @@ from federatedscope_ggeur.settings import Key, positive
 
 @register_method("feddyn")
 class FedDyn(Method):
-    """The local loss is ``CE - <h_k, w> + alpha/2 |w - w_g|^2``. Each client keeps h_k.
+    """FedAvg with a dynamic regulariser, whose term h_k each client keeps.
+
+    The local loss is ``CE - <h_k, w> + alpha/2 |w - w_g|^2``.
 
     After training, a client sets ``h_k -= alpha (w_k - w_g)``. The server keeps the
     mean over all clients, h = sum_k pi_k h_k, by ``h -= alpha sum_S pi_k (w_k - w_g)``.

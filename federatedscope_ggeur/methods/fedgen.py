@@ -230,7 +230,10 @@ def _counts(update: Update, context: ServerContext) -> Tensor:
 
 
 def _closeness(noise: Tensor, inputs: Tensor) -> Tensor:
-    """``exp(-mean_ij |e_i - e_j|^2 |G_i - G_j|_1)``: 1 if all draws are equal."""
+    """A measure of how close the draws are to each other; 1 if all are equal.
+
+    It is ``exp(-mean_ij |e_i - e_j|^2 |G_i - G_j|_1)``.
+    """
     # Products of rows would cancel in float32.
     exact = "donot_use_mm_for_euclid_dist"
     apart = torch.cdist(noise, noise, compute_mode=exact).square() / noise.shape[1]

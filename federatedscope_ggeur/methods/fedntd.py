@@ -1,4 +1,4 @@
-"""FedNTD (Lee et al., 2022): keep the global model's view of the not-true classes."""
+"""FedNTD (Lee et al., 2022): keep the global model's scores of wrong classes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from federatedscope_ggeur.settings import Key, not_negative, positive
 
 @register_method("fedntd")
 class FedNTD(Method):
-    """Adds ``beta t^2 KL(softmax(l_g/t) || softmax(l/t))`` over the not-true classes.
+    """FedAvg with a loss that keeps the global model's scores of a row's wrong classes.
+
+    The loss gets the term ``beta t^2 KL(softmax(l_g/t) || softmax(l/t))`` over all
+    classes except the row's own.
 
     l are the logits, and l_g are the logits by the broadcast weights, as constants. The
     column of a row's true class is left out of both. With two classes the term is zero.

@@ -22,7 +22,9 @@ from federatedscope_ggeur.settings import Key, not_negative
 
 @register_method("fedproto")
 class FedProto(Method):
-    """Adds ``strength * mean_i mean_d (z_id - P_{y_i, d})^2`` to the loss.
+    """FedAvg with a loss that pulls representations towards class prototypes.
+
+    The loss gets the term ``strength * mean_i mean_d (z_id - P_{y_i, d})^2``.
 
     z is the representation (the logits of a linear head). A client sends the class
     means of z by its trained weights. P_c is the mean of these over the clients of the

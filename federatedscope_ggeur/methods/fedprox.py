@@ -9,7 +9,9 @@ from federatedscope_ggeur.settings import Key, not_negative
 
 @register_method("fedprox")
 class FedProx(Method):
-    """The local loss is ``CE + mu/2 |w - w_g|^2``, where w_g are the broadcast weights.
+    """FedAvg with a loss that keeps the weights close to the broadcast weights.
+
+    The local loss is ``CE + mu/2 |w - w_g|^2``, where w_g are the broadcast weights.
 
     w_g counts as a constant. With `mu` 0 the method is FedAvg, to the bit.
     """

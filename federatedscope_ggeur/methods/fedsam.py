@@ -1,4 +1,4 @@
-"""FedSAM and FedASAM (Qu et al., 2022; Caldarola et al., 2022): flat minima."""
+"""FedSAM and FedASAM (Qu et al., Caldarola et al., 2022): seek flat minima."""
 
 from __future__ import annotations
 
@@ -69,7 +69,10 @@ class FedSAM(Method):
 
 
 def _of_length(direction: Tensor, length: Tensor, rho: float) -> Tensor:
-    """``rho direction / length``. If the gradient is 0, the result is 0."""
+    """Scale `direction` to the length rho: ``rho direction / length``.
+
+    If the gradient is 0, the result is 0.
+    """
     return direction * (rho / length.clamp(min=torch.finfo(length.dtype).tiny))
 
 

@@ -24,16 +24,18 @@ from federatedscope_ggeur.settings import Key, not_negative, positive
 
 @register_method("fpl")
 class FPL(Method):
-    """Adds ``strength * mean_i [ contrast_i + mean_d (z_id - U_{y_i, d})^2 ]`` to the
-    loss.
+    """FedAvg with two more losses, which pull representations towards class prototypes.
+
+    The loss gets the term ``strength * mean_i [ contrast_i + mean_d (z_id - U_{y_i,
+    d})^2 ]``.
 
     ``contrast_i = -log sum_{a of y_i} e^{cos(z_i, P_a)/t} / sum_a e^{cos(z_i, P_a)/t}``
     over the cluster prototypes P_a of all classes. z is the representation (the logits
     of a linear head). The clients of the last round sent their class means of z, by
     their trained weights. For each class, FINCH clusters these means by cosine. The
     mean of a cluster is one P_a. The plain mean of a class's P_a is its unbiased
-    prototype U_c. Neither counts rows, so a domain with many clients or rows weighs no
-    more.
+    prototype U_c. Neither P_a nor U_c is weighted by rows, so a domain with many
+    clients or rows has no more weight.
 
     Rows of a class without prototypes add 0, so there is no term in the first round. If
     nobody sends a class in a round, its prototypes stay. A client sends nothing for a

@@ -1,4 +1,4 @@
-"""MOON (Li et al., 2021): model-contrastive federated learning."""
+"""MOON (Li et al., 2021): keep representations close to the global model's."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from federatedscope_ggeur.settings import Key, not_negative, positive
 
 @register_method("moon")
 class Moon(Method):
-    """Adds mu times the mean of ``-log(e^{s_g/t} / (e^{s_g/t} + e^{s_p/t}))`` to the
-    loss.
+    """FedAvg with a loss that keeps representations close to the global model's.
+
+    The loss gets mu times the mean of ``-log(e^{s_g/t} / (e^{s_g/t} + e^{s_p/t}))``.
 
     s_g is the cosine between the representation and the one by the broadcast weights.
     s_p is the cosine between the representation and the one by the client's own last

@@ -86,9 +86,9 @@ class Model(nn.Module):
 
     @contextmanager
     def of_client(self, counts: Tensor) -> Iterator[None]:
-        """Tell the model, inside this block, whose rows it trains on.
+        """Tell the model which client's rows it trains on inside this block.
 
-        `counts` [C] are the client's rows of each class.
+        `counts` [C] are the client's numbers of rows of each class.
         """
         yield
 

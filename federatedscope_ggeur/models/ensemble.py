@@ -13,7 +13,9 @@ from federatedscope_ggeur.models.text.classes import ClassTexts
 
 
 class EnsembleHead(Model):
-    """The sum of two heads: logits ``V x/|x| + log sum_{j of c} exp(w_j x + b_j)``.
+    """The sum of a head from text and a mixture head.
+
+    The logits are ``V x/|x| + log sum_{j of c} exp(w_j x + b_j)``.
 
     With one component for each class, the second part is linear. The head is not
     trained, and has no last layer that could be trained. Its representation is the

@@ -37,8 +37,9 @@ def fold(model: Model, params: Tensor, space: Space) -> Tensor:
 
 
 def unfold(model: Model, params: Tensor, space: Space) -> Tensor:
-    """The reverse of `fold`: parameters [P] for rows in `space`, from those for raw
-    rows.
+    """Turn parameters [P] for raw rows into parameters for rows in `space`.
+
+    This reverses `fold`.
 
     The first layer becomes ``W' = W T^-1`` and ``b' = b + W m``.
 

@@ -29,9 +29,10 @@ class LinearHead(Model):
         return features
 
     def gradient_accumulator(self, into: Tensor, beta: float) -> Accumulator:
-        """As `Model.gradient_accumulator`, with a gradient computed by hand.
+        """Do the same as `Model.gradient_accumulator`, with a gradient computed by
+        hand.
 
-        ``dL/dlogits = (softmax - one_hot) / B``.
+        The gradient is ``dL/dlogits = (softmax - one_hot) / B``.
         """
         weight, bias = self.classifier.weight.data, self.classifier.bias.data[:, None]
         into_weight, into_bias = split_vector(self, into)

@@ -13,8 +13,9 @@ from federatedscope_ggeur.models.linear import LinearHead
 
 
 class MixtureHead(Model):
-    """The mixture head: logits ``s log sum_{j of c} exp(w_j x + b_j)``, with components
-    j.
+    """The mixture head: a class has one or more components j.
+
+    The logits are ``s log sum_{j of c} exp(w_j x + b_j)``.
 
     Each class has one or more components. Their number is known only once the head is
     computed, so the length of the parameter vector may vary. The head is not trained,

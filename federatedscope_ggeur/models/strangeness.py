@@ -82,6 +82,10 @@ class Strangeness:
         return cls(*(tensors[name].double() for name in _NAMES))
 
     def to_bytes(self, of_head: str | None = None) -> bytes:
-        """The score as safetensors bytes, with the SHA-256 of the head it is for."""
+        """The score as safetensors bytes.
+
+        `of_head` is the SHA-256 of the head to which the score belongs; it is stored,
+        too.
+        """
         tensors = {name: t.contiguous() for name, t in self.tensors().items()}
         return save(tensors, {OF_HEAD: of_head or ""})

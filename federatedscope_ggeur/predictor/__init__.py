@@ -1,4 +1,4 @@
-"""The models that a run leaves, on new images."""
+"""Predict the classes of new images and embeddings with the models of a run."""
 
 from federatedscope_ggeur.predictor.predictor import Prediction, Predictor
 

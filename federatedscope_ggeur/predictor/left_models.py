@@ -1,4 +1,4 @@
-"""The models that a run left in its folder: the global one, and clients' own."""
+"""Read the models in a run's folder: the global model, and clients' own models."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ Tensors = Mapping[str, Tensor]
 
 
 class LeftModels:
-    """The models in a run's folder, or in that of a client of a distributed run.
+    """The models in a run's folder, or in the folder of one client of a distributed
+    run.
 
     Parameters
     ----------
@@ -50,12 +51,16 @@ class LeftModels:
     Attributes
     ----------
     results : Results
-        In a client's folder, what the client knows of the run.
+        The run's results. In a client's folder, the part that the client knows.
+    must_say : bool
+        Whether a caller must say which client's model predicts.
+    has_own : bool
+        Whether clients have their own models.
 
     Raises
     ------
     ConfigError
-        It is neither kind of folder, or there is no model in it.
+        The folder is neither of the two, or there is no model in it.
     DataError
         A file is damaged, or belongs to another run.
     """
@@ -72,7 +77,9 @@ class LeftModels:
             self._head = self._read(self.folder / HEAD_FILE)[0]
 
     def on(self, dim: int) -> OwnModels:
-        """The models for rows of `dim` dimensions; clients' own are read when used.
+        """The models for rows of `dim` dimensions.
+
+        A client's own model is read from its file when it is used.
 
         Raises
         ------
@@ -88,8 +95,8 @@ class LeftModels:
                 model.load_state_dict(self._head)
             except RuntimeError as error:
                 raise DataError(
-                    f"{self.folder / HEAD_FILE}: does not fit the run's settings: "
-                    f"{' '.join(str(error).split())}"
+                    f"{self.folder / HEAD_FILE}: the head does not fit the run's "
+                    f"settings: {' '.join(str(error).split())}"
                 ) from error
         return OwnModels(model.eval(), _OwnFiles(self), self._head is not None)
 
@@ -98,24 +105,29 @@ class LeftModels:
         return row_preparation(config_left(self.results), self.results.encoder)
 
     def prepared(self, dim: int) -> int:
-        """The dimensions that the models take, of rows of `dim` dimensions.
+        """The number of dimensions after the run's preparation, for rows of `dim`
+        dimensions.
+
+        The models take rows after this preparation.
 
         Raises
         ------
         DataError
-            The run projects rows of other dimensions.
+            The run projects rows, but rows with another number of dimensions.
         """
         prepare = self._prepare
         return dim if prepare is None else prepare(torch.zeros(1, dim)).shape[1]
 
     def results_with_models(self, dim: int) -> Results:
-        """The results with the models, as the run returned them, for rows of `dim`
-        dimensions, once they are prepared.
+        """The run's results together with its models, as the run itself returned them.
+
+        `dim` is the number of dimensions of rows after the run's preparation; see
+        `prepared`.
 
         Raises
         ------
         ConfigError, DataError
-            As `on` and `own`.
+            As for `on` and `own`.
         """
         left = self.on(dim)
         held = left.tensors if self.has_own else ()
@@ -129,9 +141,10 @@ class LeftModels:
         )
 
     def numbers(self, clients: Any, rows: int, name: str = "clients") -> Tensor:
-        """The client whose model predicts each row; see `numbers_of_rows`.
+        """For each row, the number of the client whose model predicts; see
+        `numbers_of_rows`.
 
-        All are 0 if there is one model for all.
+        All numbers are 0 if one model serves all clients.
 
         Raises
         ------
@@ -147,36 +160,41 @@ class LeftModels:
         for number in found.unique().tolist():
             if number and not own_file(self.folder, number).is_file():
                 raise DataError(
-                    f"{name}: client {number}'s own model is not in '{self.folder}': "
-                    f"in distributed mode it is in {OWN_FOLDER} of the folder in which "
-                    "the client ran; name that folder"
+                    f"{name}: client {number}'s own model is not in '{self.folder}'. "
+                    "After a distributed run, name the folder in which the client ran; "
+                    f"the model is in {OWN_FOLDER} there"
                 )
         return found
 
     def own(self, number: int) -> Tensors:
-        """The tensors of a client's model that replace those of the global one.
+        """The tensors in which a client's model differs from the global model.
 
         Raises
         ------
         DataError
-            Its file is damaged, or belongs to another client or another global model.
+            The client's file is damaged, or belongs to another client or another global
+            model.
         """
         path, head = own_file(self.folder, number), self.folder / HEAD_FILE
         tensors, metadata = self._read(path)
         if metadata.get("client") != str(number):
-            raise DataError(f"{path}: is not the model of client {number}")
+            raise DataError(
+                f"{path}: the file holds the model of another client than {number}; "
+                "was it renamed?"
+            )
         digest = None if self._head is None else sha256_file(head)
         if metadata.get(OF_HEAD) != digest:
             raise _of_two_runs(path, HEAD_FILE)
         return tensors
 
     def strangeness(self) -> Strangeness | None:
-        """The measure of how unlike all classes a row is; None if the run left none.
+        """The run's measure of how unlike all classes a row is; None if the run left
+        none.
 
         Raises
         ------
         DataError
-            Its file is damaged, or belongs to another head.
+            The file of the measure is damaged, or belongs to another head.
         """
         path = self.folder / STRANGENESS_FILE
         if not path.is_file() or self._head is None:
@@ -185,7 +203,7 @@ class LeftModels:
         try:
             found = Strangeness.of_tensors(tensors)
         except KeyError as error:
-            raise DataError(f"{path}: is damaged: {error}") from error
+            raise DataError(f"{path}: the file is damaged: {error}") from error
         if metadata.get(OF_HEAD) != sha256_file(self.folder / HEAD_FILE):
             raise _of_two_runs(path, HEAD_FILE)
         return found
@@ -200,7 +218,7 @@ class LeftModels:
 
 
 def write_with_models(folder: str | Path, results: Results) -> None:
-    """Write results that have their models, so that `LeftModels` reads them.
+    """Write a run's results and its models into a folder, for `LeftModels` to read.
 
     Raises
     ------
@@ -219,7 +237,10 @@ def write_with_models(folder: str | Path, results: Results) -> None:
 
 
 class _OwnFiles(Mapping):
-    """Clients' own tensors by number, each read when it is used."""
+    """The tensors of clients' own models by client number.
+
+    Each file is read when its tensors are used.
+    """
 
     def __init__(self, left: LeftModels):
         self._left = left
@@ -240,26 +261,27 @@ def _read_tensors(path: Path) -> tuple[Tensors, Mapping[str, str]]:
             tensors = {name: file.get_tensor(name) for name in list(file.keys())}
             return tensors, file.metadata() or {}
     except (OSError, SafetensorError) as error:
-        raise DataError(f"{path}: is damaged: {error}") from error
+        raise DataError(f"{path}: the file is damaged: {error}") from error
 
 
 def _of_two_runs(path: Path, other: str) -> DataError:
     return DataError(
-        f"{path}: is not of the same run as {other}; take both from one run"
+        f"{path}: this file and {other} are not from the same run; take both files "
+        "from one run"
     )
 
 
 def _read_results(folder: Path) -> Results:
     if not (folder / RESULTS_FILE).is_file():
         raise ConfigError(
-            f"--run: '{folder}' is not the folder of a run that got beyond its first "
-            f"round: it holds no {RESULTS_FILE}. Name the folder that the run printed "
-            "at its start (outdir/expname)."
+            f"--run: there is no {RESULTS_FILE} in '{folder}'. Name the folder that "
+            "the run printed at its start (outdir/expname); the run must have finished "
+            "at least one round."
         )
     results = read_results(folder)
     if results.final.scored == "global" and not (folder / HEAD_FILE).is_file():
         raise ConfigError(
-            f"--run: the run in '{folder}' has no head to predict with: it holds no "
-            f"{HEAD_FILE}. The file was taken away; name another run."
+            f"--run: '{folder}' holds no {HEAD_FILE}, which was removed, so the run "
+            "has no head to predict with; name another run."
         )
     return results

@@ -1,4 +1,4 @@
-"""Predict the classes of new images by a run's head and its encoder."""
+"""Predict the classes of new images with a run's encoder and head."""
 
 from __future__ import annotations
 
@@ -53,16 +53,17 @@ class Prediction:
     Attributes
     ----------
     image : str
-        The file's path; for an embedding ``file[row]``, with rows from 0.
+        The path of the image. For an embedding ``file[row]``, with rows numbered from
+        0.
     classes : tuple of (str, float)
         The names and probabilities of the likeliest classes, the likeliest first.
     problem : str
-        Why there are none; else "".
+        Why there are no classes; else "".
     confidence : float or None
         The largest probability.
     strangeness : float or None
-        How unlike all classes its embedding is, if the run allows it; see
-        `Results.strangeness`.
+        How unlike all classes the embedding is, see `Results.strangeness`. None if the
+        run left no such measure.
     """
 
     image: str
@@ -80,31 +81,34 @@ class Predictor:
     encoder : Encoder or None
         None for a run on embeddings, which predicts only embeddings.
     calibrated_by : str or None
-        What calibrated its probabilities, see `Final.calibrated_by`; None: nothing.
+        The method that calibrated the probabilities, see `Final.calibrated_by`. None if
+        they are not calibrated.
 
     Parameters
     ----------
     folder : path
-        A run's folder, of any engine. For a distributed run in which every client keeps
-        its own model, the client's folder.
+        The folder of a run on any engine. After a distributed run in which every client
+        keeps its own model, the folder of that client.
     pretrained, device : str
-        They replace the run's ``ggeur.encoder.pretrained`` (the same weights, at
-        another place) and ``ggeur.encoder.device``; "" keeps the run's.
+        These replace the run's ``ggeur.encoder.pretrained`` and
+        ``ggeur.encoder.device``; "" keeps the run's value. `pretrained` must be the
+        same weights at another place.
     plugins : sequence of str
-        The modules that the run needs. They are imported first, from the current folder
-        or from where Python finds modules. The run itself never makes this program
-        import a module.
+        The plugins that the run needs. These modules are imported first, from the
+        current folder or from Python's search path. The names of plugins in the run's
+        own settings are never imported.
     trust : bool
-        Whether to follow the run's settings to the files that they name outside its
-        folder, and to download weights that are not on this machine.
+        Whether to read files outside the run's folder that the run's settings name, and
+        to download weights that are not on this machine.
 
     Raises
     ------
     ConfigError
-        It is not a run's folder; the encoder cannot be obtained, or not without
-        `trust`; a plugin cannot be imported, or is needed and not named.
+        The folder is not a run's. Or the encoder cannot be obtained, or only with
+        `trust`. Or a plugin cannot be imported, or the run needs a plugin that
+        `plugins` does not name.
     DataError
-        A file of the run is damaged; or the encoder is not the one of the run.
+        A file of the run is damaged, or the encoder is not the encoder of the run.
     """
 
     encoder: Encoder | None
@@ -164,8 +168,9 @@ class Predictor:
         if self.encoder.name != results.encoder:
             raise DataError(
                 f"the head in '{folder}' was trained on embeddings by "
-                f"{results.encoder}, but this is {self.encoder.name}; take the same "
-                "weights (--pretrained FILE), and the encoder's package of then"
+                f"{results.encoder}, but the encoder here is {self.encoder.name}; use "
+                "the weights of the run (--pretrained FILE), and the same version of "
+                "the encoder's package"
             )
         self._models = self._left.on(self.encoder.dim)
         self._strange = self._left.strangeness()
@@ -177,30 +182,32 @@ class Predictor:
         top: int = 1,
         clients: int | Sequence[int] | None = None,
     ) -> Iterator[Prediction]:
-        """The `top` likeliest classes of each image file, in order.
+        """Yield the `top` likeliest classes of each image file, in the order of the
+        files.
 
-        A file that cannot be read as an image gives a `Prediction` with the problem.
+        For a file that cannot be read as an image, `Prediction.problem` tells why.
 
         Parameters
         ----------
         images : sequence of str
         top : int
         clients : int or sequence of int, optional
-            The client whose model predicts: one number for all images, or one for each;
-            0 is the global model. It is needed if every client has a model of its own.
+            The number of the client whose model predicts: one number for all images, or
+            one for each image. 0 is the global model. Required if every client has its
+            own model.
 
         Raises
         ------
         DataError
-            `clients` does not say whose model predicts, or one of theirs is damaged or
-            not in the folder.
+            `clients` is wrong or missing, or a client's model is damaged or not in the
+            folder.
         """
         if self.encoder is None and self._left is not None:
             made = self._left.results.encoder
             raise ConfigError(
                 f"the run was on embeddings (made by: {made}) and has no encoder for "
-                "images; name files of embeddings (npz or csv), or a run on an image "
-                "data set, such as image_folder@ggeur"
+                "images; name files of embeddings (npz or csv) instead of images, or "
+                "name a run on images, with a data.type such as image_folder@ggeur"
             )
         numbers = torch.zeros(len(images), dtype=torch.int64)
         if self._left is not None:
@@ -208,13 +215,14 @@ class Predictor:
         return self._predictions(images, top, numbers)
 
     def predict_proba(self, features: Any, clients: Any = None) -> np.ndarray:
-        """The probability of each class for rows of embeddings; see
-        `Results.predict_proba`.
+        """The probability of each class for rows of embeddings.
+
+        See `Results.predict_proba`.
 
         Raises
         ------
         DataError
-            The rows do not fit the head, or as there.
+            The rows do not fit the head, or `Results.predict_proba` raises it.
         """
         return self._results(features).predict_proba(features, clients)
 
@@ -225,19 +233,20 @@ class Predictor:
         clients: int | Sequence[int] | None = None,
         path: str = "",
     ) -> Iterator[Prediction]:
-        """The `top` likeliest classes of each embedding, in order.
+        """Yield the `top` likeliest classes of each embedding, in the order of the
+        rows.
 
         Parameters
         ----------
         features : array or Tensor of shape (n, D)
-        top, clients : as `predict`
+        top, clients : as for `predict`
         path : str
-            Their file, for `Prediction.image`.
+            The file of the embeddings, for `Prediction.image`.
 
         Raises
         ------
         DataError
-            As `predict_proba`.
+            As for `predict_proba`.
         """
         results = self._results(features)
         # In float64, classes with different logits get different probabilities.
@@ -249,9 +258,11 @@ class Predictor:
             yield self._prediction(f"{path}[{row}]", one, how, top)
 
     def _results(self, features: Any) -> Results:
-        """The run's results with its models, for rows of this shape."""
+        """The run's results with its models, for rows with the shape of `features`."""
         if self._left is None:
-            raise ConfigError("embeddings are for the head of a run (--run)")
+            raise ConfigError(
+                "embeddings cannot be classified without a run; name one by --run"
+            )
         dim = np.shape(features)[1] if np.ndim(features) == 2 else 0
         if self._with_models is None:
             dim = self._left.prepared(dim) if dim else 1
@@ -265,19 +276,22 @@ class Predictor:
         return self._with_models
 
     def confidence_at(self, quantile: float) -> float:
-        """The quantile of the confidences of the clients' left-out rows, by bins.
+        """A quantile of the confidences of rows that clients left out.
+
+        The run recorded a histogram of these confidences, so the result is the upper
+        edge of a bin.
 
         Raises
         ------
         ConfigError
-            `quantile` is not between 0 and 1, or the run has no confidences.
+            `quantile` is not between 0 and 1, or the run recorded no confidences.
         """
         if not 0 < quantile < 1:
             raise ConfigError(f"--flag-below: must lie between 0 and 1, got {quantile}")
         if not self._confidence_bins or not sum(self._confidence_bins):
             raise ConfigError(
-                "--flag-below: the run has no confidences of rows left out; it needs a "
-                "run with ggeur.confidences True that leaves its head in closed form"
+                "--flag-below: the run recorded no confidences; name a run that had "
+                "ggeur.confidences True and left a head in closed form"
             )
         below = torch.tensor(self._confidence_bins).cumsum(0)
         first = int((below >= quantile * int(below[-1])).nonzero()[0])
@@ -306,7 +320,10 @@ class Predictor:
     def _loaded(
         self, images: Sequence[str]
     ) -> Iterator[tuple[Sequence[str], list[Future]]]:
-        """Batches of images, the next one loading while one is classified."""
+        """Yield batches of images.
+
+        The next batch loads while one is classified.
+        """
         size, workers = self._extraction.batch_size, self._extraction.num_workers
         ahead: deque = deque()
         # Threads suffice: Pillow decodes without holding the interpreter's lock.
@@ -330,7 +347,7 @@ class Predictor:
     def _classify(
         self, images: Sequence[Tensor], clients: Tensor
     ) -> Iterator[tuple[Tensor, float | None]]:
-        """Probabilities [C] and strangeness of each image."""
+        """The class probabilities [C] and the strangeness of each image."""
         assert self.encoder is not None, "a run on embeddings predicts no images"
         with torch.no_grad():
             features = self.encoder.encode(torch.stack(list(images))).cpu()
@@ -344,7 +361,7 @@ class Predictor:
         self, path: str, scores: Tensor, strange: float | None, top: int
     ) -> Prediction:
         if not torch.isfinite(scores).all():
-            return Prediction(path, (), f"{path}: its embedding is not finite")
+            return Prediction(path, (), f"{path}: the embedding is not finite")
         best = scores.topk(min(top, len(scores)))
         pairs = zip(best.indices.tolist(), best.values.tolist())
         named = tuple((self.class_names[c], p) for c, p in pairs)
@@ -352,10 +369,11 @@ class Predictor:
 
 
 def find_images(places: Sequence[str]) -> list[str]:
-    """The image files `places` name; folders are searched, those below them too.
+    """The paths of the image files in `places`, which are files and folders.
 
-    A folder's images are the files with an image's extension, sorted by path, without
-    hidden ones. A file in `places` is taken whatever its name is.
+    Folders are searched with all folders inside them. The result has their files with
+    an image's extension, sorted by path, without hidden files. A file that `places`
+    names itself is taken whatever its extension is.
 
     Raises
     ------
@@ -367,12 +385,12 @@ def find_images(places: Sequence[str]) -> list[str]:
         if os.path.isdir(place):
             inside = sorted(_inside(place))
             if not inside:
-                raise ConfigError(f"there are no image files in the folder '{place}'")
+                raise ConfigError(f"the folder '{place}' holds no image files")
             found += inside
         elif os.path.exists(place):
             found.append(place)
         else:
-            raise ConfigError(f"there is no image or folder '{place}'")
+            raise ConfigError(f"'{place}' does not exist; name an image or a folder")
     return found
 
 
@@ -387,20 +405,19 @@ def _check_known(settings: EncoderSettings) -> None:
         check_encoder(settings)
     except ConfigError as error:
         raise ConfigError(
-            f"{str(error).rstrip('.')}. If the run had an encoder of your own, name "
+            f"{str(error).rstrip('.')}. If the run's encoder came from a plugin, name "
             "the module that registers it: --plugins MODULE"
         ) from error
 
 
 def _config(results: Results) -> CfgNode:
-    """The run's settings, if they describe an encoder."""
+    """The run's settings; raises `ConfigError` if they do not describe an encoder."""
     said = {key for key, _ in flatten(results.config)}
     missing = {"data.type", "ggeur.encoder.name"} - said
     if missing:
         raise ConfigError(
-            f"{RESULTS_FILE} names no encoder ({min(missing)} is missing): the run was "
-            "made by a version without image data sets, so images cannot be embedded "
-            "for it"
+            f"{RESULTS_FILE} names no encoder ({min(missing)} is missing), because an "
+            "old version of this program made the run; run it again to predict images"
         )
     return config_left(results)
 
@@ -415,14 +432,17 @@ def _encoding(cfg: CfgNode, pretrained: str, device: str) -> EncodingSettings:
 
 
 def check_device(device: str) -> None:
-    """Raise `ConfigError` unless `device` is "" or one that an encoder computes on."""
+    """Raise `ConfigError` if `device` is no device for an encoder; "" is allowed."""
     rule = next(key.rule for key in all_keys() if key.name == "encoder.device")
     if device and (problem := rule(device)):
         raise ConfigError(f"--device: {problem}")
 
 
 def _is_of_embeddings(data_type: str) -> bool:
-    """Whether the data are embeddings; False for a user's own, unregistered type."""
+    """Whether `data_type` is a type of embeddings.
+
+    False for a user's own type that is not registered.
+    """
     try:
         return not data_type.endswith(SUFFIX) or not is_image_type(data_type)
     except ConfigError:

@@ -1,4 +1,4 @@
-"""Files of embeddings to predict: npz or csv, with labels or without."""
+"""Read files of embeddings to classify: npz or csv, with or without labels."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _LABEL = "label"
 
 
 class RowFile(NamedTuple):
-    """The rows of a file.
+    """The embeddings in a file, one per row.
 
     Attributes
     ----------
     path : str
     features : ndarray of shape (n, D)
     labels : ndarray of shape (n,), int64, or None
-        Class numbers, where the file has them.
+        Class numbers. None if the file has no labels.
     """
 
     path: str
@@ -34,16 +34,17 @@ class RowFile(NamedTuple):
 
 
 def read_rows(path: str, class_names: Sequence[str]) -> RowFile:
-    """Read the rows of an npz or csv file.
+    """Read embeddings from an npz or csv file.
 
-    An npz file holds ``features`` and, if they are known, ``labels``. A csv file holds
-    numbers, a row a line, with titles or without; a column titled ``label`` holds
-    labels. Labels are class numbers or names.
+    An npz file holds ``features`` and, if they are known, ``labels``. Each line of a
+    csv file holds the numbers of one row; the first line may hold titles instead. A
+    column with the title ``label`` holds labels. Labels are class numbers or class
+    names.
 
     Raises
     ------
     DataError
-        The file cannot be read; the problem is named.
+        The file cannot be read; the message names the problem.
     """
     read = _read_csv if path.endswith(".csv") else _read_npz
     features, labels = read(Path(path))
@@ -55,7 +56,10 @@ def read_rows(path: str, class_names: Sequence[str]) -> RowFile:
     if labels is None:
         return RowFile(path, features, None)
     if labels.shape != (len(features),):
-        raise DataError(f"{path}: {labels.size} labels for {len(features)} rows")
+        raise DataError(
+            f"{path}: there are {labels.size} labels but {len(features)} rows; give "
+            "every row one label"
+        )
     if is_named(labels):
         labels = numbers_of_names(labels, class_names, path)
     return RowFile(path, features, labels)
@@ -65,7 +69,7 @@ def _read_npz(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
     try:
         held = read_npz(path, ("features",), ("labels",))
     except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+        raise DataError(f"{path}: cannot read the file: {error.strerror}") from None
     return held["features"], held.get("labels")
 
 
@@ -74,10 +78,10 @@ def _read_csv(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
         with open(path, newline="", encoding="utf-8-sig") as file:
             lines = [line for line in csv.reader(file) if line]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path}: cannot be read: {error}") from None
+        raise DataError(f"{path}: cannot read the file: {error}") from None
     titles = [] if not lines or _is_number(lines[0][0]) else lines.pop(0)
     if not lines:
-        raise DataError(f"{path}: has no rows")
+        raise DataError(f"{path}: the file has no rows of numbers")
     place = titles.index(_LABEL) if _LABEL in titles else None
     labels = None
     if place is not None and all(len(line) > place for line in lines):
@@ -88,7 +92,11 @@ def _read_csv(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
     for number, line in enumerate(lines, 1):
         wrong = [cell for cell in line if not _is_number(cell)]
         if wrong or len(line) != width:
-            problem = f"{shown(wrong[0])} is no number" if wrong else "other columns"
+            problem = (
+                f"{shown(wrong[0])} is no number"
+                if wrong
+                else "it has not as many columns as the first row"
+            )
             raise DataError(f"{path}: row {number}: {problem}")
     return np.array(lines).astype(float), labels
 

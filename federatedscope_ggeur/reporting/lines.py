@@ -129,7 +129,10 @@ def _space_line(record: Round0) -> str:
 
 
 def _head_line(name: str, record: RoundRecord) -> str:
-    """A head made without rounds, as one line. `name` says how it was made."""
+    """One line about a head that was made without rounds.
+
+    `name` tells which method made the head.
+    """
     score = "-" if record.avg is None else f"{100 * record.avg:.2f}%"
     details = ", ".join(
         f"{key.replace('_', ' ')} {value:.3g}"

@@ -1,4 +1,4 @@
-"""Where and how a run was made, so that it can be reproduced."""
+"""Record where and how a run was made, so that another person can reproduce it."""
 
 import contextlib
 import os
@@ -37,7 +37,7 @@ class DataFingerprint:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where and how a run was made.
+    """The place, the time and the software of a run.
 
     Attributes
     ----------
@@ -96,7 +96,7 @@ class Origin:
 
     @classmethod
     def of_this_process(cls) -> "Origin":
-        """The command line and the working folder of this process."""
+        """The command line of this process, and the git commit of its folder."""
         words = getattr(sys, "orig_argv", None) or [sys.executable, *sys.argv]
         return cls(tuple(words), *_git_state(Path.cwd()))
 

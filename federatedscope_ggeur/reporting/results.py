@@ -82,7 +82,7 @@ class Results:
         All domains that are scored, and those of them that no client holds.
     class_names : list of str
     encoder : str
-        What made the embeddings.
+        The encoder that made the embeddings.
     clients : list of ClientInfo
     round0 : Round0 or None
         None when nothing was exchanged before training.
@@ -116,7 +116,7 @@ class Results:
     own_models : OwnModels or None
         The models that clients keep as their own, if they ran in this process.
     strange : Strangeness or None
-        What `strangeness` uses.
+        The measure that the method `strangeness` uses.
     prepare : callable (Tensor [n, D]) -> Tensor [n, D], or None
         The run's ``data.transform``, which embeddings pass before the model; None:
         nothing.
@@ -153,7 +153,7 @@ class Results:
 
     @classmethod
     def begun(cls, **known: Any) -> "Results":
-        """The results of a run that begins: what is `known`, and no rounds."""
+        """The results of a run that has begun: the `known` fields, and no rounds."""
         return cls(
             SCHEMA_VERSION,
             status="failed",
@@ -273,11 +273,11 @@ class Results:
         return f"Results({self.status}, seed {self.seed}{score})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows; see `results_html`."""
+        """The HTML that a notebook shows for these results; see `results_html`."""
         return results_html(self)
 
     def to_json(self) -> str:
-        """The results as strict JSON: every float to the bit, keys in a fixed order.
+        """The results as strict JSON, with exact floats and with keys in a fixed order.
 
         Raises
         ------
@@ -331,7 +331,7 @@ def results_table(results: Results) -> str:
 
 
 def results_html(results: Results) -> str:
-    """What `results_table` says, as an HTML table and a paragraph."""
+    """The content of `results_table`, as an HTML table and a paragraph."""
     remarks = "<br>".join(map(as_html, _remarks(results)))
     if _is_unscored(results):
         return f"<p>{remarks}</p>"

@@ -65,8 +65,9 @@ def write_left(
     head: bytes | None,
     own: Iterable[tuple[int, bytes]],
 ) -> None:
-    """Write what `predict` needs, and what a client of a distributed run leaves: the
-    files of `write_run` without table and curve.
+    """Write the files that `predict` and the clients of a distributed run need.
+
+    These are the files of `write_run` without table and curve.
 
     Raises
     ------

@@ -186,7 +186,7 @@ def _read(kind: type[T], path: Path) -> Optional[T]:
     if found != STUDY_VERSION:
         raise DataError(
             f"'{path}': the file has version {shown(found)}, but this "
-            f"federatedscope-ggeur reads version {STUDY_VERSION}; use the "
+            f"federatedscope-ggeur reads version {STUDY_VERSION}; use the release of "
             "federatedscope-ggeur that wrote the file"
         )
     return from_json_value(kind, raw, f"'{path}'")

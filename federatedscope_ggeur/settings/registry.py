@@ -74,7 +74,7 @@ class Registry(Mapping[str, Part]):
         return _KnownName(self)
 
     def removed(self, name: object) -> str:
-        """What replaces the former part `name`, as a message; "" for any other name."""
+        """A message on what replaces the former part `name`; "" for any other name."""
         if not isinstance(name, str) or name in self or name not in self._removed:
             return ""
         return f"there is no {name} any more: {self._removed[name]}"

@@ -1,4 +1,4 @@
-"""Studies: runs over rows, data sets and seeds, tuned and resumed, and their files.
+"""Studies: many runs that differ in method, data set or seed, with tuning.
 
-Nothing is imported here: processes that work start before torch is needed.
+This module imports nothing, because worker processes start before torch is imported.
 """

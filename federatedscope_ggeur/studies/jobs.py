@@ -1,4 +1,4 @@
-"""One run of a study, in a folder of its own: started, or continued."""
+"""Start or continue one run of a study, in a folder of its own."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ logger = get_logger(__name__)
 
 PART = ".part"
 _TELL_SECONDS = 0.5
-#: A function that gets the rounds that are over, all rounds, and the last AVG.
+#: A function that is called with the number of finished rounds, the number of all
+#: rounds, and the last AVG.
 Tell = Callable[[int, int, "float | None"], object]
 
 
@@ -47,14 +48,15 @@ class Job:
     Attributes
     ----------
     name : str
-        Its name in messages.
+        The job's name in messages.
     base : path of the config
     cell : Cell
-        Its settings, seed and engine; the folder's ``cell.json`` holds it.
+        The run's settings, seed and engine. The file ``cell.json`` in the run's folder
+        holds the cell.
     folder : path
-        The folder of its run; None if it only embeds the data set's images.
+        The folder of the run. None if the job only embeds the images of the data set.
     origin : Origin
-        Where the study was started.
+        The command and the git commit with which the study was started.
     beside : path
         The folder of the study's file.
     """
@@ -67,25 +69,25 @@ class Job:
     beside: Path
 
     def overrides(self) -> dict[str, Any]:
-        """The settings over `base`."""
+        """The settings that replace or extend those of the config `base`."""
         place = {}
         if self.folder is not None:
             place = {"outdir": str(self.folder.parent), "expname": self.folder.name}
         return {**self.cell.settings, "seed": self.cell.seed, **place}
 
     def config(self):
-        """The checked config.
+        """Load and check the config of the run.
 
         Raises
         ------
         ConfigError
-            Settings are wrong; or they name a file for the checkpoint, which all runs
-            would share.
+            Settings are wrong, or they name a file for the checkpoint, which all runs
+            of the study would share.
         """
         cfg = load_config(self.base, self.overrides(), beside=self.beside)
         for key, what in (
-            ("save_to", "keeps its own"),
-            ("restore_from", "has a start"),
+            ("save_to", "keeps its checkpoint"),
+            ("restore_from", "looks for its checkpoint"),
         ):
             if cfg.federate[key]:
                 raise ConfigError(
@@ -96,12 +98,12 @@ class Job:
 
 
 def results_in(job: Job) -> Results | None:
-    """The results of a job's finished run; None if there is none.
+    """The results of a job's finished run; None if there is no finished run.
 
     Raises
     ------
     ConfigError
-        Its folder holds another run; the message names the settings that differ.
+        The job's folder holds another run; the message names the settings that differ.
     DataError
         The results cannot be read.
     """
@@ -130,26 +132,30 @@ def _differences(found: Cell, wanted: Cell) -> list[str]:
 
 
 class Runner:
-    """Does jobs one after another; many share a data set, so it keeps the last one."""
+    """Run jobs one after another.
+
+    The runner keeps the data set of the last job in memory, because many jobs of a
+    study use the same one.
+    """
 
     def __init__(self):
         self._key: tuple | None = None
         self._data: DataSet | None = None
 
     def do(self, job: Job, tell: Tell) -> float | None:
-        """Do a job: a run that was cut off goes on from its checkpoint.
+        """Do a job; a run that was cut off goes on from its checkpoint.
 
-        The run is in ``<folder>.part`` until it is finished, then in its folder.
+        The run's folder is called ``<folder>.part`` until the run is finished.
 
         Returns
         -------
         float or None
-            Its AVG, if it has one.
+            The run's AVG, if it has one.
 
         Raises
         ------
         GGEURError
-            The run failed; its ``.part`` folder stays, and the log there has the error.
+            The run failed. Its ``.part`` folder stays, and the log there has the error.
         """
         if job.folder is None:
             self._data_set(job.config())
@@ -179,7 +185,7 @@ class Runner:
                 return self._follow(job, part, tell)
             except Exception as error:
                 logger.error("%s: %s", type(error).__name__, error)
-                logger.debug("where it happened:", exc_info=error)
+                logger.debug("the traceback of this error:", exc_info=error)
                 raise
 
     def _follow(self, job: Job, part: Path, tell: Tell) -> float | None:
@@ -216,7 +222,7 @@ class Runner:
         return results.final.avg
 
     def _data_set(self, cfg) -> DataSet:
-        """The data set of `cfg`; taken from the job before if it is the same."""
+        """The data set of `cfg`, from memory if the last job used the same data set."""
         key = what_to_load(cfg)
         if key != self._key:
             self._key, self._data = None, None  # free memory for the next one
@@ -226,20 +232,20 @@ class Runner:
 
 
 def _begun(cfg, data, capture: Capture, part: Path) -> Run:
-    """The run, from its checkpoint if there is one that can be used."""
+    """Begin the run, from its checkpoint if there is a usable one."""
     path = part / DEFAULT_NAME
     # A restored run sends statistics for calibration again, which changes its bytes.
     if path.exists() and cfg.ggeur.calibrate == "none":
         try:
             return Run(cfg, data, restore_from=path, capture=capture)
         except ConfigError as error:
-            logger.warning("begins anew: %s", error)
+            logger.warning("the run begins anew: its checkpoint is no use: %s", error)
     _remove_checkpoint(part)
     return Run(cfg, data, capture=capture)
 
 
 def _is_of(part: Path, job: Job) -> bool:
-    """Whether the run that was cut off in `part` is this job's."""
+    """Whether the folder `part` of a run that was cut off belongs to this job."""
     try:
         return read_cell(part) == job.cell
     except DataError:
@@ -266,7 +272,7 @@ def _remove(path: Path) -> None:
 
 
 def _run_on_federatedscope(job: Job) -> Path:
-    """Run the job on FederatedScope, in a process; returns the run's folder."""
+    """Run the job on FederatedScope in a new process, and return the run's folder."""
     folder = job.folder
     assert folder is not None
     for left in folder.parent.glob(f"{folder.name}.*{PART}"):
@@ -291,5 +297,8 @@ def _run_on_federatedscope(job: Job) -> Path:
 
 
 def _as_word(value: object) -> str:
-    """A value as a word of a command line, where FS reads a text as in its files."""
+    """A value as a word of FederatedScope's command line.
+
+    FederatedScope reads the word as it reads the text in its config files.
+    """
     return value if isinstance(value, str) else repr(value)

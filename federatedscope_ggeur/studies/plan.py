@@ -19,11 +19,12 @@ class PlannedPoint:
     Attributes
     ----------
     name, folder : str
-        Its name in tables, and as a folder.
+        The point's name in tables, and the name of its folder.
     settings : dict from key to value
     base : path or None
-        The config to start from, instead of the study's.
+        The config to start from; None for the config of the study.
     tune : dict from key to list of values
+        The values that tuning tries.
     """
 
     name: str
@@ -35,7 +36,7 @@ class PlannedPoint:
 
 @dataclass(frozen=True)
 class PlannedCell:
-    """One run of a study.
+    """One run of a study, before it begins.
 
     Attributes
     ----------
@@ -43,13 +44,13 @@ class PlannedCell:
     seed : int
     base : path of the config
     settings : dict from key to value
-        They go over the base; the seed is not among them.
+        Settings that replace or extend those of `base`, without the seed.
     folder : path
-        The folder of its run, relative to the study's folder.
+        The folder of the run, relative to the study's folder.
     tune : dict from key to list of values
-        Settings that tuning must choose before it can run.
+        The values that tuning tries. The cell can run when tuning has chosen from them.
     tuned : dict from key to value
-        Settings that tuning chose; `settings` has them, too.
+        Settings that tuning chose; they are also in `settings`.
     """
 
     labels: Mapping[str, str]
@@ -62,11 +63,11 @@ class PlannedCell:
 
     @property
     def name(self) -> str:
-        """Its points and its seed, as text."""
+        """The names of the cell's points, and its seed, as text."""
         return " / ".join([*self.labels.values(), f"seed {self.seed}"])
 
     def candidates(self) -> list[PlannedCell]:
-        """The runs of tuning: this cell with each combination of values."""
+        """The runs that tuning tries: this cell with each combination of values."""
         found = []
         for values in product(*self.tune.values()):
             chosen = dict(zip(self.tune, values))
@@ -77,7 +78,7 @@ class PlannedCell:
         return found
 
     def with_tuned(self, chosen: Mapping[str, Any]) -> PlannedCell:
-        """This cell with the settings that tuning chose."""
+        """This cell with the settings that tuning chose, and nothing left to tune."""
         settings = {**self.settings, **chosen}
         return replace(self, settings=settings, tune={}, tuned=dict(chosen))
 
@@ -90,16 +91,16 @@ class StudyPlan:
     ----------
     path : path of the file
     title : str
-        The first line, if it is a comment; else the name of the file.
+        The first line of the file if that is a comment; else the name of the file.
     base : path of the config that cells start from
     settings : dict from key to value
-        They go over the base in every cell.
+        Settings of every cell that replace or extend those of `base`.
     axes : tuple of (str, tuple of PlannedPoint)
-        In order.
+        Each axis, in order: its name and its points.
     tune : dict from key to list of values
-        The tuning of every cell.
+        The values that tuning tries for every cell.
     last : dict from key to value
-        The settings of the command line, which go over all others.
+        The settings of the command line, which replace all others.
     seeds : tuple of int
     columns : tuple of str
     baseline : Point or None
@@ -124,15 +125,18 @@ class StudyPlan:
 
     @property
     def name(self) -> str:
-        """The file's name without its extension."""
+        """The name of the study's file without the extension."""
         return self.path.stem
 
     def named_axes(self) -> list[Axis]:
-        """The axes and the names of their points."""
+        """The axes, each with the names of its points."""
         return [Axis(name, [p.name for p in points]) for name, points in self.axes]
 
     def cells(self, seed: int | None = None) -> list[PlannedCell]:
-        """All cells, seed by seed, in the order of the axes; or those of one seed."""
+        """The cells of all seeds, or of one `seed`.
+
+        Cells are sorted by seed, and then in the order of the axes.
+        """
         seeds = self.seeds if seed is None else (seed,)
         return [cell for seed in seeds for cell in self._rows(seed)]
 
@@ -157,5 +161,5 @@ class StudyPlan:
 
 
 def slug(name: str) -> str:
-    """A name as the name of a folder."""
+    """Turn a point's name into the name of a folder."""
     return file_name(name).lower()

@@ -1,4 +1,4 @@
-"""Run a study: find what is over, tune, run the rest, and record it."""
+"""Run a study: tune settings, run all cells without results, and write study.json."""
 
 from __future__ import annotations
 
@@ -43,16 +43,24 @@ _LISTED = 10  # wrong cells in one message
 
 
 class Watcher(Protocol):
-    """Gets told about the progress of a study."""
+    """An object that a study tells about its progress."""
 
     def begin(
         self, stage: str, jobs: Sequence[Job], over: Mapping[str, float | None]
     ) -> None:
-        """A stage ("embedding", "tuning", "runs") begins. The `jobs` whose names are in
-        `over` are over already; it has their AVG."""
+        """A stage ("embedding", "tuning" or "runs") begins.
+
+        Parameters
+        ----------
+        stage : str
+        jobs : sequence of Job
+            All jobs of the stage.
+        over : dict from name to float or None
+            The AVG of each job that was finished before.
+        """
 
     def tell(self, event: Event) -> None:
-        """Something has happened to a job."""
+        """Handle an event of a job, such as a finished round."""
 
 
 class StudyRun:
@@ -62,17 +70,18 @@ class StudyRun:
     ----------
     plan : StudyPlan
     folder : path, optional
-        Default: the study's name, below the ``outdir`` of its base.
+        The study's folder. The default is a folder with the study's name in the
+        ``outdir`` of its base config.
 
     Raises
     ------
     ConfigError
-        Settings of a cell are wrong; or the folder of a cell holds another run.
+        Settings of a cell are wrong, or the folder of a cell holds another run.
 
     Attributes
     ----------
     notes : list of str
-        What a user may not expect of the runs, before they begin.
+        Facts about the runs that may surprise a user, such as rows with equal heads.
     """
 
     def __init__(self, plan: StudyPlan, folder: str | os.PathLike | None = None):
@@ -88,11 +97,11 @@ class StudyRun:
         self._failed: dict[str, Failed] = {}
 
     def jobs(self) -> list[Job]:
-        """The jobs of all cells that need no tuning, or whose tuning is over."""
+        """The jobs of all cells that are ready: they need no tuning, or are tuned."""
         return [self._job(cell) for cell in self._settled()]
 
     def run(self, workers: Workers, watcher: Watcher) -> Study:
-        """Run what is not over yet.
+        """Tune, and run every cell that has no results yet.
 
         Parameters
         ----------
@@ -102,7 +111,7 @@ class StudyRun:
         Returns
         -------
         Study
-            The content of study.json; its `failed` cells have no results.
+            The content of study.json. Cells in `Study.failed` have no results.
         """
         lock, what = self.folder / ".lock", f"the study in {self.folder}"
         with locked(lock, what, _cannot_write):
@@ -119,7 +128,11 @@ class StudyRun:
             return self._write()
 
     def _tune(self, stages: _Stages) -> None:
-        """Try all values of tuning on the first seed, and choose for each row."""
+        """Tune every row that needs it, on the first seed, and record the chosen
+        settings.
+
+        A row without a successful try counts as failed on every seed.
+        """
         rows = [cell for cell in self.plan.cells(self.plan.seeds[0]) if cell.tune]
         tries = [[self._try(candidate) for candidate in c.candidates()] for c in rows]
         problems = stages.do("tuning", [job for tried in tries for job in tried])
@@ -128,7 +141,7 @@ class StudyRun:
             self._tuned[cell.folder.parent] = found
             if not found.chosen:
                 why = next((t.problem for t in found.tried if t.problem), "")
-                problem = f"tuning chose nothing, since every try failed: {why}"
+                problem = f"tuning chose nothing, because every try failed: {why}"
                 for seed in self.plan.seeds:
                     self._note_failed(replace(cell, seed=seed), problem)
         if rows:
@@ -137,7 +150,10 @@ class StudyRun:
     def _chosen(
         self, cell: PlannedCell, tries: Sequence[Job], problems: dict[str, str]
     ) -> Tuned:
-        """The settings with the best score on validation rows; the first of equals."""
+        """Choose the settings with the best score on validation rows.
+
+        If several have the best score, the first of them are chosen.
+        """
         tried = []
         for job in tries:
             score, problem = None, problems.get(job.name, "")
@@ -152,7 +168,7 @@ class StudyRun:
         return Tuned(dict(cell.labels), cell.seed, METRIC, tried, chosen)
 
     def _settled(self) -> list[PlannedCell]:
-        """The cells that can run: as planned, or with the tuned settings."""
+        """The cells that are ready to run: without tuning, or already tuned."""
         found = []
         for cell in self.plan.cells():
             if cell.tune:
@@ -179,29 +195,31 @@ class StudyRun:
         return Job(cell.name, cell.base, record, folder, self._origin, beside)
 
     def _said_in(self, base: Path) -> dict:
-        """All settings in a config file."""
+        """The settings that a config file holds."""
         if base not in self._given:
             found, _ = read_settings(base, beside=self.plan.path.parent)
             self._given[base] = dict(found)
         return self._given[base]
 
     def _try(self, cell: PlannedCell) -> Job:
-        """A run of tuning, which scores only validation rows."""
+        """The job that tries a candidate of tuning; it scores only validation rows."""
         settings = {**cell.settings, "eval.split": ["val"]}
         job = self._job(replace(cell, settings=settings))
         values = ", ".join(f"{key} {value}" for key, value in cell.tuned.items())
         return replace(job, name=f"{job.name} / {values}")
 
     def _check(self) -> list[Job]:
-        """Refuse wrong settings before anything runs, and note rows with equal heads.
+        """Raise `ConfigError` for wrong settings before anything runs; note equal
+        heads.
 
-        It checks the cells of one seed, since the others differ only in the seed. On
-        FederatedScope a cell's own process reports what is wrong with it.
+        The method checks only the cells of the first seed, because other cells differ
+        in nothing but the seed. On FederatedScope nothing is raised here: the process
+        of each cell reports its own problems.
 
         Returns
         -------
         list of Job
-            One for each set of images to embed.
+            One job for each set of images to embed.
         """
         wrong: dict[str, str] = {}
         images: dict[str, Job] = {}
@@ -266,19 +284,22 @@ def _cannot_write(path: Path, error: OSError) -> ConfigError:
 
 
 _NO_VALIDATION = (
-    "tune: there are no validation rows to choose by; set data.splits to hold some "
-    "out, such as [0.6, 0.1, 0.3]"
+    "tune: there are no validation rows, by which tuning chooses; set data.splits so "
+    "that the second share is above 0, such as [0.6, 0.1, 0.3]"
 )
 
 
 class _Stages:
-    """The stages of a study; `images` are embedded before the first run."""
+    """Do the stages of a study.
+
+    The `images` are embedded before the first run.
+    """
 
     def __init__(self, workers: Workers, watcher: Watcher, images: Sequence[Job]):
         self._workers, self._watcher, self._images = workers, watcher, images
 
     def do(self, stage: str, jobs: Sequence[Job]) -> dict[str, str]:
-        """Do the jobs that are not over.
+        """Do the jobs of a stage that have no results yet.
 
         Returns
         -------
@@ -312,22 +333,24 @@ class _Stages:
 
 
 def averages(jobs: Sequence[Job]) -> dict[str, float | None]:
-    """The AVG of each finished run, by name; None if a run has none.
+    """The AVG of each finished run, by the name of its job; None for a run without AVG.
 
     Raises
     ------
     ConfigError
-        Another run stands in a job's place.
+        The folder of a job holds another run.
     """
     found = {job.name: results_in(job) for job in jobs}
     return {name: r.final.avg for name, r in found.items() if r is not None}
 
 
 def validation_score(results: Results) -> float | None:
-    """A run's accuracy on validation rows; None without validation rows.
+    """A run's accuracy on validation rows; None if it has no validation rows.
 
-    It is the mean over the rounds of the run's score; for a head made without rounds
-    it is that head's own."""
+    For a head trained in rounds, this is the mean over the rounds that make the run's
+    score. A calibrated head and a head in closed form are scored once, and that score
+    counts.
+    """
     final = results.final
     records: list[RoundRecord | None]
     if final.head == "trained":

@@ -1,4 +1,4 @@
-"""Read a study file."""
+"""Read and check a study file (YAML); write one for a config on several seeds."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _KEYS = (
     "workers",
 )  # fmt: skip
 _MOST_CELLS = 100_000
-#: Settings that every cell has of its own.
+#: Settings that differ between cells, so that a study file must not set them.
 TAKEN = ("seed", "outdir", "expname", "expname_tag")
 
 
 def load_study(name: str | Path, overrides: Sequence[str] = ()) -> StudyPlan:
-    """Read a study file; docs/studies.md describes it.
+    """Read a study file, whose format docs/studies.md describes.
 
     Parameters
     ----------
     name : str or path
         A file, or the name of a bundled study.
     overrides : sequence of str
-        ``["KEY", "VALUE", ...]`` over the settings of every cell.
+        ``["KEY", "VALUE", ...]``: settings that replace or extend those of every cell.
 
     Raises
     ------
     ConfigError
-        It cannot be read, or something in it is wrong. The settings of cells are not
-        checked here (`load_config` checks them).
+        The file cannot be read, or it is wrong. The settings of its cells are not
+        checked here; `load_config` checks them.
     """
     path = find_study(name)
     tree, text = read_tree(path)
@@ -50,7 +50,7 @@ def load_study(name: str | Path, overrides: Sequence[str] = ()) -> StudyPlan:
 
 
 class _Wrong(ValueError):
-    """What is wrong in a study file."""
+    """A problem in a study file; the text describes it."""
 
 
 def _plan(path: Path, tree: Mapping, text: str, overrides: Sequence[str]) -> StudyPlan:
@@ -85,7 +85,10 @@ def _plan(path: Path, tree: Mapping, text: str, overrides: Sequence[str]) -> Stu
     for _, points in axes:
         count *= len(points)
     if count > _MOST_CELLS:
-        raise _Wrong(f"it has {count} runs, more than {_MOST_CELLS}")
+        raise _Wrong(
+            f"the study has {count} runs, but at most {_MOST_CELLS} are allowed; use "
+            "fewer points or seeds"
+        )
     _check_folders(plan)
     return plan
 
@@ -93,7 +96,7 @@ def _plan(path: Path, tree: Mapping, text: str, overrides: Sequence[str]) -> Stu
 def _axes(
     given: object, path: Path
 ) -> tuple[tuple[tuple[str, tuple[PlannedPoint, ...]], ...], dict[str, list]]:
-    """The axes, and the tuning of every cell."""
+    """Read the axes, and the values that tuning tries for every cell."""
     found, tune = [], {}
     for name, points in _mapping(given, "axes").items():
         where = f"axes.{name}"
@@ -104,7 +107,7 @@ def _axes(
         else:
             named = _mapping(points, where).items()
             if not named:
-                raise _Wrong(f"{where}: has no points")
+                raise _Wrong(f"{where}: the axis has no points; add one or remove it")
             made = [
                 _point(point, said, f"{where}.{point}", path) for point, said in named
             ]
@@ -114,15 +117,16 @@ def _axes(
 
 def _values(key: str, values: list) -> tuple[PlannedPoint, ...]:
     if not values:
-        raise _Wrong(f"axes.{key}: has no values")
+        raise _Wrong(f"axes.{key}: the list is empty; add values or remove the axis")
     if "." not in key:
         raise _Wrong(
-            f"axes.{key}: a list needs a setting's key, such as train.optimizer.lr; "
-            "an axis with another name takes 'point: {KEY: VALUE}'"
+            f"axes.{key}: an axis with a list of values must be called like a setting, "
+            "such as train.optimizer.lr; an axis with another name must hold lines "
+            "such as 'point: {KEY: VALUE}'"
         )
     names = [str(value) for value in values]
     if len(set(names)) < len(names):
-        raise _Wrong(f"axes.{key}: a value is there twice")
+        raise _Wrong(f"axes.{key}: a value appears twice; remove one of the two")
     short = key.rpartition(".")[2]
     return tuple(
         PlannedPoint(name, slug(f"{short}_{name}"), {key: value})
@@ -146,7 +150,7 @@ def _tune(given: object, where: str) -> dict[str, list]:
     found = {}
     for key, values in flatten(_mapping(given, where)):
         if not isinstance(values, list) or not values:
-            raise _Wrong(f"{where}.{key}: takes a list of values to try")
+            raise _Wrong(f"{where}.{key}: must be a list of at least one value to try")
         found[key] = values
     _check_own(found, where)
     return found
@@ -161,13 +165,19 @@ def _settings(given: object, where: str) -> dict[str, Any]:
 def _check_own(settings: Mapping[str, Any], where: str) -> None:
     taken = [key for key in TAKEN if key in settings]
     if taken:
-        instead = "seeds" if taken[0] == "seed" else "the command's --out"
-        raise _Wrong(f"{where}.{taken[0]}: every run of a study has its own; {instead}")
+        instead = "the key seeds" if taken[0] == "seed" else "the command's --out"
+        raise _Wrong(
+            f"{where}.{taken[0]}: differs between the runs of a study; remove it here "
+            f"and use {instead}"
+        )
 
 
 def _overrides(words: Sequence[str]) -> dict[str, Any]:
     if len(words) % 2:
-        raise _Wrong(f"settings come in pairs, KEY VALUE: {words[-1]!r} has no value")
+        raise _Wrong(
+            f"command line: {words[-1]!r} has no value; write settings as KEY VALUE "
+            "pairs"
+        )
     return _settings(
         {key: literal(value) for key, value in zip(words[::2], words[1::2])},
         "command line",
@@ -178,15 +188,18 @@ def _mapping(given: object, where: str) -> Mapping:
     if given is None:
         return {}
     if not isinstance(given, Mapping):
-        raise _Wrong(f"{where}: takes 'name: value' lines, not {shown(given)}")
+        raise _Wrong(f"{where}: must hold 'name: value' lines, got {shown(given)}")
     return given
 
 
 def _base(given: object, path: Path) -> Path:
-    """A config beside the study, with or without ``.yaml``, or as `find_config` finds
-    it."""
+    """Find the config called `given`.
+
+    A file beside the study comes first, with or without ``.yaml`` in `given`. Otherwise
+    `find_config` looks for the config.
+    """
     if not isinstance(given, str):
-        raise _Wrong(f"base: takes the name of a config, not {shown(given)}")
+        raise _Wrong(f"base: must be the name of a config, got {shown(given)}")
     beside = (path.parent / name for name in (given, f"{given}.yaml"))
     return next(filter(Path.is_file, beside), None) or find_config(given)
 
@@ -196,7 +209,7 @@ def _seeds(given: object) -> tuple[int, ...]:
     whole = [s for s in seeds if isinstance(s, int) and not isinstance(s, bool)]
     if not seeds or whole != seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
         raise _Wrong(
-            f"seeds: takes a list of different whole numbers from 0 on, got "
+            "seeds: must be a list of different whole numbers, none below 0, got "
             f"{shown(given)}"
         )
     return tuple(seeds)
@@ -207,11 +220,14 @@ def _columns(given: object, axes: Sequence) -> list[str]:
     names = [name for name, _ in axes]
     if not isinstance(columns, list) or [name for name in columns if name not in names]:
         raise _Wrong(
-            f"columns: takes a list of axes ({', '.join(names) or 'there are none'}), "
-            f"got {shown(given)}"
+            "columns: must be a list of axes of this study "
+            f"({', '.join(names) or 'there are none'}), got {shown(given)}"
         )
     if names and names[0] in columns:
-        raise _Wrong(f"columns: '{names[0]}', the first axis, is that of the rows")
+        raise _Wrong(
+            f"columns: '{names[0]}' is the first axis, which makes the rows of tables; "
+            "name other axes"
+        )
     return columns
 
 
@@ -220,19 +236,19 @@ def _baseline(given: object, axes: Sequence) -> Point | None:
         return None
     known = {name: [point.name for point in points] for name, points in axes}
     if not isinstance(given, Mapping) or len(given) != 1:
-        raise _Wrong(f"baseline: takes one 'AXIS: POINT', got {shown(given)}")
+        raise _Wrong(f"baseline: must be one 'AXIS: POINT', got {shown(given)}")
     axis, name = (str(part) for part in next(iter(given.items())))
     if name not in known.get(axis, ()):
         have = ", ".join(known.get(axis, known)) or "none"
         raise _Wrong(
-            f"baseline: there is no '{name}' on the axis '{axis}'; there are: {have}"
+            f"baseline: the axis '{axis}' has no point '{name}'; name one of: {have}"
         )
     return Point(axis, name)
 
 
 def _text(given: object, where: str) -> str | None:
     if given is not None and not isinstance(given, str):
-        raise _Wrong(f"{where}: takes a name, not {shown(given)}")
+        raise _Wrong(f"{where}: must be a name, got {shown(given)}")
     return given
 
 
@@ -240,12 +256,12 @@ def _workers(given: object) -> int | None:
     if given is None:
         return None
     if not isinstance(given, int) or isinstance(given, bool) or given < 1:
-        raise _Wrong(f"workers: takes a whole number from 1 on, got {shown(given)}")
+        raise _Wrong(f"workers: must be a whole number above 0, got {shown(given)}")
     return given
 
 
 def _check_folders(plan: StudyPlan) -> None:
-    """Refuse two points that would share a folder."""
+    """Raise `_Wrong` if two points of an axis would share a folder."""
     for axis, points in plan.axes:
         seen: dict[str, str] = {}
         for point in points:
@@ -258,7 +274,7 @@ def _check_folders(plan: StudyPlan) -> None:
 
 
 def study_text(base: str, settings: Mapping[str, Any], seeds: Sequence[int]) -> str:
-    """The study file that runs one config on several seeds."""
+    """The text of a study file that runs one config on several seeds."""
     content: dict[str, Any] = {"base": base}
     if settings:
         content["settings"] = dict(settings)

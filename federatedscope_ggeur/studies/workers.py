@@ -1,4 +1,7 @@
-"""Processes that do jobs side by side; a killed process loses only its current job."""
+"""Processes that do a study's jobs in parallel.
+
+If a process is killed, only its current job is interrupted, and that job starts again.
+"""
 
 from __future__ import annotations
 
@@ -20,26 +23,27 @@ from federatedscope_ggeur.machine import start_method
 if TYPE_CHECKING:
     from federatedscope_ggeur.studies.jobs import Job
 
-#: How often a job starts again after its process was killed.
+#: How many times a job may start again after its process was killed.
 MOST_KILLS = 2
 _STOP_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class Event:
-    """What happened to a job.
+    """A change in the state of a job.
 
     Attributes
     ----------
     kind : {"started", "rounds", "done", "failed", "killed"}
-        killed: its process was killed, and the job will start again.
+        "killed" means that the job's process was killed, and that the job will start
+        again.
     job : Job
     done, total : int
-        Rounds, with "rounds".
+        For "rounds", the number of finished rounds and of all rounds.
     score : float or None
-        The last AVG, with "rounds"; that of the run, with "done".
+        For "rounds", the last AVG; for "done", the AVG of the run.
     problem : str
-        With "failed" and "killed".
+        For "failed" and "killed", what went wrong.
     """
 
     kind: Literal["started", "rounds", "done", "failed", "killed"]
@@ -51,14 +55,15 @@ class Event:
 
 
 class Workers:
-    """A few processes, each with one job at a time.
+    """A few processes, each of which does one job at a time.
 
-    It is a context; at its end no process is left, whatever ended it. A process in a
-    run writes its checkpoint first.
+    Use it in a ``with`` block: all processes end with the block, whatever ends it. A
+    process that is in a run writes a checkpoint before it ends.
 
     Parameters
     ----------
     count : int
+        The number of processes.
     """
 
     def __init__(self, count: int):
@@ -73,7 +78,7 @@ class Workers:
         return len(self._all)
 
     def resize(self, count: int) -> None:
-        """Change the number of processes, before any job starts."""
+        """Change the number of processes; call this before any job starts."""
         surplus, self._all = self._all[count:], self._all[:count]
         for worker in surplus:
             worker.ask_to_stop()
@@ -91,12 +96,12 @@ class Workers:
             worker.end()
 
     def do(self, jobs: Iterable[Job], tell: Callable[[Event], object]) -> None:
-        """Do all jobs; they start in order. `tell` gets every event."""
+        """Do all jobs, started in the given order, and call `tell` with every event."""
         ahead: list[Job] = list(jobs)
         kills: Counter[str] = Counter()
         happened: list[Event] = []
         while ahead or any(worker.job for worker in self._all):
-            # Telling takes time, so all processes get their jobs first.
+            # `tell` takes time, so all processes get their jobs first.
             for event in (*happened, *self._give_out(ahead)):
                 tell(event)
             wait([handle for w in self._all if w.job for handle in w.handles()])
@@ -112,7 +117,7 @@ class Workers:
             tell(event)
 
     def _give_out(self, ahead: list[Job]) -> list[Event]:
-        """Give each process without a job one from `ahead`."""
+        """Give a job from `ahead` to each process that has none."""
         started = []
         for i, worker in enumerate(self._all):
             if worker.job is None and ahead:
@@ -123,7 +128,7 @@ class Workers:
 
 
 class _Worker:
-    """A worker process, as seen from the process that gives out the jobs."""
+    """A worker process, as the process that gives out jobs sees it."""
 
     def __init__(self, start: str = "spawn"):
         context = multiprocessing.get_context(start)
@@ -149,7 +154,7 @@ class _Worker:
         return Event("started", job)
 
     def events(self) -> Iterator[Event]:
-        """The events since the last call."""
+        """Yield the events of the current job since the last call."""
         job, alive = self.job, self.is_alive()
         if job is None:
             return
@@ -187,7 +192,10 @@ def _ending(code: int | None) -> str:
 
 
 def work(pipe: Connection) -> None:
-    """The work of a process: jobs come through `pipe`, and their outcomes go back."""
+    """The main loop of a worker process.
+
+    It receives jobs from `pipe`, does them, and sends their progress and outcomes back.
+    """
     # Ctrl-C reaches all processes of a terminal; the parent process ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -203,7 +211,17 @@ def work(pipe: Connection) -> None:
 
 
 def _outcome(runner, job: Job, pipe: Connection) -> tuple[str, float | None, str]:
-    """The kind of event that ends a job, its AVG, and its problem."""
+    """Do a job and return how it ended.
+
+    Returns
+    -------
+    kind : {"done", "failed"}
+        The kind of the event that ends the job.
+    score : float or None
+        The run's AVG.
+    problem : str
+        Why the job failed; else "".
+    """
     from federatedscope_ggeur.cfg_ggeur.plugins import told_of
     from federatedscope_ggeur.errors import GGEURError
 
@@ -220,7 +238,10 @@ def _outcome(runner, job: Job, pipe: Connection) -> tuple[str, float | None, str
 
 
 def _end_with_parent() -> None:
-    """End this process with its parent: another study may go on in its folders."""
+    """End this process as soon as its parent process ends.
+
+    Otherwise it could still write into folders in which a new study goes on.
+    """
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])

@@ -85,7 +85,7 @@ def test_one_note_names_what_does_nothing():
     assert note == (
         "these settings have no effect here: federate.online_aggr, data.subsample, "
         "data.transform (the encoder prepares its images itself), model.hidden "
-        "(ggeur.mlp_hidden_dim says the hidden units)"
+        "(use ggeur.mlp_hidden_dim, the number of hidden units)"
     )
     assert f"note: {note}" in Run(cfg).describe()
     assert idle_notes(load_config(LEAST)) == []

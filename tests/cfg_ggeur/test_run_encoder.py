@@ -110,7 +110,7 @@ class TestRowsThatTheNetworkSaw:
 
     def notes(self, trained, cache, **others):
         notes = Run(load_config(None, on_features(trained, cache, **others))).notes
-        return [note for note in notes if "may have seen rows" in note]
+        return [note for note in notes if "may have trained on rows" in note]
 
     def test_the_same_division_is_as_it_should_be(self, trained, cache):
         assert not self.notes(trained, cache)
@@ -151,7 +151,9 @@ class TestRefusals:
         folder, _, _ = trained
         (tmp_path / "results.json").write_text((folder / "results.json").read_text())
         (tmp_path / "head.safetensors").write_bytes(b"nothing")
-        with pytest.raises(DataError, match=r"head\.safetensors: does not fit"):
+        with pytest.raises(
+            DataError, match=r"head\.safetensors: the model does not fit"
+        ):
             build_encoder(EncoderSettings("run", str(tmp_path)), CPU)
 
     def test_a_setting_that_it_does_not_take(self):

@@ -285,7 +285,10 @@ def test_pictures_have_the_formats_that_are_asked_for(inspect, tmp_path):
     assert all(str(tmp_path / "out" / name) in printed for name in names)
     status, printed, error = inspect(*data, "--format", "svg,gif", out=tmp_path / "no")
     assert status == 1
-    assert "--format: must be one or more of svg, pdf, png, with commas; got 'gif'" in error
+    assert (
+        "--format: must be one or more of svg, pdf, png, with commas; got 'gif'"
+        in error
+    )
     assert not (tmp_path / "no").exists()
 
 

@@ -130,14 +130,14 @@ def test_what_a_classifier_saved_is_a_run(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("name", "text", "problem"),
     [
-        ("a.csv", "", "has no rows"),
-        ("a.csv", "1,2,3,4,5\n1,2,3,4\n", "row 2: other columns"),
+        ("a.csv", "", "the file has no rows"),
+        ("a.csv", "1,2,3,4,5\n1,2,3,4\n", "row 2: it has not as many columns"),
         ("a.csv", "1,2,3,4,5\n1,2,x,4,5\n", "row 2: 'x' is no number"),
         ("a.csv", "1,2,3\n", r"rows of shape \[1, 3\] do not fit the head"),
         ("a.csv", "1,2,3,4,nan\n", "must be finite"),
         ("a.csv", "a,b,c,d,e,label\n1,2,3,4,5,cow\n", "row 0 has the label 'cow'"),
         ("a.npz", "text", "no npz archive"),
-        ("none.npz", None, r"none\.npz: cannot be read: No such file"),
+        ("none.npz", None, r"none\.npz: cannot read the file: No such file"),
     ],
 )
 def test_files_that_cannot_be_used_are_named(folder, capsys, name, text, problem):

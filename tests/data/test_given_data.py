@@ -189,7 +189,7 @@ def test_what_is_no_such_data_set_is_named(tmp_path):
     more = {"cache": str(tmp_path), "device": "cpu"}
     with pytest.raises(ConfigError, match="must hold a data set"):
         FederatedData.from_torch({}, "pixels", **more)
-    with pytest.raises(ConfigError, match="'west' is no client of datasets"):
+    with pytest.raises(ConfigError, match="'west' is not the name of a client"):
         FederatedData.from_torch({"a": Pictures(4, 0)}, "pixels",
                                  test={"west": Pictures(4, 0)}, **more)  # fmt: skip
     with pytest.raises(DataError, match="data set 'a': row 0 must be a pair"):

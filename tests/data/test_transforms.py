@@ -142,7 +142,7 @@ def test_what_acts_is_not_said_to_do_nothing(folder, config):
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        (["data.transform", ["sqrt"]], "one of none, l2, sqrt_l2, in a list"),
+        (["data.transform", ["sqrt"]], "must be a list with one of none, l2, sqrt_l2;"),
         (["data.transform", ["l2", "sqrt_l2"]], "must name one of"),
         (["data.transform", "l2"], "expected list"),
         (

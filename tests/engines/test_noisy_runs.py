@@ -397,7 +397,7 @@ def test_what_cannot_go_with_it_is_refused_by_name(config, settings, named):
 
 
 def test_a_list_of_classes_that_comes_with_the_data_is_said(config):
-    said = "the list of classes comes with the data"
+    said = "epsilon does not cover the list of classes"
     assert any(said in note for note in Run(config(*DP, *CLIENT)).notes)
     names = ["ggeur.agreed.class_names", [str(c) for c in range(12)]]
     assert not any(said in note for note in Run(config(*DP, *CLIENT, *names)).notes)

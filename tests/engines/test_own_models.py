@@ -192,7 +192,7 @@ def test_the_models_are_read_when_they_are_used(left, tmp_path):
         assert found.keys() == wanted.keys()
         assert all(torch.equal(found[name], wanted[name]) for name in wanted)
     (folder / "heads" / "client_3.safetensors").unlink()
-    with pytest.raises(DataError, match=r"client_3.safetensors: is damaged"):
+    with pytest.raises(DataError, match=r"client_3.safetensors: the file is damaged"):
         models.of(3)
 
 
@@ -251,17 +251,21 @@ class TestFilesThatDoNotFit:
     def test_another_client_s(self, copied, files):
         heads = copied / "heads"
         shutil.copy(heads / "client_2.safetensors", heads / "client_1.safetensors")
-        assert "is not the model of client 1" in self.refused(copied, files)
+        assert "holds the model of another client than 1" in self.refused(copied, files)
 
     def test_another_run_s(self, copied, left, files):
         """It holds what differs from its own run's global model alone."""
         other = left("silobn") / "heads" / "client_1.safetensors"
         shutil.copy(other, copied / "heads" / "client_1.safetensors")
-        assert "not of the same run as head.safetensors" in self.refused(copied, files)
+        assert "head.safetensors are not from the same run" in self.refused(
+            copied, files
+        )
 
     def test_without_the_global_model(self, copied, files):
         (copied / "head.safetensors").unlink()
-        assert "not of the same run as head.safetensors" in self.refused(copied, files)
+        assert "head.safetensors are not from the same run" in self.refused(
+            copied, files
+        )
 
     def test_a_damaged_one(self, copied, files):
         (copied / "heads" / "client_1.safetensors").write_bytes(b"nothing")

@@ -77,7 +77,11 @@ def refusal(folder: Path, text: str) -> str:
         (("rounds", 0, "round"), '"1"', "rounds[0].round: expected int, found '1'"),
         (("status",), "[]", "status: expected one of 'finished'"),
         (("config",), "[" * 100 + "]" * 100, "config: expected dict, found [["),
-        (("config", "a"), "[" * 100 + "]" * 100, "config.a: the value has more than 50 nested levels"),
+        (
+            ("config", "a"),
+            "[" * 100 + "]" * 100,
+            "config.a: the value has more than 50 nested levels",
+        ),
         (("config",), "[" * 100_000 + "]" * 100_000, "nested too deeply"),
         (("round0",), '{"x": 1}', "round0: fields are missing: clients, seconds"),
         (("final", "x"), "1", "final: unknown fields: x"),

@@ -51,7 +51,10 @@ def test_no_file_is_none(tmp_path):
     [
         ("{", "not JSON"),
         ("[]", "has version None"),
-        ('{"version": 99}', "has version 99, but this federatedscope-ggeur reads version 1;"),
+        (
+            '{"version": 99}',
+            "has version 99, but this federatedscope-ggeur reads version 1;",
+        ),
         (json.dumps({**json.loads(to_text(CELL)), "seed": "1"}), "seed: expected int"),
         (json.dumps({**json.loads(to_text(CELL)), "more": 1}), "unknown fields: more"),
     ],

@@ -152,7 +152,7 @@ def test_images_are_embedded_once_before_the_runs(make_study, tmp_path):
 @pytest.mark.slow
 def test_tuning_wants_validation_rows(make_study):
     study = make_study(axes={"tune": {"train.optimizer.lr": [0.1, 0.01]}})
-    assert "set data.splits to hold some out" in study.run(status=1)
+    assert "set data.splits so that" in study.run(status=1)
 
 
 @pytest.mark.slow

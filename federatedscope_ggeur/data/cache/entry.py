@@ -47,7 +47,7 @@ def content_key(
     Parameters
     ----------
     identity : mapping
-            The identity of the encoder.
+        The identity of the encoder.
     where : [data set, domain, split]
     images : Images
     stamps : sequence of str

@@ -58,7 +58,7 @@ class EncoderSettings:
 
 @dataclass(frozen=True, eq=False)
 class Encoder:
-    """Turns images into features.
+    """A function with a name that turns images into features.
 
     Parameters
     ----------
@@ -147,8 +147,8 @@ def register_encoder(
     asks_grey : bool
         Whether the encoder must know if all images of the data set are grey.
     places : callable (settings) -> names of fields, optional
-        Returns which of `model` and `pretrained` name files; by default those that are
-        set. A run's folder may not name files unless the user allows it.
+        Returns which of `model` and `pretrained` name files; by default, each of the
+        two that is set. A run's folder may not name files unless the user allows it.
 
     Notes
     -----

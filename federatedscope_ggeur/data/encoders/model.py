@@ -76,10 +76,9 @@ def library_stamp(
 
 @contextmanager
 def making(library: str, name: str, title: str, seed: int = 0) -> Iterator[None]:
-    """Inside this block, a library makes a model, with the same random weights each
-    time.
+    """A context in which a library makes a model, always with the same random weights.
 
-    So "none" names one set of random weights.
+    So the setting "none" for weights names one set of random weights.
 
     Raises
     ------
@@ -100,9 +99,10 @@ def making(library: str, name: str, title: str, seed: int = 0) -> Iterator[None]
 def model_encoder(
     settings: EncoderSettings, title: str, identity: Mapping[str, object], **parts: Any
 ) -> Encoder:
-    """Make an `Encoder` from its `parts`. Title and identity also give the precision.
+    """Make an `Encoder` from its `parts`.
 
-    They say, too, whether features are scaled to length 1.
+    The precision is added to title and identity. So is the fact whether features are
+    scaled to length 1.
     """
     normalised = ", normalised" if settings.normalize else ""
     own = {"normalize": settings.normalize, "precision": settings.precision}

@@ -214,7 +214,7 @@ def _is_openai(digits: str) -> bool:
 def root_logger_kept() -> Iterator[None]:
     """Keep open_clip from giving the root logger a handler inside this block.
 
-    open_clip logs by `logging.info`, which would do so.
+    open_clip calls `logging.info`, which adds a handler if the root logger has none.
     """
     quiet = logging.NullHandler()
     logging.root.addHandler(quiet)

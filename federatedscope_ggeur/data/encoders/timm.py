@@ -110,7 +110,8 @@ def _check_complete(model: nn.Module, again: nn.Module, path: Path) -> None:
     if random:
         raise ConfigError(
             f"the weights file '{path}' is of another model, because it lacks "
-            f"{len(random)} of the weights, e.g. {', '.join(random[:3])}"
+            f"{len(random)} of the weights, e.g. {', '.join(random[:3])}; name the "
+            "file of this model"
         )
 
 

@@ -41,8 +41,9 @@ def local_file(pretrained: str) -> Path | None:
 def check_readable(path: Path) -> None:
     """Refuse a file that is no weights file, or that could only be unpickled unsafely.
 
-    The libraries read the file once more. Some of them fall back to unsafe reading if
-    safe reading fails. After this check it does not fail.
+    The libraries read the file again after this check. Some libraries fall back to
+    unsafe reading if safe reading fails. A file that passes this check can be read
+    safely.
 
     Raises
     ------

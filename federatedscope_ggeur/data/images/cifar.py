@@ -108,5 +108,7 @@ def _find(root: Path, cifar: _Cifar) -> Path:
         if not missing:
             return folder
         if len(missing) < len(files):
-            raise cifar.layout.problem(folder, f"{shown(missing)} missing.")
+            raise cifar.layout.problem(
+                folder, f"these files are missing: {shown(missing)}."
+            )
     raise cifar.layout.lacking(root, "holds no files of it")

@@ -43,7 +43,7 @@ def _not_called(*_args):
 
 
 def _latin1(text: str, encoding: str) -> bytes:
-    """Turn text into bytes as pickles in the protocol of the batches ask for."""
+    """Turn a text in a pickle of the batches into bytes."""
     if encoding != "latin1":
         raise pickle.UnpicklingError(f"text in the encoding {encoding!r}")
     return text.encode("latin1")

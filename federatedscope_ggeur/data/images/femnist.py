@@ -87,7 +87,9 @@ def _find(root: Path) -> tuple[Path, dict[str, list[Path]]]:
             part = next(iter(found))
             other = "test" if part == "train" else "train"
             raise _LAYOUT.problem(
-                base, f"the folder has .json files in '{part}', but none in '{other}'."
+                base,
+                f"the folder has .json files in '{part}', but none in '{other}'. Add "
+                "the missing files.",
             )
     raise _LAYOUT.lacking(
         root, "holds no folder train, test or all_data with .json files"
@@ -168,7 +170,7 @@ def _grey(user: _User) -> np.ndarray:
     ):
         raise DataError(
             f"'x' of user '{user.name}' must be {wanted[0]} rows of {wanted[1]} "
-            "numbers, one for each of 'y'."
+            "numbers, one row for each label in 'y'."
         )
     values = np.array(rows, dtype=np.float32).reshape(wanted)
     if not ((values >= 0) & (values <= 1)).all():

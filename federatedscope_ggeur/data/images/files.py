@@ -34,7 +34,11 @@ def is_image_name(name: str) -> bool:
 
 
 def stamp_of(path: str | os.PathLike) -> str:
-    """``"<size>-<time>"`` of a file: bytes, and nanoseconds of its last change."""
+    """A text that changes when a file changes.
+
+    It is ``"<size>-<time>"``, with the size in bytes and the last change in
+    nanoseconds.
+    """
     status = os.stat(path)
     return f"{status.st_size}-{status.st_mtime_ns}"
 

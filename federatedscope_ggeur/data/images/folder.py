@@ -221,9 +221,10 @@ def image_files(folder: Path, passed_over: Counter[str] | None = None) -> list[s
 def check_same_classes(
     classes: Mapping[str, set[str]], folders: Mapping[str, Path]
 ) -> None:
-    """Raise a `DataError` if domains have different classes. It lists what each lacks.
+    """Raise a `DataError` if domains have different classes.
 
-    `classes` and `folders` have the domains as keys.
+    The message lists the classes that each domain lacks. `classes` and `folders` have
+    the domains as keys.
     """
     everything = set().union(*classes.values())
     lacking = [

@@ -83,7 +83,7 @@ class Layout:
     containers: Sequence[str] = ()
 
     def problem(self, where: Path, what: str) -> DataError:
-        """An error that says what is wrong, what was expected, and where to get it."""
+        """Make an error that states the problem, the expected files and the source."""
         return DataError(
             f"{where.absolute()}: {what} {self.name}@ggeur looks below data.root for "
             f"{self.accepted}. Nothing is downloaded. Get the data set from "
@@ -91,7 +91,7 @@ class Layout:
         )
 
     def lacking(self, root: Path, what: str) -> DataError:
-        """An error as of `problem`, which also says what `root` holds."""
+        """Make an error as `problem` does, which also lists the content of `root`."""
         held = shown([path.name for path in sorted(root.iterdir())])
         return self.problem(root, f"the folder data.root {what}. It holds {held}.")
 

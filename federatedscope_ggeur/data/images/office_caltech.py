@@ -88,7 +88,7 @@ _SPLIT = Key(
 
 @register_image_reader("office_caltech", [_SPLIT])
 def read_office_caltech(root: str | Path, split: str = "none") -> ImageDataSet:
-    """Read Office-Caltech-10.
+    """Read Office-Caltech-10: four domains with ten classes.
 
     Domains are in the paper's order: caltech, amazon, webcam, dslr. Some may be
     missing. Classes are sorted by name: backpack, bike, calculator, headphones,

@@ -111,8 +111,8 @@ def _read(root: str | Path, name: str, preferred: Sequence[str]) -> ImageDataSet
             plain = [domain for domain in folders if not released[domain]]
             raise DataError(
                 f"{root}: the domain(s) {shown(plain)} have the layout of Office-Home, "
-                "but the others that of the Office-Home-LDS release. Set data.root to "
-                "one data set alone."
+                "but the other domains have the layout of the Office-Home-LDS release. "
+                "Set data.root to one data set alone."
             )
         return _read_release(root, name, folders, preferred)
 

@@ -29,9 +29,9 @@ class Task(NamedTuple):
     client_num : int
         K, the number of clients of all domains.
     num_classes : int
-            C, the number of classes.
+        C, the number of classes.
     seed : int
-            The seed of the run, see `generator`.
+        The seed of the run, see `generator`.
     """
 
     rows: Domain

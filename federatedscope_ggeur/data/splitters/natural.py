@@ -41,9 +41,9 @@ def natural(task: Task, users_per_client: int | None) -> Holders:
     train, test = task.rows.train.users, task.rows.test.users
     if train is None:
         raise ConfigError(
-            f"data.splitter: natural divides rows by user, but '{task.domain}' does "
-            "not say who made them. Use femnist@ggeur, or an array 'users' in the "
-            ".npz files of embeddings@ggeur."
+            f"data.splitter: natural divides rows by user, but '{task.domain}' has no "
+            "user for each row. Use femnist@ggeur, or an array 'users' in the .npz "
+            "files of embeddings@ggeur."
         )
     present, m = np.unique(train.numpy()), len(task.members)
     wanted = len(present) if users_per_client is None else m * users_per_client

@@ -25,11 +25,11 @@ _SHARE = Key(
 def subset(task: Task, share: float) -> Holders:
     """Each client gets most rows of one main class, and a few rows of each other class.
 
-    The clients whose main class it is get `share` of a class. The rest goes evenly to
-    the other clients. No row is left. If classes have equal size, the main class is
-    `share` of each client's rows, up to one row. The domain's clients take the classes
-    in turn, so their number must be a multiple of the number of classes. One client for
-    each class is the "subset" setting of FedPG.
+    The share `share` of a class goes to the clients that have it as main class. The
+    other rows of the class go evenly to the other clients. If classes have equal size,
+    the main class is `share` of each client's rows, up to one row. The domain's clients
+    take the classes in turn, so their number must be a multiple of the number of
+    classes. One client for each class is the "subset" setting of FedPG.
 
     Raises
     ------
@@ -58,8 +58,8 @@ def subset(task: Task, share: float) -> Holders:
 def _ring(position: int, classes: int, m: int) -> tuple[np.ndarray, np.ndarray]:
     """The clients whose main class is at `position`, and all other clients in an order.
 
-    The order of the others begins elsewhere for each class. So rows that do not divide
-    evenly go to each client in turn, over all classes.
+    For each class, the order of the others begins with another client. So no client
+    always gets the rows that are left after an even division.
     """
     rounds = np.arange(m // classes)
     steps = np.arange(1, classes)[:, None]

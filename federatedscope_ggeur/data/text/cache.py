@@ -50,8 +50,8 @@ def write_text(
 ) -> Path:
     """Write text features to the cache; return the file.
 
-    `each` [C, T, D] are the features of each class and template. They are written, too,
-    in half precision.
+    `each` [C, T, D] are the features of each class and template. They are written to
+    the same file, in half precision.
     """
     path = text_file(folder, found.key)
     tensors = {"features": found.features, "each": each.to(torch.float16)}

@@ -45,8 +45,9 @@ def unit(rows: Tensor) -> Tensor:
 
 
 def mean_features(each: Tensor) -> Tensor:
-    """``w_c = norm(mean_t norm(f_ct))`` for features f [C, T, D]: shape (C, D),
-    float32.
+    """The mean text feature of each class: shape (C, D), float32.
+
+    For features f [C, T, D], it is ``w_c = norm(mean_t norm(f_ct))``.
 
     Radford et al., 2021, section 3.1.4.
     """

@@ -33,7 +33,10 @@ def decompose(maps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def compose(centred: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
-    """``scale (X - mu) + mean``: shape (B, C, H W). `mean` and `scale` are [B, C]."""
+    """Give maps another mean and scale: ``scale (X - mu) + mean``, shape (B, C, H W).
+
+    `mean` and `scale` are [B, C].
+    """
     return torch.addcmul(mean[..., None], centred, scale[..., None])
 
 
@@ -47,8 +50,9 @@ def shaken(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The FFA layer: noise changes the mu and sigma of maps (Eqs. 4 and 8-10).
 
-    ``mu^ = mu + e sqrt(f Var_b(mu) + floor)``, the same for sigma^, and ``X^ = sigma^
-    (X - mu) / sigma + mu^``. Gradients flow through all of it.
+    The new mean is ``mu^ = mu + e sqrt(f Var_b(mu) + floor)``; sigma^ is computed
+    likewise. The result is ``X^ = sigma^ (X - mu) / sigma + mu^``. Gradients flow
+    through every term.
 
     Parameters
     ----------
@@ -71,7 +75,10 @@ def shaken(
 
 
 class _Shaken(torch.autograd.Function):
-    """`shaken` with a gradient by hand, twice as fast as autograd on small maps."""
+    """The function `shaken` with a gradient of our own.
+
+    On small maps it is twice as fast as autograd.
+    """
 
     @staticmethod
     def forward(ctx, maps, mean_factor, std_factor, mean_noise, std_noise, floor):
@@ -188,7 +195,9 @@ def client_variances(statistics: Sequence[Tensor]) -> Tensor:
 
 
 def modulated(variances: Tensor) -> Tensor:
-    """``gamma_j = C q_j / sum(q)`` with ``q = s / (1 + s)`` (Eq. 7): shape (C,).
+    """The factor of each channel's variance (Eq. 7): shape (C,).
+
+    It is ``gamma_j = C q_j / sum(q)`` with ``q = s / (1 + s)``.
 
     `variances` [C] are s. q is the weight by a Student's t distribution with one degree
     of freedom. gamma is 1 if no channel varies.

@@ -188,11 +188,11 @@ class FedFAPlus(Method):
 
     @property
     def aligns(self) -> bool:
-        """Whether histograms are aligned."""
+        """Whether the method aligns histograms of stages."""
         return self.variant in _ALIGNED and self.weight > 0
 
     def shaken_stages(self, model: Model) -> list[int]:
-        """The stages that have a layer, numbered from 0."""
+        """The numbers, from 0, of the stages that have an augmentation layer."""
         numbers = self.stages or range(1, len(model.stage_widths) + 1)
         return [int(number) - 1 for number in numbers]
 

@@ -26,9 +26,9 @@ _FIRST = 3
 class MixStyle(Method):
     """Mixes the mean and deviation of a map with those of another row of the batch.
 
-    Mean mu and standard deviation sigma are over the pixels of a map X. ``X^ =
-    sigma_mix (X - mu) / sigma + mu_mix`` with ``mu_mix = l mu + (1 - l) mu'``, and
-    sigma_mix likewise. mu' is from another row, because the batch is permuted. l ~
+    Mean mu and standard deviation sigma are over the pixels of a map X. The new map is
+    ``X^ = sigma_mix (X - mu) / sigma + mu_mix`` with ``mu_mix = l mu + (1 - l) mu'``,
+    and sigma_mix likewise. mu' is from another row, because the batch is permuted. l ~
     Beta(alpha, alpha) is drawn for each row. mu and sigma count as constants. Each
     layer acts on a batch with `probability`. With 0 the method is the base method, to
     the bit. Labels stay, and nothing is sent.

@@ -30,7 +30,7 @@ def soft_histogram(values: Tensor, bins: int, temperature: float) -> Tensor:
     bins : int
         The number of bins L, at least 3.
     temperature : float
-            The temperature t.
+        The temperature t.
 
     Returns
     -------
@@ -60,7 +60,9 @@ def _bins(bins: int, temperature: float) -> tuple[Tensor, Tensor]:
 
 
 def symmetric_divergence(one: Tensor, other: Tensor) -> Tensor:
-    """``1/2 (KL(p || q) + KL(q || p))`` for each row (Eq. 14), in nats: shape (C,).
+    """The symmetric divergence of two histograms for each row (Eq. 14): shape (C,).
+
+    It is ``1/2 (KL(p || q) + KL(q || p))``, in nats.
 
     `one` and `other` are histograms [C, L]. Both are smoothed to ``(pi + s) / (1 + s
     L)``.

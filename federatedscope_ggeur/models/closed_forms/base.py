@@ -358,7 +358,8 @@ class ClosedForm:
         raise NotImplementedError
 
     def leave_out(self, components: Components) -> LeftOut:
-        """As `left_out`; if `standardize` is set, on standardized rows.
+        """Leave rows out as `left_out` does, on standardized rows if `standardize` is
+        set.
 
         The deviations are those of all rows, including the row left out.
         """
@@ -369,8 +370,9 @@ class ClosedForm:
         return lambda rows: score(rows.divided(by))
 
     def work_out(self, seen: Seen) -> tuple[Model, dict]:
-        """Compute the model, of `build_model`'s kind, and a report of it in plain
-        values.
+        """Compute the model and a report on it.
+
+        The model is of the kind that `build_model` makes. The report has plain values.
 
         Raises
         ------
@@ -385,9 +387,10 @@ class ClosedForm:
         return seen.divided(seen.deviations()) if self.standardize else seen
 
     def make(self, seen: Seen) -> tuple[Model, dict]:
-        """As `work_out`; if `standardize` is set, computed on standardized rows.
+        """Compute the model as `work_out` does.
 
-        The model takes rows that are not standardized.
+        If `standardize` is set, it is computed on standardized rows, but takes rows
+        that are not standardized.
         """
         if not self.standardize:
             return self.work_out(seen)

@@ -61,7 +61,11 @@ def standardize_key(meaning: str) -> Key:
 
 
 def strength_key(meaning: str) -> Key:
-    """The setting `strength`, a multiple. Leave-one-out chooses it if none is set."""
+    """The key for a setting `strength`, which is a multiple of a mean.
+
+    `meaning` states which quantity is meant. If the setting is -1, leave-one-out
+    chooses the strength.
+    """
     return Key(
         "strength",
         NOT_SET,

@@ -117,7 +117,10 @@ def _class_axes(parts: Components, of_class: Components) -> Tensor:
 
 
 def _ratio(contrasts: Tensor, covariance: Tensor) -> float:
-    """The mean square of the contrasts, divided by what chance gives: 1 on average."""
+    """The mean square of the contrasts, relative to its expected value by chance.
+
+    Without confounding, it is 1 on average.
+    """
     square = float(contrasts.square().sum()) / len(contrasts)
     by_chance = float(covariance.trace())
     return square / by_chance if by_chance > 0 else (float("inf") if square else 0.0)

@@ -27,8 +27,9 @@ _TINY = 1e-300
 
 @register_closed_form("fedcof")
 class FedCOF(ClosedForm):
-    """A linear head whose weights are ``G^-1 n_c mu_c``, scaled to length 1, without
-    biases.
+    """A linear head from clients' class means alone.
+
+    Its weights are ``G^-1 n_c mu_c``, scaled to length 1. It has no biases.
 
     The mean of n rows of a class varies over clients with the covariance Sigma / n. So
     the means alone show a covariance::
@@ -283,7 +284,9 @@ class FedCOFLeftOut:
         )
 
     def _cosines(self, x: Tensor, inverse: Tensor, change: _Change) -> Tensor:
-        """``x' w / |w|`` for each class's weights ``w = G^-1 n_c mu_c``: shape (r, C').
+        """The cosine of each row and each class's weights: shape (r, C').
+
+        It is ``x' w / |w|`` with ``w = G^-1 n_c mu_c``.
 
         ``G = diag(1 / inverse) + V' diag(s) V``, with the vectors V and signs s of
         `change`.

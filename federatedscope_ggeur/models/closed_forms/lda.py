@@ -1,4 +1,4 @@
-"""Linear discriminant analysis."""
+"""Linear discriminant analysis (LDA): class means and one common covariance."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ from federatedscope_ggeur.settings import Key, one_of
 
 @register_closed_form("lda")
 class LinearDiscriminant(ClosedForm):
-    """Linear discriminant analysis: ``x^T S^-1 mu_c - mu_c^T S^-1 mu_c / 2 + log
-    pi_c``.
+    """Linear discriminant analysis (LDA): class means and one common covariance S.
+
+    The score of class c is ``x^T S^-1 mu_c - mu_c^T S^-1 mu_c / 2 + log pi_c``.
 
     S is the common covariance ``W/(N-C)``, shrunk towards a multiple of the identity. W
     is the within-class scatter of N samples of C classes.

@@ -36,8 +36,10 @@ from federatedscope_ggeur.settings import Key, one_of
 
 @register_closed_form("mixture")
 class MixtureDiscriminant(ClosedForm):
-    """Mixture discriminant: ``log sum_{j of c} pi_j exp(x^T S^-1 mu_j - mu_j^T S^-1
-    mu_j / 2)``.
+    """Mixture discriminant analysis: each class is a mixture of components.
+
+    The score of class c is ``log sum_{j of c} pi_j exp(x^T S^-1 mu_j - mu_j^T S^-1 mu_j
+    / 2)``.
 
     A component j holds the rows of one class and one domain, or of one class and one
     client. S is the common covariance of the J components: the scatter about their own

@@ -1,4 +1,4 @@
-"""The nearest class mean."""
+"""The nearest-class-mean head: a row gets the class with the nearest mean."""
 
 from __future__ import annotations
 

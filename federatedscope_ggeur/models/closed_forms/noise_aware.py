@@ -71,9 +71,10 @@ def likely_counts(release: NoisyStatistics) -> Tensor:
 def spherical(release: NoisyStatistics, text: ClassTexts | None = None) -> Believed:
     """Estimate the classes from noisy counts and sums, without a second moment.
 
-    Without public rows, rows are assumed to spread alike in all directions. With public
-    rows, they spread as those do, and the public class means are the first guess.
-    Otherwise the text features of the classes' names are, if there are any.
+    Without public rows, rows are assumed to spread equally in all directions. With
+    public rows, all rows are assumed to spread like the public ones, and the public
+    class means are the first guess. Without public rows, the text features of the
+    classes' names are the first guess, if there are any.
     """
     dim, public = release.dim, release.public
     size = _FILLED * CLIP**2 / dim

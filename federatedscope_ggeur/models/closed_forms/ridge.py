@@ -34,7 +34,9 @@ from federatedscope_ggeur.settings import NOT_SET, Key, positive_or_not_set
 
 @register_closed_form("ridge")
 class RidgeRegression(ClosedForm):
-    """Ridge regression on one-hot labels: ``(T + lambda I)^-1 B`` on centred rows.
+    """Ridge regression on one-hot labels.
+
+    The weights are ``(T + lambda I)^-1 B`` for centred rows.
 
     T is the scatter of all rows about their mean. B holds the sums of centred rows by
     class. The intercepts fit the means.
@@ -61,8 +63,7 @@ class RidgeRegression(ClosedForm):
     m is the overall mean, ``T = W + sum_c n_c d_c d_c^T`` the total scatter, and ``M =
     T + alpha I``. With alpha, weights w and intercept b of class c solve ::
 
-        (T + N m m^T + alpha I) w + N m b = n_c mu_c
-        N m^T w + (N + alpha) b = n_c
+        (T + N m m^T + alpha I) w + N m b = n_c mu_c N m^T w + (N + alpha) b = n_c
 
     These equations give ``M w = n_c d_c + alpha b m``. Inserting w into the second
     equation gives b. So no matrix holds the outer product of a mean far from the

@@ -32,7 +32,10 @@ _LEAST = 1e-12
 
 
 def bridge(parts: Components, offsets: Tensor) -> float:
-    """The number a, computed from the components' means and the offsets d_c [C, D]."""
+    """The factor a that fits text offsets to the offsets of means, by least squares.
+
+    `offsets` [C, D] are the text offsets d_c of the classes. The result is not below 0.
+    """
     own = offsets[parts.labels]
     products = ((parts.means - parts.origin) * own).sum(dim=1)
     squares = float(parts.weights @ own.square().sum(dim=1))
@@ -100,9 +103,10 @@ def moved_by_text(seen: Seen, text: ClassTexts) -> tuple[Seen, dict[str, float]]
 
 
 def with_ensemble(score: LeftOut, text: ClassTexts) -> LeftOut:
-    """Add zero-shot logits to scores: ``s <x/|x|, w_c> + alpha score``.
+    """Add zero-shot logits to scores.
 
-    If alpha is 0, `score` is returned as it is.
+    The new score is the zero-shot logit plus ``text.ensemble`` times `score`. If
+    ``text.ensemble`` is 0, `score` is returned as it is.
     """
     if not text.ensemble:
         return score

@@ -221,7 +221,7 @@ def check_side(name: str, image: ImageShape, least: int) -> None:
         raise ConfigError(
             f"{setting('network.name')}: {name} needs images of {least} x {least} "
             f"pixels at least, got {image.side} x {image.side}; set "
-            f"{setting('encoder.image_size')} {least} or take another network"
+            f"{setting('encoder.image_size')} to {least}, or take another network"
         )
 
 

@@ -74,8 +74,8 @@ class ImageNetwork(Model):
     def reset(self, generator: torch.Generator) -> Model:
         """Draw the weights as the network's own library does. Returns the model itself.
 
-        If the settings name weights, those are loaded. Only a last layer that does not
-        fit is drawn then.
+        If the settings name weights, they are loaded. Then only a last layer that does
+        not fit them is drawn.
 
         Raises
         ------

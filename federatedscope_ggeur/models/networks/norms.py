@@ -34,7 +34,7 @@ def put_norms(module: nn.Module, kind: str, name: str) -> None:
     if not found or any(type(layer) not in _BATCH_NORMS for *_, layer in found):
         raise ConfigError(
             f"{setting('network.norm')}: {name} has no plain BatchNorm layers to "
-            "replace; leave it at batch, the network's own"
+            "replace; leave the key at batch, which keeps the network's own layers"
         )
     for parent, child, layer in found:
         setattr(parent, child, _norm(kind, layer.num_features))

@@ -30,7 +30,8 @@ def load_weights(network: Network, settings: NetworkSettings) -> None:
         state = read_weights(path, key)
     elif network.published is None:
         raise _refusal(
-            f"there are no published weights of {name}; name a file, got {chosen!r}"
+            f"got {chosen!r}, but there are no published weights of {name}; name a "
+            "file of weights"
         )
     else:
         state = _published(network, settings)

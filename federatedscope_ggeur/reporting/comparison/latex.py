@@ -128,7 +128,7 @@ def environment(
     label: str = "",
     below: Sequence[str] = (),
 ) -> str:
-    """A LaTeX table with these lines as heads and rows, and `below` under it."""
+    """A LaTeX table with the lines `heads`, `rows` and, under the table, `below`."""
     return "\n".join(
         [
             rf"\begin{{{kind}}}[{place}]",

@@ -25,11 +25,12 @@ Cells = dict[tuple[str, str], Row]
 
 
 def as_paper_tables(tables: Sequence[Table]) -> str:
-    """Make a ``table`` for each data set, or a ``table*`` if it is wide.
+    """Make a LaTeX ``table`` for each data set, or a ``table*`` if it is wide.
 
     Rows are the points of the first axis. Columns are grouped by setting, that is by
     the points of all other axes. The best mean of a column is bold and the second best
-    underlined. Rows that pool all data do not count. Nothing is tested.
+    underlined. Rows that pool all data do not count. There are no tests of
+    significance.
     """
     labels: set[str] = set()
     parts = [_environment(table, _label(table.title, labels)) for table in tables]
@@ -133,7 +134,7 @@ def _caption(table: Table, measures: list[Measure]) -> str:
 
 
 def _label(title: str, taken: set[str]) -> str:
-    """A LaTeX label made from the title, which is not in `taken`."""
+    """Make a LaTeX label from the title, different from all labels in `taken`."""
     plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode()
     stem = "tab:" + (re.sub(r"[^a-z0-9]+", "-", plain.lower()).strip("-") or "runs")
     label, number = stem, 1

@@ -297,7 +297,7 @@ def interval(spread: Spread, sign: str = "") -> str:
 
 
 def p_text(p: float | None) -> str:
-    """A p-value as text."""
+    """A p-value as text, with as many digits as a table shows."""
     if p is None:
         return NONE
     return "< 0.001" if p < 0.001 else f"{p:.3f}"

@@ -72,7 +72,7 @@ def sheet_text(sheet: Sheet) -> str:
 def as_markdown(
     tables: Sequence[Table], notes: Sequence[str], target: float | None
 ) -> str:
-    """Make tables in Markdown.
+    """Turn the tables of a comparison into Markdown text.
 
     The best of a column is bold, or italic if nothing is tested.
     """

@@ -60,7 +60,7 @@ def test_unknown_models_and_tags_list_known_ones():
 def test_a_file_of_another_model_is_refused(tmp_path):
     file = tmp_path / "weights.pt"
     torch.save(timm.create_model("test_resnet").state_dict(), file)
-    with pytest.raises(ConfigError, match=r"is of another model: it lacks \d+ of"):
+    with pytest.raises(ConfigError, match=r"another model, because it lacks \d+ of"):
         build_encoder(replace(SETTINGS, pretrained=str(file)), CPU)
 
 

@@ -187,7 +187,9 @@ def test_a_batch_that_is_cut_off(tmp_path):
 def test_one_file_missing(tmp_path, name):
     write_cifar10(tmp_path / PYTHON_10)
     (tmp_path / PYTHON_10 / name).unlink()
-    refuse(read_cifar10, tmp_path, tmp_path / PYTHON_10, f"'{name}' missing", "kriz")
+    refuse(
+        read_cifar10, tmp_path, tmp_path / PYTHON_10, f"are missing: '{name}'", "kriz"
+    )
 
 
 def test_wrong_number_of_names(tmp_path):

@@ -81,7 +81,7 @@ def test_ggeur_on_a_network_s_features_runs(tmp_path):
     path = EXAMPLES / "network_then_ggeur.yaml"
     model = ["ggeur.encoder.model", str(tmp_path), "federate.total_round_num", 1]
     above = Run(load_config(path, [*cache, *model]))
-    assert not [note for note in above.notes if "may have seen" in note]
+    assert not [note for note in above.notes if "may have trained on" in note]
     results = above.follow(lambda record: None)
     assert results.final.avg is not None
     for below, client in zip(one.data.clients, above.data.clients):

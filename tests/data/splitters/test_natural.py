@@ -72,5 +72,5 @@ def test_a_client_tests_on_its_own_users_and_the_test_set_stays_whole():
 
 
 def test_data_without_users_are_refused():
-    with pytest.raises(ConfigError, match=r"'d' does not say who made them.*'users'"):
+    with pytest.raises(ConfigError, match=r"'d' has no user for each row.*'users'"):
         divided("natural", [], 1, rows_of([0, 1]))

@@ -25,10 +25,10 @@ WRONG = {
     ],
     ("ggeur.fisher.steps", "100"): ["ggeur.fisher.steps: the head is trained to its"],
     ("model.type", "convnet2"): [
-        "model.type: the plugin has its own; write ggeur_head"
+        "model.type: the plugin uses its own: write ggeur_head"
     ],
     ("trainer.type", "cvtrainer"): [
-        "trainer.type: the plugin has its own; write ggeur_"
+        "trainer.type: the plugin uses its own: write ggeur_"
     ],
     ("data.type", "femnist"): ["data.type 'femnist'"],
     ("data.splitter", "''"): ["data.splitter"],

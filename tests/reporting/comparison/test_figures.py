@@ -235,7 +235,9 @@ def test_drawing_leaves_matplotlib_as_it_was(study_folder):
 
 
 def test_unknown_widths_and_formats_are_refused(study_folder, drawn):
-    with pytest.raises(ConfigError, match="the width must be one of .*, got 'three'"):
+    with pytest.raises(ConfigError, match=r"the width must be one of .*, got 'three'"):
         figures(Comparison.of(study_folder), "three")
-    with pytest.raises(ConfigError, match=r"one or more of svg, pdf, png, .* got 'gif'"):
+    with pytest.raises(
+        ConfigError, match=r"one or more of svg, pdf, png, .* got 'gif'"
+    ):
         render(drawn["one"][0], "gif")

@@ -56,7 +56,9 @@ def test_what_follows_from_another_setting_is_told_below():
         "base_method fedprox, rounds 10",
         "base_method fedprox, rounds 20",
     ]
-    assert notes == ["these settings differ together with those that name the rows: train.lr"]
+    assert notes == [
+        "these settings differ together with those that name the rows: train.lr"
+    ]
 
 
 def test_keys_of_one_ending_are_named_in_full():
