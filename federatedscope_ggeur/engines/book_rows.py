@@ -1,4 +1,4 @@
-"""The rows of a client of the run that a book began with."""
+"""Reads the rows of a client from the data of the run that began a book."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from federatedscope_ggeur.settings import flatten
 
 
 def rows_of_client(book: Federation, number: int) -> tuple[Tensor, Tensor, str]:
-    """The training rows [n, D], labels [n] and domain of client `number`.
+    """Read the training rows [n, D], labels [n] and domain of client `number`.
 
     Raises
     ------
@@ -31,6 +31,8 @@ def rows_of_client(book: Federation, number: int) -> tuple[Tensor, Tensor, str]:
             f"1..{len(held)}; give its rows by --rows FILE"
         )
     if list(data.class_names) != book.class_names[: len(data.class_names)]:
-        raise ConfigError("the data of the book's run have other classes than the book")
+        raise ConfigError(
+            "the data of the book's run have different classes than the book"
+        )
     client = held[number]
     return client.train.features, client.train.labels, client.domain

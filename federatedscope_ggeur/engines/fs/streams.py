@@ -1,4 +1,4 @@
-"""The streams of a distributed run, by the settings; FederatedScope is not needed."""
+"""Reads the settings of a distributed run's streams, without FederatedScope."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from federatedscope_ggeur.transport import Security, TransportSettings
 
 
 def transport_settings(cfg) -> TransportSettings:
-    """The transport in `cfg.distribute` and `cfg.ggeur`."""
+    """Make the settings of the transport from `cfg.distribute` and `cfg.ggeur`."""
     distribute, ggeur = cfg.distribute, cfg.ggeur
     longest = min(
         distribute.grpc_max_send_message_length,

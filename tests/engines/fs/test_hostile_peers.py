@@ -131,7 +131,7 @@ def test_joining_again_and_again_on_one_stream_brings_nobody_back(start):
     server.wait_for("client 4: no answer (statistics) within 2 s")
     for _ in range(3):
         rogue.say("join_in", 0, b"")
-    assert "a stream that joins a second time" in rogue.end()
+    assert "a second message to join on one connection" in rogue.end()
     assert [worker.wait() for worker in (server, *clients)] == [0] * 4
     assert server.output.count("no answer (") == 1
 

@@ -215,7 +215,7 @@ def test_members_that_break_the_rules_are_put_out(fleet, words, quickstart, tmp_
         (Envelope("statistics", 0, ()), "field 'parts'"),
         (Envelope("statistics", 0, (upload_of(1),)), "that it is from client 1"),
         (Envelope("statistics", 0, (bytes(70_000),)), "more than the limit of 65536"),
-        (Envelope("join_in", 0, (bomb,)), "a stream that joins a second time"),
+        (Envelope("join_in", 0, (bomb,)), "a second message to join on one connection"),
         (Envelope("failed", 0, (b"my disk\nis full",)), ""),
         (Envelope("metrics", 2, (bomb,)), ""),
     ]

@@ -125,9 +125,9 @@ def test_a_site_that_fits_passes_and_takes_no_place(serve, check, capsys):
         "min_samples 5 withholds",
         "disk: ",
         "server: 127.0.0.1:",
-        "TLS: the server's certificate is good for 364 days",
+        "TLS: the server's certificate is valid for 364 days",
         "token: accepted",
-        "place: client 2 is free",
+        "place: client 2 can join",
         "class list: as agreed",
         "dimension: as agreed",
         "encoder: as agreed",
@@ -187,7 +187,7 @@ FAULTS = {
     closed_port: ("server", "nothing listens there"),
     wrong_authority: ("TLS", "not of the authority in ggeur.tls.authority"),
     wrong_token: ("token", "was not made from this server's", "for a new one"),
-    too_few_rows: ("threshold", "nothing of this site would be sent", "more rows"),
+    too_few_rows: ("threshold", "this site would send nothing", "more rows"),
 }
 
 

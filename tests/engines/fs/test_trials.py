@@ -76,7 +76,7 @@ WRONG = {
     "without a section": (
         "seed: {type: int, lower: 1, upper: 9}\n",
         (),
-        ["seed: hpo.py searches over keys in a section only"],
+        ["seed: hpo.py can only search over keys in a section"],
     ),
     "budgets": (
         SPACE,
@@ -366,7 +366,7 @@ def test_so_is_what_the_data_and_the_file_lack(told):
     (line,) = lines_of(told, "no rows")
     assert line.startswith("error: hpo.metric: is client_summarized_weighted_avg.val_l")
     (line,) = lines_of(told, "no space")
-    assert line.startswith("error: hpo.ss: 'list.yaml' is no search space (")
+    assert line.startswith("error: hpo.ss: 'list.yaml' is not a search space (")
 
 
 @pytest.mark.slow
