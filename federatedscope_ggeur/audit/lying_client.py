@@ -47,8 +47,10 @@ from federatedscope_ggeur.federation.exchanges.secure_sums.vectors import (
 
 @dataclass(frozen=True)
 class _Claimed:
-    """What a liar adds to each sum in place of its `ClientRows`: its rows and a claim.
-    It always denies that it owns nearly all of a class, or of all rows.
+    """The vectors that a lying client adds to sums: of its rows and invented ones.
+
+    They replace those of `ClientRows`. The liar always denies that it owns nearly all
+    rows of a class, or of all classes.
     """
 
     rows: ClientRows
@@ -85,7 +87,7 @@ class _Claimed:
 def lying(
     number: int, features: Tensor, labels: Tensor, settings: SumSettings, claim: Claim
 ) -> Participant:
-    """A client that follows the protocol, except for what it says about its rows."""
+    """Make a client that follows the protocol but lies about its rows."""
     liar = Participant(number, features, labels, settings)
     rows = _Claimed(ClientRows(features, labels, settings), claim)
     liar._rows = rows  # type: ignore[assignment]
@@ -93,8 +95,9 @@ def lying(
 
 
 def a_claim(truth: Truth, settings: SumSettings) -> Claim | None:
-    """The claim of the client that gains most. None if the others hold no class with
-    fewer rows than the threshold.
+    """The best claim of invented rows, for the client that gains most by lying.
+
+    None if the others hold no class with fewer rows than the threshold.
     """
     least = settings.min_samples
     gains = {k: _few(truth, k, least) for k in truth.clients}
@@ -116,8 +119,10 @@ def a_claim(truth: Truth, settings: SumSettings) -> Claim | None:
 
 
 def spoken_of(claim: Claim, labels: Tensor) -> Tensor:
-    """The rows that the liar reports, from their `labels` [n]: int64 [m]. It reports no
-    rows of classes for which it invents rows, except for the class that it fills.
+    """The indices of the rows that the liar reports: int64 [m]; `labels` are [n].
+
+    It reports no rows of classes for which it invents rows, except for the class that
+    it fills.
     """
     made_up = claim.rows > 0
     if claim.known is not None:
@@ -131,8 +136,9 @@ def _few(truth: Truth, k: int, least: int) -> list[int]:
 
 
 def a11(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """A11, one lying client: subtract the claim from the class means that the server
-    sent, or from means computed from the head.
+    """A11, by one lying client: subtract the invented rows from class means.
+
+    The means are those that the server sent, or are computed from the head.
     """
     as_liar = {"adversary": LYING}
     if not seen.role.demands.sums:
@@ -140,7 +146,7 @@ def a11(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
         yield untried("A11", "one client", "rows", why, **as_liar)
         return
     if seen.lied is None:
-        why = "of every class the others hold enough rows"
+        why = "the other clients hold enough rows of every class"
         yield nothing("A11", "one client", "rows", why, **as_liar)
         return
     claim, lied = seen.lied.claim, seen.lied.seen
@@ -159,7 +165,7 @@ def a11(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
         owner.claim(c, int(claim.rows[c]), scatter)
     means = {**by_covariance(lied, owner), **by_means(lied, owner)}
     if not means.keys() & set(owner.few):
-        why = "neither class means nor a head of them came down"
+        why = "the server sent neither class means nor a head made from them"
         yield nothing("A11", observer, "rows", why, **as_liar)
         return
     note = f"it claims {int(claim.rows.sum())} rows that nobody has"

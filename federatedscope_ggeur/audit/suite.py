@@ -1,4 +1,4 @@
-"""Runs all attacks on a run, and draws the verdict."""
+"""Runs all attacks on a run, and gives the verdict."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def audit_run(
     seconds: float = 60.0,
     attacks: Iterable[str] = tuple(ATTACKS),
 ) -> list[Finding]:
-    """The finding of each attack; each attack has at most so many seconds."""
+    """Run each attack, for at most so many seconds, and return the findings."""
     found = []
     for name in attacks:
         found += list(ATTACKS[name](seen, truth, Clock(seconds)))
@@ -49,8 +49,9 @@ def audit_run(
 def self_audit(
     seen: Transcript, truth: Truth, number: int, seconds: float = 60.0
 ) -> list[Finding]:
-    """The findings on what client `number` alone sends, as the server sees it. Messages
-    of other clients are not needed.
+    """Run the server's attacks on the messages of client `number` alone.
+
+    Messages of other clients are not needed.
     """
     only = replace(
         seen,
@@ -72,8 +73,8 @@ class Verdict:
     adversary : {"curious", "lying"}
     level : {"rows", "membership", "dp"}
     failed, passed, open, untried : tuple of str
-        Names of attacks. Open: tried, but there was too little data to tell the result
-        from chance. All other attacks had nothing to attack.
+        The names of attacks by result. Open attacks were tried, but there were too few
+        data to tell the result from chance. All other attacks had nothing to attack.
     """
 
     adversary: str
@@ -94,7 +95,7 @@ class Verdict:
 
     @property
     def outcome(self) -> str:
-        """The verdict in a word or two."""
+        """The verdict in one or a few words."""
         if self.failed:
             return "FAILED"
         if self.passed:

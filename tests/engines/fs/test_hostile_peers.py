@@ -84,7 +84,9 @@ def test_silent_streams_keep_nobody_out(fleet, embedded):
     command = [sys.executable, str(Path(program)), str(one.port), "200"]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as silent:
         try:
-            server.wait_for("streams wait to join: the oldest, of ipv4:127.0.0.1")
+            server.wait_for(
+                "streams are waiting to join, so the oldest, of ipv4:127.0.0.1"
+            )
             clients = [one.client(number) for number in EVERYONE]
             check_same_head(server, clients, embedded())
         finally:

@@ -70,7 +70,7 @@ def test_a_client_that_dies_and_comes_back_is_charged_once(
     """Before its first upload, and after it."""
     one, server, clients = start(*noise, actions={3: {occasion: "die"}})
     assert clients.pop(3).wait() == -9
-    server.wait_for("client 3 is waited for")
+    server.wait_for("waiting for client 3 to come back")
     clients[3] = one.client(3, name="client_3_again")
     check_same_head(server, list(clients.values()), embedded(*NOISE, *noise))
     assert charged(tmp_path) == dict.fromkeys(EVERYONE, 1)

@@ -157,7 +157,7 @@ class TestTrial:
 
     def test_one_that_left_nothing_counts_as_failed(self, file):
         both = ["federate.save_to", "work/a.pth", "federate.restore_from", "work/a.pth"]
-        with pytest.raises(GGEURError, match=r"left no 'work/a.pth' to go on from"):
+        with pytest.raises(GGEURError, match=r"its checkpoint 'work/a.pth' is missing"):
             self.settled(file, *both)
 
     @needs_packages
