@@ -137,7 +137,9 @@ def verify(arguments: Sequence[str]) -> int:
     """Check a certificate."""
     parser = command_parser("verify")
     parser.add_argument("file", metavar="FILE", help="the certificate")
-    parser.add_argument("--book", metavar="BOOK", help="work out its head again")
+    parser.add_argument(
+        "--book", metavar="BOOK", help="compute the head again and compare it"
+    )
     parser.add_argument("--receipt", metavar="FILE", help="a client's receipt")
     options = parser.parse_args(arguments)
     from federatedscope_ggeur.book.certificate import verify as proven

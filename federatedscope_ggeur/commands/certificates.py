@@ -144,7 +144,7 @@ class _Plan:
         if isinstance(said, str):
             said = {"name": said}
         if not isinstance(said, dict):
-            self._wrong("sites", f"each needs a name, got {shown(said)}")
+            self._wrong("sites", f"each site needs a name, got {shown(said)}")
             return {"name": ""}
         self._only(said, _SITE_KEYS, "sites: ")
         name = said.get("name")

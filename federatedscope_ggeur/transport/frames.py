@@ -167,7 +167,10 @@ def asking_frame(who: Introduction, settings: TransportSettings) -> bytes:
 
 
 def read_asking(frame: bytes, settings: TransportSettings, sender: str) -> Introduction:
-    """Read who asks; raises `MessageError` like `read_envelope`."""
+    """Read the identity of a client that asks without joining.
+
+    Raises `MessageError` like `read_envelope`.
+    """
     header = _header(frame, _JOINING, 0, sender)
     return Introduction(header["number"], header["token"])
 

@@ -121,7 +121,9 @@ def _restore(
         exchange.resume_progress(left.get(exchange.name, {}))
     server.params = params
     server.begin_training(progress.tensors_under("method"))
-    logger.info("this run goes on after round %d of the run of '%s'", last, path)
+    logger.info(
+        "this run goes on after round %d of the run of the checkpoint '%s'", last, path
+    )
     return done
 
 

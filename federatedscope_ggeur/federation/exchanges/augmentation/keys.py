@@ -36,16 +36,16 @@ KEYS = (
     Key(
         "augmentation",
         "ggeur",
-        "What is done to embeddings in training: ggeur, as ggeur.steps says; none; or, "
-        "in GGEUR's place, a baseline augmentation.",
+        "Augmentation of embeddings in training: ggeur, by the steps of "
+        "ggeur.steps; none; or a baseline augmentation in place of GGEUR.",
         AUGMENTATIONS.rule,
         shared=True,
     ),
     Key(
         "steps",
         [1, 2],
-        "Augmentation by GGEUR: [] none, [1] single-domain, [1, 2] multi-domain, [2] "
-        "prototypes alone.",
+        "Augmentation steps of GGEUR: [] none, [1] single-domain, [1, 2] "
+        "multi-domain, [2] only prototypes.",
         steps,
         shared=True,
     ),
@@ -59,16 +59,17 @@ KEYS = (
     Key(
         "noise",
         "fixed",
-        "fixed: the same augmented set every round; fresh: new noise every round.",
+        "fixed: the same augmented set in every round; fresh: new noise in "
+        "every round.",
         one_of("fixed", "fresh"),
     ),
     Key(
         "epoch_share",
         1.0,
-        "Share of the augmented set that an epoch takes, drawn anew for each round, "
-        "with new noise; class proportions and averages stay those of the whole set. "
-        "SGD goes as far in fewer steps: by momentum 0.9, and by the rate for what is "
-        "left. Below 1 a run is cheaper, and not the paper's.",
+        "Share of the augmented set that an epoch uses, drawn anew with new noise "
+        "in each round. Class proportions and averages stay those of the whole set. "
+        "SGD goes as far in fewer steps, by momentum 0.9 and a higher rate. With a "
+        "share below 1 a run is cheaper, but differs from the paper.",
         positive_share,
         shared=True,
     ),
@@ -76,29 +77,30 @@ KEYS = (
         "geometry",
         "class",
         "Shapes that the server sends for GGEUR's steps: class, one for each class; "
-        "pooled, one for all, of the scatter within classes.",
+        "pooled, one for all classes, from the scatter within classes.",
         one_of("class", "pooled"),
         shared=True,
     ),
     Key(
         "prototypes",
         "domain",
-        "Anchors of step 2: one for each class and other domain, or other client, or "
-        "one over all other clients (with privacy.secure_sums).",
+        "Anchors of step 2 for each class: one for each other domain, one for each "
+        "other client, or one over all other clients (with privacy.secure_sums).",
         one_of("domain", "client", "others"),
     ),
     Key(
         "sizes",
         "auto",
-        "How many rows a class gets. paper: step 1 fills it up to step1_size, step 2 "
-        "adds step2_size for each prototype; with more rows than that of its own it "
-        "keeps them all, and step 1 adds none. release, the published code: the same "
-        "with steps [1] and no target_size_per_class; otherwise step1_size new rows "
-        "however many it has, step2_size for each prototype, and a cut to "
-        "target_size_per_class. document, the plugin document: new rows for each row "
-        "and each prototype, and a cut to target_size_per_class if that is set. A cut "
-        "keeps own rows while they fit (else as many at random) and new ones at random "
-        "in the places left. auto: document where one of its keys is set, else paper.",
+        "The rule for the size of a class. paper: step 1 fills a class up to "
+        "step1_size, and step 2 adds step2_size rows for each prototype; a class "
+        "with more own rows keeps them all, and step 1 adds none. release, the "
+        "published code: the same with steps [1] and no target_size_per_class; "
+        "otherwise step 1 adds step1_size rows to any class, step 2 adds step2_size "
+        "rows for each prototype, and the class is cut to target_size_per_class. "
+        "document, the plugin document: new rows for each own row and each "
+        "prototype, and a cut to target_size_per_class if this is set. A cut keeps "
+        "all own rows if they fit (else a random part), and fills up with random "
+        "new rows. auto: document if one of its keys is set, else paper.",
         one_of("auto", "paper", "release", "document"),
     ),
     *alike(
@@ -124,16 +126,18 @@ KEYS = (
     Key(
         "weight",
         "augmented",
-        "Rows that a client counts for in averages, and so tells the server of: "
-        "augmented, its original ones, or those that it sends statistics of, which "
-        "says nothing of withheld ones.",
+        "Rows that make a client's weight in averages, whose number the server "
+        "gets: augmented, all augmented rows; original, the client's own rows; "
+        "statistics, the rows in its statistics, which reveals nothing about "
+        "withheld rows.",
         one_of("augmented", "original", "statistics"),
     ),
     Key(
         "privacy.train_withheld",
         True,
-        "Train on rows of classes that the client has fewer than privacy.min_samples "
-        "of. A single one can be read off the update of a head; False leaves them out.",
+        "Train on rows of classes with fewer than privacy.min_samples rows at the "
+        "client. A single such row can be read from the update of a head. False "
+        "leaves these rows out.",
         one_of(True, False),
     ),
 )

@@ -14,8 +14,8 @@ KEYS = (
     Key(
         "calibrate",
         "none",
-        "After the last round: none, or ccvr, the last layer trained again on draws "
-        "from the clients' merged class statistics of what it takes in.",
+        "Calibration after the last round: none, or ccvr, which trains the last "
+        "layer again, on draws from the merged class statistics of its input.",
         one_of("none", "ccvr"),
         shared=True,
     ),

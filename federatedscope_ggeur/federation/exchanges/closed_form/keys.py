@@ -8,41 +8,42 @@ KEYS = (
     Key(
         "closed_form",
         "none",
-        "A head worked out from the statistics of round 0: none, or a closed form.",
+        "A one-shot head, computed from the statistics of round 0: none, or a "
+        "closed form.",
         CLOSED_FORMS.rule,
         shared=True,
     ),
     Key(
         "init",
         "random",
-        "Where training starts: random, or closed_form, at the head that "
-        "ggeur.closed_form names. With random a closed form is the whole run: there "
-        "are no rounds of training.",
+        "The start of training: random, or closed_form, the head of "
+        "ggeur.closed_form. With random, a run with a closed form has no rounds of "
+        "training.",
         one_of("random", "closed_form"),
         shared=True,
     ),
     Key(
         "temperature",
         "leave_one_out",
-        "What makes the probabilities of a head honest: leave_one_out, a temperature "
-        "chosen by the log-loss of the clients' rows, each left out, or, for a trained "
-        "head, of 150 or more validation rows; or none.",
+        "The calibration of a head's probabilities: leave_one_out, a temperature "
+        "chosen by the log-loss of clients' left-out rows or, for a trained head, "
+        "of at least 150 validation rows; or none.",
         one_of("leave_one_out", "none"),
         shared=True,
     ),
     Key(
         "confidences",
         False,
-        "Whether clients answer how sure the head in closed form is of their left-out "
-        "rows, as 64 counts: predict --flag-below needs them.",
+        "Whether clients report how sure the one-shot head is of their left-out "
+        "rows, as 64 counts, which predict --flag-below needs.",
         one_of(True, False),
         shared=True,
     ),
     Key(
         "keep",
         "trained",
-        "With init: closed_form, the head that the run leaves: trained, or best, the "
-        "one of the head in closed form and the trained one that validation rows or "
+        "With init: closed_form, the head that the run leaves: trained, or best, "
+        "which is the one-shot head or the trained head, as validation rows or "
         "leave-one-out prefer.",
         one_of("trained", "best"),
         shared=True,

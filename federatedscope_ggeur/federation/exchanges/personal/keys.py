@@ -7,16 +7,17 @@ KEYS = (
     Key(
         "personal.head",
         "none",
-        "Heads that clients make and keep beside the one-shot head: none; or means, "
-        "LDA with each client's class means drawn to the merged ones.",
+        "Clients' own heads beside the one-shot head: none; or means, LDA with each "
+        "client's class means pulled towards the merged ones.",
         one_of("none", "means"),
         shared=True,
     ),
     Key(
         "personal.prior",
         "global",
-        "Priors of classes in clients' own heads: global, as in the head of all; or "
-        "own, each client's shares, which helps on rows of the same mix alone.",
+        "Class priors in clients' own heads: global, as in the one-shot head; or "
+        "own, each client's class shares, which help only on rows with the same "
+        "shares.",
         one_of("global", "own"),
         shared=True,
     ),

@@ -40,22 +40,22 @@ KEYS = (
     Key(
         _NAME,
         "none",
-        "statistics: those of round 0 are added up under masks that cancel in the sum, "
-        "so that the server sees totals alone, and privacy.min_samples holds for "
-        "these; none: each client's own go up.",
+        "statistics: clients add masks to their statistics of round 0, which cancel "
+        "in the sum. So the server sees only totals, and privacy.min_samples "
+        "applies to totals. none: each client sends its own statistics.",
         one_of("none", "statistics"),
     ),
     Key(
         f"{_NAME}_min_clients",
         3.0,
-        "Fewer clients make no secure sum.",
+        "The least number of clients for a secure sum.",
         whole(3, maximum=MOST_CLIENTS),
     ),
     Key(
         f"{_NAME}_radius",
         1.01,
-        "Secure sums: no embedding is longer than this; a client that has a longer one "
-        "refuses. The default is for those of length 1, float16 ones among them.",
+        "Secure sums: the largest length of an embedding; a client with a longer "
+        "one refuses. The default fits embeddings of length 1, also in float16.",
         positive,
     ),
     Key(
@@ -73,48 +73,49 @@ KEYS = (
     Key(
         f"{_NAME}_trust",
         SERVER,
-        "Secure sums, client: whose mask keys are believed; server, which passes them "
-        "on, or a file with every client's verifying key, a line <number> <64 hex "
-        "digits> each. All sides must have the one or the other.",
+        "Secure sums, client: the mask keys that the client trusts: server, those "
+        "that the server passes on; or a file with the verifying key of each "
+        "client, one line <number> <64 hex digits> for each. All sides must use the "
+        "server or all a file.",
         text,
     ),
     Key(
         f"{_NAME}_confirm",
         False,
-        "Secure sums, distributed, with secure_sums_trust: server: before anything is "
-        "sent, each client waits until its person has typed the words that another "
-        "client's person reads out by telephone. Words differ where the server made "
-        "up keys.",
+        "Secure sums, distributed, with secure_sums_trust: server: before a client "
+        "sends anything, its user must type the words that another client's user "
+        "reads out by telephone. The words differ if the server has made up keys.",
         one_of(True, False),
     ),
     Key(
         f"{_NAME}_signing_key",
         "",
-        "Secure sums, client, with a file in secure_sums_trust: PEM file of its own "
-        "Ed25519 key; {client} in it stands for the client's number.",
+        "Secure sums, client, with a file in secure_sums_trust: the PEM file of its "
+        "own Ed25519 key; {client} in the path stands for the client's number.",
         text,
     ),
     Key(
         f"{_NAME}_store",
         "secure_sums",
-        "Secure sums, distributed, client: folder in which it keeps what it has sent, "
-        "so that it sends nothing twice that could be subtracted; keep it from run to "
-        "run.",
+        "Secure sums, distributed, client: the folder that records what the client "
+        "has sent, so that it refuses sums whose difference would reveal rows. Keep "
+        "this folder from run to run.",
         text,
     ),
     Key(
         f"{_NAME}_new_roster",
         False,
         "Secure sums, client: allow a second sum over the same rows with other "
-        "clients. The difference of the two sums is what those that joined or left "
-        "have; fewer than secure_sums_min_clients of them are refused even so.",
+        "clients. The difference of the two sums reveals the statistics of the "
+        "clients that joined or left. Fewer than secure_sums_min_clients of them "
+        "are always refused.",
         one_of(True, False),
     ),
     Key(
         f"{_NAME}_max_upload_mb",
         64.0,
-        "Secure sums: megabytes that a client sends in one stage at most; more is "
-        "refused before anything is sent.",
+        "Secure sums: the most megabytes that a client may send in one stage. A run "
+        "that needs more is refused at its start.",
         whole(1, maximum=4096),
     ),
 )

@@ -7,11 +7,11 @@ KEYS = (
     Key(
         "space",
         SPACES[0],
-        "Coordinates that are trained in, made from totals of the clients' rows: "
-        "standard, centred and scaled so that one rate suits all embeddings, each "
-        "dimension by itself where they are in different units; raw, the embeddings as "
-        "they are; whitened, equally wide in all directions within "
-        "classes. The model is one on raw embeddings afterwards.",
+        "The coordinates of training, made from totals of the clients' rows. "
+        "standard: centred and scaled, so that one rate suits all embeddings; "
+        "dimensions with different units are scaled separately. raw: the embeddings "
+        "as they are. whitened: equally wide in all directions within classes. The "
+        "final model works on raw embeddings.",
         one_of(*SPACES),
         shared=True,
     ),

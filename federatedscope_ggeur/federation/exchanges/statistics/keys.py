@@ -22,18 +22,18 @@ KEYS = (
     Key(
         "statistics",
         "class",
-        "What clients send in round 0 beside counts and means, at most: class, a "
-        "scatter for each class; summed, one summed over classes, which is enough for "
-        "most closed forms; means, nothing; compressed, the first directions of the "
-        "summed one, in few bits.",
+        "What clients may send in round 0 beside counts and means: class, a scatter "
+        "for each class; summed, one scatter summed over classes, which suffices "
+        "for most closed forms; means, nothing; compressed, the first directions of "
+        "the summed scatter in few bits.",
         one_of("class", "summed", "means", "compressed"),
         shared=True,
     ),
     Key(
         "compressed.rank",
         170.0,
-        "Compressed statistics: directions of the scatter, at most; -1: as many as "
-        "compressed.energy asks for.",
+        "Compressed statistics: the most directions of the scatter; -1: as many as "
+        "compressed.energy requires.",
         whole(1, not_set_allowed=True),
         shared=True,
     ),
@@ -48,29 +48,29 @@ KEYS = (
     Key(
         "compressed.dtype",
         "int8",
-        "Compressed statistics: what means and directions are rounded to, with one "
-        "scale a row.",
+        "Compressed statistics: the type to which means and directions are rounded, "
+        "with a scale for each row.",
         one_of("int8", "float16", "float32"),
         shared=True,
     ),
     Key(
         "round0_window",
         8.0,
-        "Clients asked for their statistics at a time.",
+        "How many clients are asked for their statistics at a time.",
         whole(1),
     ),
     Key(
         "privacy.min_samples",
         5.0,
-        "A client says nothing of a class it has fewer samples of. 1 reproduces the "
-        "paper and reveals single embeddings.",
+        "A client sends nothing about a class with fewer samples than this. 1 "
+        "reproduces the paper, but reveals single embeddings.",
         whole(1),
     ),
     Key(
         "privacy.float32_means",
         False,
-        "Round means to float32 before they travel: the difference of two says less of "
-        "the row by which they differ.",
+        "Round means to float32 before they travel, so that the difference of two "
+        "means reveals less about a single row.",
         one_of(True, False),
     ),
 )

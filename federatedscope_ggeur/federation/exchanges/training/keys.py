@@ -29,8 +29,8 @@ KEYS = (
     Key(
         "max_share",
         1.0,
-        "The largest share of an average of updates that one client has: what a client "
-        "counts for is cut to it; 1: any. The log names the largest share.",
+        "The largest share of one client in an average of updates; larger weights "
+        "are cut. 1: no limit. The log names the largest share.",
         positive_share,
     ),
 )
