@@ -275,7 +275,7 @@ def counted(
     note: str = "",
     adversary: str = CURIOUS,
 ) -> Finding:
-    """Make the finding of an attack on numbers; one right number fails the run."""
+    """Make the finding of an attack on numbers; the run fails if one is found."""
     if not tried:
         why = "the time was over"
         return untried(attack, observer, "rows", why, adversary=adversary)

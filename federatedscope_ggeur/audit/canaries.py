@@ -66,7 +66,11 @@ def canaries(
         there: _scores(claimed, plan, honest, runs, there) for there in (False, True)
     }
     mu = claimed.sharers(honest)
-    who = "who sees the release" if honest == 1 else "the server and its colluders"
+    who = (
+        "everyone who sees the release"
+        if honest == 1
+        else "the server and its colluders"
+    )
     for alarms in ALARMS:
         rate, low = hit_rate(scores[True], scores[False], alarms, len(ALARMS))
         # So many false ones may be meant where the runs show `alarms`.

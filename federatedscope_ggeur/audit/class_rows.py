@@ -50,7 +50,7 @@ def a1b(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
 def _attacked(name, seen, truth, clock, most, solve) -> Iterator[Finding]:
     targets = dict(_targets(seen, most))
     if not targets:
-        why = f"nobody sends mean and covariance of up to {most} rows"
+        why = f"no client sends the mean and covariance of up to {most} rows"
         yield nothing(name, "server", "rows", why)
         return
     found = tried = classes = 0

@@ -142,7 +142,7 @@ def a11(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
     """
     as_liar = {"adversary": LYING}
     if not seen.role.demands.sums:
-        why = "what one lying client gets without secure sums"
+        why = "one lying client is tried only with secure sums"
         yield untried("A11", "one client", "rows", why, **as_liar)
         return
     if seen.lied is None:

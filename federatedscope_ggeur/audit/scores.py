@@ -1,4 +1,4 @@
-"""Measures how well members are told from other rows, with intervals."""
+"""Measures how well attacks tell members from other rows, with intervals."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ def reidentified(
     told = least <= tried
     within = stats.binomtest(hits, tried).proportion_ci(method="exact")
     power = (
-        f"{least} or more fail" if told else "too few known rows to tell from chance"
+        f"{least} or more fail"
+        if told
+        else "too few known rows to distinguish the result from chance"
     )
     rank = f"median rank of its nearest row {np.median(ranks):g} of {among}"
     found = "" if recovered is None else f"{recovered} rows recovered"

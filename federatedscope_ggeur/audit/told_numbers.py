@@ -118,7 +118,7 @@ def a12(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
     if not asked:
         yield nothing("A12", "server", "rows", "the run has no exchange of a plugin")
     for part in asked:
-        why = f"the exchange {part.name} of a plugin tells of "
-        why += part.REVEALS or "what it does not say"
+        why = f"the exchange {part.name} of a plugin reveals "
+        why += part.REVEALS or "something that it does not declare"
         for level in ("rows", "membership"):
             yield untried("A12", "server", level, why)

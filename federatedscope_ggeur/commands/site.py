@@ -14,8 +14,8 @@ def site(arguments: Sequence[str]) -> int:
     """Answer the server's questions for this site's client until the run is over."""
     parser = command_parser(
         "site",
-        "It alone reads the site's data. Flower's ClientApp brings it the server's "
-        "questions, and it answers those that the site's own file allows.",
+        "Only this process reads the site's data. Flower's ClientApp passes it the "
+        "server's questions, and it answers those that the site's own file allows.",
     )
     parser.add_argument("--cfg", metavar="FILE", required=True, help="the site's file")
     parser.add_argument(

@@ -32,7 +32,8 @@ def rows_of_client(book: Federation, number: int) -> tuple[Tensor, Tensor, str]:
         )
     if list(data.class_names) != book.class_names[: len(data.class_names)]:
         raise ConfigError(
-            "the data of the book's run have different classes than the book"
+            "the data of the book's run now have other classes than the book; "
+            "restore the data, or give rows by --rows FILE"
         )
     client = held[number]
     return client.train.features, client.train.labels, client.domain

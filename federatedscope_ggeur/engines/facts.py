@@ -88,7 +88,7 @@ class Facts:
 
 
 def facts_of(members: Membership) -> Callable[[int, bool], bytes]:
-    """Make a function that tells a client the facts.
+    """Make the function that returns the server's `Facts`, as bytes, for a client.
 
     Its arguments are the client's number and whether the client has joined.
     """

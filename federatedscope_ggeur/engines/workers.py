@@ -167,7 +167,7 @@ class Workers:
 
 
 def _shares(handlers: Mapping[int, ClientHandler], number: int) -> list[list[int]]:
-    """Divide clients among workers, so that each worker has about as many rows."""
+    """Divide clients among workers, so that all have about the same number of rows."""
     number = min(number, len(handlers))
     rows = {k: len(handler.client.labels) for k, handler in handlers.items()}
     shares: list[list[int]] = [[] for _ in range(number)]

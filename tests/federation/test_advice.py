@@ -130,7 +130,13 @@ class TestRate:
             (sgd(0.01), 10.0, 10, 2400, ""),  # 10 ln 10 / 0.01 = 2303
             (sgd(0.001, momentum=0.9), 10.0, 10, 2400, ""),
             (sgd(9.9), 10.0, 10, 100, ""),
-            (sgd(11.0), 10.0, 10, 100, "11 times what the loss's curvature allows"),
+            (
+                sgd(11.0),
+                10.0,
+                10,
+                100,
+                "11 times the rate that the loss's curvature allows",
+            ),
             (sgd(1.0), 10.0, 10, 0, ""),  # nothing is trained
             (sgd(1e-9), 0.0, 10, 100, ""),  # nobody holds rows
             (sgd(1e-9), 10.0, 1, 100, ""),

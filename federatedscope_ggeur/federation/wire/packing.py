@@ -120,12 +120,12 @@ def size_with(data: bytes, numbers: Mapping[str, int]) -> int:
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """`tensors` with the names ``<prefix>.<name>``; see `Message.tensors_under`."""
+    """Rename tensors to ``<prefix>.<name>``; see `Message.tensors_under`."""
     return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
 
 
 def shape_problem(tensor: Tensor, shape: tuple[int | None, ...]) -> str:
-    """What is wrong if `tensor` does not have `shape`; else "".
+    """A text that says how the shape of `tensor` differs from `shape`; else "".
 
     None in `shape` stands for any length.
     """

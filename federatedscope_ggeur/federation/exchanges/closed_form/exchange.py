@@ -177,7 +177,7 @@ class ClosedFormClient(ClientSide):
         if self._queries.setdefault(type(query), query) != query:
             raise _refused(
                 "kind",
-                f"{what} were asked for before, for another candidate; a client "
+                f"this client reported {what} before, for another candidate; it "
                 "answers only once",
             )
         if query.candidate >= len(self.form.candidates()):

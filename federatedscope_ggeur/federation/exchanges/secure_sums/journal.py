@@ -165,7 +165,7 @@ class Journal:
         except OSError as error:
             raise _unwritable(path, error) from error
         lock = path.with_suffix(".lock")
-        with locked(lock, f"what client {self._number} has sent", _unwritable):
+        with locked(lock, f"the journal of client {self._number}", _unwritable):
             yield
 
     def _own_salt(self, journal: Path, is_new: bool) -> bytes:
