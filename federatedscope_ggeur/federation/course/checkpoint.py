@@ -191,7 +191,7 @@ def _weights_of_fs(path: Path, model: Model, method: Method) -> Tensor:
     """
     if not method.federated:
         problem = (
-            f"the file holds only weights, and with {method.name} clients take no "
+            f"the file holds only weights, but with {method.name} clients take no "
             "weights"
         )
         raise refusal(path, f"{problem} from the server; leave the setting out")

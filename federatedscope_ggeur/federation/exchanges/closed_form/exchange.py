@@ -434,7 +434,7 @@ class ClosedFormExchange(Exchange):
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether the head has a temperature; if so, clients have the components."""
+        """Whether the head has a temperature, for which clients got the components."""
         return "temperature" in self._details
 
     def complete(self) -> Requests[None]:

@@ -52,7 +52,7 @@ KEYS = (
 
 
 def objections(run: Demands) -> Objections:
-    """The settings that cannot go with a one-shot head, or not without one."""
+    """The settings that exclude a one-shot head, and those that require one."""
     if run.form is None:
         trainable = [name for name, form in CLOSED_FORMS.items() if form.trainable]
         why = f"which gives no head to start from; take {' or '.join(trainable)}"

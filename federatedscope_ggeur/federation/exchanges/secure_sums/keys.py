@@ -191,7 +191,7 @@ def sum_settings(
 
 
 def objections(run: Demands) -> Objections:
-    """The settings that cannot go with secure sums, or not without them."""
+    """The settings that exclude secure sums, and those that require them."""
     own = "secure_sums"
     if not run.sums:
         kinds = {"prototypes": ["domain", "client"]}
