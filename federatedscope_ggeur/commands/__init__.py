@@ -148,7 +148,10 @@ COMMANDS = {
         FLOWER,
     ),
     "site": Command(
-        "site", "--cfg FILE", "answer for a site's client until its run is over", FLOWER
+        "site",
+        "--cfg FILE",
+        "answer the server's questions as a site, until the run is over",
+        FLOWER,
     ),
     "doctor": Command(
         "doctor",

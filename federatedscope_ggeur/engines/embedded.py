@@ -227,8 +227,8 @@ class EmbeddedEngine:
 class _States:
     """Writes the method's states of clients together with a checkpoint.
 
-    The files also keep the states of the checkpoint before. They are needed if the run
-    is killed before the server's checkpoint is written.
+    The files also keep the states of the previous checkpoint. They are needed if the
+    run is killed before the server's checkpoint is written.
     """
 
     def __init__(self, path: Path, clients: Mapping[int, Client]):

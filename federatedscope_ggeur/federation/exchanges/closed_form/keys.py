@@ -68,5 +68,5 @@ def objections(run: Demands) -> Objections:
     for field in ("prior", "ensemble"):
         takes = [n for n, f in CLOSED_FORMS.items() if getattr(f, f"takes_{field}")]
         if run["closed_form"] not in takes:
-            why = f"which does not use this key; {' or '.join(takes)} does"
+            why = f"which ignores it; only {' and '.join(takes)} use it"
             yield Objection("closed_form", {f"text.{field}": [0]}, why)

@@ -73,7 +73,7 @@ class ClientRows:
 
     @property
     def fits(self) -> bool:
-        """Whether all rows are at most as long as the radius; a NaN row never is."""
+        """Whether no row is longer than the radius or has a NaN."""
         bound = self.settings.radius * (1 + SLACK)
         parts = self.features.split(_CHUNK)
         return all(bool((p.to(F64).norm(dim=1) <= bound).all()) for p in parts)
