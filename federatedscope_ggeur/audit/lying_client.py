@@ -4,10 +4,10 @@ The min-count threshold applies to the sum, and each client itself reports that 
 nearly all of a class. A liar claims rows that it does not have, and denies that it owns
 nearly all. Then any class is summed and its mean is sent. The liar subtracts its claim
 and gets the mean of the others' rows. If the others have one row, this mean is that
-row. If the server sends only a head, the liar claims many more rows of one class, ``+-
-r e_i`` along every axis. The others' rows hardly count beside them, so the liar knows
-the covariance behind the head, and from it the means. Masks hide the lie. Signed keys
-do not help, because the liar is a member.
+row. If the server sends only a head, the liar also claims very many rows of one class,
+``+- r e_i`` along every axis. These outweigh all other rows, so the liar nearly knows
+the covariance behind the head. From the head and the covariance it computes the means.
+Masks hide the lie. Signed keys do not help, because the liar is a member.
 """
 
 from __future__ import annotations

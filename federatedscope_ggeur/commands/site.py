@@ -27,7 +27,8 @@ def site(arguments: Sequence[str]) -> int:
         "--socket",
         metavar="PATH",
         type=Path,
-        help="where ClientApps connect; by default the file socket in the folder",
+        help="the address at which ClientApps connect (default: the file socket in "
+        "the folder)",
     )
     parser.add_argument(
         "--group",
