@@ -32,9 +32,9 @@ from federatedscope_ggeur.models.closed_forms import (
     log_losses,
 )
 
-#: Standard deviations of what is told: of counts, and of what is rounded to units.
+#: The standard deviations of reported numbers: of counts, and of rounded ones.
 _EXACT, _ROUNDED = 0.01, 12**-0.5
-#: A number is off by so much, or more, where rows are behind it that are not known.
+#: If a number differs by this much, rows that are not known contribute to it.
 _OFF = 0.75
 #: Sets of rows that are gone through one by one, at most; how often the posterior is
 #: worked out again.

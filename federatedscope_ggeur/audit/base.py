@@ -30,11 +30,11 @@ from federatedscope_ggeur.federation.wire.schema import Statistics
 from federatedscope_ggeur.geometry import Space
 from federatedscope_ggeur.models import ClosedForm
 
-#: Of a row and what an attack makes of it; above, it is recovered.
+#: A row is recovered if its cosine with a guess is above this.
 RECOVERED = 0.99
 
-#: Who attacks. Curious: the server, or one client, keeps to the protocol and to itself,
-#: and keeps all that it sees. Lying: one client says of its own rows what is not so.
+#: The attackers. Curious: the server, or one client, follows the protocol, works alone,
+#: and keeps all that it sees. Lying: one client lies about its own rows.
 CURIOUS, LYING = ADVERSARIES = ("curious", "lying")
 
 

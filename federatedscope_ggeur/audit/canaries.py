@@ -18,10 +18,10 @@ from federatedscope_ggeur.geometry.noisy_release import (
     ReleasePlan,
 )
 
-#: Shares of false alarms that an attacker puts up with.
+#: The rates of false alarms at which attacks are scored.
 ALARMS = (0.01, 0.05, 0.1)
-#: Small, so that a thousand runs take seconds. What one row changes does not depend
-#: on either.
+#: These sizes are small, so that a thousand runs take seconds. The effect of one row
+#: does not depend on them.
 _CLASSES, _DIM, _ROWS = 2, 16, 20
 #: Clients of the audited runs, where they share the noise: one of them colludes.
 _SHARING = 3
@@ -73,7 +73,7 @@ def canaries(
     )
     for alarms in ALARMS:
         rate, low = hit_rate(scores[True], scores[False], alarms, len(ALARMS))
-        # So many false ones may be meant where the runs show `alarms`.
+        # The true rate of false alarms may be this high if the runs show `alarms`.
         false = alarms * runs
         most = float(stats.beta.ppf(0.95, false + 1, runs - false))
         limit = float(stats.norm.sf(stats.norm.isf(most) - mu))

@@ -26,7 +26,7 @@ from federatedscope_ggeur.audit.base import (
 )
 from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
 
-#: Beyond them no rows were found.
+#: With more rows, the attacks found none.
 _MOST_ROWS, _MOST_BY_NORM = 40, 4
 
 
@@ -78,7 +78,7 @@ def _targets(seen: Transcript, most: int):
             if 2 <= n <= most:
                 yield (k, c), (n, upload.means[c], upload.factor(c))
     for k, one in {**seen.uploads, 0: seen.summed}.items():
-        # A scatter over several classes is one of a class where only one is there.
+        # A scatter over several classes is that of one class if only one is present.
         if isinstance(one, SummedStatistics) and len(one.classes) == 1:
             c = one.classes[0]
             if 2 <= int(one.counts[c]) <= most:

@@ -110,7 +110,7 @@ def a_claim(truth: Truth, settings: SumSettings) -> Claim | None:
     largest[gains[liar]] = 0
     if not int(largest.max()):  # it has something to gain of every class
         return Claim(liar, rows)
-    # Nearly all the room that is left, so that the others' rows hardly count beside it.
+    # Nearly all rows that the limit allows, so that they outweigh the others' rows.
     left = settings.max_rows - int(truth.totals.sum() + rows.sum())
     pairs = max(left * 9 // 10, 0) // (2 * settings.dim)
     known = int(largest.argmax())

@@ -9,7 +9,7 @@ from scipy import stats
 
 from federatedscope_ggeur.audit.base import Finding, untried
 
-#: At level membership an attack fails above these, by its lower bound.
+#: A run fails at level membership if an attack's lower bound is above these.
 AUC_LIMIT, RATE_LIMIT, AT = 0.60, 0.05, 0.01
 
 

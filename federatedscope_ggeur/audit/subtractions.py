@@ -29,17 +29,17 @@ from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
 from federatedscope_ggeur.models.closed_forms.ridge import RidgeRegression
 from federatedscope_ggeur.models.closed_forms.shrinkage import common_covariance
 
-#: A mean is known where it is off by less than this share of its distance from the
-#: client's own.
+#: A mean counts as known if its error is less than this share of its distance from the
+#: client's own mean.
 _CLOSE = 0.1
-#: Heads in closed form that the attacks are written for.
+#: The one-shot heads for which the attacks are written.
 _ATTACKED = {
     "S1": object,
     "S2": (LinearDiscriminant, RidgeRegression),
     "S3": LinearDiscriminant,
     "S4": LinearDiscriminant,
 }
-#: S3 solves for no more numbers.
+#: S3 is tried only up to this many unknown numbers.
 _MOST_UNKNOWN = 600
 F64 = torch.float64
 

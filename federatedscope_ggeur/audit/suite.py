@@ -20,16 +20,16 @@ from federatedscope_ggeur.audit.lying_client import a11
 from federatedscope_ggeur.audit.subtractions import a9, s1, s2, s3, s4
 from federatedscope_ggeur.audit.told_numbers import a6, a7, a12
 
-#: What an audit can be asked for, the least first.
+#: The levels of an audit, the weakest first.
 LEVELS = ("rows", "membership", "dp")
-#: By name, in the order of docs/privacy.md.
+#: The attacks by name, in the order of docs/privacy.md.
 ATTACKS: dict[str, Attack] = {
     **{"A1": a1, "A1b": a1b, "A2": a2, "A3": a3, "A4": a4, "A5": a5, "A6": a6},
     **{"A7": a7, "A8": a8, "A9": a9, "A10": a10, "A11": a11, "A12": a12},
     "A13": a13,
     **{"S1": s1, "S2": s2, "S3": s3, "S4": s4},
 }
-#: What one client can try on what it is about to send.
+#: The attacks that a client can try on its own messages.
 SELF = ("A1", "A1b", "A2", "A4", "A7")
 
 

@@ -30,7 +30,7 @@ _KEYS = {"server", "port", "sites", "settings", "days"}
 _SITE_KEYS = {"name", "domain", "settings"}
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _HOST = re.compile(r"[A-Za-z0-9.:-]{1,253}")
-#: Of the folders that are not a site's.
+#: The names of the folders that do not belong to a site.
 _AUTHORITY, _SERVER = "authority", "server"
 _PORT, _DAYS = 50050, 365
 

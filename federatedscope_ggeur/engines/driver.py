@@ -39,9 +39,9 @@ class Driver:
         self._request: Request | None = None
         self._replies: dict[int, tuple[bytes, ...] | Absence] = {}
         self._until = 0.0
-        #: Who is waited for although its connection is lost, and why it is.
+        #: The awaited clients whose connection is lost, each with the reason.
         self._lost: dict[int, str] = {}
-        #: What clients were asked for in time and have not answered.
+        #: Requests that clients got in time but have not answered.
         self._owed: set[tuple[int, RequestKind, int]] = set()
 
     def start(self, requests: Requests, done: Callable[[Any], None]) -> None:

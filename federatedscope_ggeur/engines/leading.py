@@ -155,7 +155,7 @@ class Leading:
         members = self._members
         members.lose(number, reason)
         barred = number in members.conduct.barred
-        # Where numbers prove nothing, the one whose number it is may still come.
+        # If numbers prove no identity, the true owner of the number may still come.
         is_missed = barred and not members.proven and members.is_short
         may_return = may_return and (not barred or is_missed)
         self.driver.gone(number, reason, may_return, is_missed)

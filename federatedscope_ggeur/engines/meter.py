@@ -50,7 +50,7 @@ class Meter:
     phases: dict[str, Traffic] = field(default_factory=lambda: defaultdict(Traffic))
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     last: dict[str, bytes] = field(default_factory=dict)
-    # By kind, client and digits of the round; and one answer that stands for others.
+    # By kind, client and digits of the round: one answer, which stands for others.
     _sizes: dict[tuple[str, int, int], Traffic] = field(default_factory=dict)
     _answers: dict[str, bytes] = field(default_factory=dict)
 

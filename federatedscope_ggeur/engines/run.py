@@ -75,7 +75,7 @@ logger = get_logger(__name__)
 #: seconds for them; to begin the others takes tenths of one.
 PAYING_ROWS = 1_000_000
 
-#: What is told of round 0, of each round, and of calibration.
+#: Called with the records of round 0, of each round, and of calibration.
 Watch = Callable[["Round0 | RoundRecord"], object]
 
 

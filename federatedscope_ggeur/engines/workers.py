@@ -27,9 +27,9 @@ from federatedscope_ggeur.federation.exchanges import Request, RequestKind
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.machine import start_method
 
-#: The attributes of a client that change, and that others than its worker read.
+#: The changing attributes of a client that other processes than its worker read.
 _SHARED = ("space", "aggregation_weight", "init_broadcast", "states", "personal")
-#: Seconds that a worker has to end by itself.
+#: The seconds in which a worker must end by itself.
 _GRACE = 5.0
 
 Answers = dict[int, tuple[bytes, ...]]
@@ -74,7 +74,8 @@ class Workers:
                 here, there = context.Pipe()
                 self._connections.append(here)
                 mine = {k: handlers[k] for k in owned}
-                # It closes what it inherits: only so does each side see the other end.
+                # It closes inherited connections; otherwise no side would notice the
+                # other's end.
                 arguments = mine, there, list(self._connections), number
                 process = context.Process(target=_serve, args=arguments, daemon=True)
                 process.start()

@@ -203,7 +203,7 @@ class Server:
 
         Round number 0 means the end of round 0.
         """
-        # Entries are only added, and there may be very many: no copy.
+        # This is no copy: entries are only added, and there may be very many.
         if len(self._told[0]) != len(self.aggregation_weights):
             weights = dict(sorted(self.aggregation_weights.items()))
             uploads = {k: self.init_uploads[k] for k in weights}

@@ -100,7 +100,7 @@ def server_options(settings: TransportSettings) -> list[tuple[str, Any]]:
     milliseconds = _milliseconds(settings.keepalive)
     return [
         *_options(settings),
-        # Without it a second server on the same port takes half of the clients.
+        # Otherwise a second server on the same port would take half of the clients.
         ("grpc.so_reuseport", 0),
         # The pings of clients must not count as abuse.
         ("grpc.http2.min_ping_interval_without_data_ms", min(1000, milliseconds)),

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
 
-# Seconds for a dismissed client to take what is already on its way to it.
+# The seconds in which a dismissed client may still take messages on their way.
 _LAST_WORDS = 5.0
-# What a message counts for beside its data, in bytes.
+# The bytes counted for a message in addition to its data.
 _MESSAGE_COST = 1024
 
 

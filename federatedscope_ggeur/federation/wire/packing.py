@@ -41,7 +41,7 @@ def pack(kind: str, numbers: Mapping, tensors: Mapping[str, Tensor]) -> bytes:
     if all(t.dtype in _OWN_DTYPES for t in own.values()):
         # These are the same bytes in a fifth of the time, for a head.
         return save_arrays({name: t.numpy() for name, t in own.items()}, text)
-    # This one refuses tensors that share memory.
+    # This function refuses tensors that share memory.
     return save_safetensors({name: t.clone() for name, t in own.items()}, text)
 
 
