@@ -201,7 +201,7 @@ def test_secure_sums_count_the_rows_of_all_clients():
     with warnings.catch_warnings():
         warnings.filterwarnings("error", ".*cannot be predicted.*")
         assert fit(6)
-    with pytest.warns(UserWarning, match="which have 4 of 127 rows over all clients"):
+    with pytest.warns(UserWarning, match="classes with 4 of 127 rows over all clients"):
         assert not fit(4)
 
 

@@ -1,6 +1,6 @@
-"""Attacks on the bytes of a run: what server and clients can learn about rows.
+"""Attacks on the messages of a run, to show what these reveal about rows.
 
-An audit that passes is no proof. For each attack it says how much the attack found.
+The audit reports how much each attack finds. A passed audit is no proof of privacy.
 """
 
 from federatedscope_ggeur.audit.base import ADVERSARIES, Finding, Transcript, Truth

@@ -1,4 +1,4 @@
-"""A13: finds rows of withheld classes from clients' answers about heads."""
+"""A13: finds rows of withheld classes by clients' answers about heads."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from federatedscope_ggeur.models.closed_forms import (
     log_losses,
 )
 
-#: Standard deviations of what is told: of counts, and of what is rounded to units.
+#: The standard deviations of reported numbers: of counts, and of rounded ones.
 _EXACT, _ROUNDED = 0.01, 12**-0.5
-#: A number is off by so much, or more, where rows are behind it that are not known.
+#: If a number differs by this much, rows that are not known contribute to it.
 _OFF = 0.75
 #: Sets of rows that are gone through one by one, at most; how often the posterior is
 #: worked out again.
@@ -43,13 +43,13 @@ _CHUNK_ROWS = 512
 
 
 class Numbers(NamedTuple):
-    """What each row contributes to the numbers that a client answers.
+    """The contribution of each row to the numbers that a client reports.
 
     Attributes
     ----------
     hits : Tensor of shape (n, candidates), float64
     losses : Tensor of shape (n, temperatures), float64
-        In units of the rounding step, before rounding.
+        The losses in units of the rounding step, before rounding.
     """
 
     hits: Tensor
@@ -57,23 +57,26 @@ class Numbers(NamedTuple):
 
 
 def a13(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """A13, server: subtract known rows from hits and log-losses; withheld rows remain.
+    """A13, by the server: subtract known rows from hits and log-losses.
 
-    The server knows all rows: those that clients train on, and as many others. It is
-    given the rows behind the statistics (A2 finds them) and the number of a client's
-    rows in each withheld class (A5 and A7 find it). It ranks the known rows of each
-    such class, without those behind statistics. Rows that explain the numbers best come
-    first, see `likely`. If no withheld row is needed to explain the numbers, the ranks
-    are drawn at random.
+    What remains is due to withheld rows. The server is assumed to know all rows: those
+    on which clients train, and as many others. It also knows the rows behind the
+    statistics (A2 finds them) and the number of a client's rows in each withheld class
+    (A5 and A7 find it). The attack ranks the known rows of each withheld class, without
+    those behind statistics. The rows that explain the numbers best come first; see
+    `likely`. If no withheld row is needed to explain the numbers, the ranks are drawn
+    at random.
 
     Notes
     -----
-    Validation rows are not attacked. If they are scored, they are in the numbers and
-    blur them.
+    Validation rows are not attacked. If they are scored, they are part of the numbers
+    and make the attack harder.
     """
     answered = sorted(set(seen.hits) | set(seen.log_losses))
     if not answered or seen.left_out is None or seen.form is None:
-        yield nothing("A13", "server", "rows", "no client answers how heads do on rows")
+        yield nothing(
+            "A13", "server", "rows", "no client reports scores of heads on its rows"
+        )
         return
     withheld = {
         k: truth.counts(k) * (seen.uploads[k].counts == 0)
@@ -106,7 +109,7 @@ def a13(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
         return
     notes = []
     if explained:
-        notes.append(f"no withheld row is in the numbers of {explained} clients")
+        notes.append(f"the numbers of {explained} clients contain no withheld row")
     if asked < len(withheld):
         notes.append(f"{asked} of {len(withheld)} clients tried")
     what, among = "withheld classes", "the known rows of its class"
@@ -116,33 +119,36 @@ def a13(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
 def likely(
     rows: Tensor, total: Tensor, noise: Tensor, classes: Tensor, counts: Tensor
 ) -> Tensor:
-    """How likely it is for each known row that it is among the rows that add up to
-    `total`.
+    """The probability of each known row to be one of the rows that add up to `total`.
 
     Parameters
     ----------
     rows : Tensor of shape (n, m), float64
-        What each row would contribute.
+        The contribution that each row would have.
     total : Tensor of shape (m,), float64
     noise : Tensor of shape (m,), float64
         The standard deviations of `total`.
     classes : Tensor of shape (n,), int64
-        From 0.
+        The class of each row, from 0.
     counts : Tensor of shape (C,), int64
-        How many of these rows each class has.
+        How many of the rows behind `total` each class has.
 
     Returns
     -------
     Tensor of shape (n,), float64
-        Not always in 0..1.
+        The probabilities. Since they are approximate, some may lie outside 0..1.
 
     Notes
     -----
-    If there are few sets of so many rows, this is the posterior over all sets. Else it
-    is the mean of a Gaussian posterior. In its prior each of the n_c known rows of a
-    class has the mean p = counts_c / n_c and the variance p (1 - p); the number of rows
-    of a class is known, too. Only few of many rows are in the set. So this is
-    repeated with the prior mean 0, and the square of the last result as the variance.
+    If there are only few possible sets of rows, the result is the posterior over all
+    sets. Otherwise it is the mean of a Gaussian posterior. In the prior, each of the
+    n_c
+    known rows of class c has the mean p = counts_c / n_c and the variance p (1 - p),
+    and
+    the number of rows of a class is fixed. Only few of many rows are in the set. So the
+    computation is repeated with the prior mean 0, and with the square of the last
+    result
+    as the variance.
     """
     sizes = torch.bincount(classes, minlength=len(counts))
     sets = _all_sets(classes, sizes.tolist(), counts.tolist())
@@ -167,8 +173,9 @@ def likely(
 def _all_sets(
     classes: Tensor, sizes: Sequence[int], counts: Sequence[int]
 ) -> Tensor | None:
-    """Each set with so many rows of each class: shape (sets, rows). None if there are
-    too many sets.
+    """All sets with the given number of rows of each class: shape (sets, rows).
+
+    None if there are too many sets.
     """
     if math.prod(math.comb(n, k) for n, k in zip(sizes, counts)) > _MOST_SETS:
         return None
@@ -184,8 +191,9 @@ def _all_sets(
 def _posterior(
     rows: Tensor, total: Tensor, noise: Tensor, mean: Tensor, spread: Tensor
 ) -> Tensor:
-    """The posterior mean of the weights [n] of the rows, given their weighted sum. The
-    prior is Gaussian with this `mean` and `spread`.
+    """The posterior mean of the rows' weights [n], given the weighted sum of rows.
+
+    The prior is Gaussian with the given `mean` and `spread`.
     """
     off = (total - mean @ rows) / noise
     # Ridge regression, in the basis of the numbers: many of them say nearly the same.
@@ -198,7 +206,7 @@ def _posterior(
 def numbers_of(
     rows: Rows, form: ClosedForm, left_out: LeaveOneOut, query: LossQuery | None
 ) -> Numbers:
-    """What each row contributes to the hits of all candidates and to the log-losses."""
+    """Compute each row's contribution to all candidates' hits and to log-losses."""
     hits, losses = [], []
     for start in range(0, max(len(rows), 1), _CHUNK_ROWS):
         part = rows.part(slice(start, start + _CHUNK_ROWS))
@@ -215,8 +223,9 @@ def numbers_of(
 
 
 class _Known:
-    """All rows that the server is assumed to know, without those behind statistics, and
-    what they would contribute.
+    """The rows that the server is assumed to know, with their contributions.
+
+    Rows behind statistics are left out.
     """
 
     def __init__(self, seen: Transcript, truth: Truth):
@@ -231,10 +240,10 @@ class _Known:
         self._numbers = self._of(features, self.labels, 0, 0, False)
 
     def unexplained(self, k: int, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What client `k` answered minus what its rows in statistics contribute [m];
-        what the known `rows` would contribute [n, m]; standard deviations [m].
+        """The part of client k's answer that its rows in statistics do not explain.
 
-        m is 0 if nothing is left.
+        Returns this part [m], the contributions [n, m] that the known `rows` would
+        have, and standard deviations [m]. m is 0 if everything is explained.
         """
         x, y = self._truth.clients[k]
         sent, names = self._is_sent(k), self._seen.left_out.components.domain_names
@@ -264,7 +273,7 @@ class _Known:
         return numbers_of(rows, seen.form, seen.left_out, seen.loss_query)
 
     def _is_sent(self, k: int) -> Tensor:
-        """Which rows of client `k` are behind its statistics."""
+        """A mask of the rows of client `k` that are behind its statistics."""
         labels = self._truth.clients[k][1]
         if k not in self._seen.uploads:
             return torch.zeros_like(labels).bool()
@@ -272,8 +281,9 @@ class _Known:
 
 
 def _rank(scores: np.ndarray, own: np.ndarray, rng: np.random.Generator) -> int:
-    """The rank, from 1, of the best row among the client's `own`. Ties are drawn at
-    random.
+    """The rank, from 1, of the best row among the client's `own` rows.
+
+    Ties are broken at random.
     """
     order = np.lexsort((rng.random(len(scores)), -scores))
     return int(np.argmax(own[order])) + 1

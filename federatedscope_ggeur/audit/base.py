@@ -1,4 +1,4 @@
-"""What an attack gets, and what it returns."""
+"""The data types that attacks take and return."""
 
 from __future__ import annotations
 
@@ -31,19 +31,17 @@ from federatedscope_ggeur.geometry import Space
 from federatedscope_ggeur.geometry.noisy_release import NoisyStatistics
 from federatedscope_ggeur.models import ClosedForm
 
-#: Of a row and what an attack makes of it; above, it is recovered.
+#: A row is recovered if its cosine with a guess is above this.
 RECOVERED = 0.99
 
-#: Who attacks. Curious: the server, or one client, keeps to the protocol and to itself,
-#: and keeps all that it sees. Lying: one client says of its own rows what is not so.
+#: The attackers. Curious: the server, or one client, follows the protocol, works alone,
+#: and keeps all that it sees. Lying: one client lies about its own rows.
 CURIOUS, LYING = ADVERSARIES = ("curious", "lying")
 
 
 @dataclass(frozen=True)
 class Update:
-    """One client's update in one round: the change of weights [C, D] and biases [C] of
-    a linear head.
-    """
+    """One client's change of a linear head in a round: weights [C, D], biases [C]."""
 
     weight: Tensor
     bias: Tensor
@@ -51,37 +49,37 @@ class Update:
 
 @dataclass(frozen=True)
 class Transcript:
-    """The messages of a run, decoded as their receivers decode them.
+    """The messages of a run, as their receivers decode them.
 
     Attributes
     ----------
     role : RoleSettings
     uploads : mapping from client to Statistics
-        Each client's own statistics in round 0, seen by the server.
+        Each client's own statistics in round 0, which the server sees.
     summed : Statistics or None
-        The sums that the server knows from secure sums.
+        The sums that the server gets from secure sums.
     counts : Tensor of shape (C,), or None
-        The rows of the named classes over all clients, if everyone is told.
+        The rows of the named classes over all clients, if all clients get them.
     geometry : Geometry or None
-        Seen by every client, in `space`.
+        The shapes that every client gets, in `space`.
     prototypes : mapping from client to Prototypes
-        Seen by that client; in `space`, or with counts.
+        The prototypes that each client gets, in `space` or with counts.
     space : Space
     replies : mapping from client to PrepareReply
     trains : bool
-        Whether clients send updates of any model.
+        Whether clients train and send updates.
     updates : mapping from client to tuple of Update
-        Of a linear head in the first rounds, in `space`, seen by the server.
+        Updates of a linear head in the first rounds, in `space`, which the server gets.
     head : tuple of Tensor or None
-        Weights [C, D] and biases [C] of the head in closed form, seen by everyone.
+        Weights [C, D] and biases [C] of the one-shot head, which everyone gets.
     head_classes : list of int
-        The classes that this head was made from.
+        The classes from which the one-shot head was made.
     left_out : LeaveOneOut or None
-        The message by which clients left rows out; the same for all clients.
+        The message with which all clients left rows out.
     hits : mapping from client to HitCounts
         What they answered, seen by the server.
     loss_query : LossQuery or None
-        The question for log-losses.
+        The message that asks for log-losses.
     log_losses : mapping from client to LogLosses
         What they answered, seen by the server.
     domains : mapping from client to str
@@ -113,7 +111,7 @@ class Transcript:
 
     @property
     def sets(self) -> SetSettings:
-        """How clients make their training sets."""
+        """The settings by which clients make their training sets."""
         return self.role.of(SetSettings)
 
     @property
@@ -126,15 +124,16 @@ class Transcript:
 
 @dataclass(frozen=True)
 class Claim:
-    """The rows that a lying client claims in its sums, and that nobody has.
+    """The rows that a lying client invents in its secure sums.
 
     Attributes
     ----------
     liar : int
     rows : Tensor of shape (C,), int64
-        The claimed rows of each class. All claimed rows add up to the zero vector.
+        The number of invented rows of each class. All invented rows add up to the zero
+        vector.
     known : int or None
-        The class of most claimed rows; their scatter is ``scatter I``. The claimed rows
+        The class of most invented rows; their scatter is ``scatter I``. Invented rows
         of other classes are zero vectors.
     scatter : float
     """
@@ -147,15 +146,15 @@ class Claim:
 
 @dataclass(frozen=True)
 class Lied:
-    """Round 0 once more, with one client that lies in the secure sums.
+    """A second round 0, in which one client lies in the secure sums.
 
     Attributes
     ----------
     claim : Claim
     seen : Transcript or None
-        What was seen; None if the run was refused.
+        The messages; None if clients refused the run.
     refusal : str
-        Who refused the run, and why.
+        The client that refused the run, and its reason.
     """
 
     claim: Claim
@@ -165,14 +164,14 @@ class Lied:
 
 @dataclass(frozen=True)
 class Truth:
-    """The truth that attacks are scored against.
+    """The true rows, by which attacks are scored.
 
     Attributes
     ----------
     clients : mapping from client to (features [n, D], labels [n])
-        The rows that clients train on.
+        The rows on which clients train.
     others : tuple of features [m, D] and labels [m]
-        Rows from the same data that nobody trains on.
+        Rows of the same data on which nobody trains.
     num_classes : int
     seed : int
         The seed of random draws.
@@ -197,38 +196,36 @@ class Truth:
         return x[y == c].double()
 
     def of_class(self, c: int) -> tuple[Tensor, Tensor]:
-        """Members of class `c` over all clients, and rows that are no members,
-        float64.
-        """
+        """The members of class `c` over all clients, and its non-members; float64."""
         inside = [self.rows(k, c) for k in self.clients]
         return torch.cat(inside), self.others[0][self.others[1] == c].double()
 
 
 @dataclass(frozen=True)
 class Finding:
-    """How much an attack found.
+    """The result of an attack.
 
     Attributes
     ----------
     attack, observer : str
     figure : str
-        What `value` measures.
+        The name of the quantity that `value` measures.
     value : float or None
         None if nothing was attacked.
     low, high : float or None
         The 95% interval of `value`, if `value` is an estimate.
     chance : float or None
-        The average `value` of somebody who guesses without having seen the run.
+        The average `value` of guesses without any messages.
     limit : float or None
-        Above this limit, the run fails at `level`.
+        The run fails at `level` if `value` is above this limit.
     level : {"rows", "membership", "dp", ""}
-        "": the value is reported without a verdict.
+        The level of the verdict; "" reports the value without a verdict.
     passed : bool or None
         None if nothing was attacked, if chance alone could exceed the limit, or if
         there is no limit.
     tried : int or None
-        The number of rows, classes or numbers that were attacked. None: there was
-        nothing to attack. 0: the attack was possible but was not tried.
+        The number of rows, classes or numbers that were attacked. None means that there
+        was nothing to attack. 0 means that the attack was possible but was not tried.
     adversary : {"curious", "lying"}
     note : str
     """
@@ -249,7 +246,7 @@ class Finding:
 
 
 class Clock:
-    """Whether an attack has time left."""
+    """Measures the time that an attack has left."""
 
     def __init__(self, seconds: float):
         self._until, self.seconds = time.monotonic() + seconds, seconds
@@ -263,12 +260,12 @@ Attack = Callable[[Transcript, Truth, Clock], Iterable[Finding]]
 
 
 def nothing(attack: str, observer: str, level: str, why: str, **more) -> Finding:
-    """The finding of an attack that had nothing to attack."""
+    """Make the finding of an attack that had nothing to attack."""
     return Finding(attack, observer, "", level=level, note=why, **more)
 
 
 def untried(attack: str, observer: str, level: str, why: str, **more) -> Finding:
-    """The finding of an attack that was possible but was not tried."""
+    """Make the finding of an attack that was possible but was not tried."""
     note = f"not tried: {why}"
     return Finding(attack, observer, "", level=level, tried=0, note=note, **more)
 
@@ -282,9 +279,7 @@ def counted(
     note: str = "",
     adversary: str = CURIOUS,
 ) -> Finding:
-    """The finding of an attack that got some of the numbers that it tried. One is too
-    many.
-    """
+    """Make the finding of an attack on numbers; the run fails if one is found."""
     if not tried:
         why = "the time was over"
         return untried(attack, observer, "rows", why, adversary=adversary)
@@ -305,16 +300,14 @@ def counted(
 def recovered(
     attack: str, observer: str, found: int, tried: int, clock: Clock, note: str = ""
 ) -> Finding:
-    """The finding of an attack that recovered some of the rows that it tried."""
+    """Make the finding of an attack that recovers rows."""
     missed = f"not recovered in {clock.seconds:g} s" if not found else ""
     note = "; ".join(filter(None, [missed, note]))
     return counted(attack, observer, "rows recovered", found, tried, note=note)
 
 
 def cosine(one: Tensor, other: Tensor) -> Tensor:
-    """The cosine of each row of `one` [n, D] with each row of `other` [m, D]: Tensor
-    [n, m].
-    """
+    """The cosines [n, m] of the rows of `one` [n, D] with those of `other` [m, D]."""
     unit = [
         rows / rows.norm(dim=1, keepdim=True).clamp(min=1e-300) for rows in (one, other)
     ]
@@ -322,7 +315,7 @@ def cosine(one: Tensor, other: Tensor) -> Tensor:
 
 
 def matched(guesses: Tensor, rows: Tensor) -> int:
-    """How many of `rows` [m, D] the guesses [n, D] recover."""
+    """Count how many of `rows` [m, D] the guesses [n, D] recover."""
     if not len(guesses) or not len(rows):
         return 0
     return int((cosine(guesses, rows).max(dim=0).values > RECOVERED).sum())
@@ -331,8 +324,9 @@ def matched(guesses: Tensor, rows: Tensor) -> int:
 def drawn_classes(
     sizes: Mapping[tuple[int, int], int], seed: int, most: int = 20
 ) -> list[tuple[int, int]]:
-    """Some of the (client, class) pairs with these sizes, the smallest first. The seed
-    decides between equal sizes.
+    """Choose at most `most` (client, class) pairs, the smallest first.
+
+    `sizes` are the pairs' numbers of rows. The seed decides between equal sizes.
     """
     rng = np.random.default_rng(seed)
     order = sorted(sizes, key=lambda pair: (sizes[pair], rng.random()))

@@ -1,6 +1,4 @@
-"""Canaries: test whether a run with and without one row differ as little as
-differential privacy claims.
-"""
+"""Canaries: test the claim of differential privacy by adding one row to runs."""
 
 from __future__ import annotations
 
@@ -20,10 +18,10 @@ from federatedscope_ggeur.geometry.noisy_release import (
     ReleasePlan,
 )
 
-#: Shares of false alarms that an attacker puts up with.
+#: The rates of false alarms at which attacks are scored.
 ALARMS = (0.01, 0.05, 0.1)
-#: Small, so that a thousand runs take seconds. What one row changes does not depend
-#: on either.
+#: These sizes are small, so that a thousand runs take seconds. The effect of one row
+#: does not depend on them.
 _CLASSES, _DIM, _ROWS = 2, 16, 20
 #: Clients of the audited runs, where they share the noise: one of them colludes.
 _SHARING = 3
@@ -35,11 +33,11 @@ def canaries(
     runs: int = 1000,
     made_by: ReleasePlan | None = None,
 ) -> Iterable[Finding]:
-    """The best attack on many runs of the mechanism. Half of the runs have one more
-    row, which changes the release as much as one row can.
+    """Attack many runs of the noise mechanism, half of them with one more row.
 
-    The attacker knows all other rows, the messages of colluders, and the claimed noise.
-    So the likelihood ratio is the best possible statistic.
+    This row, the canary, changes the release as much as one row can. The attacker knows
+    all other rows, the messages of colluders, and the claimed noise. So the likelihood
+    ratio is the best possible statistic.
 
     Parameters
     ----------
@@ -48,14 +46,16 @@ def canaries(
     clients : int
         The number of clients in the run.
     runs : int
-        The number of runs with the row; as many are made without it.
+        The number of runs with the canary; as many are made without it.
     made_by : ReleasePlan, optional
-        Draws the noise in place of the claimed plan; tests weaken it.
+        The plan that draws the noise, in place of the claimed one. Tests use a weaker
+        plan.
 
     References
     ----------
-    Dong, Roth, Su 2022: a mu-GDP mechanism allows at most this rate of true positives
-    at a rate a of false positives: ``1 - Phi(Phi^-1(1 - a) - mu)``.
+    Dong, Roth, Su 2022: at a rate a of false positives, a mu-GDP mechanism allows a
+    rate
+    of true positives of at most ``1 - Phi(Phi^-1(1 - a) - mu)``.
     """
     small = replace(settings.plan, num_classes=_CLASSES, dim=_DIM)
     sharing = min(clients, _SHARING)
@@ -66,10 +66,14 @@ def canaries(
         there: _scores(claimed, plan, honest, runs, there) for there in (False, True)
     }
     mu = claimed.sharers(honest)
-    who = "who sees the release" if honest == 1 else "the server and its colluders"
+    who = (
+        "everyone who sees the release"
+        if honest == 1
+        else "the server and its colluders"
+    )
     for alarms in ALARMS:
         rate, low = hit_rate(scores[True], scores[False], alarms, len(ALARMS))
-        # So many false ones may be meant where the runs show `alarms`.
+        # The true rate of false alarms may be this high if the runs show `alarms`.
         false = alarms * runs
         most = float(stats.beta.ppf(0.95, false + 1, runs - false))
         limit = float(stats.norm.sf(stats.norm.isf(most) - mu))

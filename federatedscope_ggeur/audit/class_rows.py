@@ -1,8 +1,8 @@
 """A1 and A1b: compute the rows of a class from its mean and covariance.
 
-With n rows, mean mu and a factor F of the scatter (``F^T F = n Sigma``, rank n - 1) the
-rows are ``x_i = mu + F^T u_i`` with ``|u_i|^2 = 1 - 1/n``, ``u_i u_j = -1/n``: only a
-rotation is unknown.
+Let the class have n rows, the mean mu, and a factor F of the scatter (``F^T F = n
+Sigma``, rank n - 1). Its rows are ``x_i = mu + F^T u_i`` with ``|u_i|^2 = 1 - 1/n`` and
+``u_i u_j = -1/n``. So only a rotation of the u_i is unknown.
 """
 
 from __future__ import annotations
@@ -26,20 +26,23 @@ from federatedscope_ggeur.audit.base import (
 )
 from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
 
-#: Beyond them no rows were found.
+#: With more rows, the attacks found none.
 _MOST_ROWS, _MOST_BY_NORM = 40, 4
 
 
 def a1(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """A1: if rows are not negative, they are vertices of ``{u : mu + F^T u >= 0}``. The
-    zeros of a row make more constraints tight than a vertex needs.
+    """A1: compute non-negative rows, which are vertices of a polytope.
+
+    The polytope is ``{u : mu + F^T u >= 0}``. A row with enough zeros is one of its
+    vertices, since each zero makes a constraint tight.
     """
     yield from _attacked("A1", seen, truth, clock, _MOST_ROWS, by_vertices)
 
 
 def a1b(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """A1b: if rows have length 1, that gives n - 1 more equations. These suffice up to
-    n = 4.
+    """A1b: compute rows of length 1.
+
+    The length gives n - 1 more equations. They suffice for up to n = 4 rows.
     """
     yield from _attacked("A1b", seen, truth, clock, _MOST_BY_NORM, by_norms)
 
@@ -47,7 +50,7 @@ def a1b(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
 def _attacked(name, seen, truth, clock, most, solve) -> Iterator[Finding]:
     targets = dict(_targets(seen, most))
     if not targets:
-        why = f"nobody sends mean and covariance of up to {most} rows"
+        why = f"no client sends the mean and covariance of up to {most} rows"
         yield nothing(name, "server", "rows", why)
         return
     found = tried = classes = 0
@@ -64,8 +67,9 @@ def _attacked(name, seen, truth, clock, most, solve) -> Iterator[Finding]:
 
 
 def _targets(seen: Transcript, most: int):
-    """(client, class) -> rows, mean, factor. Client 0 stands for all clients
-    together.
+    """Map each attacked (client, class) to its rows, mean and factor.
+
+    Client 0 stands for all clients together.
     """
     held = {k: u for k, u in seen.uploads.items() if isinstance(u, ClassStatistics)}
     for k, upload in held.items():
@@ -74,7 +78,7 @@ def _targets(seen: Transcript, most: int):
             if 2 <= n <= most:
                 yield (k, c), (n, upload.means[c], upload.factor(c))
     for k, one in {**seen.uploads, 0: seen.summed}.items():
-        # A scatter over several classes is one of a class where only one is there.
+        # A scatter over several classes is that of one class if only one is present.
         if isinstance(one, SummedStatistics) and len(one.classes) == 1:
             c = one.classes[0]
             if 2 <= int(one.counts[c]) <= most:
@@ -84,7 +88,7 @@ def _targets(seen: Transcript, most: int):
 def by_vertices(
     mean: Tensor, factor: Tensor, n: int, clock: Clock, seed: int
 ) -> Tensor:
-    """Rows [m, D] that are vertices as in `a1`."""
+    """Find rows [m, D] that are vertices of the polytope in `a1`."""
     mu, f = mean.numpy(), factor.double().numpy()
     scale, rank = float(mu.max()), len(f)
     none = torch.zeros(0, len(mu), dtype=torch.float64)
@@ -114,7 +118,7 @@ def by_vertices(
 
 
 def by_norms(mean: Tensor, factor: Tensor, n: int, clock: Clock, seed: int) -> Tensor:
-    """Rows [m, D] from rotations that give every row the length 1."""
+    """Find rows [m, D] by rotations that give every row the length 1."""
     mu, f = mean.numpy(), factor.double().numpy()
     none = torch.zeros(0, len(mu), dtype=torch.float64)
     # |x|^2 over rows is n |mu|^2 + tr: of length 1 they are n in all.
@@ -151,7 +155,10 @@ def by_norms(mean: Tensor, factor: Tensor, n: int, clock: Clock, seed: int) -> T
 
 
 def _simplex(n: int) -> np.ndarray:
-    """n points in n - 1 dimensions with ``|u|^2 = 1 - 1/n`` and ``u_i u_j = -1/n``."""
+    """A simplex: n points u_i in n - 1 dimensions.
+
+    They have ``|u_i|^2 = 1 - 1/n`` and ``u_i u_j = -1/n``.
+    """
     centred = np.eye(n) - 1 / n
     basis, _, _ = np.linalg.svd(centred)
     return centred @ basis[:, : n - 1]

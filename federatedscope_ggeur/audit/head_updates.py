@@ -28,18 +28,20 @@ _MOST_CLASSES = 400
 
 
 def a4(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """A4, server: the weights of a class with few rows move along these rows.
+    """A4, by the server: the weights of a class with few rows move along these rows.
 
-    A class is re-identified if, among all known rows, one of the client's own rows is
-    nearest to the direction in which the class's weights moved. Somebody who knows only
-    the class finds one of m own rows by chance with the probability m / n, with n known
-    rows of the class.
+    The attack finds, among all known rows, the row nearest to the direction in which
+    the class's weights moved. The class is re-identified if this is one of the client's
+    own rows. If the client has m of n known rows of a class, a random guess is right
+    with probability m / n.
 
     Notes
     -----
-    Updates of several rounds are added up, since GGEUR's noise around a row differs by
-    batch and the row does not. Two parts are subtracted: what the weights of absent
-    classes have in common, and what lies along the class means that the server itself
+    Updates of several rounds are added up: GGEUR's noise around a row differs from
+    batch
+    to batch, but the row is the same. Two parts are subtracted: the common movement of
+    the weights of absent classes, and the movement along the class means that the
+    server
     sent for step 2.
     """
     if not seen.updates:
@@ -77,8 +79,9 @@ def a4(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
 
 
 def guesses(updates: Sequence[Update], c: int, absent: Tensor) -> Tensor:
-    """Guesses of the rows of class `c`, up to their length: Tensor [rounds + 1, D].
-    There is one guess for each round; the last one is for all rounds together.
+    """Guess the direction of rows of class `c`: Tensor [rounds + 1, D].
+
+    There is a guess for each round, and a last one for all rounds together.
     """
     each = []
     for update in updates:
@@ -90,7 +93,7 @@ def guesses(updates: Sequence[Update], c: int, absent: Tensor) -> Tensor:
 
 
 class _Known:
-    """All rows that the server is assumed to know, in the space of training."""
+    """The rows that the server is assumed to know, in the space of training."""
 
     def __init__(self, seen: Transcript, truth: Truth):
         own = [(torch.full_like(y, k), x, y) for k, (x, y) in truth.clients.items()]
@@ -106,8 +109,9 @@ class _Known:
         return (self.owners == k) & (self.labels == c)
 
     def rank(self, guess: Tensor, own: Tensor, sent: Tensor) -> int:
-        """The rank, from 1, of the best of the rows `own`, by the angle to `guess` [D].
-        What lies along `sent` [P, D] is subtracted first.
+        """The rank, from 1, of the best of the `own` rows by the angle to `guess` [D].
+
+        The components along `sent` [P, D] are subtracted first.
         """
         guess, rows = guess.to(self._centred.dtype), self._centred
         if len(sent):
@@ -121,9 +125,7 @@ class _Known:
 
 
 def _sent(seen: Transcript, k: int, c: int) -> Tensor:
-    """The prototypes [P, D] of class `c` that client `k` received, in the space of
-    training.
-    """
+    """The prototypes [P, D] of class `c` that client `k` got, in the training space."""
     got = seen.prototypes.get(k)
     if got is None:
         return torch.zeros(0, 0)
@@ -138,7 +140,7 @@ def _without_updates(attack: str, seen: Transcript, level: str) -> Finding:
 
 
 def a5(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """A5, server: the biases of the classes that a client holds rise."""
+    """A5, by the server: biases rise for the classes that a client holds."""
     if not seen.updates:
         yield _without_updates("A5", seen, "")
         return

@@ -31,11 +31,13 @@ Scores = list[tuple[np.ndarray, np.ndarray]]
 
 
 def a2(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """A2, server: is ``x - mu`` in the span of one client's scatter? Without a scatter:
-    how near is x to the mean?
+    """A2, by the server: test whether a known row is in one client's statistics.
+
+    A member x has ``x - mu`` in the span of the scatter. Without a scatter, the
+    distance of x from the mean is used.
     """
     if not seen.uploads:
-        yield nothing("A2", "server", _LEVEL, "nobody sends statistics of its own")
+        yield nothing("A2", "server", _LEVEL, "no client sends its own statistics")
         return
     scores: Scores = []
     for k, upload in seen.uploads.items():
@@ -54,11 +56,12 @@ def a2(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
 
 
 def a3(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """A3, client 1: as A2, with the shapes that the server sent and any mean that the
-    client has.
+    """A3, by client 1: test known rows with the shapes that the server sent.
+
+    It works like A2, with any mean that the client has.
     """
     if seen.geometry is None or not seen.geometry.shapes:
-        yield nothing("A3", "client", _LEVEL, "no shapes go down")
+        yield nothing("A3", "client", _LEVEL, "the server sends no shapes")
         return
     k = min(truth.clients)
     scores: Scores = []
@@ -79,11 +82,11 @@ def a3(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
 
 
 def a8(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """A8, client 1: how near is a row to the prototypes that the client received?"""
+    """A8, by client 1: test rows by their distance to the received prototypes."""
     k = min(truth.clients)
     got = seen.prototypes.get(k)
     if got is None or not len(got.labels):
-        yield nothing("A8", "client", _LEVEL, "no prototypes go down")
+        yield nothing("A8", "client", _LEVEL, "the server sends no prototypes")
         return
     if got.counts is not None:
         got = of_the_others(got, *truth.clients[k], seen.space)
@@ -100,7 +103,7 @@ def a8(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
 
 
 def a10(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """A10, server: the leverage of a row in the sums over all clients."""
+    """A10, by the server: test rows by their leverage in the sums over all clients."""
     if seen.noisy is not None:
         yield from a10_of_release(seen, truth, clock)
         return
@@ -132,8 +135,9 @@ def _finding(attack: str, observer: str, scores: Scores, note: str = "") -> Find
 def _scored(
     inverse: Tensor | None, centre: Tensor, inside: Tensor, outside: Tensor
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Scores of rows: minus the distance by `inverse`. Likelier members have higher
-    scores.
+    """Score rows by minus their distance, as measured by `inverse`.
+
+    Likelier members have higher scores.
     """
     scores = []
     for rows in (inside, outside):
@@ -144,8 +148,10 @@ def _scored(
 
 
 def _inverse(factor: Tensor) -> Tensor:
-    """The inverse of ``F^T F``. What lies outside its span counts a million times as
-    much as its largest direction.
+    """The inverse of ``F^T F``, with a large value outside its span.
+
+    A component outside the span counts a million times as much as one along the largest
+    direction.
     """
     _, s, v = torch.linalg.svd(factor, full_matrices=False)
     largest = float(s.max()) ** 2 if len(s) else 1.0
@@ -174,8 +180,9 @@ def _summed(upload) -> SummedStatistics | None:
 
 
 def _known_mean(seen: Transcript, truth: Truth, k: int, c: int) -> Tensor | None:
-    """A mean of class `c` that client `k` knows, in the space of training: a prototype,
-    or its own mean if that is in the shapes.
+    """A mean of class `c` that client `k` knows, in the space of training.
+
+    It is a prototype, or the client's own mean if the shapes contain its rows.
     """
     got = seen.prototypes.get(k)
     if got is not None and (got.labels == c).any():

@@ -4,10 +4,10 @@ The min-count threshold applies to the sum, and each client itself reports that 
 nearly all of a class. A liar claims rows that it does not have, and denies that it owns
 nearly all. Then any class is summed and its mean is sent. The liar subtracts its claim
 and gets the mean of the others' rows. If the others have one row, this mean is that
-row. If the server sends only a head, the liar claims many more rows of one class, ``+-
-r e_i`` along every axis. The others' rows hardly count beside them, so the liar knows
-the covariance behind the head, and from it the means. Masks hide the lie. Signed keys
-do not help, because the liar is a member.
+row. If the server sends only a head, the liar also claims very many rows of one class,
+``+- r e_i`` along every axis. These outweigh all other rows, so the liar nearly knows
+the covariance behind the head. From the head and the covariance it computes the means.
+Masks hide the lie. Signed keys do not help, because the liar is a member.
 """
 
 from __future__ import annotations
@@ -48,8 +48,10 @@ from federatedscope_ggeur.federation.exchanges.secure_sums.vectors import (
 
 @dataclass(frozen=True)
 class _Claimed:
-    """What a liar adds to each sum in place of its `ClientRows`: its rows and a claim.
-    It always denies that it owns nearly all of a class, or of all rows.
+    """The vectors that a lying client adds to sums: of its rows and invented ones.
+
+    They replace those of `ClientRows`. The liar always denies that it owns nearly all
+    rows of a class, or of all classes.
     """
 
     rows: ClientRows
@@ -86,7 +88,7 @@ class _Claimed:
 def lying(
     number: int, features: Tensor, labels: Tensor, settings: SumSettings, claim: Claim
 ) -> Participant:
-    """A client that follows the protocol, except for what it says about its rows."""
+    """Make a client that follows the protocol but lies about its rows."""
     liar = Participant(number, features, labels, settings)
     rows = _Claimed(ClientRows(features, labels, settings), claim)
     liar._rows = rows  # type: ignore[assignment]
@@ -94,8 +96,9 @@ def lying(
 
 
 def a_claim(truth: Truth, settings: SumSettings) -> Claim | None:
-    """The claim of the client that gains most. None if the others hold no class with
-    fewer rows than the threshold.
+    """The best claim of invented rows, for the client that gains most by lying.
+
+    None if the others hold no class with fewer rows than the threshold.
     """
     least = settings.min_samples
     gains = {k: _few(truth, k, least) for k in truth.clients}
@@ -108,7 +111,7 @@ def a_claim(truth: Truth, settings: SumSettings) -> Claim | None:
     largest[gains[liar]] = 0
     if not int(largest.max()):  # it has something to gain of every class
         return Claim(liar, rows)
-    # Nearly all the room that is left, so that the others' rows hardly count beside it.
+    # Nearly all rows that the limit allows, so that they outweigh the others' rows.
     left = settings.max_rows - int(truth.totals.sum() + rows.sum())
     pairs = max(left * 9 // 10, 0) // (2 * settings.dim)
     known = int(largest.argmax())
@@ -117,8 +120,10 @@ def a_claim(truth: Truth, settings: SumSettings) -> Claim | None:
 
 
 def spoken_of(claim: Claim, labels: Tensor) -> Tensor:
-    """The rows that the liar reports, from their `labels` [n]: int64 [m]. It reports no
-    rows of classes for which it invents rows, except for the class that it fills.
+    """The indices of the rows that the liar reports: int64 [m]; `labels` are [n].
+
+    It reports no rows of classes for which it invents rows, except for the class that
+    it fills.
     """
     made_up = claim.rows > 0
     if claim.known is not None:
@@ -132,19 +137,20 @@ def _few(truth: Truth, k: int, least: int) -> list[int]:
 
 
 def a11(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """A11, one lying client: subtract the claim from the class means that the server
-    sent, or from means computed from the head.
+    """A11, by one lying client: subtract the invented rows from class means.
+
+    The means are those that the server sent, or are computed from the head.
     """
     if seen.noisy is not None:
         yield from a11_of_release(seen, truth, clock)
         return
     as_liar = {"adversary": LYING}
     if not seen.role.demands.sums:
-        why = "what one lying client gets without secure sums"
+        why = "one lying client is tried only with secure sums"
         yield untried("A11", "one client", "rows", why, **as_liar)
         return
     if seen.lied is None:
-        why = "of every class the others hold enough rows"
+        why = "the other clients hold enough rows of every class"
         yield nothing("A11", "one client", "rows", why, **as_liar)
         return
     claim, lied = seen.lied.claim, seen.lied.seen
@@ -163,7 +169,7 @@ def a11(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
         owner.claim(c, int(claim.rows[c]), scatter)
     means = {**by_covariance(lied, owner), **by_means(lied, owner)}
     if not means.keys() & set(owner.few):
-        why = "neither class means nor a head of them came down"
+        why = "the server sent neither class means nor a head made from them"
         yield nothing("A11", observer, "rows", why, **as_liar)
         return
     note = f"it claims {int(claim.rows.sum())} rows that nobody has"

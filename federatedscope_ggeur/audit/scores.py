@@ -1,4 +1,4 @@
-"""How well members are distinguished from other rows, with intervals."""
+"""Measures how well attacks tell members from other rows, with intervals."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from scipy import stats
 
 from federatedscope_ggeur.audit.base import Finding, untried
 
-#: At level membership an attack fails above these, by its lower bound.
+#: A run fails at level membership if an attack's lower bound is above these.
 AUC_LIMIT, RATE_LIMIT, AT = 0.60, 0.05, 0.01
 
 
 def auc(members: np.ndarray, others: np.ndarray) -> tuple[float, float, float]:
-    """The probability that a member scores higher than another row (ties count half),
-    with DeLong's 95% interval.
+    """The AUC of members against other rows, with DeLong's 95% interval.
+
+    It is the probability that a member scores higher than another row. Ties count half.
 
     Notes
     -----
@@ -35,8 +36,9 @@ def auc(members: np.ndarray, others: np.ndarray) -> tuple[float, float, float]:
 def hit_rate(
     members: np.ndarray, others: np.ndarray, share: float, attacks: int
 ) -> tuple[float, float]:
-    """The share of members that score above all but `share` of the other rows, and its
-    lower bound (Clopper and Pearson) at 0.05 over so many `attacks`.
+    """The rate of members found at a rate `share` of false alarms, and a lower bound.
+
+    The bound is that of Clopper and Pearson, at 0.05 over so many `attacks`.
     """
     limit = np.quantile(others, 1 - share, method="higher")
     hits, m = int((members > limit).sum()), len(members)
@@ -45,13 +47,14 @@ def hit_rate(
 
 
 def more_than_chance(chances: Sequence[float], error: float = 0.05) -> int:
-    """The fewest hits that chance reaches in at most `error` of all cases. Try i hits
-    with the probability `chances` [n]. The result is n + 1 if even n hits are too
-    likely.
+    """The least number of hits that chance reaches in at most `error` of all cases.
+
+    Try i hits with the probability `chances[i]`. The result is n + 1 if even n hits are
+    too likely.
 
     Notes
     -----
-    The sum of independent tries (Poisson binomial), by convolution.
+    The distribution of the sum (Poisson binomial) is computed by convolution.
     """
     mass = np.ones(1)
     for p in chances:
@@ -69,18 +72,19 @@ def reidentified(
     recovered: int | None = None,
     notes: Sequence[str] = (),
 ) -> Finding:
-    """The finding of how many classes have a row of the client ranked first, compared
-    with chance.
+    """Make a finding of how many classes were re-identified, compared with chance.
 
-    `among` is the number of ranked rows. `recovered` is the number of the client's rows
-    that an attack computed by itself.
+    A class is re-identified if a row of the client has rank 1. `among` is the number of
+    ranked rows. `recovered` is the number of rows that an attack computed by itself.
     """
     hits, tried = ranks.count(1), len(ranks)
     least = more_than_chance(chances)
     told = least <= tried
     within = stats.binomtest(hits, tried).proportion_ci(method="exact")
     power = (
-        f"{least} or more fail" if told else "too few known rows to tell from chance"
+        f"{least} or more fail"
+        if told
+        else "too few known rows to distinguish the result from chance"
     )
     rank = f"median rank of its nearest row {np.median(ranks):g} of {among}"
     found = "" if recovered is None else f"{recovered} rows recovered"
@@ -108,9 +112,12 @@ def membership(
     attacks: int = 4,
     note: str = "",
 ) -> Finding:
-    """The finding from the scores of members and of other rows."""
+    """Make the finding of a membership attack from the scores of all rows."""
     if not len(members) or not len(others):
-        why = "no rows to tell apart, or no time; give some to test"
+        why = (
+            "there were no members or no other rows to compare, or no time; set "
+            "aside test rows by data.splits"
+        )
         return untried(attack, observer, "membership", why)
     value, low, high = auc(members, others)
     rate, least = hit_rate(members, others, AT, attacks)

@@ -1,10 +1,9 @@
-"""A9, and four ways to subtract one's own rows for a client that owns nearly
-everything.
+"""A9 and S1 to S4: attacks by clients that subtract their own rows.
 
-Let all clients together have N rows of a class, and one client n of them. If this
-client knows the mean of all rows, it knows the mean of the others' rows: ``(N mu - n
-mu_k) / (N - n)``. Nobody may know that mean if the others hold fewer rows than the
-threshold.
+S1 to S4 are for a client that owns nearly all rows of a class. Let all clients together
+have N rows of a class with mean mu, and client k n of them with mean mu_k. If client k
+knows mu, it can compute the mean of the others' rows, ``(N mu - n mu_k) / (N - n)``. It
+must not be able to if the others hold fewer rows than the threshold.
 """
 
 from __future__ import annotations
@@ -30,24 +29,26 @@ from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
 from federatedscope_ggeur.models.closed_forms.ridge import RidgeRegression
 from federatedscope_ggeur.models.closed_forms.shrinkage import common_covariance
 
-#: A mean is known where it is off by less than this share of its distance from the
-#: client's own.
+#: A mean counts as known if its error is less than this share of its distance from the
+#: client's own mean.
 _CLOSE = 0.1
-#: Heads in closed form that the attacks are written for.
+#: The one-shot heads for which the attacks are written.
 _ATTACKED = {
     "S1": object,
     "S2": (LinearDiscriminant, RidgeRegression),
     "S3": LinearDiscriminant,
     "S4": LinearDiscriminant,
 }
-#: S3 solves for no more numbers.
+#: S3 is tried only up to this many unknown numbers.
 _MOST_UNKNOWN = 600
 F64 = torch.float64
 
 
 def a9(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """A9, client: with two clients, each gets the other's counts by subtraction. What
-    joins or leaves between two runs is not in the bytes of one run.
+    """A9, by a client: of two clients, each gets the other's counts by subtraction.
+
+    The audit has only one run. So it cannot compare runs between which clients join or
+    leave.
     """
     geometry = seen.geometry
     if len(truth.clients) != 2 or geometry is None or geometry.pooled:
@@ -68,23 +69,23 @@ def a9(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
 
 
 class Owner:
-    """What one client knows beside the server's messages.
+    """The knowledge of one client beside the server's messages.
 
     Attributes
     ----------
     number : int
     totals, counts : Tensor of shape (C,)
-        The rows of all clients, and the client's own.
+        The numbers of rows over all clients, and of the client itself.
     means : Tensor of shape (C, D), float64
-        The means of its own rows; 0 for classes that it does not hold.
+        The means of the client's own rows; 0 for classes that it does not hold.
     scatter : Tensor of shape (D, D), float64
-        The scatter of its own rows about `means`.
+        The scatter of the client's own rows about `means`.
     few : list of int
-        Classes with some rows of others, but fewer than the threshold.
+        The classes of which others hold rows, but fewer than the threshold.
     sole : Tensor of int64
-        Classes of the head that only this client holds.
+        The classes of the head that only this client holds.
     filled : int or None
-        A class that it has filled with invented rows.
+        The class that the client has filled with invented rows, if it lies.
     """
 
     def __init__(self, seen: Transcript, truth: Truth, number: int):
@@ -120,8 +121,10 @@ class Owner:
         return torch.nonzero((rest == 0) & (self.counts > 0) & held).flatten()
 
     def claim(self, c: int, rows: int, scatter: float) -> None:
-        """Count `rows` invented rows of class `c` as its own, with mean 0 and scatter
-        ``scatter I``. If they fill the class, the client knows the mean of the class.
+        """Count invented rows of class `c` as the client's own.
+
+        They have mean 0 and scatter ``scatter I``. If they fill the class, the client
+        knows the mean of the class.
         """
         n, mean = int(self.counts[c]), self.means[c].clone()
         if not rows:
@@ -135,15 +138,17 @@ class Owner:
 
     @property
     def within(self) -> Tensor:
-        """Its estimate of the scatter of all rows within classes, as if the others'
-        rows were like its own.
+        """The client's estimate of the scatter of all rows within classes.
+
+        It assumes that the others' rows are like its own.
         """
         return self.scatter * self._share + self._claimed * self._identity
 
     @property
     def about_mean(self) -> Tensor:
-        """Its estimate of the scatter of all rows about their mean, as if the others'
-        rows were like its own.
+        """The client's estimate of the scatter of all rows about their mean.
+
+        It assumes that the others' rows are like its own.
         """
         x, total = self._rows.double(), float(self.totals.sum())
         mean = x.sum(dim=0) * self._share / total
@@ -156,48 +161,50 @@ class Owner:
 
     @property
     def _share(self) -> float:
-        """The rows of all clients, without its claims, divided by its own rows."""
+        """The number of all clients' real rows, divided by the client's own."""
         return (float(self.totals.sum()) - self._claims) / max(len(self._rows), 1)
 
     def others_mean(self, c: int, mean: Tensor) -> Tensor:
-        """The mean of the others' rows, by subtraction from the mean of all rows."""
+        """Compute the mean of the others' rows from the mean of all rows."""
         n, own = int(self.totals[c]), int(self.counts[c])
         return (n * mean - own * self.means[c]) / (n - own)
 
     def is_right(self, c: int, guess: Tensor) -> bool:
-        """Whether a guess is the mean of the others' rows."""
+        """Whether a guess is right: whether it is the mean of the others' rows."""
         rows = [self._truth.rows(j, c) for j in self._truth.clients if j != self.number]
         right = torch.cat(rows).mean(dim=0)
         off = float((guess - right).norm())
         return off < _CLOSE * float((right - self.means[c]).norm())
 
     def known(self, means: Mapping[int, Tensor]) -> int:
-        """The number of classes that it nearly owns and whose means of others it knows,
-        from `means` [D] over all clients.
+        """Count the nearly owned classes for which the others' means are found.
+
+        `means` has a class mean [D] over all clients for each class.
         """
         guesses = {c: self.others_mean(c, means[c]) for c in self.few if c in means}
         return sum(self.is_right(c, guess) for c, guess in guesses.items())
 
 
 def s1(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """S1, every client: from means that the server sent, or from a head that consists
-    of means.
-    """
+    """S1, by every client: use means that the server sent, or a head made of means."""
 
     yield from _by_every_client("S1", seen, truth, clock, by_means)
 
 
 def s2(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """S2, every client: ``mu = A V`` from a head V and the pooled shape. Without a
-    shape, the scatter of the client's own rows replaces it.
+    """S2, by every client: compute class means from a head and the pooled shape.
+
+    It is ``mu = A V``, with the weights V of the head and the covariance A of the
+    shape. Without a shape, the scatter of the client's own rows replaces A.
     """
 
     yield from _by_every_client("S2", seen, truth, clock, by_covariance)
 
 
 def s3(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """S3, a client that owns all rows but at most one a class: from the head alone. The
-    covariance comes from the rows guessed so far.
+    """S3, by a client that lacks at most one row of each class: use only the head.
+
+    The covariance is estimated from the client's rows and the rows guessed so far.
     """
 
     def guesses(seen: Transcript, owner: Owner) -> dict[int, Tensor]:
@@ -211,8 +218,9 @@ def s3(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
 
 
 def s4(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """S4, a client that alone holds more classes than there are dimensions: from the
-    head alone. ``V_c mu_c' = mu_c V_c'`` up to what all classes share.
+    """S4, by a client that alone holds more classes than dimensions: use only the head.
+
+    ``V_c mu_c' = mu_c V_c'`` holds, up to a part that all classes share.
     """
 
     def guesses(seen: Transcript, owner: Owner) -> dict[int, Tensor]:
@@ -234,7 +242,7 @@ def s4(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
 
 
 def by_means(seen: Transcript, owner: Owner) -> dict[int, Tensor]:
-    """The class means over all clients that `owner` received, directly or as a head."""
+    """The class means over all clients that `owner` got, directly or as a head."""
     found: dict[int, Tensor] = {}
     got = seen.prototypes.get(owner.number)
     if got is not None and got.counts is not None:
@@ -246,8 +254,10 @@ def by_means(seen: Transcript, owner: Owner) -> dict[int, Tensor]:
 
 
 def by_covariance(seen: Transcript, owner: Owner) -> dict[int, Tensor]:
-    """The same, from a head of LDA or ridge regression. The covariance is the one that
-    the server sent or that of the client's own rows, in place of the head's.
+    """Compute class means over all clients from a head of LDA or ridge regression.
+
+    The head's covariance is not known. It is replaced by the one that the server sent,
+    or by that of the client's own rows.
     """
     form = seen.form
     if seen.head is None:
@@ -267,10 +277,12 @@ def by_covariance(seen: Transcript, owner: Owner) -> dict[int, Tensor]:
 def _rows_that_fit(
     seen: Transcript, owner: Owner, own: Tensor, clock: Clock
 ) -> dict[int, Tensor]:
-    """Class means that would give the head that the server sent. They are sought among
-    the means that lack one row of others; `own` is the client's scatter within classes.
+    """Find class means that would give the head that the server sent.
+
+    Each mean is that of the client's rows and at most one row of others. `own` is the
+    client's scatter within classes.
     """
-    assert seen.head is not None, "no head went down"
+    assert seen.head is not None, "the server sent no head"
     weight, classes = seen.head[0].double(), list(seen.head_classes)
     few = [c for c in owner.few if c in classes]
     dim, rows = own.shape[0], int(owner.totals.sum())
@@ -301,17 +313,17 @@ def _rows_that_fit(
 
 
 def _by_every_client(attack, seen, truth, clock, guesses) -> Iterator[Finding]:
-    """One finding over all clients and the classes that each client nearly owns."""
+    """Make one finding over all clients and the classes that each nearly owns."""
     who, form = "every client", seen.form
     owners = [Owner(seen, truth, number) for number in truth.clients]
     if not any(owner.few for owner in owners):
         yield nothing(attack, who, "rows", "no client owns nearly all rows of a class")
         return
     if attack != "S1" and seen.head is None:
-        yield nothing(attack, who, "rows", "no head in closed form goes down")
+        yield nothing(attack, who, "rows", "the server sends no one-shot head")
         return
     if attack != "S1" and form is not None and form.NEEDS == "means":
-        yield nothing(attack, who, "rows", "the head is made of means alone: S1")
+        yield nothing(attack, who, "rows", "the head is made only of means, see S1")
         return
     if not isinstance(form, _ATTACKED[attack]):
         yield untried(attack, who, "rows", "of such a head")
@@ -325,7 +337,7 @@ def _by_every_client(attack, seen, truth, clock, guesses) -> Iterator[Finding]:
         reached += len(found.keys() & set(owner.few))
         right += owner.known(found)
     if tried and not reached:
-        why = f"of {tried} classes that a client nearly owns nothing came down"
+        why = f"the server sent nothing about {tried} classes that a client nearly owns"
         yield nothing(attack, who, "rows", why)
         return
     note = f"{reached} could be guessed at"
@@ -333,10 +345,11 @@ def _by_every_client(attack, seen, truth, clock, guesses) -> Iterator[Finding]:
 
 
 def _shift(owner: Owner, centred: Tensor) -> Tensor | None:
-    """The difference between the class means and `centred`; all classes share it. It
-    comes from the class that this client filled with claims. Without one, it comes from
-    the classes that only this client holds, or else from the class of which it holds
-    most.
+    """The common difference between the class means and the `centred` means.
+
+    It is computed from the class that this client has filled with invented rows.
+    Without such a class, the classes are used that only this client holds, or else the
+    class of which it holds most.
     """
     share = owner.counts / owner.totals.clamp(min=1)
     if not float(share.max()) > 0:
@@ -350,14 +363,14 @@ def _shift(owner: Owner, centred: Tensor) -> Tensor | None:
 
 
 def _common(seen: Transcript, within: Tensor, rows: int, classes: int) -> Tensor:
-    """The common covariance of the head: shape [D, D]."""
+    """The common covariance [D, D] of a head, from a scatter `within` classes."""
     form = seen.form
     assert isinstance(form, LinearDiscriminant), "only LDA has one"
     return common_covariance(within, rows, classes, form.shrinkage)[0]
 
 
 def _common_of_shape(seen: Transcript, owner: Owner) -> Tensor | None:
-    """The common covariance, from the pooled shape that the server sent."""
+    """The head's common covariance, from the pooled shape that the server sent."""
     geometry = seen.geometry
     if geometry is None or not geometry.pooled or not geometry.shapes:
         return None
@@ -370,9 +383,7 @@ def _common_of_shape(seen: Transcript, owner: Owner) -> Tensor | None:
 
 
 def _common_of_own(seen: Transcript, owner: Owner) -> Tensor | None:
-    """The common covariance, from its own rows, as if the others' rows were like
-    them.
-    """
+    """The head's common covariance, estimated from the client's own rows."""
     rows, classes = int(owner.totals.sum()), int((owner.totals > 0).sum())
     try:
         return _common(seen, owner.within, rows, classes)
@@ -381,7 +392,7 @@ def _common_of_own(seen: Transcript, owner: Owner) -> Tensor | None:
 
 
 def _gram_of_own(form: RidgeRegression, owner: Owner) -> Tensor:
-    """The matrix that ridge regression inverts, from its own rows: shape [D, D]."""
+    """The matrix [D, D] that ridge regression inverts, from the client's own rows."""
     gram = owner.about_mean
     added = form.alpha
     if added is None:
@@ -390,9 +401,7 @@ def _gram_of_own(form: RidgeRegression, owner: Owner) -> Tensor:
 
 
 def _shifted(centred: Tensor, owner: Owner, seen: Transcript) -> dict[int, Tensor]:
-    """The means of the head's classes from the `centred` means, by what the client
-    knows.
-    """
+    """Add the common shift, as far as the client knows it, to the `centred` means."""
     shift = _shift(owner, centred)
     if shift is None:
         return {}

@@ -1,4 +1,4 @@
-"""Runs all attacks on a run, and draws the verdict."""
+"""Runs all attacks on a run, and gives the verdict."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from federatedscope_ggeur.audit.lying_client import a11
 from federatedscope_ggeur.audit.subtractions import a9, s1, s2, s3, s4
 from federatedscope_ggeur.audit.told_numbers import a6, a7, a12
 
-#: What an audit can be asked for, the least first.
+#: The levels of an audit, the weakest first.
 LEVELS = ("rows", "membership", "dp")
-#: By name, in the order of docs/privacy.md.
+#: The attacks by name, in the order of docs/privacy.md.
 ATTACKS: dict[str, Attack] = {
     **{"A1": a1, "A1b": a1b, "A2": a2, "A3": a3, "A4": a4, "A5": a5, "A6": a6},
     **{"A7": a7, "A8": a8, "A9": a9, "A10": a10, "A11": a11, "A12": a12},
     "A13": a13,
     **{"S1": s1, "S2": s2, "S3": s3, "S4": s4},
 }
-#: What one client can try on what it is about to send.
+#: The attacks that a client can try on its own messages.
 SELF = ("A1", "A1b", "A2", "A4", "A7")
 
 
@@ -39,7 +39,7 @@ def audit_run(
     seconds: float = 60.0,
     attacks: Iterable[str] = tuple(ATTACKS),
 ) -> list[Finding]:
-    """The finding of each attack; each attack has at most so many seconds."""
+    """Run each attack, for at most so many seconds, and return the findings."""
     found = []
     for name in attacks:
         found += list(ATTACKS[name](seen, truth, Clock(seconds)))
@@ -49,8 +49,9 @@ def audit_run(
 def self_audit(
     seen: Transcript, truth: Truth, number: int, seconds: float = 60.0
 ) -> list[Finding]:
-    """The findings on what client `number` alone sends, as the server sees it. Messages
-    of other clients are not needed.
+    """Run the server's attacks on the messages of client `number` alone.
+
+    Messages of other clients are not needed.
     """
     only = replace(
         seen,
@@ -72,8 +73,8 @@ class Verdict:
     adversary : {"curious", "lying"}
     level : {"rows", "membership", "dp"}
     failed, passed, open, untried : tuple of str
-        Names of attacks. Open: tried, but there was too little data to tell the result
-        from chance. All other attacks had nothing to attack.
+        The names of attacks by result. Open attacks were tried, but there were too few
+        data to tell the result from chance. All other attacks had nothing to attack.
     """
 
     adversary: str
@@ -94,7 +95,7 @@ class Verdict:
 
     @property
     def outcome(self) -> str:
-        """The verdict in a word or two."""
+        """The verdict in one or a few words."""
         if self.failed:
             return "FAILED"
         if self.passed:

@@ -1,4 +1,4 @@
-"""A6, A7, A12: what is revealed beside statistics and updates."""
+"""A6, A7, A12: attacks on other messages than statistics and updates."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ from federatedscope_ggeur.geometry import TotalSizes
 
 
 def a6(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """A6, client: the rank of a class's shape is the number of its rows minus one."""
+    """A6, by a client: the rank of a class's shape is its number of rows minus one."""
     geometry = seen.geometry
     if geometry is None or geometry.pooled or not geometry.shapes:
-        yield nothing("A6", "client", "rows", "no shape of a single class goes down")
+        yield nothing(
+            "A6", "client", "rows", "the server sends no shape of a single class"
+        )
         return
     told = _told(seen, truth)
     right = tried = 0
@@ -38,17 +40,18 @@ def a6(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
 
 
 def _told(seen: Transcript, truth: Truth) -> torch.Tensor:
-    """The number of rows behind the shapes."""
+    """The number of rows behind the shape of each class."""
     zero = torch.zeros(truth.num_classes, dtype=torch.int64)
     return sum((upload.counts for upload in seen.uploads.values()), zero)
 
 
 def a7(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """A7, server: a client's weight minus the rows of its statistics are the withheld
-    rows.
+    """A7, by the server: compute the number of withheld rows from a client's weight.
+
+    It is the weight minus the number of rows in the client's statistics.
     """
     if not seen.uploads or not seen.replies:
-        why = "no client tells of rows of its own and counts for some"
+        why = "no client sends both its own statistics and an aggregation weight"
         yield nothing("A7", "server", "rows", why)
         return
     right = tried = 0
@@ -72,8 +75,10 @@ def a7(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
 
 
 def withheld(seen: Transcript, k: int, weight: float) -> tuple[int, int] | None:
-    """The withheld classes that step 1 filled up (-1: cannot be distinguished), and the
-    rows of all other withheld classes. None if the settings do not determine them.
+    """The number of withheld classes that step 1 filled, and other withheld rows.
+
+    The first is -1 if such classes cannot be told apart. The second counts the rows of
+    all other withheld classes. None if the settings do not determine the numbers.
     """
     told = seen.uploads[k].counts
     own_rows = seen.sets.weight != "augmented"
@@ -105,14 +110,15 @@ def _shaped(seen: Transcript) -> torch.Tensor:
 
 
 def a12(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """A12, server: the question of a plugin's exchange. No attack here knows it. So it
-    is named and stays open.
+    """A12, by the server: name the exchanges of plugins, for which no attack exists.
+
+    Their findings stay open.
     """
     asked = plugin_exchanges(seen.role.demands)
     if not asked:
-        yield nothing("A12", "server", "rows", "no exchange of a plugin asks anything")
+        yield nothing("A12", "server", "rows", "the run has no exchange of a plugin")
     for part in asked:
-        why = f"the exchange {part.name} of a plugin tells of "
-        why += part.REVEALS or "what it does not say"
+        why = f"the exchange {part.name} of a plugin reveals "
+        why += part.REVEALS or "something that it does not declare"
         for level in ("rows", "membership"):
             yield untried("A12", "server", level, why)

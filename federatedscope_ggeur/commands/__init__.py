@@ -44,14 +44,14 @@ COMMANDS = {
     "quickstart": Command(
         "quickstart",
         "",
-        "compare what a federation gains on bundled digits, in half a minute",
+        "compare methods on bundled digits, in half a minute",
         RUN,
     ),
     "study": Command(
         "study",
         "[FILE]",
-        "run methods x data x seeds, side by side; tunes, and goes on where it was cut "
-        "off",
+        "run methods, data sets and seeds side by side; can tune, and goes on after "
+        "an interruption",
         RUN,
     ),
     "configs": Command(
@@ -148,7 +148,10 @@ COMMANDS = {
         FLOWER,
     ),
     "site": Command(
-        "site", "--cfg FILE", "answer for a site's client until its run is over", FLOWER
+        "site",
+        "--cfg FILE",
+        "answer the server's questions as a site, until the run is over",
+        FLOWER,
     ),
     "doctor": Command(
         "doctor",

@@ -20,17 +20,18 @@ def update(arguments: Sequence[str]) -> int:
     """Change the clients of a book and make its head again."""
     parser = command_parser(
         "update",
-        "Only the head goes on from here: means and scatters would tell other clients "
-        "of the newcomer.",
+        "Pass on only the new head: means and scatters would tell other clients "
+        "about the newcomer.",
     )
     parser.add_argument("book", metavar="BOOK", help="the book's folder")
     what = parser.add_mutually_exclusive_group(required=True)
     for name, does in (
-        ("join", "client K sends its statistics: the rows of --rows, or those that "
-         "the book's run has of it"),
-        ("leave", "client K goes; earlier heads stay"),
-        ("forget", "client K goes, with all heads and files that were made with it"),
-        ("withdraw", "the rows of --rows go from what client K has sent"),
+        ("join", "client K joins with statistics of the rows of --rows, or of its "
+                 "rows in the book's run"),
+        ("leave", "client K leaves; earlier heads stay"),
+        ("forget", "client K leaves; all heads and files made with its rows are "
+                   "removed"),
+        ("withdraw", "the rows of --rows are removed from the statistics of client K"),
     ):  # fmt: skip
         what.add_argument(f"--{name}", type=int, metavar="K", help=does)
     what.add_argument(
@@ -39,7 +40,8 @@ def update(arguments: Sequence[str]) -> int:
     what.add_argument(
         "--window",
         metavar="SPAN",
-        help="what came longer ago goes, such as 365d, 52w or 1y",
+        help="rows that joined longer ago than this span are removed, such as 365d, "
+        "52w or 1y",
     )
     what.add_argument(
         "--choose",
@@ -116,7 +118,7 @@ def head(arguments: Sequence[str]) -> int:
 
 
 def worth(arguments: Sequence[str]) -> int:
-    """Print what each client of a book adds to the accuracy."""
+    """Print how much each client of a book adds to the accuracy."""
     parser = command_parser("worth")
     parser.add_argument("book", metavar="BOOK", help="the book's folder")
     parser.add_argument(
@@ -159,7 +161,9 @@ def verify(arguments: Sequence[str]) -> int:
     """Check a certificate."""
     parser = command_parser("verify")
     parser.add_argument("file", metavar="FILE", help="the certificate")
-    parser.add_argument("--book", metavar="BOOK", help="work out its head again")
+    parser.add_argument(
+        "--book", metavar="BOOK", help="compute the head again and compare it"
+    )
     parser.add_argument("--receipt", metavar="FILE", help="a client's receipt")
     options = parser.parse_args(arguments)
     from federatedscope_ggeur.book.certificate import verify as proven

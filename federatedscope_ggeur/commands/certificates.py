@@ -32,7 +32,7 @@ _ENGINES = ("federatedscope", "flower")
 _SITE_KEYS = {"name", "domain", "settings"}
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _HOST = re.compile(r"[A-Za-z0-9.:-]{1,253}")
-#: Of the folders that are not a site's.
+#: The names of the folders that do not belong to a site.
 _AUTHORITY, _SERVER = "authority", "server"
 _PORT, _DAYS = 50050, 365
 _LOOPBACK = "127.0.0.1"
@@ -152,7 +152,7 @@ class _Plan:
         if isinstance(said, str):
             said = {"name": said}
         if not isinstance(said, dict):
-            self._wrong("sites", f"each needs a name, got {shown(said)}")
+            self._wrong("sites", f"each site needs a name, got {shown(said)}")
             return {"name": ""}
         self._only(said, _SITE_KEYS, "sites: ")
         name = said.get("name")

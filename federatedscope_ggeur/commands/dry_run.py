@@ -144,9 +144,9 @@ def _about_memory(found: Forecast, run: Run) -> list[str]:
     lines = []
     if found.rows:
         limit = run.settings.memory_limit
-        fate = "they stay in memory"
+        fate = "sets stay in memory"
         if not found.same_every_round:
-            fate = "they are drawn anew every round"
+            fate = "sets are drawn anew in every round"
         elif found.set_bytes > limit:
             fate = "sets beyond this limit are drawn anew every round"
         lines.append(

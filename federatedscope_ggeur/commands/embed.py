@@ -64,7 +64,7 @@ def embed(arguments: Sequence[str]) -> int:
 
 def _text_summary(cfg, names: Sequence[str], encoding, identity) -> list[str]:
     """Make missing text features of the classes; returns lines about them."""
-    # Here, since nothing of it is wanted without text.
+    # Imported here, since runs without text do not need it.
     from federatedscope_ggeur.data.text.load import load_text
 
     made = load_text(names, cfg.ggeur.text.templates, encoding, identity)

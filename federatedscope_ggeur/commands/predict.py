@@ -69,8 +69,8 @@ def _check_clients(clients: object, images: list[str], rows: list[RowFile]) -> N
     several = len(rows) + bool(images) > 1
     if isinstance(clients, list) and several:
         raise ConfigError(
-            "--clients: with one number for each row, give a single file of rows and "
-            "no images"
+            "--clients: several numbers need a single file of rows, one number for "
+            "each row, and no images"
         )
 
 

@@ -14,8 +14,8 @@ def site(arguments: Sequence[str]) -> int:
     """Answer the server's questions for this site's client until the run is over."""
     parser = command_parser(
         "site",
-        "It alone reads the site's data. Flower's ClientApp brings it the server's "
-        "questions, and it answers those that the site's own file allows.",
+        "Only this process reads the site's data. Flower's ClientApp passes it the "
+        "server's questions, and it answers those that the site's own file allows.",
     )
     parser.add_argument("--cfg", metavar="FILE", required=True, help="the site's file")
     parser.add_argument(
@@ -27,7 +27,8 @@ def site(arguments: Sequence[str]) -> int:
         "--socket",
         metavar="PATH",
         type=Path,
-        help="where ClientApps connect; by default the file socket in the folder",
+        help="the address at which ClientApps connect (default: the file socket in "
+        "the folder)",
     )
     parser.add_argument(
         "--group",

@@ -1,4 +1,4 @@
-"""Checkpoints of a distributed run: where they are, and how to go on."""
+"""Finds the place of a distributed run's checkpoints, and how to continue."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ _started_by: list[str] = []
 
 
 def checkpoint_place(folder: Path, settings: RunSettings) -> str:
-    """Where this process writes checkpoints: ``federate.save_to``, or else the run's
-    folder. "" if it writes none."""
+    """The path of this process's checkpoints; "" if it writes none.
+
+    It is ``federate.save_to`` or else a file in the run's folder.
+    """
     if settings.save_to or settings.checkpoint_every is None:
         return settings.save_to
     # Without FS's main there may be no folder.
@@ -38,16 +40,18 @@ def checkpoint_place(folder: Path, settings: RunSettings) -> str:
 def server_checkpoints(
     folder: Path, settings: RunSettings, handshake: Handshake, progress: Progress | None
 ) -> Checkpointing | None:
-    """The server's checkpoints; None if it writes none.
+    """Make the object that writes the server's checkpoints; None if it writes none.
 
-    Clients write the state of a method after every round. The server's checkpoint
-    belongs to it, so the server then writes one after every round, too.
+    If a method keeps state on clients, they write it after every round. The server then
+    also writes its checkpoint after every round, because the two must match.
     """
     place = checkpoint_place(folder, settings)
     if not place:
         return None
     if not settings.save_to and Path(place).exists():
-        logger.warning("no checkpoints: '%s' is there, from an earlier run", place)
+        logger.warning(
+            "no checkpoints are written, because '%s' exists from an earlier run", place
+        )
         return None
     writer = CheckpointWriter(place, handshake, progress)
     stateful = settings.role.task.method.keeps_state
@@ -58,7 +62,7 @@ def server_checkpoints(
 
 
 def check_client_place(cfg, number: int) -> None:
-    """Refuse to overwrite a client's state that this run does not continue from.
+    """Refuse to overwrite a client's saved state if it belongs to another run.
 
     Raises
     ------
@@ -72,12 +76,12 @@ def check_client_place(cfg, number: int) -> None:
 
 
 def note_start(command: Sequence[str]) -> None:
-    """Note the command, with its arguments, that started FS's main."""
+    """Remember the command line that started FS's main."""
     _started_by[:] = command
 
 
 def command_to_go_on(path: str | Path) -> str:
-    """The command line of this process, changed to continue from the checkpoint."""
+    """The command line that continues this process from the checkpoint at `path`."""
     program, *kept = sys.argv
     while _RESTORE in kept:
         first = kept.index(_RESTORE)
@@ -87,9 +91,10 @@ def command_to_go_on(path: str | Path) -> str:
 
 
 def take_sigterm() -> Callable[[], object]:
-    """Make SIGTERM end this process as Ctrl-C does, so that its files are written.
+    """Make SIGTERM end this process like Ctrl-C, so that its files are written.
 
-    Does nothing if SIGTERM has a handler already. Returns a function that undoes it.
+    This does nothing if SIGTERM has a handler already. It returns a function that
+    restores the earlier state.
     """
     free = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     if not free or threading.current_thread() is not threading.main_thread():

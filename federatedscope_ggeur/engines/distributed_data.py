@@ -1,4 +1,4 @@
-"""What one process of a distributed run knows of the data."""
+"""The data that one process of a distributed run reads."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ from federatedscope_ggeur.models.text import ClassTexts
 
 @dataclass(frozen=True)
 class SiteData:
-    """What a client holds, the data set that it is of, and the classes' text features,
-    if something is made of them."""
+    """A client's rows, their data set, and the text features if the run uses any."""
 
     held: ClientData
     whole: FederatedData | DataSet
@@ -39,20 +38,22 @@ class SiteData:
 
 @dataclass(frozen=True)
 class ServerData:
-    """What a server knows of the data, where it reads any.
+    """The data that a server reads, and facts about clients' data.
 
     Attributes
     ----------
     rows : mapping from split to mapping from domain to Embeddings
         See `FederatedData.server_rows`.
     whole : FederatedData
-        For a distributed run these are the server's own, to score on.
+        The divided data. In a distributed run these are the server's own rows for
+        scoring.
     client_num : int
-        What the data were divided by, also where they are in one place.
+        The number of clients over which the data are divided. A run that pools all rows
+        has it, too.
     text : ClassTexts or None
     held : Holdings or None
-        What the clients hold; known where all are in this process, like `roles`.
-    roles : dict from client number to Client, or None
+        The numbers of rows of all clients; None unless all are in this process.
+    roles : dict from client number to Client, or None like `held`
     """
 
     rows: Mapping[str, Mapping[str, Embeddings]]
@@ -66,7 +67,7 @@ class ServerData:
     def of(
         cls, cfg, data: FederatedData, roles: dict[int, Client] | None = None
     ) -> ServerData:
-        """Of divided data; `roles` are filled later, with clients of this process."""
+        """Make it from divided data; `roles` are filled later."""
         rows = data.server_rows(cfg.eval.split, server_evaluates(cfg))
         client_num = cfg.federate.client_num or len(data.domains)
         held = None if roles is None else Holdings.of(data.clients, data.num_classes)
@@ -79,31 +80,33 @@ class ServerData:
 
     @property
     def domains(self) -> list[str]:
-        """All domains, the unseen ones last."""
+        """All domains; the unseen ones come last."""
         return [*self.whole.domains, *self.unseen]
 
 
 def texts_of(cfg, data: FederatedData | DataSet) -> ClassTexts | None:
-    """See `class_texts`."""
+    """The text features of the classes; see `class_texts`."""
     names, encoder = data.class_names, data.encoder
     return class_texts(cfg, names, data.dim, data.identity, encoder)
 
 
 def server_data(cfg) -> ServerData | None:
-    """What the server of a distributed run reads; None where it needs no rows."""
+    """Read the data of a distributed run's server; None if it needs no rows."""
     return (
         None if divides_nothing(cfg) else ServerData.of(cfg, load_federated_data(cfg))
     )
 
 
 def site_data(cfg) -> SiteData:
-    """What one client of a distributed run holds: its share of the data set, or with
-    ``distribute.data_idx`` -1 all of its own ``data.root``.
+    """Read the data of one client of a distributed run.
+
+    They are its share of the data set. With ``distribute.data_idx`` -1 they are all
+    rows in its own ``data.root``.
 
     Raises
     ------
     ConfigError, DataError
-        The data cannot be read or divided as the config says, or are no rows.
+        The data cannot be read or divided as the config says, or they have no rows.
     """
     index = cfg.distribute.get("data_idx", -1)
     if index == -1:
@@ -121,7 +124,9 @@ def _own_data(cfg) -> SiteData:
         for split in ("train", "test")
     }
     if not len(parts["train"]) and not len(parts["test"]):
-        raise DataError(f"data.root '{cfg.data.root}' holds no rows")
+        raise DataError(
+            f"data.root: '{cfg.data.root}' has no rows; put the site's data there"
+        )
     held = ClientData(int(cfg.ggeur.client_number), name, **parts)
     held = held.hold_out(validation_share(cfg.data.splits), cfg.seed)
     return SiteData(held, dataset, texts_of(cfg, dataset))

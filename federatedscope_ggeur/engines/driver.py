@@ -1,4 +1,4 @@
-"""Drives a coordinator's requests by callbacks: ask, collect, go on."""
+"""Runs a coordinator's requests by callbacks, for engines that receive messages."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ logger = get_logger(__name__)
 
 
 class Driver:
-    """Drives one part of the course after the other.
+    """Runs the parts of a course: sends each request and collects the answers.
 
     Parameters
     ----------
     send : callable (Request) -> mapping from client number to Absence
-        Carries a request to its clients; returns those that it cannot reach.
+        Sends a request to its clients. Returns the clients that cannot be reached.
     seconds : mapping from kind of request to seconds
-        How long answers are waited for.
+        How long the driver waits for answers.
     """
 
     def __init__(
@@ -39,13 +39,13 @@ class Driver:
         self._request: Request | None = None
         self._replies: dict[int, tuple[bytes, ...] | Absence] = {}
         self._until = 0.0
-        #: Who is waited for although its connection is lost, and why it is.
+        #: The awaited clients whose connection is lost, each with the reason.
         self._lost: dict[int, str] = {}
-        #: What clients were asked for in time and have not answered.
+        #: Requests that clients got in time but have not answered.
         self._owed: set[tuple[int, RequestKind, int]] = set()
 
     def start(self, requests: Requests, done: Callable[[Any], None]) -> None:
-        """Begin; `done` is called with what `requests` return at their end."""
+        """Start a part of the course; at its end `done` gets its result."""
         self._requests, self._done = requests, done
         self._advance(None)
 
@@ -56,7 +56,7 @@ class Driver:
         round_number: int,
         parts: tuple[bytes, ...],
     ) -> bool:
-        """Take an answer; False, and a log line, if nobody waits for it."""
+        """Take an answer; returns False, and logs a line, if nobody waits for it."""
         if not self.waits_for(number, kind, round_number):
             logger.info(
                 "client %d: an answer (%s, round %d) that nobody waits for is ignored",
@@ -69,7 +69,7 @@ class Driver:
         return True
 
     def waits_for(self, number: int, kind: RequestKind, round_number: int) -> bool:
-        """Whether this answer is one to the request under way."""
+        """Whether an answer of this kind and round belongs to the present request."""
         request = self._request
         return (
             request is not None
@@ -81,22 +81,28 @@ class Driver:
     def gone(
         self, number: int, reason: str, may_return: bool = True, is_missed: bool = False
     ) -> None:
-        """The client's connection ended; if it is waited for, no longer, unless the
-        request under way is patient and it `may_return`, or `is_missed`: without it
-        the run would end. Where all are needed, the others are waited for no longer,
-        either."""
+        """Note that a client's connection has ended, with the reason.
+
+        The driver then no longer waits for this client. It goes on waiting in two
+        cases: the present request is patient and the client `may_return`, or
+        `is_missed` says that the run would end without the client. If the request needs
+        all answers, the driver also stops waiting for the others.
+        """
         self._owed = {owed for owed in self._owed if owed[0] != number}
         request = self._request
         if request and number in request.parts and number not in self._replies:
             if is_missed or (request.kind.patient and may_return):
-                logger.warning("client %d is waited for: %s", number, reason)
+                logger.warning("waiting for client %d to come back: %s", number, reason)
                 self._lost[number] = reason
                 return
             self._collect(number, Absence(reason), is_last=request.kind.needs_all)
 
     def back(self, number: int) -> None:
-        """The client is there again: if it is waited for, it is asked again, at once
-        if the request under way is patient."""
+        """Note that a client is back.
+
+        If the driver waits for the client and the request is patient, the client is
+        asked again at once.
+        """
         request, lost = self._request, self._lost.pop(number, None)
         if lost is None or request is None:
             return
@@ -109,7 +115,7 @@ class Driver:
             self._collect(k, absence)
 
     def was_owed(self, number: int, kind: RequestKind, round_number: int) -> bool:
-        """Whether an answer that nobody waits for is one that came late, once."""
+        """Whether an answer for which nobody waits is a late one, and its first."""
         owed = number, kind, round_number
         if owed not in self._owed:
             return False
@@ -118,7 +124,7 @@ class Driver:
 
     @property
     def waiting(self) -> tuple[str, int, list[int]] | None:
-        """What is asked, in which round, and who has not answered; None if nothing."""
+        """The present request's name, round and missing clients, or None."""
         request = self._request
         if request is None:
             return None
@@ -126,13 +132,13 @@ class Driver:
         return request.kind.name, request.round_number, missing
 
     def seconds_left(self) -> float | None:
-        """Until the deadline of the request under way; None without one."""
+        """The seconds until the present request's deadline; None without one."""
         if self._request is None:
             return None
         return max(0.0, self._until - time.monotonic())
 
     def give_up(self) -> None:
-        """The deadline is over: go on without those that have not answered."""
+        """Go on without the missing clients, because the deadline is over."""
         request = self._request
         if request is None:
             return
@@ -157,7 +163,7 @@ class Driver:
             self._advance(self._replies)
 
     def _advance(self, replies) -> None:
-        """Go on, up to a request that clients must answer."""
+        """Go on until the next request that clients must answer."""
         while True:
             self._request, self._replies, self._lost = None, {}, {}
             try:

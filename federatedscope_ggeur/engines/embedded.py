@@ -1,6 +1,6 @@
-"""The embedded engine: all roles in one process, with nothing but PyPI packages.
+"""The embedded engine: runs all roles in one process, with only PyPI packages.
 
-Messages really are packed into bytes and unpacked, so sizes are counted, contents
+Messages are really packed into bytes and unpacked. So sizes are counted, contents
 validated and numbers rounded as on a network.
 """
 
@@ -53,32 +53,33 @@ S = TypeVar("S", bound=ClientSide)
 
 
 class EmbeddedEngine:
-    """Runs one federation.
+    """Runs one federation in this process.
 
     Parameters
     ----------
     data : FederatedData
     settings : RunSettings
     results : Results
-        Of the run that begins.
+        The results known before the run.
     order : callable, optional
-        In which order the given clients run; the results do not depend on it.
+        Sorts the given clients into the order in which they run. The results do not
+        depend on this order.
     text : ClassTexts, optional
         The text features of the classes.
     capture : Capture, optional
-        What measures the run; by default it is measured from now on.
+        Measures the run. By default a new one starts now.
     workers : int
-        See the attribute.
+        The number of processes; see the attribute.
 
     Attributes
     ----------
     workers : int
-        The processes that answer for the clients of a run that begins. With 1, this
-        process does. The results do not depend on it.
+        The number of processes that answer for clients. With 1, this process answers.
+        The results do not depend on this number.
     history : History
-        What is over so far.
+        The record of the run so far.
     listen : callable (Request, replies) or None
-        Told of every request and its answers.
+        Called with every request and its answers.
     """
 
     def __init__(
@@ -117,11 +118,11 @@ class EmbeddedEngine:
         self.history.personal_params = lambda k: self.clients[k].personal
 
     def side(self, number: int, kind: type[S]) -> S:
-        """A client's part of an exchange."""
+        """The client's side of an exchange, for client `number`."""
         return self._handlers[number].side(kind)
 
     def keep_in(self, folder: str | Path) -> None:
-        """Keep checkpoints in the run's folder, where nobody named another place."""
+        """Write checkpoints into the run's folder if the user named no place."""
         seconds, path = self.settings.checkpoint_every, Path(folder) / DEFAULT_NAME
         if self.settings.save_to or seconds is None:
             return
@@ -134,9 +135,10 @@ class EmbeddedEngine:
         return CheckpointWriter(path, self._handshake, self._progress)
 
     def run(self) -> Iterator[Round0 | RoundRecord]:
-        """Round 0, every round, and calibration; yields each one's record at its end.
+        """Run round 0, all rounds, and calibration; yields the record of each.
 
-        A run that goes on from a checkpoint yields what the checkpoint holds first.
+        A run that continues from a checkpoint first yields the records in the
+        checkpoint.
         """
         coordinator, history = self.coordinator, self.history
         with torch_threads(self.settings.num_threads), self._working():
@@ -158,7 +160,7 @@ class EmbeddedEngine:
 
     @contextmanager
     def _working(self) -> Iterator[None]:
-        """Within, the workers are there, if there are to be several."""
+        """A context in which the worker processes run, if there are several."""
         number = min(self.workers, len(self._handlers))
         if number > 1:
             self._workers = Workers(self._handlers, number)
@@ -183,7 +185,7 @@ class EmbeddedEngine:
             return self.side(number, EvaluationClient).eval_params(broadcast)
 
     def carry(self, requests: Requests[T]) -> T:
-        """Bring each request to the clients and their answers back, to the end."""
+        """Pass requests to clients and answers back, until the requests end."""
         replies = None
         while True:
             try:
@@ -202,7 +204,7 @@ class EmbeddedEngine:
         return {k: handlers[k].answer(kind, request.parts[k]) for k in order}
 
     def _take_states(self, progress: Progress | None) -> None:
-        """Have clients go on with the states that belong to the checkpoint."""
+        """Load the states of clients that belong to the checkpoint."""
         if progress is None:
             return
         # A state may be newer than the checkpoint, by the round that was cut off.
@@ -215,15 +217,18 @@ class EmbeddedEngine:
             states = store.load(must_exist=held)
             client.states = {n: s for n, s in states.items() if n <= done}
             if held and not client.states:
-                problem = f"it is of round {min(states)}, the checkpoint of {done}"
+                problem = (
+                    f"the state is of round {min(states)}, but the checkpoint is of "
+                    f"round {done}"
+                )
                 raise refusal(store.path, problem)
 
 
 class _States:
-    """What the method keeps on clients, written with the checkpoint it belongs to.
+    """Writes the method's states of clients together with a checkpoint.
 
-    The states of the checkpoint before stay in the files, in case that the run is
-    killed before the server's own is written.
+    The files also keep the states of the previous checkpoint. They are needed if the
+    run is killed before the server's checkpoint is written.
     """
 
     def __init__(self, path: Path, clients: Mapping[int, Client]):
@@ -232,7 +237,7 @@ class _States:
         self._before: dict[int, dict] = {k: {} for k in clients}
 
     def save(self, rounds: int) -> None:
-        """Write all states of a checkpoint of so many rounds."""
+        """Write all states that belong to a checkpoint after so many rounds."""
         for k, client in self._clients.items():
             self._stores[k].save({**self._before[k], **client.states})
             held = [n for n in client.states if n <= rounds]

@@ -1,4 +1,4 @@
-"""What a server tells a site that asks before it joins, and what differs there."""
+"""The facts that a server tells a site before it joins, and their comparison."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ DATA_FIELDS = ("class_names", "dim", "encoder", "text")
 
 @dataclass(frozen=True)
 class Facts:
-    """What a server knows before the run, or in it.
+    """The facts that a server tells one site.
 
     Attributes
     ----------
     package : str
-        The version of this package there.
+        The version of this package on the server.
     messages : int
-        The version of its messages.
+        The version of the server's messages.
     is_expected, is_taken, has_begun : bool
-        Whether the federation has a client of the number that asks, whether it is
-        there already, and whether the run has begun.
+        Whether the federation has a client with the site's number, whether this client
+        has joined already, and whether the run has begun.
     agreed : mapping
-        The fields of a `Handshake` that are settled.
+        The settled fields of the `Handshake`.
     """
 
     package: str
@@ -46,7 +46,7 @@ class Facts:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Facts:
-        """Raises `MessageError` if the server sent something else."""
+        """Read the server's message. Raises `MessageError` if it is invalid."""
         try:
             said = json.loads(data)
             agreed = dict(said["agreed"])
@@ -65,20 +65,21 @@ class Facts:
         return found
 
     def version_problem(self) -> str:
-        """What is to be done if the server runs another release; "" if it does not."""
+        """A text that says what to do if the server runs another release; else ""."""
         if (self.package, self.messages) == (__version__, VERSION):
             return ""
         return (
-            f"the server runs federatedscope-ggeur {self.package} (messages of version "
-            f"{self.messages}), this site {__version__} (version {VERSION}): install "
-            f"the same release everywhere, pip install "
+            f"the server runs federatedscope-ggeur {self.package} (messages of "
+            f"version {self.messages}), but this site runs {__version__} (version "
+            f"{VERSION}); install the same release everywhere: pip install "
             f"'federatedscope-ggeur=={self.package}'"
         )
 
     def differences(self, own: Handshake) -> Iterator[tuple[str, str]]:
-        """Each field that is settled, and where `own` differs in it, "" for nowhere.
+        """Compare each settled field with `own`; "" means no difference.
 
-        In the texts "there" is the server, and "here" this site.
+        It yields the field's name and a text. In the text "there" means the server, and
+        "here" this site.
         """
         for name in (*DATA_FIELDS, "settings"):
             if name in self.agreed:
@@ -87,7 +88,10 @@ class Facts:
 
 
 def facts_of(members: Membership) -> Callable[[int, bool], bytes]:
-    """What tells a client, by its number and whether it has joined, what is known."""
+    """Make the function that returns the server's `Facts`, as bytes, for a client.
+
+    Its arguments are the client's number and whether the client has joined.
+    """
 
     def facts(number: int, is_taken: bool) -> bytes:
         is_expected = members.expects(number)

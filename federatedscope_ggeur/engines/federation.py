@@ -1,4 +1,4 @@
-"""What a server of a distributed run leads: members, course, the files."""
+"""A distributed run on its server: members, course, and result files."""
 
 from __future__ import annotations
 
@@ -65,33 +65,33 @@ logger = get_logger(__name__)
 
 
 class Federation:
-    """The federation of one server.
+    """A distributed run, as its server leads it.
 
     Parameters
     ----------
     cfg : config
     data : ServerData or None
-        None where the server holds no data: what it must know comes with the clients.
+        The server's data. None if it has none: then clients tell the necessary facts.
     dismiss : callable (client number, reason)
     engine : str
-        Its name in results.
+        The name of the engine in results.
     folder : path
-        The run's.
+        The run's folder.
     proven : bool
         See `Membership`.
     go_on : callable (path) -> str
-        The command that goes on from a checkpoint.
+        Returns the command that continues from a checkpoint.
     begins : bool
-        See `Tracking`. FS begins the W&B run itself, and tells of its own lines.
+        See `Tracking`. FS starts the W&B run itself, and logs its own lines there.
 
     Attributes
     ----------
     membership : Membership
     coordinator : Coordinator
-        From `start` on, like `history`.
+        The coordinator; it exists from `start` on, like `history`.
     history : History
     is_begun : bool
-        Whether `start` is over.
+        Whether `start` has finished.
     """
 
     def __init__(
@@ -124,12 +124,12 @@ class Federation:
         )
 
     def start(self, method: Method | None = None) -> None:
-        """Everyone is there: set up the server role, or restore it.
+        """Set up or restore the server role, once all clients have joined.
 
         Parameters
         ----------
         method : Method, optional
-            In place of ``ggeur.base_method``.
+            The method to use in place of ``ggeur.base_method``.
         """
         cfg, members, data = self._cfg, self.membership, self._data
         handshake, domains = members.handshake, members.client_domains
@@ -157,12 +157,12 @@ class Federation:
         self.is_begun = True
 
     def _text(self, handshake: Handshake) -> ClassTexts | None:
-        """The text features that the clients have, too.
+        """The text features, which must be those of the clients.
 
         Raises
         ------
         ConfigError
-            A server that holds no data finds others.
+            The server's text features differ from the clients'.
         """
         if self._data is not None:
             return self._data.text
@@ -171,19 +171,19 @@ class Federation:
         )
         if text_key(found) != handshake.text:
             raise ConfigError(
-                "ggeur.text: the server's text features are others than the clients'; "
-                "give it their text.npz (data.root), or the same ggeur.encoder and "
-                "ggeur.text.templates"
+                "ggeur.text: the server's text features differ from the clients'; "
+                "give the server their text.npz (data.root), or the same "
+                "ggeur.encoder and ggeur.text.templates"
             )
         return found
 
     def note(self, record: Round0 | RoundRecord) -> None:
-        """Something is over: into the history, and of a round the log has its own."""
+        """Add the record of round 0 or of a round to the history, and log a round."""
         self.history.note(record)
         self._tell(record)
 
     def end(self, record: RoundRecord | TemperatureScaling | None) -> None:
-        """All is over; `record` is of what came after the last round."""
+        """End the run; `record` is of the step after the last round."""
         self.history.end(record)
         if isinstance(record, RoundRecord):
             self._tell(record)
@@ -197,12 +197,12 @@ class Federation:
                 logger.info("%s", line)
 
     def write(self, status: str) -> str:
-        """Write our files of the rounds that are over into FS's run folder.
+        """Write this package's result files into the run's folder.
 
         Returns
         -------
         str
-            The results as a table, for a person.
+            The table of results.
         """
         atexit.unregister(self.write_unfinished)
         self._leave_sigterm()
@@ -215,9 +215,9 @@ class Federation:
         return results_table(results)
 
     def write_unfinished(self, stopped: bool = False) -> None:
-        """At the end of the process: what an unfinished run leaves.
+        """Write the files of an unfinished run, at the end of the process.
 
-        `stopped` says that a person ended it.
+        `stopped` says that a person ended the run.
         """
         atexit.unregister(self.write_unfinished)
         if self.history.last_scored and self._folder.is_dir():
@@ -230,7 +230,7 @@ class Federation:
             logger.warning("to go on: %s", self._go_on(kept.path))
 
     def _notes(self, settings: RunSettings) -> list[str]:
-        """What there is to say at the start; the log has it by now."""
+        """The notes at the start of the run, which are logged already."""
         cfg, server = self._cfg, self.coordinator.server
         held = self._data.held if self._data is not None else None
         if held is not None:
@@ -274,7 +274,7 @@ class Federation:
 
 
 def plain_config(cfg) -> dict:
-    """The settings as plain values, for results."""
+    """The settings as plain values, for the results."""
     plain = cfg.clone()
     plain.defrost()
     if hasattr(plain, "clear_aux_info"):
@@ -283,7 +283,7 @@ def plain_config(cfg) -> dict:
 
 
 def course(federation: Federation) -> Requests[None]:
-    """The whole course of a run that has started, or what is left of it."""
+    """The course of a started run from its present state to its end."""
     coordinator, history = federation.coordinator, federation.history
     if history.round0 is None:
         federation.note((yield from coordinator.round0()))

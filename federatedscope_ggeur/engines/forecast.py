@@ -1,9 +1,9 @@
-"""Forecasts what a run takes, from its first messages: bytes, memory, time.
+"""Forecasts the bytes, memory and time of a run from its first messages.
 
-Round 0 is carried out: nothing else tells how long thin factors are. So are two rounds
-of one mini-batch a client: a method may send other tensors once its server has a state.
-The messages of all other rounds hold the same tensors. Only the digits of numbers in
-their headers differ.
+Round 0 is run, because only this shows the length of thin factors. Two rounds follow in
+which each client takes one mini-batch: a method may send other tensors once its server
+has a state. The messages of all other rounds have the same tensors. Only the digits of
+numbers in their headers differ.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _TIMED = 32
 
 @dataclass(frozen=True)
 class Seconds:
-    """Estimates, on this machine.
+    """Estimated seconds on this machine.
 
     Attributes
     ----------
     round0, calibration : float
-        Measured.
+        Measured seconds.
     mini_batch : float
-        One of one client.
+        Seconds of one mini-batch of one client.
     rounds : float
-        All rounds, with their scoring.
+        Seconds of all rounds, with their scoring.
     """
 
     round0: float
@@ -56,17 +56,17 @@ class Seconds:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a run will take.
+    """The bytes, memory and time that a run will take.
 
     Attributes
     ----------
     pooled : PooledRows or None
-        Rows that must be brought to one place before the run.
+        The rows that must be brought to one place before the run.
     round0, round, calibration : dict from phase to Traffic
         `round` is the first round, with its scoring. Phases without bytes are left out.
     total : Traffic
-        Of the whole run, if nothing stops it early. It is exact to the byte except for
-        the clients' scores: the digits of a loss can make a message 8 bytes longer or
+        The bytes of the whole run, if nothing stops it early. They are exact except for
+        clients' scores: the digits of a loss can make a message 8 bytes longer or
         shorter.
     rounds, scored : int
         All rounds, and the rounds that end with scoring.
@@ -79,7 +79,7 @@ class Forecast:
     same_every_round : bool
         Whether a set that fits into memory is drawn only once.
     peak_bytes : int or None
-        Peak memory of this process; None if the system does not tell.
+        The peak memory of this process; None if the system does not report it.
     seconds : Seconds
     """
 
@@ -99,7 +99,7 @@ class Forecast:
 
 
 def set_up(cfg) -> Run:
-    """The whole run of `cfg` from round 0 on. It reads and writes no checkpoint."""
+    """Make the run of `cfg`, to begin at round 0 and without checkpoints."""
     cfg = cfg.clone()
     cfg.defrost()
     cfg.federate.save_to = cfg.federate.restore_from = ""
@@ -109,7 +109,9 @@ def set_up(cfg) -> Run:
 
 
 def forecast(run: Run) -> Forecast:
-    """Forecast what `run`, from `set_up`, takes. Nothing is written.
+    """Forecast the bytes, memory and time of a `run` made by `set_up`.
+
+    No files are written.
 
     Raises
     ------
@@ -121,7 +123,7 @@ def forecast(run: Run) -> Forecast:
 
 
 class _Rehearsal:
-    """The run with one mini-batch a client; its messages are measured."""
+    """Runs with one mini-batch for each client, and measures the messages."""
 
     def __init__(self, run: Run):
         self.run, self.settings = run, run.settings
@@ -204,7 +206,7 @@ class _Rehearsal:
         return self.engine.coordinator.find(TrainingExchange).sample(number)
 
     def _round(self, number: int, stages: list[Meter]) -> Traffic:
-        """All bytes of a round."""
+        """The bytes of a round, up and down."""
         stage = stages[min(number, len(stages)) - 1]
         total = stage.messages(TRAIN.name, self._sample(number), number)
         if self._is_scored(number):
@@ -229,7 +231,11 @@ class _Rehearsal:
         walls: list[float],
         steps: Mapping[int, int],
     ) -> Seconds:
-        """Rounds cost what the last one did, and what its clients did not train."""
+        """Estimate the seconds of all rounds from those of the measured ones.
+
+        A round takes as long as the last measured one, plus the time of the
+        mini-batches that its clients left out.
+        """
         one, rounds = self._mini_batch(stages[-1], steps), self.settings.rounds
         scoring = stages[-1].seconds[EVALUATE.name] + self._server_scoring()
         training = max(0.0, walls[-1] - scoring)
@@ -244,7 +250,7 @@ class _Rehearsal:
         return replace(known, mini_batch=one, rounds=total)
 
     def _mini_batch(self, stage: Meter, steps: Mapping[int, int]) -> float:
-        """Seconds of one more mini-batch, of the client with the largest set."""
+        """Measure the seconds of one mini-batch, on the client with the largest set."""
         k = max(steps, key=lambda number: steps[number])
         if steps[k] < 2:
             return 0.0

@@ -1,4 +1,4 @@
-"""Leads a federation by its clients' messages, over any transport."""
+"""Leads a federation by its clients' messages, on any transport."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Connections(Protocol):
 
 
 class Leading:
-    """Passes clients' messages to the members, the driver and the course.
+    """Passes clients' messages to membership, driver and course.
 
     Parameters
     ----------
@@ -48,10 +48,10 @@ class Leading:
     deadlines : mapping from name to seconds
         ``ggeur.deadline``.
     begin : callable ()
-        Begins the course. It is called once, when all expected clients are there.
+        Begins the course. It is called once, when all expected clients have joined.
     hub : Connections, optional
-        None if all clients are in this process. Then a client that does not fit is a
-        wrong setting, and ends the run.
+        None if all clients are in this process. Then a client that does not fit shows a
+        wrong setting, and the run ends.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class Leading:
         return lambda number, state, parts: self.answer(number, kind, state, parts)
 
     def join(self, number: int, state: int, parts: Sequence[bytes]) -> None:
-        """A client joins, or joins again after its connection was lost.
+        """Let a client join, or join again after its connection was lost.
 
         Raises
         ------
@@ -102,7 +102,7 @@ class Leading:
         try:
             if len(parts) != 1:
                 raise MessageError(
-                    f"expected one part, got {len(parts)}",
+                    f"a message to join has one part, got {len(parts)}",
                     field="parts",
                     sender=f"client {number}",
                 )
@@ -139,7 +139,9 @@ class Leading:
         if self.driver.was_owed(number, kind, state):
             self._members.heard_from(number)
         elif self._hub is not None:
-            self._strike(number, f"an answer ({kind.name}, round {state}) unasked")
+            self._strike(
+                number, f"an answer ({kind.name}, round {state}) that nobody asked for"
+            )
 
     def fail(self, number: int, state: int, parts: Sequence[bytes]) -> None:
         """Take a client's message that says why it stops."""
@@ -154,28 +156,27 @@ class Leading:
         members = self._members
         members.lose(number, reason)
         barred = number in members.conduct.barred
-        # Where numbers prove nothing, the one whose number it is may still come.
+        # If numbers prove no identity, the true owner of the number may still come.
         is_missed = barred and not members.proven and members.is_short
         may_return = may_return and (not barred or is_missed)
         self.driver.gone(number, reason, may_return, is_missed)
 
     def dismiss(self, number: int, reason: str) -> None:
-        """End the connection over which a client last sent something; a later one
-        stays.
+        """End the connection on which a client's last message came.
+
+        A later connection of this client is kept.
         """
         if self._hub is not None:
             self._hub.dismiss(number, reason, self._connections.get(number))
 
     def _refuse(self, refusals: Mapping[int, MessageError]) -> None:
-        """Send away clients that cannot take part."""
+        """Refuse clients that cannot take part, and end their connections."""
         for number, error in refusals.items():
             logger.warning("%s", error)
             self.dismiss(number, str(error))
 
     def _strike(self, number: int, what: str) -> bool:
-        """Note a forbidden message of a client; returns whether the client is excluded
-        for it.
-        """
+        """Count an invalid message; returns whether the client is barred."""
         reason = self._members.conduct.strike(number, what)
         if reason:
             logger.warning("client %d is %s", number, reason)
@@ -201,9 +202,7 @@ class Leading:
         return {k: Absence(gone[k]) for k in request.parts if k in gone}
 
     def send_finals(self, ending: Ending, state: int) -> None:
-        """End the run: send each client the final head or its own model, and the
-        `ending`.
-        """
+        """End the run: send each client its final model and the `ending`."""
         finals, alike = self.federation.history.finals(), {}
         for k in self._members.connected:
             alike.setdefault(id(finals[k]), []).append(k)
@@ -229,12 +228,13 @@ class Leading:
         ----------
         is_over : callable () -> bool
         handlers : callable (kind) -> Handler or None
-            By default from the attribute `handlers`.
+            Returns the handler of a kind of message. By default `handlers` are used.
 
         Raises
         ------
         GGEURError
-            Too few clients joined or are left (``ggeur.quorum``); it names the missing.
+            Too few clients joined or are left (``ggeur.quorum``). The error names the
+            missing ones.
         """
         hub, take = self._hub, handlers or self.handlers().get
         try:
@@ -279,7 +279,7 @@ class Leading:
             return  # what was on its way before it was put out
         self._connections[number] = event.connection
         if envelope.kind == JOIN and not is_first:
-            self._strike(number, "a stream that joins a second time")
+            self._strike(number, "a second message to join on one connection")
             return
         handler = take(envelope.kind)
         if handler is None:

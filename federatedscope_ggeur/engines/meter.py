@@ -1,4 +1,4 @@
-"""Measures the messages of a course that an engine carries: their bytes and times."""
+"""Measures the bytes and times of the messages that an engine carries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes of one kind of message, over all clients."""
+    """The bytes of one kind of message, over all clients."""
 
     up: int = 0
     down: int = 0
@@ -31,18 +31,18 @@ class Traffic:
 
 @dataclass
 class Meter:
-    """Measures the messages of one part of the course.
+    """Measures the messages of one part of a course.
 
     Attributes
     ----------
     steps : mapping from client number to int
-        The mini-batches that a client's update will report.
+        The number of mini-batches that each client's update reports.
     rounds : int
     phases : dict from phase to Traffic
     seconds : dict from kind of request to float
         How long clients took.
     last : dict from kind of request to bytes
-        One message down.
+        One message from server to client.
     """
 
     steps: Mapping[int, int] = field(default_factory=dict)
@@ -50,12 +50,12 @@ class Meter:
     phases: dict[str, Traffic] = field(default_factory=lambda: defaultdict(Traffic))
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     last: dict[str, bytes] = field(default_factory=dict)
-    # By kind, client and digits of the round; and one answer that stands for others.
+    # By kind, client and digits of the round: one answer, which stands for others.
     _sizes: dict[tuple[str, int, int], Traffic] = field(default_factory=dict)
     _answers: dict[str, bytes] = field(default_factory=dict)
 
     def follow(self, requests: Requests[T]) -> Requests[T]:
-        """Pass the requests on, and measure them."""
+        """Pass requests on, and measure them."""
         replies = None
         while True:
             try:
@@ -68,7 +68,7 @@ class Meter:
             self._note(request, replies)
 
     def shown(self) -> dict[str, Traffic]:
-        """The phases that have any bytes."""
+        """The phases with at least one byte."""
         return {name: t for name, t in self.phases.items() if t != Traffic()}
 
     def asked(self, kind: str) -> list[int]:
@@ -76,7 +76,7 @@ class Meter:
         return sorted({k for name, k, _ in self._sizes if name == kind})
 
     def messages(self, kind: str, clients: list[int], number: int) -> Traffic:
-        """The bytes of requests and answers of that kind, as if in round `number`."""
+        """The bytes of requests and answers of this kind, as if in round `number`."""
         return sum((self._size(kind, k, number) for k in clients), Traffic())
 
     def _size(self, kind: str, client: int, number: int) -> Traffic:
@@ -114,7 +114,7 @@ def _phase(name: str) -> str:
 
 @contextmanager
 def timed() -> Iterator[list[float]]:
-    """Yield a list. At the end it holds the seconds that passed."""
+    """A context that measures seconds; its list has them after the end."""
     seconds: list[float] = []
     started = time.perf_counter()
     yield seconds

@@ -1,4 +1,4 @@
-"""A process of a federation whose file says everything: a site's, or the server's."""
+"""Reads the file of a site or a server, which describes the whole process."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def uses_flower(path: str) -> bool:
 
 
 def role_settings(path: str, role: str) -> tuple[Path, list[str]]:
-    """The file, and what goes without saying in it.
+    """The path of the file, and the settings that its role implies.
 
-    All paths in the file are seen from its folder: this process goes there. A server
-    whose ``federate.save_to`` exists goes on from it.
+    Paths in the file are relative to its folder, so this process changes to this
+    folder. A server continues from ``federate.save_to`` if this file exists.
 
     Parameters
     ----------
@@ -41,14 +41,14 @@ def role_settings(path: str, role: str) -> tuple[Path, list[str]]:
     Returns
     -------
     path : Path
-        Of the file, absolute.
+        The absolute path of the file.
     settings : list of str
-        Keys and values to read behind it.
+        Keys and values to add to those of the file.
 
     Raises
     ------
     ConfigError
-        The file cannot be read, or is another role's.
+        The file cannot be read, or is for another role.
     """
     found = find_config(path).resolve()
     said = dict(read_yaml(found))
@@ -76,12 +76,12 @@ def role_settings(path: str, role: str) -> tuple[Path, list[str]]:
 
 
 def role_config(path: str, role: str):
-    """The config of the file, as FederatedScope (FS) would read it. FS is not needed.
+    """Load the config of the file as FederatedScope (FS) would, without FS.
 
     Raises
     ------
     ConfigError
-        As `role_settings`, or for everything that is wrong in it.
+        The errors of `role_settings`, or all wrong settings of the file.
     """
     cfg = load_config(*role_settings(path, role), on_fs=True)
     cfg.defrost()

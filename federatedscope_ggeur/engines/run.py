@@ -1,4 +1,4 @@
-"""One run from a config to its results, on the embedded engine."""
+"""Runs one config on the embedded engine, up to its results."""
 
 from __future__ import annotations
 
@@ -74,34 +74,34 @@ logger = get_logger(__name__)
 #: seconds for them; to begin the others takes tenths of one.
 PAYING_ROWS = 1_000_000
 
-#: What is told of round 0, of each round, and of calibration.
+#: Called with the records of round 0, of each round, and of calibration.
 Watch = Callable[["Round0 | RoundRecord"], object]
 
 
 class Run:
-    """A run that can be followed round by round and asked for its results any time.
+    """A run that can be followed round by round; results can be read at any time.
 
     Parameters
     ----------
     cfg : CfgNode
         From `load_config`.
     data : FederatedData, optional
-        In place of what `cfg.data` names.
+        The data to use in place of those that `cfg.data` names.
     order : callable, optional
         See `EmbeddedEngine`.
     restore_from : path, optional
-        A checkpoint to go on from, in place of ``federate.restore_from``.
+        The checkpoint to continue from, in place of ``federate.restore_from``.
     capture : Capture, optional
-        What measures the run; by default it is measured from now on.
+        Measures the run. By default a new one starts now.
 
     Attributes
     ----------
     history : History
-        What is over so far: records, results, the model.
+        The records of the run so far, its results, and its model.
     held : Holdings
-        What the clients that train hold.
+        The rows of the clients that train.
     notes : list of str
-        What a person might expect otherwise.
+        Notes on things that may surprise the user.
 
     Raises
     ------
@@ -152,7 +152,7 @@ class Run:
         self.history = self.engine.history
 
     def use_cores(self) -> None:
-        """Take several workers where nobody said how many, and where that pays."""
+        """Use several workers if this is faster and no number was set."""
         rows = set_rows(self.settings, self.held) * self.settings.rounds
         pays = rows.sum() > PAYING_ROWS or self.data.image_shape is not None
         if not self.settings.workers and pays and not self._workers_problem:
@@ -164,7 +164,7 @@ class Run:
         return workers_problem(settings.role.training.device, settings.num_threads)
 
     def describe(self) -> list[str]:
-        """What is about to run, for a person: the data and who holds what."""
+        """Lines that describe the run: data, and rows of domains and clients."""
         data, cfg = self.data, self.cfg
         lines = [
             f"data: {cfg.data.type}, {data.num_classes} classes, {data.dim} "
@@ -180,7 +180,7 @@ class Run:
         ]
         if self.settings.rounds:
             network = cfg.ggeur.network.name
-            space = f"space to train in: {cfg.ggeur.space}"
+            space = f"space of training: {cfg.ggeur.space}"
             lines.append(f"network: {network}" if network else space)
         withheld = withheld_line(self.settings, self.held)
         reach = reach_line(self.settings, self.held)
@@ -189,10 +189,10 @@ class Run:
         return lines + [f"note: {note}" for note in notes]
 
     def follow(self, watch: Watch, folder: Path | None = None) -> Results:
-        """Run to the end, calling `watch` with the record of round 0, of each round,
-        and of the calibrated head.
+        """Run to the end, and call `watch` with each record.
 
-        `folder` is the run's, for TensorBoard's files.
+        Records are those of round 0, of each round, and of the calibrated head.
+        `folder` is the run's folder, for TensorBoard's files.
         """
         for note in [*device_notes(self.cfg), *self.data.faults()]:
             logger.warning(note)
@@ -215,48 +215,48 @@ def run(
     on_round: Watch | None = None,
     order: Order = sorted,
 ) -> Results:
-    """Run an experiment to its end; nothing is printed or written.
+    """Run an experiment to its end, without printing or writing anything.
 
     Parameters
     ----------
     config, overrides
-        As `load_config`: a file, a bundled example, a dict, a config; and settings
-        that go before those.
+        As for `load_config`: a file, a bundled example, a dict or a config; and
+        settings that override it.
     data : FederatedData, optional
-        In place of what the config names.
+        The data to use in place of those that the config names.
     on_round : callable, optional
-        Called with each record as soon as it is known: the `Round0`, a `RoundRecord`
-        for every round, then one more for a calibrated head, if there is one, that
-        names its `method`. What it raises ends the run.
+        Called with each record as soon as it is known: the `Round0`, then a
+        `RoundRecord` for every round. A calibrated head has one more, which names its
+        `method`. An error raised by the callable ends the run.
     order : callable, optional
         See `EmbeddedEngine`.
 
     Returns
     -------
     Results
-        With the trained model; see `Results.predict`.
+        The results, with the trained model; see `Results.predict`.
 
     Raises
     ------
     ConfigError, DataError
-        Wrong settings; data that cannot be read or divided as the config says.
+        Settings are wrong, or data cannot be read or divided as the config says.
     """
     started = Run(load_config(config, overrides), data, order)
     return started.follow(on_round or (lambda record: None))
 
 
 def load_federated_data(cfg) -> FederatedData:
-    """The data set that `cfg.data` names, divided among the clients."""
+    """Load the data set that `cfg.data` names, and divide it among clients."""
     return divide(cfg, load_data_set(cfg))
 
 
 def load_data_set(cfg) -> DataSet:
-    """The data set that `cfg.data` names; images are embedded, or found in the cache.
+    """Load the data set that `cfg.data` names, with images as cached embeddings.
 
     Raises
     ------
     ConfigError, DataError
-        As `load_data`; embeddings that ``ggeur.embedding_dim`` does not fit.
+        The errors of `load_data`, or a dimension other than ``ggeur.embedding_dim``.
     """
     with torch_threads(int(cfg.ggeur.num_threads)):
         dataset = load_data(*what_to_load(cfg))
@@ -266,7 +266,7 @@ def load_data_set(cfg) -> DataSet:
 
 
 def what_to_load(cfg) -> tuple:
-    """The arguments of `load_data`: equal where two configs have one data set."""
+    """The arguments of `load_data`, equal for two configs with the same data set."""
     return (
         cfg.data.type,
         cfg.data.root,
@@ -279,7 +279,7 @@ def what_to_load(cfg) -> tuple:
 
 
 def divide(cfg, dataset: DataSet) -> FederatedData:
-    """The clients' shares of `dataset`, as `cfg` says."""
+    """Divide `dataset` among clients as `cfg` says."""
     client_num, splitter = cfg.federate.client_num, cfg.data.splitter
     if divides_by_domain(cfg):
         names = {domain.name for domain in dataset.domains}
@@ -298,13 +298,15 @@ def divide(cfg, dataset: DataSet) -> FederatedData:
 
 
 def _pooled(cfg, data: FederatedData) -> FederatedData:
-    """`data` as the base method has it: divided, or all in one place."""
+    """The data for the base method: divided, or pooled in one place."""
     return centralise(data) if base_method(cfg).pools_data else data
 
 
 def pooled_rows(data: FederatedData) -> PooledRows | None:
-    """The rows that clients would have to send to one place, which trains on them and
-    validates; None where rows stay with the clients."""
+    """The training and validation rows that clients would have to send to one place.
+
+    None if rows stay with the clients.
+    """
     if not data.is_centralised:
         return None
     train, val = (list(data.rows(split).values()) for split in ("train", "val"))
@@ -338,7 +340,7 @@ def _domain_lines(data: FederatedData) -> list[str]:
 
 
 def _row_counts(train: int, val: int, test: int) -> str:
-    """The rows of each split; of those to train on and to validate only if any."""
+    """A text with the rows of each split; splits without rows are left out."""
     counts = [(train, "to train on"), (val, "for validation"), (test, "to test")]
     shown = [(n, use) for n, use in counts if n or use == "to test"]
     first, *others = shown

@@ -1,4 +1,4 @@
-"""Puts together the client's and the server's side, in the same way for all engines."""
+"""Makes the client's and the server's side, in the same way for all engines."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ logger = get_logger(__name__)
 
 
 class Described(Protocol):
-    """Facts about the data that do not depend on who holds the rows."""
+    """Facts about the data that are the same for all clients."""
 
     @property
     def class_names(self) -> tuple[str, ...]: ...
@@ -41,16 +41,14 @@ class Described(Protocol):
 
 @dataclass
 class Shared:
-    """What the clients of one process share."""
+    """The objects that the clients of one process share."""
 
     memory: MemoryBudget
     cache: DecodedParts = field(default_factory=DecodedParts)
 
 
 class ServerSide(NamedTuple):
-    """The server's role and course, and the checkpoint that they were restored from, if
-    any.
-    """
+    """The server's role and course, and the checkpoint if they were restored."""
 
     coordinator: Coordinator
     progress: Progress | None
@@ -67,7 +65,7 @@ def settings_for(
 def handshake_of(
     data: Described, agreed: Mapping[str, str], text: ClassTexts | None
 ) -> Handshake:
-    """What all sides must have in common, as a side that knows `data` sees it."""
+    """The handshake of a side that knows `data`, for comparison with other sides."""
     names = tuple(data.class_names)
     return Handshake(names, data.dim, data.encoder, agreed, text_key(text))
 
@@ -79,7 +77,7 @@ def client_side(
     save_to: str,
     asked: bool = True,
 ) -> ClientHandler:
-    """Makes the handler that answers for the client that holds `held`.
+    """Make the handler that answers for the client with the data `held`.
 
     Parameters
     ----------
@@ -87,8 +85,8 @@ def client_side(
     settings : RunSettings
     shared : Shared
     save_to : str
-        The checkpoint that the state of the client's method belongs to. "": the state
-        is not kept.
+        The checkpoint to which the state of the client's method belongs. With "" the
+        state is not kept.
     asked : bool
         Whether the user chose `save_to`; see `ClientStore`.
     """
@@ -120,7 +118,7 @@ def log_client_notes(
 
 
 def join_of(held: ClientData, handshake: Handshake, demands: Demands) -> Join:
-    """The first message of the client that holds `held`."""
+    """The message by which the client with the data `held` joins."""
     scored = len(held.val), len(held.test)
     if not demands.noisy:
         declared = Declared.of(held.train.features, *scored)
@@ -137,15 +135,14 @@ def server_side(
     members: Membership | None = None,
     dismiss: Callable[[int, str], None] = lambda number, reason: None,
 ) -> ServerSide:
-    """Makes the server's side, for the clients of these domains. Restores a run that
-    goes on.
+    """Make the server's side for these clients, and restore a continued run.
 
     Parameters
     ----------
     client_domains : mapping from client number to domain
     settings : RunSettings
     handshake : Handshake
-        What all sides have in common.
+        The handshake of all sides.
     rows, members, dismiss
         See `Coordinator`.
 

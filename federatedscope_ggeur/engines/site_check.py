@@ -1,4 +1,4 @@
-"""Checks a site before it joins: data, machine, and the way to the server."""
+"""Checks a site before it joins: its data, its machine, the way to the server."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Finding(NamedTuple):
     ----------
     what : str
     said : str
-        What was found: the facts, or the problem.
+        The facts that were found, or the problem.
     problem : bool
         Whether this keeps the site from joining.
     """
@@ -63,8 +63,8 @@ class SiteCheck:
     Attributes
     ----------
     handshake : Handshake or None
-        The handshake that the site would join with; None if the data cannot be read
-        yet.
+        The handshake with which the site would join; None while its data cannot be
+        read.
     """
 
     def __init__(self, cfg):
@@ -72,7 +72,7 @@ class SiteCheck:
         self.handshake: Handshake | None = None
 
     def findings(self) -> Iterator[Finding]:
-        """The results, in the order in which a person would solve the problems."""
+        """Yield the results, in the order in which a user would solve problems."""
         cfg = self._cfg
         try:
             pending = self._pending()
@@ -128,8 +128,8 @@ class SiteCheck:
             better = better_threshold(held.counts, threshold)
             return Finding(
                 "threshold",
-                f"{said}: nothing of this site would be sent. It needs more rows, or "
-                f"all sites a threshold of {better}",
+                f"{said}: this site would send nothing. Give it more rows, or set a "
+                f"threshold of {better} on all sites",
                 True,
             )
         return Finding("threshold", said)
@@ -181,18 +181,18 @@ def _tls(address: str, security: Security) -> Finding:
         return Finding("TLS", "off at both ends: everything travels in the clear")
     days = (end - datetime.now(timezone.utc)).days
     soon = "; ask for a new one soon" if days < _WEEK else ""
-    return Finding("TLS", f"the server's certificate is good for {days} days{soon}")
+    return Finding("TLS", f"the server's certificate is valid for {days} days{soon}")
 
 
 def _room(what: str, needed: int, free: int, where: str) -> Finding:
     said = f"{bytes_text(free)} are free, about {bytes_text(needed)} needed {where}"
     if needed > free:
-        return Finding(what, f"{said}: make room, or name another place", True)
+        return Finding(what, f"{said}; free some, or name another place", True)
     return Finding(what, said)
 
 
 def _by_class(found: SiteData) -> str:
-    """The training rows of each class; of many classes only the extremes."""
+    """A text with the training rows of each class; only extremes if there are many."""
     names = found.whole.class_names
     counts = np.bincount(found.held.train.labels.numpy(), minlength=len(names))
     if len(names) <= _MOST_CLASSES:

@@ -1,6 +1,6 @@
-"""Writes what a site keeps after a run: the model, and the site's own scores.
+"""Writes the model and the site's own scores into a site's folder after a run.
 
-Every engine whose clients have folders of their own uses it. The engine reports each
+All engines use it whose clients have folders of their own. The engine reports each
 message of the server, and how the run ended.
 """
 
@@ -59,7 +59,7 @@ def site_results(
     class_names: Sequence[str],
     encoder: str,
 ) -> Results:
-    """The results as a site knows them before the run.
+    """The results that a site knows before the run.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def site_results(
     cfg : the site's own settings
     held : ClientData
         The site's rows.
-    class_names, encoder : of its data
+    class_names, encoder : of the site's data
     """
     parts, noisy = (held.train, held.test, held.val), demands_of(cfg).noisy
     # Under differential privacy exact numbers of rows stay out of results.
@@ -87,7 +87,7 @@ def site_results(
 
 
 def final_message(parts: Sequence[bytes], client: Client) -> tuple[Broadcast, Ending]:
-    """What the server's last message to `client` says.
+    """Read the server's last message to `client`.
 
     Raises
     ------
@@ -102,7 +102,7 @@ def final_message(parts: Sequence[bytes], client: Client) -> tuple[Broadcast, En
 
 
 class SiteFolder:
-    """Follows one client, and writes its model and scores.
+    """Follows one client's run, and writes its model and scores.
 
     Parameters
     ----------
@@ -138,15 +138,15 @@ class SiteFolder:
         self._up += sum(map(len, parts))
 
     def finish(self, final: Broadcast, ending: Ending | None = None) -> Results:
-        """Write the model and the client's own scores of it: the run is finished.
+        """Write the final model and the client's own scores, after a finished run.
 
         Parameters
         ----------
         final : Broadcast
-            The model that the run leaves, or the model that the client makes its own
-            from.
+            The model that the run leaves, or the model from which the client makes its
+            own.
         ending : Ending, optional
-            What the server says of the end of the run.
+            The server's last message about the final model.
 
         Raises
         ------
@@ -157,7 +157,7 @@ class SiteFolder:
         return self._write(final, "finished", ending)
 
     def cut_off(self, status: Status) -> None:
-        """Write the last model that arrived, if any: the run was broken off.
+        """Write the last model that arrived, if any, after an interrupted run.
 
         A file that cannot be written is only logged, because another error ended the
         run.
@@ -167,11 +167,11 @@ class SiteFolder:
             if last is not None:
                 self._write(last, status, None)
         except GGEURError as error:
-            logger.warning("the last model is not written: %s", error)
+            logger.warning("the last model could not be written: %s", error)
         self._scored = self._trained = None
 
     def _last(self) -> Broadcast | None:
-        """The newest model among those sent for scoring and those sent for training."""
+        """The newest of the models that the server sent for scoring or training."""
         client, scored, number = self._client, None, 0
         if self._scored is not None:
             scored = Broadcast.from_bytes(self._scored, client.scored_schema)
@@ -258,9 +258,9 @@ def _shared(ending: Ending | None) -> SharedScores | None:
 def _kept_back(
     head: Model | None, client: Client, class_names: Sequence[str]
 ) -> list[str]:
-    """A note on classes that secure sums keep back; the head knows none of their rows.
+    """A note on classes that secure sums keep back, so that no head predicts them.
 
-    A one-shot head has zero weights for them.
+    A one-shot head has zero weights for these classes.
     """
     if not client.settings.demands.sums or not isinstance(head, LinearHead):
         return []
@@ -269,6 +269,7 @@ def _kept_back(
         return []
     names = ", ".join(class_names[c] for c in unknown)
     return [
-        f"secure sums keep {len(unknown)} classes back, or nobody holds them: the head "
-        f"in this folder never predicts them ({names}); see docs/privacy.md"
+        f"the head in this folder never predicts {len(unknown)} classes ({names}), "
+        "because secure sums keep them back or no client has rows of them; see "
+        "docs/privacy.md"
     ]

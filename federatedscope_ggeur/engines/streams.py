@@ -1,4 +1,4 @@
-"""What carries the messages of a distributed run, by the settings."""
+"""Reads the settings of a distributed run's streams."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from federatedscope_ggeur.transport import Security, TransportSettings
 
 
 def transport_settings(cfg) -> TransportSettings:
-    """The transport in `cfg.distribute` and `cfg.ggeur`."""
+    """Make the settings of the transport from `cfg.distribute` and `cfg.ggeur`."""
     ggeur = cfg.ggeur
     ways = "grpc_max_send_message_length", "grpc_max_receive_message_length"
     longest = min(_of(cfg, way) for way in ways)

@@ -1,4 +1,4 @@
-"""The text features that a config asks for, on every engine."""
+"""Loads the text features that a config needs, for every engine."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def class_texts(
     identity: Mapping[str, object] | None = None,
     encoder: str = "",
 ) -> ClassTexts | None:
-    """Text features of the classes `names`; None if the run needs none.
+    """Load text features of the classes `names`; None if the run needs none.
 
-    They are those of ``text.npz`` beside the embeddings, if there is one. If not, the
-    encoder that ``ggeur.encoder`` names makes them, with the `identity` that embedded
-    the images. If the run projects the embeddings, it projects them as well; `encoder`
-    is what it calls the embeddings.
+    They come from ``text.npz`` beside the embeddings, if this file exists. If not, the
+    encoder of ``ggeur.encoder`` makes them. `identity` is that of the encoder that
+    embedded the images. If the run projects the embeddings, it projects the text
+    features, too. `encoder` is the run's name for the embeddings.
 
     Raises
     ------
     ConfigError, DataError
-        There are none, or they have another dimension than `dim`.
+        There are no text features, or their dimension is not `dim`.
     """
     if not uses_text(cfg.ggeur):
         return None
@@ -84,7 +84,7 @@ def text_key(text: ClassTexts | None) -> str:
 def text_features(
     cfg, names: Sequence[str], dim: int, identity: Mapping[str, object] | None
 ) -> TextFeatures:
-    """Text features from ``text.npz`` beside the embeddings, or from the encoder."""
+    """Load text features from ``text.npz`` beside the embeddings, or encode them."""
     if identity is None:
         path = Path(cfg.data.root).expanduser() / f"{TEXT}.npz"
         if is_text_file(path):

@@ -1,4 +1,4 @@
-"""Records a run for the audit: what each side received, decoded."""
+"""Records a run for the audit: the decoded messages that each side received."""
 
 from __future__ import annotations
 
@@ -50,14 +50,15 @@ ROUNDS = 3
 
 
 def recorded(run: Run) -> Transcript:
-    """Carry out round 0 and the first rounds of `run`. Nothing is written.
+    """Run round 0 and the first rounds of `run`, and record the messages.
 
-    With secure sums and no noise, round 0 is carried out again with a client that lies.
+    No files are written. With secure sums and no noise, round 0 is run again with a
+    client that lies.
 
     Raises
     ------
     GGEURError
-        The error that stops the run before.
+        An error stops the run before these rounds are over.
     """
     seen = _recorded(run, ROUNDS)
     demands = run.settings.demands
@@ -76,7 +77,7 @@ def _recorded(run: Run, rounds: int) -> Transcript:
 
 
 def _lied(run: Run) -> Lied | None:
-    """Round 0 of the same run, with a client that makes up rows."""
+    """Record round 0 of the same run with a client that makes up rows."""
     sums = run.settings.role.of(SumSettings)
     claim = a_claim(truth_of(run), sums)
     if claim is None:
@@ -99,19 +100,22 @@ def _lied(run: Run) -> Lied | None:
 
 
 def truth_of(run: Run) -> Truth:
-    """The rows that the clients of `run` train on, and test rows as non-members.
+    """The training rows of the clients of `run`, and test rows as non-members.
 
     Raises
     ------
     GGEURError
-        There are no test rows.
+        The run has no test rows.
     """
     data, trains = run.data, set(run.held.numbers)
     held = {c.number: c.train for c in data.clients if c.number in trains}
     tests = [c.test for c in data.clients] + [d.test for d in data.unseen]
     tests = [rows for rows in tests if len(rows)]
     if not tests:
-        raise GGEURError("audit: there are no rows to test, to compare members with")
+        raise GGEURError(
+            "audit: there are no test rows, which are needed to compare members "
+            "with non-members; set aside some by data.splits"
+        )
     others = tuple(
         torch.cat([getattr(t, name) for t in tests]) for name in ("features", "labels")
     )
@@ -209,7 +213,7 @@ class _Recorder:
 
 
 def _split(model: LinearHead, params: torch.Tensor):
-    """Weights [C, D] and biases [C] of a linear head's vector."""
+    """Split a linear head's vector into weights [C, D] and biases [C]."""
     there = model.at(params)
     linear = there.classifier
     return linear.weight.detach().clone(), linear.bias.detach().clone()

@@ -1,4 +1,4 @@
-"""Words while a distributed run goes on, and a file that says how it stands."""
+"""Reports the progress of a distributed run in the log and in a status file."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ _RECENT = 5  # rounds that the time left is judged by
 
 
 class Watch:
-    """Says every half a minute what a process waits for, and keeps ``status.json``.
+    """Logs every half a minute what a process is doing, and writes ``status.json``.
 
     Parameters
     ----------
     folder : path
-        The run folder; without it no file is kept.
+        The run's folder. The file is written only while this folder exists.
     role : str
-        Whose process it is.
+        The role of the process, such as "server".
     describe : callable () -> mapping
-        What stands in the file beside `state` and the times. ``"doing"`` is said, with
-        the seconds since it has been the same. It is called in a thread of its own.
+        Returns the content of the file beside `state` and times. Its ``"doing"`` is
+        logged, with how long it has not changed. It is called in a separate thread.
     pause : float
-        Seconds.
+        Seconds between two reports.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Watch:
         self._thread.start()
 
     def close(self, state: str) -> None:
-        """The run is over: `state` is finished, interrupted or failed."""
+        """End the reports; `state` is finished, interrupted or failed."""
         if not self._ended.is_set():
             self._ended.set()
             self._thread.join()
@@ -76,7 +76,7 @@ class Watch:
                 logger.info("%s, since %s", self._doing, duration_text(seconds))
 
     def _write(self, state: str) -> float:
-        """Write the file; for how many seconds it has been the same that is done."""
+        """Write the file; returns for how many seconds "doing" has not changed."""
         said: Mapping[str, Any] = {}
         with suppress(RuntimeError):  # a dict that the run changes while it is read
             said = self._describe()
@@ -103,7 +103,7 @@ class Watch:
 
 
 def is_fresh(folder: str | os.PathLike) -> bool:
-    """Whether a run in this folder goes on, by its ``status.json``."""
+    """Whether a run in this folder is still running, by its ``status.json``."""
     path = Path(folder) / STATUS_FILE
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
@@ -114,7 +114,7 @@ def is_fresh(folder: str | os.PathLike) -> bool:
 
 
 def waits_for(what: str, missing: Sequence[int], of: int) -> str:
-    """Who is waited for, for a person."""
+    """A text that names the clients for which a process waits; "" without any."""
     if not missing:
         return ""
     some = listed([str(number) for number in missing], _LISTED)
@@ -122,14 +122,14 @@ def waits_for(what: str, missing: Sequence[int], of: int) -> str:
 
 
 def seconds_left(rounds: Sequence[RoundRecord], total: int) -> float:
-    """About how long the rounds that are to come take, by the last ones."""
+    """The estimated seconds of all rounds to come, from the last rounds."""
     recent = [record.seconds for record in rounds[-_RECENT:]]
     left = max(0, total - len(rounds))
     return left * sum(recent) / len(recent) if recent else 0.0
 
 
 def round_line(rounds: Sequence[RoundRecord], total: int) -> str:
-    """That a round is over, for a person."""
+    """A line of text about the round that has just finished."""
     last = rounds[-1]
     score = "" if last.avg is None else f", AVG {percent(last.avg)}%"
     left = seconds_left(rounds, total)
@@ -147,7 +147,7 @@ def _when(seconds: float) -> str:
 
 @contextmanager
 def closing(watch: Watch) -> Iterator[None]:
-    """End the watch with what is done inside, and note how that ended."""
+    """A context that closes `watch` at its end with the right state."""
     try:
         yield
     except KeyboardInterrupt:
@@ -160,8 +160,11 @@ def closing(watch: Watch) -> Iterator[None]:
 
 
 def server_status(members: Membership, driver, history: History | None) -> dict:
-    """What a server's status file says, from its members, its `Driver` and, once the
-    course has begun, its history."""
+    """The content of a server's status file.
+
+    It comes from the members, from the `Driver` and, once the course has begun, from
+    the history.
+    """
     clients = members.standing()
     found: dict[str, Any] = {"doing": "", "clients": clients}
     if not members.started:

@@ -1,7 +1,8 @@
-"""Processes that answer for the embedded engine's clients, each for its own ones.
+"""Worker processes that answer for the embedded engine's clients.
 
-They are forked when a run begins, so they see all rows without a copy. From then on a
-client's state belongs to its worker. What others ask of it comes back with each answer.
+Each worker answers for some of the clients. Workers are forked when a run begins, so
+they see all rows without a copy. From then on a client's state exists in its worker.
+The worker returns the parts that others need with each answer.
 """
 
 from __future__ import annotations
@@ -26,34 +27,34 @@ from federatedscope_ggeur.federation.exchanges import Request, RequestKind
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.machine import start_method
 
-#: The attributes of a client that change, and that others than its worker read.
+#: The changing attributes of a client that other processes than its worker read.
 _SHARED = ("space", "aggregation_weight", "init_broadcast", "states", "personal")
-#: Seconds that a worker has to end by itself.
+#: The seconds in which a worker must end by itself.
 _GRACE = 5.0
 
 Answers = dict[int, tuple[bytes, ...]]
 
 
 def workers_problem(device: torch.device, num_threads: int) -> str:
-    """Why a run cannot have several workers here; "" if it can."""
+    """The reason why a run cannot have several workers here; "" if it can."""
     if start_method() != "fork":
-        return "several need Linux, where a process can be forked"
+        return "several workers need Linux, where a process can be forked; take 1"
     if device.type != "cpu":
-        return f"several cannot share the {device.type} device; take 1"
+        return f"several workers cannot share the {device.type} device; take 1"
     if num_threads > 1:
         threads = setting("num_threads")
-        return f"several work on one thread each; set {threads} 1, or take 1 worker"
+        return f"several workers use one thread each; set {threads} 1, or take 1 worker"
     return ""
 
 
 class Workers:
-    """N processes, each with the clients that it answers for.
+    """N worker processes that share the clients.
 
     Parameters
     ----------
     handlers : mapping from client number to ClientHandler
     number : int
-        N; at most one for each client.
+        The number N of workers; at most one for each client.
 
     Raises
     ------
@@ -73,7 +74,8 @@ class Workers:
                 here, there = context.Pipe()
                 self._connections.append(here)
                 mine = {k: handlers[k] for k in owned}
-                # It closes what it inherits: only so does each side see the other end.
+                # It closes inherited connections; otherwise no side would notice the
+                # other's end.
                 arguments = mine, there, list(self._connections), number
                 process = context.Process(target=_serve, args=arguments, daemon=True)
                 process.start()
@@ -82,17 +84,17 @@ class Workers:
         except OSError as error:
             self.close()
             raise ConfigError(
-                f"{setting('workers')} {number}: a process cannot be started "
-                f"({error}); take fewer"
+                f"{setting('workers')} {number}: the system refuses to start a "
+                f"process ({error}); take fewer workers"
             ) from error
 
     def answer(self, request: Request, order: Sequence[int]) -> Answers:
-        """The clients' answers to a request, in this order.
+        """Get the clients' answers to a request, in the given order.
 
         Raises
         ------
         Exception
-            What the first client in this order raised.
+            The error of the first client, in this order, that raised one.
         GGEURError
             A worker was killed.
         """
@@ -151,7 +153,7 @@ class Workers:
         )
 
     def close(self) -> None:
-        """End all workers, also those at work."""
+        """End all workers, also those that are computing."""
         for connection in self._connections:
             connection.close()
         for process in self._processes:
@@ -166,7 +168,7 @@ class Workers:
 
 
 def _shares(handlers: Mapping[int, ClientHandler], number: int) -> list[list[int]]:
-    """Clients for each worker, with about as many rows."""
+    """Divide clients among workers, so that all have about the same number of rows."""
     number = min(number, len(handlers))
     rows = {k: len(handler.client.labels) for k, handler in handlers.items()}
     shares: list[list[int]] = [[] for _ in range(number)]
@@ -187,7 +189,7 @@ def _serve(
     inherited: Sequence[Connection],
     number: int,
 ) -> None:
-    """Answer requests until the other end is closed."""
+    """Answer requests until the other end closes the connection."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for other in inherited:
@@ -229,7 +231,10 @@ def _answers(
     kind: RequestKind,
     parts: Sequence[tuple[int, tuple[bytes, ...]]],
 ) -> tuple[Answers, tuple[int, BaseException, str] | None]:
-    """The answers up to the first error, and that one with its client."""
+    """Collect answers up to the first error.
+
+    Returns the answers, and the error with its client and its traceback, or None.
+    """
     answers: Answers = {}
     for k, own in parts:
         try:
@@ -245,7 +250,7 @@ def _answers(
 
 
 class _Records(QueueHandler):
-    """Keeps what is logged for the process that the worker works for."""
+    """Collects a worker's log records for the main process."""
 
     def __init__(self) -> None:
         super().__init__(None)  # type: ignore[arg-type]
@@ -253,7 +258,7 @@ class _Records(QueueHandler):
 
     @classmethod
     def in_place_of_all(cls) -> _Records:
-        """The only handler of this process from now on."""
+        """Make a handler that takes the place of all log handlers of this process."""
         records = cls()
         for logger in logging.root.manager.loggerDict.values():
             if isinstance(logger, logging.Logger):
@@ -270,7 +275,7 @@ class _Records(QueueHandler):
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles of a tensor its own values alone: a view may be of far more."""
+    """Pickles only a tensor's own values, not all memory behind a view."""
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, Tensor) and value.dtype != torch.bfloat16:

@@ -246,7 +246,7 @@ def rate_note(
     why = (
         f"too small for the run, in which a client takes {batches} mini-batches"
         if small
-        else f"{step / num_classes:.0f} times what the loss's curvature allows"
+        else f"{step / num_classes:.0f} times the rate that the loss's curvature allows"
     )
     return (
         f"{setting('optimizer.lr')} {optimizer.lr:g} is {why}, on embeddings whose "
@@ -269,11 +269,10 @@ def batches_note(rows: Sequence[int], training: TrainingSettings) -> str:
     wanted = replace(training, local_update_steps=1).batches(median)
     which = f" (the median, with {median} rows)"
     return (
-        f"a client takes {batches} mini-batch{'es' if batches > 1 else ''} a round"
-        f"{which if training.batch_or_epoch == 'epoch' else ''}, which is little "
-        "for what a round sends; "
-        f"{setting('local_update_steps')} {-(-FEW_BATCHES // wanted)} or more would "
-        "give 10"
+        f"a client takes only {batches} mini-batch{'es' if batches > 1 else ''} in a "
+        f"round{which if training.batch_or_epoch == 'epoch' else ''}, so rounds need "
+        "many messages for little training; for 10 mini-batches, set "
+        f"{setting('local_update_steps')} to {-(-FEW_BATCHES // wanted)} or more"
     )
 
 

@@ -221,8 +221,8 @@ class Client:
     def training(self, round_number: int) -> TrainingSettings:
         """The training settings of a round.
 
-        If a round draws only a share of the set, they are adapted so that SGD goes as
-        far as on the whole set.
+        If a round draws only a share of the set, the settings are adapted so that SGD
+        goes as far as on the whole set.
         """
         training, recipe = self.settings.training.in_round(round_number), self.recipe
         if recipe is None or recipe.rows == recipe.whole:

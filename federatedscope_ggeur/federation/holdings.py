@@ -146,7 +146,7 @@ def augmented_rows(
     others = by_source.sum(axis=0) - by_source[place]
 
     def rows_of(n: int, around: int) -> int:
-        """The rows made of a class with `n` rows and `around` prototypes of others."""
+        """The augmented size of a class with `n` own rows and `around` prototypes."""
         around = around if 2 in steps else 0
         if not n and not around:
             return 0

@@ -28,7 +28,7 @@ ROWS = 100.0
 #: A declared norm may be so many times the others'. All are powers of two.
 NORM = 8.0
 
-#: By client number: how its answer is unlike the others'.
+#: By client number: how the client's answer differs from the others'.
 Findings = dict[int, str]
 
 

@@ -72,10 +72,11 @@ class TrainingSettings:
         return self.optimizer.reach(self.batches(rows))
 
     def on_share(self, whole: int, drawn: int) -> TrainingSettings:
-        """Settings for `drawn` rows that go as far (T) as these do on `whole` rows.
+        """Adapt the settings to fewer rows per epoch, so that T stays the same.
 
-        Fewer rows mean fewer steps. First the momentum is raised to `SHARE_MOMENTUM`,
-        since a high rate overshoots. Then the rate is raised for the rest.
+        An epoch then has `drawn` rows in place of `whole`, and so fewer steps. First
+        the momentum is raised to `SHARE_MOMENTUM`, since a high rate overshoots. Then
+        the rate is raised until T is reached.
         """
         batches, fewer = self.batches(whole), self.batches(drawn)
         if not 0 < fewer < batches:

@@ -1,6 +1,7 @@
-"""Carries the messages of distributed mode: one gRPC stream for each client.
+"""Carries the messages of distributed mode, with one gRPC stream for each client.
 
-This room knows bytes only: no FederatedScope and no protobuf. It never unpickles.
+This package handles only bytes. It uses neither FederatedScope nor protobuf, and never
+unpickles.
 """
 
 from federatedscope_ggeur.transport.endings import (

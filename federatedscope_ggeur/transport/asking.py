@@ -1,4 +1,4 @@
-"""Ask a server, without joining: can it be reached, and what does it know?"""
+"""Asks a server, without joining, whether it can be reached and what it knows."""
 
 from __future__ import annotations
 
@@ -24,22 +24,25 @@ from federatedscope_ggeur.transport.settings import (
 
 
 def reach_problem(address: str) -> str:
-    """Why no connection to `address` can be made; "" if one can."""
+    """The reason why `address` cannot be reached; "" if it can."""
     try:
         socket.create_connection(split_address(address), PATIENCE).close()
     except ConnectionRefusedError:
-        return "nothing listens there: is the server started, and is the port right?"
+        return (
+            "nothing listens there; check that the server is running and that the "
+            "port is right"
+        )
     except socket.gaierror as error:
         return f"there is no such host ({error.strerror})"
     except (TimeoutError, socket.timeout):
-        return f"no answer within {PATIENCE:g} s: a firewall may stand between"
+        return f"no answer within {PATIENCE:g} s; a firewall may block the connection"
     except (OSError, ValueError, OverflowError) as error:
         return str(error)
     return ""
 
 
 def certificate_end(address: str, security: Security) -> datetime | None:
-    """When the server's certificate expires; None without TLS.
+    """The time at which the server's certificate expires; None without TLS.
 
     Raises
     ------
@@ -65,14 +68,14 @@ def certificate_end(address: str, security: Security) -> datetime | None:
 def ask_server(
     address: str, number: int, settings: TransportSettings, seconds: float = 10.0
 ) -> bytes:
-    """What the server at `address` tells client `number`, which takes no place.
+    """Ask the server at `address` for the facts that client `number` may know.
 
-    Only the number and the token are sent.
+    Only the number and the token are sent, and the client does not join.
 
     Raises
     ------
     Refused
-        The server does not answer this client; gives its reason.
+        The server refuses to answer this client, with a reason.
     ConnectionLost
         There is no answer within `seconds`.
     ConfigError
@@ -84,7 +87,7 @@ def ask_server(
 
 
 def is_serving(address: str, settings: TransportSettings, seconds: float = 5.0) -> bool:
-    """Whether the server's health service says that it serves."""
+    """Whether the server's health service reports that the server is serving."""
     method = f"/{HEALTH_SERVICE}/{HEALTH}"
     try:
         return _call(address, method, b"", settings, seconds) == SERVING

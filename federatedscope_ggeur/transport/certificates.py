@@ -1,4 +1,4 @@
-"""An authority of a federation's own, and the certificates that it signs."""
+"""Makes a certificate authority for a federation, and certificates signed by it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _AUTHORITY_DAYS = 3650
 
 
 def require_cryptography() -> None:
-    """If the package is missing, a `ConfigError` says how to get it."""
+    """Raise `ConfigError` if the package cryptography is not installed."""
     try:
         import cryptography  # noqa: F401
     except ImportError as error:
@@ -24,7 +24,7 @@ def require_cryptography() -> None:
 
 
 def make_authority(name: str) -> tuple[bytes, bytes]:
-    """A new authority: its certificate, for ten years, and its key, as PEM."""
+    """Make a new authority; returns its certificate, for ten years, and key, as PEM."""
     from cryptography import x509
 
     key, subject = _new_key(), _name(name)
@@ -41,22 +41,22 @@ def make_certificate(
     days: int,
     reached_at: Sequence[str] = (),
 ) -> tuple[bytes, bytes]:
-    """A new certificate that the authority signs, and its key, as PEM.
+    """Make a certificate signed by the authority; returns it and its key, as PEM.
 
     Parameters
     ----------
     name : str
-    authority : (certificate, key), as `make_authority` gives them
+    authority : (certificate, key), as returned by `make_authority`
     days : int
-        For how long it is valid.
+        For how many days the certificate is valid.
     reached_at : sequence of str
-        Of a server, the host names and IP addresses at which clients reach it. Without
-        any it is a client's.
+        For a server: the host names and IP addresses at which clients reach it. If it
+        is empty, the certificate is for a client.
 
     Raises
     ------
     ConfigError
-        The authority's files cannot be used.
+        The authority's certificate or key is invalid.
     """
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import load_pem_private_key

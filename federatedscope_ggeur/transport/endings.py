@@ -1,4 +1,4 @@
-"""How a stream can end, as its client sees it."""
+"""The errors by which a client learns how its stream has ended."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from federatedscope_ggeur.errors import GGEURError
 
 
 class StreamEnded(GGEURError):
-    """The stream to the server is over.
+    """An error that says that the stream to the server has ended.
 
     Parameters
     ----------
     reason : str
-        The reason that the side which ended the stream gave.
+        The reason given by the side that ended the stream.
     where : str
-        Which stream it was; the message begins with it.
+        The stream's name, with which the message begins.
     """
 
     def __init__(self, reason: str, where: str = ""):

@@ -1,8 +1,8 @@
-"""Messages cut into frames and put together again. Never pickle.
+"""Cuts messages into frames and puts them together again, without pickle.
 
-A frame is one gRPC message: a letter, then its bytes. ``H``: the header of a message, a
-JSON object. ``D``: data of one part. ``Z``: data of one part, packed by zlib. A
-receiver checks the header first. It takes only the data that the header announced.
+A frame is one gRPC message: a letter, then bytes. ``H`` is the header of a message, a
+JSON object. ``D`` is data of one part. ``Z`` is data of one part, packed by zlib. A
+receiver checks the header first. It takes only as much data as the header announced.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _ANY_WINDOW = zlib.MAX_WBITS + 32
 
 @dataclass(frozen=True)
 class Envelope:
-    """One message.
+    """One message between client and server.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class Envelope:
     state : int
         The number of the round.
     parts : tuple of bytes
-        At most 64 parts; the kind decides what they mean.
+        At most 64 parts; their meaning depends on the kind.
     """
 
     kind: str
@@ -67,7 +67,7 @@ class Envelope:
 
     @property
     def size(self) -> int:
-        """Bytes of all parts."""
+        """The number of bytes of all parts."""
         return sum(map(len, self.parts))
 
 
@@ -83,12 +83,13 @@ def to_frames(
     settings: TransportSettings,
     introduction: Introduction | None = None,
 ) -> Iterator[bytes]:
-    """The frames of `envelope`, each made only when it is needed.
+    """Cut `envelope` into frames, each of which is made only when it is needed.
 
     Raises
     ------
     MessageError
-        A receiver would refuse this message. Raised at once, not at the first frame.
+        A receiver would refuse this message. The error is raised before the first
+        frame.
     """
     header = {
         "version": VERSION,
@@ -111,18 +112,18 @@ def read_envelope(
     sender: str,
     due: Callable[[], int] | None = None,
 ) -> Envelope | None:
-    """The next message of a stream; None if the stream ended properly instead.
+    """Read the next message of a stream; None if the stream has ended properly.
 
     Parameters
     ----------
     due : callable () -> int, optional
-        Returns the most bytes that a message may have now. It is called when the header
+        Returns how many bytes a message may have at most. It is called when the header
         arrives.
 
     Raises
     ------
     MessageError
-        If the frames are not a message within the limits.
+        The frames are not a valid message within the limits.
     """
     frame = next(frames, None)
     if frame is None:
@@ -131,7 +132,7 @@ def read_envelope(
     size = sum(header["sizes"])
     most = settings.max_message if due is None else due()
     if size > most:
-        problem = f"{size} bytes; a message may have at most {most} now"
+        problem = f"a message may have at most {most} bytes now, got {size}"
         raise MessageError(problem, field="sizes", sender=sender)
     return _envelope(header, frames, settings, sender)
 
@@ -139,11 +140,15 @@ def read_envelope(
 def read_join(
     frames: Iterator[bytes], settings: TransportSettings, sender: str
 ) -> tuple[Envelope, Introduction]:
-    """The first message of a stream, which must be a join. Raises as `read_envelope`
-    does."""
+    """Read the first message of a stream, by which a client joins.
+
+    Raises `MessageError` like `read_envelope`.
+    """
     frame = next(frames, None)
     if frame is None:
-        raise MessageError("the stream ended before it", field=JOIN, sender=sender)
+        raise MessageError(
+            "the stream ended before this message", field=JOIN, sender=sender
+        )
     header = _header(frame, _JOINING, _join_limit(settings), sender)
     if header["kind"] != JOIN:
         raise MessageError(
@@ -156,13 +161,16 @@ def read_join(
 
 
 def asking_frame(who: Introduction, settings: TransportSettings) -> bytes:
-    """What a client sends that only asks: who it is, and nothing else."""
+    """The frame of a client that asks without joining; it only says who asks."""
     (frame,) = to_frames(Envelope(ASKING), settings, who)
     return frame
 
 
 def read_asking(frame: bytes, settings: TransportSettings, sender: str) -> Introduction:
-    """Who asks. Raises as `read_envelope` does."""
+    """Read the identity of a client that asks without joining.
+
+    Raises `MessageError` like `read_envelope`.
+    """
     header = _header(frame, _JOINING, 0, sender)
     return Introduction(header["number"], header["token"])
 
@@ -292,7 +300,7 @@ def _part(
 
 
 def _piece(frame: bytes | None, most: int) -> bytes:
-    """The data in `frame`, 1 to `most` bytes. Anything else raises `ValueError`."""
+    """Read the data in `frame`, 1 to `most` bytes; raises `ValueError` otherwise."""
     if frame is None:
         raise ValueError("the stream ended inside a message")
     if frame[:1] == _DATA:
@@ -301,11 +309,11 @@ def _piece(frame: bytes | None, most: int) -> bytes:
         unpacker = zlib.decompressobj(_ANY_WINDOW)
         piece = unpacker.decompress(frame[1:], most + 1)
         if len(piece) <= most and (not unpacker.eof or unpacker.unused_data):
-            raise ValueError("packed data that does not end with its frame")
+            raise ValueError("packed data must end with its frame")
     else:
-        raise ValueError("a frame of another kind instead of data")
+        raise ValueError("expected a frame of data, got another kind")
     if len(piece) > most:
-        raise ValueError(f"more than the {most} bytes that may follow here")
+        raise ValueError(f"at most {most} bytes may follow here")
     if not piece:
         raise ValueError("an empty frame")
     return piece

@@ -1,4 +1,4 @@
-"""The server's end of the transport: one port, one stream for each client."""
+"""The server's end of the transport: one port, with one stream for each client."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ _SPARE_STREAMS = 64
 _UNKNOWN_NUMBERS = 16
 # Characters: gRPC carries a reason in a header of at most 8 KiB.
 _LONGEST_REASON = 1000
-_MADE_ROOM = Goodbye("too many streams wait to join: try again", is_full=True)
+_MADE_ROOM = Goodbye("too many streams are waiting to join; try again", is_full=True)
 _BROKEN = Goodbye(
     "the connection broke off: the client's process or the network ended it, or a "
-    "frame was longer than this server admits"
+    "frame was longer than this server allows"
 )
 
 
 @dataclass(frozen=True)
 class Event:
-    """What a hub has received.
+    """A message that a hub has received, or the end of a stream.
 
     Attributes
     ----------
@@ -71,11 +71,11 @@ class Event:
     envelope : Envelope or None
         The client's message; None if its stream is gone.
     reason : str
-        Why it is gone.
+        The reason why the stream has ended.
     refused : bool
-        Whether it is gone because this server refused a message of the client.
+        Whether the stream has ended because this server refused a message.
     connection : int
-        The number of the stream, counting from 1 all streams that ever joined.
+        The number of the stream among all that have ever joined, from 1.
     """
 
     number: int
@@ -86,32 +86,32 @@ class Event:
 
 
 class Hub:
-    """The server: listens as soon as it is made.
+    """The server of the transport, which listens as soon as it is made.
 
     Parameters
     ----------
     host : str
         The address of this machine to listen on, e.g. ``"0.0.0.0"``.
     port : int
-        0 takes any free port; the attribute `port` then holds it.
+        The port; 0 takes any free port. The attribute `port` has the number in use.
     expected_clients : int
         The number of clients that the server waits for.
     settings : TransportSettings
     due : int, optional
-        The most bytes that a client's message may have until `expect` says otherwise;
-        default: `settings.max_message`.
+        How many bytes a client's message may have at most, until `expect` is called.
+        The default is `settings.max_message`.
 
     Attributes
     ----------
     facts : callable (client number, whether it has a stream) -> bytes
-        What a client is told that asks before it joins; with tokens, only one that has
-        a right one. It is called in a thread of its own.
+        Returns the answer to a client that asks before it joins. With tokens, only
+        clients with the right token get an answer. It is called in a separate thread.
 
     Raises
     ------
     ConfigError
-        If grpcio is missing, the port is taken, or a file of `settings.security`
-        cannot be used.
+        grpcio is missing, the port is taken, or a file of `settings.security` is
+        invalid.
     """
 
     def __init__(
@@ -139,8 +139,9 @@ class Hub:
         credentials = settings.security.server_credentials()
         if self._secret and credentials is None:
             logger.warning(
-                "ggeur.join_secret is set without TLS: tokens travel in the clear and "
-                "can be stolen on the way; set ggeur.tls.certificate and ggeur.tls.key"
+                "ggeur.join_secret is set without TLS, so tokens are not encrypted "
+                "and can be stolen on the network; set ggeur.tls.certificate and "
+                "ggeur.tls.key"
             )
         self.facts: Callable[[int, bool], bytes] = lambda number, is_taken: b""
         grpc = self._grpc
@@ -177,8 +178,7 @@ class Hub:
         self.close()
 
     def receive(self, timeout: float | None = None) -> Event | None:
-        """Wait for the next event; None after `timeout` seconds, or if the hub is
-        closed."""
+        """Wait for the next event; None after `timeout` seconds or on a closed hub."""
         if timeout is not None:
             timeout = max(0.0, timeout)
         try:
@@ -194,12 +194,12 @@ class Hub:
         return event
 
     def send(self, number: int, envelope: Envelope) -> bool:
-        """Queue `envelope` for client `number`; False if that client has no stream.
+        """Queue `envelope` for client `number`; False if this client has no stream.
 
         Raises
         ------
         MessageError
-            If the message is larger than `max_message`.
+            The message is larger than `max_message`.
         """
         frames = to_frames(envelope, self._settings)
         with self._lock:
@@ -211,7 +211,7 @@ class Hub:
     def expect(self, number: int, size: int | None) -> None:
         """Limit messages of client `number` to `size` bytes from now on.
 
-        None lifts the limit to that of any message. A longer message ends the stream
+        None sets the limit back to `max_message`. A longer message ends the stream
         before its data is read.
         """
         with self._lock:
@@ -222,8 +222,9 @@ class Hub:
     def dismiss(self, number: int, reason: str, connection: int | None = None) -> None:
         """End the stream of client `number` at once, if it has one.
 
-        With `connection`, only that stream ends. Messages queued for the client are
-        dropped. The event that it is gone comes after the messages that have arrived.
+        With `connection`, only the stream with this number is ended. Messages queued
+        for the client are dropped. The event of the end comes after the messages that
+        have arrived.
         """
         with self._lock:
             stream = self._joined.get(number)
@@ -231,10 +232,10 @@ class Hub:
             self._retire(stream, Goodbye(reason, refused=True), is_dismissed=True)
 
     def close(self, reason: str = "", grace: float = 10.0) -> None:
-        """Send what is queued for at most `grace` seconds, then end everything.
+        """Send queued messages for at most `grace` seconds, then end all streams.
 
-        The clients see `HubClosed` with `reason`. `receive` still returns the events
-        that have arrived, and None after them.
+        Clients get `HubClosed` with `reason`. `receive` still returns the events that
+        have arrived, and then None.
         """
         goodbye = Goodbye(reason)
         with self._lock:
@@ -256,7 +257,7 @@ class Hub:
             return set(self._joined)
 
     def _beat(self) -> None:
-        """Tell clients that wait for work that this server is still there."""
+        """Send all clients regular signs that this server is running."""
         while not self._ending.wait(self._settings.keepalive):
             with self._lock:
                 for stream in self._joined.values():
@@ -281,7 +282,7 @@ class Hub:
         return bound
 
     def _serve(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
-        """gRPC's handler of one stream. It writes; a second thread reads."""
+        """Handle one stream for gRPC: this thread writes, and a second one reads."""
         stream = Stream(context, self._settings.max_message, self._due)
         with self._lock:
             self._open.add(stream)
@@ -292,7 +293,8 @@ class Hub:
                 stream.end(Goodbye("this server is closing", refused=True))
         if oldest is not None:
             self._log.warning(
-                "more than %d streams wait to join: the oldest, of %s, was closed",
+                "more than %d streams are waiting to join, so the oldest, of "
+                "%s, was closed",
                 self._waiting.places,
                 oldest.peer,
             )
@@ -309,7 +311,7 @@ class Hub:
                 self._waiting.leave(stream)
 
     def _answer(self, request: bytes, context: Any) -> bytes:
-        """gRPC's handler of a client that asks; it takes no place."""
+        """Handle the question of a client that asks without joining."""
         try:
             who = read_asking(request, self._settings, context.peer())
             problem = ""
@@ -318,7 +320,9 @@ class Hub:
             if problem:
                 raise Refused(problem)
         except GGEURError as error:
-            self._log.warning("%s asked, and was refused: %s", context.peer(), error)
+            self._log.warning(
+                "refused to answer a question of %s: %s", context.peer(), error
+            )
             self._say_why(context, Goodbye(str(error), refused=True))
             return b""
         with self._lock:
@@ -377,8 +381,8 @@ class Hub:
             unknown = sum(number > self._expected for number in self._joined)
             if who.number > self._expected and unknown >= _UNKNOWN_NUMBERS:
                 raise Refused(
-                    f"client {who.number}, but this server has {self._expected} "
-                    f"clients, and {unknown} others are here already"
+                    f"client {who.number} is none of the {self._expected} clients of "
+                    f"this server, and {unknown} such clients have joined already"
                 )
             stream.number, stream.connection = who.number, next(self._connections)
             self._waiting.leave(stream)

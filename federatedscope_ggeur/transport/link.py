@@ -1,4 +1,4 @@
-"""A client's end of the transport: the one stream to its server."""
+"""A client's end of the transport: its stream to the server."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _PROBE_AFTER = 1.0
 
 
 class Link:
-    """A client's stream. Its constructor joins; the server may start later.
+    """A client's stream to the server. Making it joins; the server may start later.
 
     Parameters
     ----------
@@ -56,16 +56,16 @@ class Link:
     Raises
     ------
     ConnectionLost
-        If no server admits the client within `settings.join_deadline` seconds, or if
-        TLS with the server fails.
+        No server admits the client within `settings.join_deadline` seconds, or TLS
+        fails.
     Refused
-        If the server does not admit this client; gives its reason.
+        The server does not admit this client, with a reason.
     HubClosed
-        If the server is closing.
+        The server is closing.
     ConfigError
-        If grpcio is missing or a file of `settings.security` cannot be used.
+        grpcio is missing, or a file of `settings.security` is invalid.
     MessageError
-        If a server would refuse the join message.
+        A server would refuse the join message.
     """
 
     def __init__(
@@ -98,17 +98,17 @@ class Link:
         Raises
         ------
         ConnectionLost
-            If the connection to the server broke, or this link is closed.
+            The connection to the server broke, or this link is closed.
         Refused
-            If the server ended this client's stream.
+            The server ended this client's stream.
         HubClosed
-            If the server closed in the ordinary way.
+            The server closed in the ordinary way.
         """
         return self._call.receive(timeout)
 
     @property
     def silence(self) -> float:
-        """Seconds since the last message from the server."""
+        """The seconds since the server's last message."""
         return time.monotonic() - self._call.heard
 
     def send(self, envelope: Envelope) -> None:
@@ -117,9 +117,9 @@ class Link:
         Raises
         ------
         ConnectionLost, Refused, HubClosed
-            If the stream has ended, as `receive`.
+            The stream has ended; see `receive`.
         MessageError
-            If the message is larger than `max_message`.
+            The message is larger than `max_message`.
         """
         frames = to_frames(envelope, self._settings)
         if self._call.end is not None:
@@ -127,7 +127,7 @@ class Link:
         self._call.send(frames)
 
     def close(self, grace: float = 10.0) -> None:
-        """Send what is queued for at most `grace` seconds, then end the stream.
+        """Send queued messages for at most `grace` seconds, then end the stream.
 
         Messages that `receive` has not returned are lost.
         """
@@ -169,7 +169,7 @@ class Link:
         Raises
         ------
         ConnectionLost
-            TLS fails; the message says why.
+            TLS fails. The message says why.
         """
         while (left := deadline - time.monotonic()) > 0:
             if call.receive(min(left, _PROBE_AFTER)) is not None:
@@ -186,7 +186,7 @@ class Link:
 
 
 class _Call:
-    """One gRPC call to the server: one stream, until it ends."""
+    """One gRPC call to the server, which is one stream until its end."""
 
     def __init__(
         self,

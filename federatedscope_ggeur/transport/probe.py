@@ -1,7 +1,7 @@
-"""Find out why a server that can be reached does not answer: what is wrong with TLS.
+"""Finds the reason why TLS with a server fails.
 
-gRPC does not tell why a handshake failed, and retries until its time is over. So the
-probe makes the handshake once more with Python's own TLS, which gives the reason.
+gRPC does not report why a handshake failed, and retries until its time is over. So the
+probe repeats the handshake with Python's own TLS, which gives the reason.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _EXPIRED, _NOT_YET, _NAME, _ADDRESS = 10, 9, 62, 64
 
 
 def handshake_problem(address: str, security: Security) -> str:
-    """What keeps a client with these files from talking to the server at `address`.
+    """The problem that a client with these files has with TLS at `address`.
 
-    "" if nothing does, or if no server is there.
+    "" if there is no problem, or if no server can be reached.
     """
     try:
         host, port = split_address(address)
@@ -42,7 +42,7 @@ def handshake_problem(address: str, security: Security) -> str:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port; `ValueError` if there is no port."""
+    """Split an address into host and port; raises `ValueError` without a port."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
 
@@ -57,7 +57,7 @@ def _without_tls(plain: socket.socket) -> str:
         return ""
     if not said or said[0] == _TLS_ALERT:
         return (
-            f"the server talks TLS only: set {AUTHORITY} to the file with its authority"
+            f"the server requires TLS; set {AUTHORITY} to the file with its authority"
         )
     return ""
 
@@ -77,8 +77,8 @@ def _with_tls(plain: socket.socket, host: str, security: Security) -> str:
     except ssl.SSLError as error:
         if error.reason in ("WRONG_VERSION_NUMBER", "UNEXPECTED_EOF_WHILE_READING"):
             return (
-                f"the server does not talk TLS: set its {CERTIFICATE} and {KEY}, or "
-                f"take {AUTHORITY} ('{security.authority}') away here"
+                f"the server does not use TLS; set {CERTIFICATE} and {KEY} on the "
+                f"server, or remove {AUTHORITY} ('{security.authority}') here"
             )
         return _of_own(str(error.reason or error), security)
     except ConnectionError:
@@ -91,7 +91,7 @@ def _with_tls(plain: socket.socket, host: str, security: Security) -> str:
         except (ssl.SSLError, ConnectionError) as error:
             return _of_own(str(getattr(error, "reason", None) or error), security)
         if not said:
-            return _of_own("it closed the connection", security)
+            return _of_own("the server closed the connection", security)
     return ""
 
 
@@ -103,28 +103,28 @@ def _of_certificate(
     if code in (_EXPIRED, _NOT_YET):
         when = "has expired" if code == _EXPIRED else "is not valid yet"
         return (
-            f"the server's certificate, or one of {file}, {when} ({said}): the "
-            f"server needs a new {CERTIFICATE}, or a clock is wrong"
+            f"the server's certificate, or one of {file}, {when} ({said}); make a "
+            f"new {CERTIFICATE} for the server, or correct the clocks"
         )
     if code in (_NAME, _ADDRESS):
         return (
-            f"the server's {CERTIFICATE} is not for {host!r} ({said}): make one with "
-            "that name, or set distribute.server_host to a name that it has"
+            f"the server's {CERTIFICATE} is not for {host!r} ({said}); make one with "
+            "this name, or set distribute.server_host to a name in the certificate"
         )
     return (
-        f"the server's certificate is not of the authority in {file} ({said}): ask who "
-        "runs the server for the right file"
+        f"the server's certificate was not signed by the authority in {file} "
+        f"({said}); ask the person who runs the server for the right file"
     )
 
 
 def _of_own(said: str, security: Security) -> str:
     if not security.certificate:
         return (
-            f"the server demands a certificate of its clients ({said}): set "
+            f"the server requires certificates of clients ({said}); set "
             f"{CERTIFICATE} and {KEY}"
         )
     return (
-        f"the server does not take this client's {CERTIFICATE} "
-        f"('{security.certificate}'; {said}): it must be of the authority that the "
-        "server trusts, and not have expired"
+        f"the server refuses this client's {CERTIFICATE} ('{security.certificate}'; "
+        f"{said}); it must be signed by the authority that the server trusts, and "
+        "must not have expired"
     )

@@ -1,4 +1,4 @@
-"""TLS credentials, and tokens that prove a client's number."""
+"""Makes TLS credentials, and tokens that prove a client's number."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _TOKEN = re.compile(r"[1-9][0-9]{0,17}:[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Security:
-    """Paths of PEM and text files; "" means that the file is not used.
+    """The paths of files for TLS and tokens; "" means that a file is not used.
 
     Attributes
     ----------
     certificate, key : str
-        This side's certificate (with its chain) and private key. On a server they
-        switch TLS on. A client presents them to the server.
+        The PEM files of this side's certificate (with its chain) and private key. They
+        switch TLS on at a server. A client presents them to the server.
     authority : str
-        Certificates of the authorities that this side trusts. On a client they switch
-        TLS on. A server that has them admits only clients with a certificate.
+        The PEM file of the authorities that this side trusts. It switches TLS on at a
+        client. A server that has it admits only clients with a certificate.
     join_secret : str
-        The server's file with the secret. Tokens are made from it.
+        The server's file with the secret from which tokens are made.
     join_token : str
         The client's file with its token.
     """
@@ -46,19 +46,19 @@ class Security:
     join_token: str = ""
 
     def server_credentials(self) -> Any:
-        """gRPC's credentials of a server; None without TLS.
+        """Make gRPC's credentials for a server; None without TLS.
 
         Raises
         ------
         ConfigError
-            If a file is missing or broken, or if a setting beside it is missing.
+            A file is missing or broken, or a setting that belongs to it is missing.
         """
         pair = self._pair()
         if pair is None:
             if self.authority:
                 raise ConfigError(
-                    f"{AUTHORITY} ('{self.authority}') is set but {CERTIFICATE} is "
-                    f"not: a server needs {CERTIFICATE} and {KEY} for TLS"
+                    f"{AUTHORITY} ('{self.authority}') is set without {CERTIFICATE}; "
+                    f"set {CERTIFICATE} and {KEY}, which a server needs for TLS"
                 )
             return None
         from grpc import ssl_server_credentials
@@ -67,7 +67,7 @@ class Security:
         return ssl_server_credentials([pair], authority, authority is not None)
 
     def channel_credentials(self) -> Any:
-        """gRPC's credentials of a client; None without TLS.
+        """Make gRPC's credentials for a client; None without TLS.
 
         Raises `ConfigError` in the same cases as `server_credentials`.
         """
@@ -75,8 +75,9 @@ class Security:
         if not self.authority:
             if pair is not None:
                 raise ConfigError(
-                    f"{CERTIFICATE} ('{self.certificate}') is set but {AUTHORITY} is "
-                    "not: a client needs it to check the server"
+                    f"{CERTIFICATE} ('{self.certificate}') is set without "
+                    f"{AUTHORITY}; set {AUTHORITY}, which a client needs to check "
+                    "the server"
                 )
             return None
         from grpc import ssl_channel_credentials
@@ -85,30 +86,31 @@ class Security:
         return ssl_channel_credentials(self._authority(), key, certificate)
 
     def secret(self) -> bytes | None:
-        """The server's secret, without white space around it; None if there is none.
+        """Read the server's secret, without white space around it; None if none is set.
 
         Raises
         ------
         ConfigError
-            If the file cannot be read or the secret is shorter than 16 bytes.
+            The file cannot be read, or the secret is shorter than 16 bytes.
         """
         if not self.join_secret:
             return None
         secret = _read(SECRET, self.join_secret).strip()
         if len(secret) < _SHORTEST_SECRET:
             raise ConfigError(
-                f"{SECRET}: '{self.join_secret}' holds {len(secret)} bytes; a secret "
-                f"has at least {_SHORTEST_SECRET}, e.g. from: openssl rand -hex 32"
+                f"{SECRET}: '{self.join_secret}' holds {len(secret)} bytes, but a "
+                f"secret needs at least {_SHORTEST_SECRET}; make one by: openssl "
+                "rand -hex 32"
             )
         return secret
 
     def token(self) -> str:
-        """The client's token; "" if there is none.
+        """Read the client's token; "" if none is set.
 
         Raises
         ------
         ConfigError
-            If the file cannot be read or does not hold a token.
+            The file cannot be read, or it holds no token.
         """
         if not self.join_token:
             return ""
@@ -116,7 +118,8 @@ class Security:
         if not _TOKEN.fullmatch(token):
             raise ConfigError(
                 f"{TOKEN}: '{self.join_token}' holds no token of the form "
-                "<number>:<64 hexadecimal digits>; ask who runs the server for yours"
+                "<number>:<64 hexadecimal digits>; ask the person who runs the "
+                "server for your token"
             )
         return token
 
@@ -128,7 +131,7 @@ class Security:
             (KEY, self.key, f"{CERTIFICATE} ('{self.certificate}')"),
         ):
             if not path:
-                raise ConfigError(f"{other} is set but {name} is not: set both or none")
+                raise ConfigError(f"{other} is set without {name}; set both or neither")
         certificate = _certificates(CERTIFICATE, self.certificate)
         key = _read(KEY, self.key)
         try:
@@ -179,20 +182,20 @@ def write_private(name: str, path: str, text: str) -> bool:
 
 
 def make_token(secret: bytes, number: int) -> str:
-    """The token of client `number`: ``<number>:<hex HMAC-SHA256 of the number>``."""
+    """Make the token of a client: ``<number>:<hex HMAC-SHA256 of the number>``."""
     digest = hmac.new(secret, f"ggeur client {number}".encode(), hashlib.sha256)
     return f"{number}:{digest.hexdigest()}"
 
 
 def check_token(secret: bytes, number: int, token: str) -> str:
-    """Why `token` does not show that its bearer is client `number`; "" if it does.
+    """Check the token of client `number`; returns the problem, or "" if it is right.
 
-    The time that the check takes reveals nothing about the right token.
+    The time of the check reveals nothing about the right token.
     """
     if not token:
         return (
-            f"client {number} sent no token: this server admits only clients whose "
-            f"{TOKEN} is set to the file with their token"
+            f"client {number} sent no token, but this server requires one; set "
+            f"{TOKEN} to the file with the client's token"
         )
     expected = make_token(secret, number).encode()
     if hmac.compare_digest(expected, token.encode("utf-8", "replace")):
@@ -200,11 +203,12 @@ def check_token(secret: bytes, number: int, token: str) -> str:
     named = token.partition(":")[0]
     if _TOKEN.fullmatch(token) and named != str(number):
         return (
-            f"client {number} sent the token of client {named}: {TOKEN} must be its own"
+            f"client {number} sent the token of client {named}; set {TOKEN} to "
+            "the file with its own"
         )
     return (
         f"client {number} sent a token that was not made from this server's "
-        f"{SECRET}: ask who runs the server for a new one"
+        f"{SECRET}; ask the person who runs the server for a new one"
     )
 
 

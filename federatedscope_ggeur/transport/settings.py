@@ -1,4 +1,4 @@
-"""The settings of both ends of the transport, and gRPC's options made from them."""
+"""The settings of both ends of the transport, and gRPC's options for them."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ _FRAME_OVERHEAD = 1024
 
 @dataclass(frozen=True)
 class TransportSettings:
-    """Settings that the two ends of a stream share.
+    """The settings that both ends of a stream use.
 
     Attributes
     ----------
     max_message : int
-        Bytes of the longest message. The receiver refuses a longer one before it takes
-        its data into memory.
+        The largest number of bytes of a message. The receiver refuses a longer one
+        before it takes the data into memory.
     max_frame : int
-        Messages are cut into pieces; the most bytes of one piece.
+        The largest number of bytes of one frame. Messages are cut into frames.
     compression : str
-        ``distribute.grpc_compression``: how pieces are compressed for the network.
+        ``distribute.grpc_compression``: how frames are compressed for the network.
     keepalive : float
-        After so many seconds of silence, ask whether the peer is still there. The peer
-        has the same time to answer.
+        After so many seconds of silence, a side asks whether its peer is still there.
+        The peer has the same time to answer.
     join_deadline : float
-        Seconds in which a client must reach the server.
+        The seconds within which a client must reach the server.
     security : Security
         The paths of the files for TLS and tokens.
     http_proxy : bool
@@ -62,7 +62,7 @@ class TransportSettings:
     Raises
     ------
     ConfigError
-        If a value is out of its range.
+        A value is out of its range.
     """
 
     max_message: int
@@ -86,7 +86,7 @@ class TransportSettings:
 
 
 def require_grpc() -> ModuleType:
-    """The gRPC package. If it is missing, a `ConfigError` says how to get it."""
+    """Import the gRPC package; raises `ConfigError` if it is not installed."""
     if grpc is None:
         raise ConfigError(
             "distributed mode needs the package grpcio, which is not installed: "
@@ -100,7 +100,7 @@ def server_options(settings: TransportSettings) -> list[tuple[str, Any]]:
     milliseconds = _milliseconds(settings.keepalive)
     return [
         *_options(settings),
-        # Without it a second server on the same port takes half of the clients.
+        # Otherwise a second server on the same port would take half of the clients.
         ("grpc.so_reuseport", 0),
         # The pings of clients must not count as abuse.
         ("grpc.http2.min_ping_interval_without_data_ms", min(1000, milliseconds)),

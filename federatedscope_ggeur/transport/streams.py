@@ -1,4 +1,4 @@
-"""A stream on the server's side, and how many bytes of a peer may wait unread."""
+"""The server's side of a stream, and a limit on unread bytes from a client."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
 
-# Seconds for a dismissed client to take what is already on its way to it.
+# The seconds in which a dismissed client may still take messages on their way.
 _LAST_WORDS = 5.0
-# What a message counts for beside its data, in bytes.
+# The bytes counted for a message in addition to its data.
 _MESSAGE_COST = 1024
 
 
 class Allowance:
-    """Limits the bytes of one peer that wait unread; at the limit its stream pauses.
+    """Limits the unread bytes of one client; at the limit its stream pauses.
 
     Parameters
     ----------
     limit : int
-        Bytes. One message may always wait, whatever its length.
+        The limit in bytes. One message may always wait, whatever its length.
     """
 
     def __init__(self, limit: int):
@@ -51,10 +51,10 @@ class Allowance:
 
 @dataclass(frozen=True)
 class Goodbye:
-    """Why the server ends a stream, and the kind of the end.
+    """The reason why the server ends a stream, and the kind of the end.
 
-    `refused`: the server refuses this client. `is_full`: there was no room; the client
-    may try again.
+    `refused` says that the server refuses this client. `is_full` says that there was no
+    room, so the client may try again.
     """
 
     reason: str
@@ -63,22 +63,22 @@ class Goodbye:
 
 
 class Stream:
-    """The stream of one client.
+    """The stream of one client, on the server's side.
 
     Parameters
     ----------
     context : gRPC's context of the call
     limit : int
-        Bytes that may wait unread.
+        How many bytes of the client may wait unread.
     due : int
-        The most bytes that a message of the client may have at first.
+        How many bytes a message of the client may have at most, at first.
 
     Attributes
     ----------
     number : int
         The client's number; 0 until it has joined.
     connection : int
-        The stream's own number, among all that have joined.
+        The number of the stream among all that have joined.
     """
 
     def __init__(self, context: Any, limit: int, due: int):
@@ -98,7 +98,7 @@ class Stream:
     def end(self, goodbye: Goodbye, at_once: bool = True) -> None:
         """End the stream, at once or after all queued messages are sent.
 
-        If it is called twice, the first goodbye counts.
+        After the first call, further calls have no effect on the goodbye.
         """
         with self._lock:
             self.goodbye = self.goodbye or goodbye
@@ -113,7 +113,7 @@ class Stream:
         self.unread.lift()
 
     def outgoing(self, patience: float) -> Iterator[bytes]:
-        """The frames to write. The first message must be queued within `patience` s."""
+        """Yield the frames to send; the first must come within `patience` seconds."""
         timeout: float | None = patience
         while True:
             try:
@@ -130,7 +130,7 @@ class Stream:
                 yield frame
 
     def finish(self) -> None:
-        """Note that gRPC is done with the stream."""
+        """Note that gRPC has finished the stream."""
         with self._lock:
             self._finished = True
             if self._timer is not None:

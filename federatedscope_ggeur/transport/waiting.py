@@ -1,4 +1,4 @@
-"""Streams that have not joined yet, and a log that strangers cannot flood."""
+"""Keeps streams that have not joined yet, and limits warnings about them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _WARNINGS, _SPAN = 20, 10.0
 class WaitingRoom:
     """The streams that have sent no join message yet, oldest first.
 
-    If all places are taken, a new stream replaces the oldest. A proper client joins
-    within a moment; a silent one has to make room. Not thread-safe.
+    If all places are taken, a new stream replaces the oldest one. Proper clients join
+    at once, so this affects only silent ones. The class is not thread-safe.
     """
 
     def __init__(self, places: int):
@@ -40,8 +40,10 @@ class WaitingRoom:
 
 
 class SparingLog:
-    """Warnings that strangers cause: a limited number per time span, then only a
-    count."""
+    """A log with a limit, since strangers could flood it with warnings.
+
+    It logs a limited number of warnings in each time span, and counts the others.
+    """
 
     def __init__(self, logger: logging.Logger):
         self._logger = logger
@@ -49,7 +51,7 @@ class SparingLog:
         self._lock = threading.Lock()
 
     def warning(self, text: str, *values: object) -> None:
-        """As `logging.Logger.warning`, if the limit allows it; else count it."""
+        """Log a warning if the limit allows; otherwise count it."""
         with self._lock:
             now, more = time.monotonic(), 0
             if now - self._since > _SPAN:

@@ -47,7 +47,7 @@ class TestS1:
         seen = transcript(prototypes=dict.fromkeys(clients, Prototypes(*sent)))
         found = only(s1(seen, truth_of(clients), CLOCK))
         assert (found.passed, found.tried) == (None, None)
-        assert "nothing came down" in found.note
+        assert "sent nothing about" in found.note
 
     @pytest.mark.parametrize(("but", "value"), [((), 1.0), ((0,), None)])
     def test_so_does_a_head_of_nearest_means(self, but, value):

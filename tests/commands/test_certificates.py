@@ -105,8 +105,8 @@ def test_nothing_is_written_over_and_a_site_may_be_added(folders, capsys):
     [
         ("sites:", "places:", "'places': is not one of"),
         ("- paris", "- ../paris", "'../paris'"),
-        ("- paris", "- Berlin", "'berlin' is taken twice"),
-        ("- paris", "- server", "'server' is taken twice"),
+        ("- paris", "- Berlin", "two sites have the name 'berlin'"),
+        ("- paris", "- server", "two sites have the name 'server'"),
         ("port: 53123", "port: 0", "port: must lie in 1..65535"),
         ("[localhost, 127.0.0.1]", "'a b'", "server: must list names"),
         ("total_round_num: 3", "total_rounds: 3", "settings.federate.total_rounds"),

@@ -105,7 +105,7 @@ def test_data_that_are_gone_are_named(folders):
     results = replace(run.results, config={**run.results.config, "data": data})
     counts, (note,) = class_counts([FoundRun(run.folder, results)], trust=True)
     assert counts == {}
-    assert "no counts by class of 1 runs" in note
+    assert "1 runs have no counts by class" in note
 
 
 def test_the_report_draws_them(folders, beheaded, tmp_path, capsys):

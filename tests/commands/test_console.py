@@ -222,7 +222,9 @@ def test_another_run_s_checkpoint_is_not_written_over(short, capsys, tmp_path):
     capsys.readouterr()
     assert main([*both, "data.root", "nowhere"]) == 1  # said before data are read
     said = capsys.readouterr().err
-    assert re.match(r"error: federate.save_to: '.*kept' is of another run", said)
+    assert re.match(
+        r"error: federate.save_to: '.*kept' is a checkpoint of another run", said
+    )
     assert said.count("\n") == 1
     assert (tmp_path / "kept").read_bytes() == before
     assert main([*both, "federate.restore_from", str(tmp_path / "kept")]) == 0

@@ -44,7 +44,7 @@ def test_it_says_what_is_missing_and_how_to_get_it(report, monkeypatch):
 def test_no_federatedscope_anywhere(report, monkeypatch):
     monkeypatch.setitem(sys.modules, "federatedscope", None)
     monkeypatch.delenv("FEDERATEDSCOPE_HOME", raising=False)
-    assert "FederatedScope is not found" in report()
+    assert "FederatedScope was not found" in report()
 
 
 def test_it_tells_the_state_and_the_command_that_repairs_it(

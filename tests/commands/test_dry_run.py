@@ -59,7 +59,7 @@ def test_many_clients_are_said_in_short(dry_run):
         (["ggeur.memory_limit", 100], "sets beyond this limit are drawn anew"),
         (
             ["ggeur.noise", "fresh", "ggeur.privacy.min_samples", 1],
-            "they are drawn anew every round",
+            "sets are drawn anew in every round",
         ),
         (["ggeur.closed_form", "lda"], "the run, 0 rounds"),
     ],

@@ -102,4 +102,4 @@ def test_after_ctrl_c_the_next_call_goes_on(arguments, tmp_path, capsys):
     assert main(arguments) == 0
     shown = capsys.readouterr()
     assert "18 of 36 images are in the cache" in shown.err
-    assert "72 images, D = 1764, 0.5 MB: 54 of them now" in shown.out
+    assert "72 images, D = 1764, 0.5 MB: 54 embedded now" in shown.out

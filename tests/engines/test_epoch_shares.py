@@ -93,7 +93,7 @@ def test_the_start_says_t_and_whose_run_it_is_not(config):
     assert "rate 0.01," in said[1]
     assert "rate 0.01," not in said[0]
     (note,) = [note for note in some.notes if "epoch_share" in note]
-    assert "not the paper's run" in note
+    assert "differs from the paper" in note
     no_rounds = Run(config("ggeur.closed_form", "lda"))
     assert not any(T_LINE in line for line in no_rounds.describe())
 

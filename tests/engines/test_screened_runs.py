@@ -102,9 +102,9 @@ def test_sums_say_at_their_start_that_one_client_can_spoil_them(far, tmp_path):
     assert (
         f"screening: {SumsExchange.UNSCREENED}" in results_table(results).splitlines()
     )
-    assert "one client can spoil the sum" in SumsExchange.UNSCREENED
+    assert "One client can spoil the sum" in SumsExchange.UNSCREENED
     write_run(tmp_path, results)
-    assert "one client can spoil the sum" in " ".join(
+    assert "One client can spoil the sum" in " ".join(
         Comparison.of(tmp_path).to_text().split()
     )
 

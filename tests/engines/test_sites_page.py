@@ -93,7 +93,7 @@ def test_from_nothing_to_a_prediction_at_a_site(
 
         said = run(places["berlin"], of("berlin", "check"))
         assert "PROBLEM" not in said
-        assert "TLS: the server's certificate is good for" in said
+        assert "TLS: the server's certificate is valid for" in said
         accepted = {"federatedscope": "token: accepted", "flower": "key: the SuperLink"}
         assert accepted[engine] in said
         for name, place in places.items():

@@ -375,7 +375,7 @@ def test_weights_of_federatedscope_are_entered_into_the_space(config, tmp_path):
 
 def test_a_run_says_at_its_start_what_it_trains_in(config):
     assert (
-        "space to train in: whitened" in Run(config("ggeur.space", WHITENED)).describe()
+        "space of training: whitened" in Run(config("ggeur.space", WHITENED)).describe()
     )
     alone = ["ggeur.closed_form", "lda", "ggeur.space", WHITENED]
     assert not any("space" in line for line in Run(config(*alone)).describe())

@@ -195,7 +195,7 @@ def test_where_one_client_owns_nearly_everything_nothing_goes_down(config):
         rows = handler.side(SumsClient).participant._rows
         few = client.features[:4], client.labels[:4]
         handler.side(SumsClient).participant._rows = type(rows)(*few, rows.settings)
-    with pytest.raises(GGEURError, match="owns all but a few of all rows"):
+    with pytest.raises(GGEURError, match="owns all but a few of the rows"):
         going.follow(lambda record: None)
 
 

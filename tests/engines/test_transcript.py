@@ -47,7 +47,7 @@ def test_of_answers_about_heads(config):
     details = run.history.round0.closed_form.details
     assert chosen.shrinkage == details["shrinkage"]
     (found,) = audit_run(seen, truth, 60, ["A13"])
-    told = f"no withheld row is in the numbers of {len(sent)} clients"
+    told = f"the numbers of {len(sent)} clients contain no withheld row"
     assert told in found.note
 
 
@@ -68,5 +68,5 @@ def test_rows_to_compare_with_are_needed(config):
     run = Run(config())
     clients = [replace(held, test=held.test.select([])) for held in run.data.clients]
     run.data = replace(run.data, clients=clients)
-    with pytest.raises(GGEURError, match="no rows to test"):
+    with pytest.raises(GGEURError, match="no test rows"):
         truth_of(run)

@@ -62,7 +62,7 @@ class TestWithheld:
         note = withheld_note(np.array(FEW_PAIRS), 5)
         assert "5 withholds 3 of 4 (client, class) pairs (75%)" in note
         assert "12 of 132 rows (9.09%), all rows of 1 class among them" in note
-        assert "min_samples 4 withholds 0% and 0%, and lets statistics of 4" in note
+        assert "min_samples 4 withholds 0% of pairs and 0% of rows, but" in note
         for remedy in ("secure_sums", "closed_form none", "_private.yaml"):
             assert remedy in note
         assert "single rows" in withheld_note(np.array([[1, 1]]), 5)
@@ -73,10 +73,10 @@ class TestWithheld:
     [
         (["a", "b"], "domain", False, ""),
         ([1, 2], "client", False, ""),
-        (["a", "a"], "domain", False, "there is one domain"),
-        (["a"], "domain", False, "there is one client"),
-        ([1], "client", False, "there is one client"),
-        (["a", "b"], "domain", True, "all rows are in one place"),
+        (["a", "a"], "domain", False, "there is only one domain"),
+        (["a"], "domain", False, "there is only one client"),
+        ([1], "client", False, "there is only one client"),
+        (["a", "b"], "domain", True, "one client holds all rows"),
     ],
 )
 def test_step_2_needs_other_sources(sources, prototypes, pooled, said):
@@ -130,7 +130,13 @@ class TestRate:
             (sgd(0.01), 10.0, 10, 2400, ""),  # 10 ln 10 / 0.01 = 2303
             (sgd(0.001, momentum=0.9), 10.0, 10, 2400, ""),
             (sgd(9.9), 10.0, 10, 100, ""),
-            (sgd(11.0), 10.0, 10, 100, "11 times what the loss's curvature allows"),
+            (
+                sgd(11.0),
+                10.0,
+                10,
+                100,
+                "11 times the rate that the loss's curvature allows",
+            ),
             (sgd(1.0), 10.0, 10, 0, ""),  # nothing is trained
             (sgd(1e-9), 0.0, 10, 100, ""),  # nobody holds rows
             (sgd(1e-9), 10.0, 1, 100, ""),

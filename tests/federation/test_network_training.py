@@ -309,7 +309,7 @@ def test_every_augmentation_trains_a_network_or_says_why_not(name):
 def test_a_batch_of_one_row_is_refused_at_the_start():
     run = federation(sizes=(20, 33), training=TrainingSettings(RATE, 1, "epoch", 8))
     with pytest.raises(
-        ConfigError, match=r"client 2: with 33 rows .*batch_size.* 8 .*drop_last True"
+        ConfigError, match=r"client 2: with 33 rows .*batch_size.* 8.*drop_last True"
     ):
         run.round0()
     dropping = TrainingSettings(RATE, 1, "epoch", 8, drop_last=True)

@@ -105,7 +105,8 @@ def test_updates_weights_and_declarations(caplog):
     screen = Screening("refuse")
     updates = [update(1), update(2, 2.0), update(3, 100.0), update(4, 0.5)]
     assert screen.updates(updates, torch.zeros(4)) == {
-        3: "the length of its update is 100, 1e+02 times the median of the others' (1)"
+        3: "the length of its update is 100, 1e+02 times the median of the other "
+        "clients (1)"
     }
     assert list(screen.weights({1: 100.0, 2: 100.0, 3: 2.0**40})) == [3]
     rows = {k: Declared(100, 0, 20, 4.0) for k in (1, 2)}

@@ -71,33 +71,33 @@ def test_the_recipe_of_the_docs_works(make_hub, joined, pem):
         (
             ("server", ""),
             ("", "other.pem"),
-            ("not of the authority in ggeur.tls.authority", "other.pem"),
+            ("not signed by the authority in ggeur.tls.authority", "other.pem"),
         ),
         (
             ("old", ""),
             ("", "authority.pem"),
-            ("has expired", "authority.pem", "needs a new ggeur.tls.certificate"),
+            ("has expired", "authority.pem", "make a new ggeur.tls.certificate"),
         ),
         (
             ("elsewhere", ""),
             ("", "authority.pem"),
             ("ggeur.tls.certificate is not for '127.0.0.1'", "distribute.server_host"),
         ),
-        (("server", ""), ("", ""), ("talks TLS only", "ggeur.tls.authority")),
+        (("server", ""), ("", ""), ("requires TLS", "ggeur.tls.authority")),
         (
             ("", ""),
             ("", "authority.pem"),
-            ("the server does not talk TLS", "ggeur.tls.authority", "authority.pem"),
+            ("the server does not use TLS", "ggeur.tls.authority", "authority.pem"),
         ),
         (
             ("server", "authority.pem"),
             ("", "authority.pem"),
-            ("demands a certificate of its clients", "ggeur.tls.key"),
+            ("requires certificates of clients", "ggeur.tls.key"),
         ),
         (
             ("server", "authority.pem"),
             ("stranger", "authority.pem"),
-            ("does not take this client's ggeur.tls.certificate", "stranger.pem"),
+            ("refuses this client's ggeur.tls.certificate", "stranger.pem"),
         ),
     ],
     ids=[

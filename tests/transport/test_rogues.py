@@ -72,7 +72,7 @@ def still_serves(hub, joined):
         ([joining(1, sizes=[2**16])], "65536 bytes are more than the limit of 57344"),
         ([joining(1, sizes=[-1])], "expected a list of byte counts"),
         ([joining(1, sizes=[4]), b"D12345"], "more than the 4 bytes"),
-        ([joining(1, sizes=[4]), joining(1)], "another kind instead of data"),
+        ([joining(1, sizes=[4]), joining(1)], "expected a frame of data"),
     ],
 )
 def test_a_peer_that_cannot_join_hears_why(hub, peer, frames, problem, caplog):
@@ -91,7 +91,7 @@ def test_a_peer_that_cannot_join_hears_why(hub, peer, frames, problem, caplog):
         ([b"garbage"], "'header'"),
         ([b"D more than announced"], "more data than was announced"),
         ([header(sizes=[2]), b"D123"], "more than the 2 bytes"),
-        ([header(sizes=[2]), header()], "another kind instead of data"),
+        ([header(sizes=[2]), header()], "expected a frame of data"),
         ([header(sizes=[2**24 + 1])], "limit of 16777216"),
         ([header(sizes=[2**24] * 2)], "limit of 16777216"),
         ([header(sizes=[1] * 65)], "at most 64"),
@@ -214,7 +214,7 @@ def test_a_frame_longer_than_admitted_ends_the_stream(hub, peer):
     rogue = peer(hub, joining(1), bytes(2**21))
     assert hub.receive(PATIENCE).envelope.kind == "join_in"
     assert rogue.end()[0] == "RESOURCE_EXHAUSTED"
-    assert "longer than this server admits" in hub.receive(PATIENCE).reason
+    assert "longer than this server allows" in hub.receive(PATIENCE).reason
 
 
 @pytest.mark.usefixtures("still_serves")

@@ -201,7 +201,7 @@ def test_a_secret_without_tls_is_warned_of(make_hub, tmp_path, caplog):
     secret.write_text("0123456789abcdef\n")
     with caplog.at_level(logging.WARNING):
         make_hub(security=Security(join_secret=str(secret)))
-    assert "in the clear" in caplog.text
+    assert "not encrypted" in caplog.text
 
 
 def test_without_grpc_the_error_says_what_to_install():

@@ -1,4 +1,4 @@
-"""The plugin inside FederatedScope (FS). FS itself is imported only by `register`."""
+"""Connects the plugin with FederatedScope (FS); only `register` imports FS."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from collections.abc import Sequence
 def register(arguments: Sequence[str] | None = None) -> None:
     """Make the plugin known to the FederatedScope of this process.
 
-    To be called before FS builds its config, which refuses keys that it does not know:
-    a user's own parts are loaded here, as ``ggeur.plugins`` in the file and in the
-    settings of the command line names them. A second call changes nothing else.
+    Call this before FS builds its config, since FS refuses unknown keys. The call also
+    loads a user's own parts, which ``ggeur.plugins`` names in the file or on the
+    command line. A second call only loads further parts.
 
     Parameters
     ----------
     arguments : sequence of str, optional
-        The command line of FS's main.py, without the program; default: this process's.
+        The command line of FS's main.py, without the program. By default it is that of
+        this process.
 
     Raises
     ------
@@ -25,7 +26,8 @@ def register(arguments: Sequence[str] | None = None) -> None:
         An environment variable of the plugin has an impossible value, or a module of
         ``ggeur.plugins`` cannot be loaded.
     SystemExit
-        In place of that, with its text, where this process's command line names it.
+        Raised in place of `ConfigError`, with its text, if the module was named on this
+        process's command line.
     """
     # Imported here: install and doctor must work without FederatedScope and torch.
     from federatedscope_ggeur.engines.fs.protobuf import ensure_messages

@@ -1,4 +1,4 @@
-"""Whether a site of FederatedScope's (FS's) distributed mode can join its server."""
+"""Checks whether a site of FederatedScope's (FS's) distributed mode can join."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NAMES = {
 
 
 def install_finding() -> Finding:
-    """Whether FS and what it needs are there."""
+    """Check whether FS and the packages that it needs are installed."""
     try:
         package = find()
     except ConfigError as error:
@@ -39,13 +39,14 @@ def install_finding() -> Finding:
 
 
 def server_findings(cfg, own: Handshake | None) -> Iterator[Finding]:
-    """Whether the server can be reached, would take this client, and has all alike.
+    """Check whether the server can be reached, and whether this client could join.
 
     Parameters
     ----------
     cfg : the site's settings
     own : Handshake, optional
-        What the site would join with. It is compared here, and not sent.
+        The handshake with which the site would join. It is compared with the server's
+        here, and not sent.
     """
     settings = transport_settings(cfg)
     security = settings.security
@@ -73,21 +74,25 @@ def server_findings(cfg, own: Handshake | None) -> Iterator[Finding]:
     if own is None:
         return
     for name, problem in facts.differences(own):
-        said = f"{problem} (there: the server); all sites must have it alike"
+        said = f"{problem} (there: the server); this must be the same on all sites"
         yield Finding(_NAMES[name], said if problem else "as agreed", bool(problem))
     open_ = [
         _NAMES[n] for n in ("class_names", "dim", "encoder") if n not in facts.agreed
     ]
     if open_:
-        yield Finding("agreed", f"not settled yet, so not compared: {', '.join(open_)}")
+        yield Finding(
+            "agreed",
+            "not compared, since the server does not know them yet: "
+            f"{', '.join(open_)}",
+        )
 
 
 def _place(number: int, facts: Facts) -> Finding:
     if not facts.is_expected:
-        said = f"the federation has no client {number}: see ggeur.client_number"
+        said = f"the federation has no client {number}; correct ggeur.client_number"
         return Finding("place", said, True)
     if facts.is_taken:
-        said = f"client {number} has joined already: see ggeur.client_number"
+        said = f"client {number} has joined already; check ggeur.client_number"
         return Finding("place", said, True)
     begun = "; the run has begun" if facts.has_begun else ""
-    return Finding("place", f"client {number} is free{begun}")
+    return Finding("place", f"client {number} can join{begun}")

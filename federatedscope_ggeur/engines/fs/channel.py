@@ -1,8 +1,8 @@
-"""FederatedScope's (FS's) communication managers over the plugin's streams.
+"""Communication managers for FederatedScope (FS) that use the plugin's streams.
 
 In standalone mode FS's own queue carries the messages. In distributed mode these
-managers take the place of ``gRPCCommManager``, which unpickles what it receives. They
-have the same methods and send other bytes.
+managers take the place of ``gRPCCommManager``, which unpickles received bytes. They
+have the same methods but send no pickles.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ logger = get_logger(__name__)
 
 
 class _Manager:
-    """What FS's workers use of both ends."""
+    """The part of a communication manager that both ends share."""
 
     def __init__(self):
         self.neighbors: dict[int, object] = {}
@@ -49,7 +49,7 @@ class _Manager:
 
 
 class ServerManager(_Manager):
-    """The server's end: a `Hub`, with FS's messages going out."""
+    """The server's end: sends FS's messages over a `Hub`."""
 
     def __init__(self, host: str, port: int, client_num: int, cfg):
         super().__init__()
@@ -66,7 +66,7 @@ class ServerManager(_Manager):
 
 
 class ClientManager(_Manager):
-    """A client's end: one `Link`, opened anew when the server comes back."""
+    """A client's end: a `Link` that is opened again when the server comes back."""
 
     def __init__(self, host: str, port: int, cfg):
         super().__init__()
@@ -106,12 +106,12 @@ class ClientManager(_Manager):
                 time.sleep(_PAUSE)
 
     def receive(self) -> Message:
-        """The server's next message.
+        """Wait for the server's next message.
 
         Raises
         ------
         GGEURError
-            The server has said nothing for ``ggeur.deadline.silence`` seconds.
+            The server has sent nothing for ``ggeur.deadline.silence`` seconds.
         """
         link = self.link
         while (left := self._patience - link.silence) > 0:
@@ -120,8 +120,9 @@ class ClientManager(_Manager):
                 break
         else:
             raise GGEURError(
-                f"no word from the server at {self._address} for {self._patience:g} s "
-                "(ggeur.deadline.silence), which says that it is there all the time"
+                f"the server at {self._address} has sent nothing for "
+                f"{self._patience:g} s (ggeur.deadline.silence), so it is lost; "
+                "check the server and the network"
             )
         return Message(
             msg_type=envelope.kind,

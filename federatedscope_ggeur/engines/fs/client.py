@@ -1,4 +1,4 @@
-"""The client worker: carries requests to the client role, in FederatedScope (FS)."""
+"""The client worker in FederatedScope (FS): passes requests to the client role."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ logger = get_logger(__name__)
 class GGEURClient(FSClient):
     """One client of ``federate.method: ggeur``.
 
-    Its number is its data index, whatever FS calls it. All that it does is done by the
-    client role in its trainer; this worker carries messages, and in distributed mode
-    joins again when the server was restarted.
+    Its number is its data index, whatever FS calls it. The client role in its trainer
+    does the work. This worker passes messages. In distributed mode it also joins again
+    when the server was restarted.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class GGEURClient(FSClient):
         self.register_handlers(CONVERGED, self.callback_funcs_for_converged, [None])
 
     def join_in(self):
-        """Tell the server who this is and what it must have in common with it."""
+        """Send the server the message to join, with the handshake."""
         self._doing = "waiting for the server to take this client"
         if self.mode == "distributed" and self._watch is None:
             role = f"client {self.number}"
@@ -113,9 +113,9 @@ class GGEURClient(FSClient):
         Raises
         ------
         GGEURError
-            The server refused this client or ended the run with an error, is silent,
-            could not be reached again within ``ggeur.deadline.join`` seconds, or was
-            lost again and again.
+            The server refused this client, ended the run with an error, or is silent.
+            Or the server could not be reached again within ``ggeur.deadline.join``
+            seconds, or was lost too often.
         """
         with closing(self._watch):
             self._runs = True
@@ -146,14 +146,14 @@ class GGEURClient(FSClient):
             self.comm_manager.close()
 
     def callback_for_request(self, message: Message):
-        """Any request of the server: the role's answer goes back."""
+        """Answer any request of the server with the role's answer."""
         kind = next(k for k in all_kinds() if k.message == message.msg_type)
         self.state = message.state
         self._doing = f"answering: {kind.name.replace('_', ' ')} (round {self.state})"
         if kind is TRAIN and self._is_new():
             logger.warning(
-                "client %d: a request to train that was meant for the connection "
-                "before this one is ignored",
+                "client %d: ignored a request to train that was sent to an earlier "
+                "connection",
                 self.number,
             )
             return
@@ -177,7 +177,7 @@ class GGEURClient(FSClient):
     callback_funcs_for_evaluate = callback_for_request
 
     def callback_funcs_for_finish(self, message: Message):
-        """The final head, or the client's own, comes into `model`; FS ends its part."""
+        """Take the final head into `model`, write the files, and end FS's client."""
         final, ending = final_message(message.content, self.trainer.client)
         if self.mode == "distributed":
             self._tell_of(self.leaves.finish(final, ending))
@@ -201,7 +201,7 @@ class GGEURClient(FSClient):
         )
 
     def _is_new(self) -> bool:
-        """Whether the server has not noticed yet that this process is another one."""
+        """Whether the server may not know yet that this is a new process."""
         return self.mode == "distributed" and self.trainer.client.recipe is None
 
     def _unknown(self, message: Message) -> None:

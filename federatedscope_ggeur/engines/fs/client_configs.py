@@ -1,4 +1,4 @@
-"""Settings of single clients, FederatedScope's (FS's) ``--client_cfg``.
+"""Completes the settings of single clients, from FederatedScope's ``--client_cfg``.
 
 FS looks up the section ``client_<number>`` of each client. In distributed mode it looks
 up ``client_-1`` for the client of the process. It fails if the section is missing.
@@ -22,14 +22,15 @@ def complete(client_cfgs, cfg) -> None:
     Parameters
     ----------
     client_cfgs : CfgNode
-        From section ``client_<number>`` to the settings of that client alone.
+        Each section ``client_<number>`` holds settings for this client.
     cfg : config of FS
         ``federate.client_num`` is the number of clients.
 
     Raises
     ------
     ConfigError
-        A section belongs to no client, or a client cannot have one of its settings.
+        A section belongs to no client, or has a setting that a single client cannot
+        have.
     """
     names = {f"client_{k}" for k in range(1, cfg.federate.client_num + 1)}
     found = [
@@ -47,7 +48,7 @@ def complete(client_cfgs, cfg) -> None:
 
 
 def _number(cfg) -> int:
-    """Which client this process is."""
+    """The number of the client that this process runs."""
     index = cfg.distribute.data_idx
     return int(cfg.ggeur.client_number) if index == -1 else index
 

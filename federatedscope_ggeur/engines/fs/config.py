@@ -1,10 +1,10 @@
 """The plugin's checks of FederatedScope's (FS's) config.
 
-FS runs every registered check after each merge: of the file, of the command line, of
-the data. Its own checks change some values. The command line may still override a
-setting of the file, so nothing is checked after the file of a run of the plugin
-(`_wait_for_command_line`). The data function and the workers call `check` later. The
-other merges look only at settings that FS would change.
+FS merges settings from the file, the command line and the data, and runs every
+registered check after each merge. FS's own checks change some values. The command line
+may still override a setting of the file. So the plugin checks nothing after the file of
+its runs (`_wait_for_command_line`). After other merges it looks only at settings that
+FS would change. The data function and the workers call `check` later.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _REWRITTEN = {
 
 
 class _Merge:
-    """What the plugin does before and after FS's own checks, which end a merge."""
+    """Wraps FS's checks at the end of a merge, to act before and after them."""
 
     def __init__(self):
         self._asked: list[tuple[str, str, object]] = []
@@ -75,9 +75,9 @@ class _Merge:
             self._speak_first(cfg, found)
 
     def _speak_first(self, cfg, found: list[str]) -> None:
-        """If FS's checks will fail, raise an error that lists all that is wrong.
+        """If FS's checks will fail, first raise an error that lists all problems.
 
-        FS's own error names one problem, and often not its key.
+        FS's own error names only one problem, and often without its key.
         """
         copy = cfg.clone()
         try:
@@ -99,7 +99,7 @@ class _Merge:
 
 
 def extend_config(cfg) -> None:
-    """Add the `ggeur.*` keys to FS's config, and the checks."""
+    """Add the `ggeur.*` keys and the plugin's checks to FS's config."""
     extend_ggeur_cfg(cfg)
     _wait_for_command_line(type(cfg))
     merge = _Merge()
@@ -108,11 +108,12 @@ def extend_config(cfg) -> None:
 
 
 def _wait_for_command_line(kind: type) -> None:
-    """Make configs of this class check a file of the plugin only with the command line.
+    """Delay the checks of a plugin's file until the command line is merged.
 
-    FS's mains merge the file, then the command line, and check after each. A setting
-    that is missing after the file may still come, such as a role or the number of
-    clients. A file that does not exist may be the name of a bundled config.
+    `kind` is FS's class of configs. FS's mains merge the file, then the command line,
+    and check after each. A setting that is missing in the file may still come, such as
+    a role or the number of clients. A file that does not exist may be a bundled
+    config's name.
     """
     merge = kind.merge_from_file
     if getattr(merge, "waits", False):
@@ -139,12 +140,12 @@ def _wait_for_command_line(kind: type) -> None:
 
 
 def check(cfg) -> None:
-    """Refuse what the plugin cannot honour in FS, all in one error.
+    """Refuse all settings that the plugin cannot honour in FS, in one error.
 
     Raises
     ------
     ConfigError
-        One line for each key.
+        The error has one line for each key.
     """
     found = problems(cfg)
     if found:
@@ -152,7 +153,7 @@ def check(cfg) -> None:
 
 
 def problems(cfg) -> list[str]:
-    """The problems that `check` raises, a line each."""
+    """The problems that `check` raises, each as a line."""
     if not cfg.ggeur.use:
         ours = cfg.federate.method.lower() == "ggeur"
         if ours or cfg.data.type.lower().endswith("@ggeur"):
@@ -180,7 +181,7 @@ def _refusal(found: list[str]) -> ConfigError:
 
 
 def _value(cfg, name: str):
-    """A key's value; None where FS has stripped its unused section."""
+    """A key's value; None if FS has removed its unused section."""
     try:
         return get_key(cfg, name)
     except KeyError:

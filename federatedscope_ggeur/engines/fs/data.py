@@ -1,7 +1,8 @@
-"""``data.type: <name>@ggeur`` in FederatedScope (FS).
+"""Gives FederatedScope (FS) the data of ``data.type: <name>@ggeur``.
 
-FS wants a dict from client number to a dict of splits (standalone) or the splits of
-this process (distributed). Splits are arrays, so that a client with no rows works.
+In standalone mode FS needs a dict from client number to a dict of splits. In
+distributed mode it needs the splits of this process. Splits are arrays, so that a
+client without rows works.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ logger = get_logger(__name__)
 
 
 class Splits(dict):
-    """The splits of one process' data in FS's form, and what client and server need.
+    """The splits of one process's data in FS's form, with facts about the data.
 
     Parameters
     ----------
@@ -43,7 +44,7 @@ class Splits(dict):
     encoder : str
     dim : int
     text : ClassTexts, optional
-        Where something is made of text features.
+        The text features, if the run uses them.
     """
 
     def __init__(
@@ -69,9 +70,10 @@ class Splits(dict):
 
 
 class ClientSplits(Splits):
-    """The data of one client. All clients of a process share `shared`.
+    """The data of one client in FS's form.
 
-    If the server is in the same process, they share `roles`, by client number, too.
+    All clients of a process have the same object `shared`. If the server is in this
+    process, they also have the same `roles`, a dict by client number.
     """
 
     def __init__(self, site: SiteData, shared: Shared, roles=None):
@@ -84,7 +86,7 @@ class ClientSplits(Splits):
 
 
 class ServerSplits(Splits):
-    """What the server holds; `known` is what it knows of the data."""
+    """The server's data in FS's form; `known` is its `ServerData`."""
 
     def __init__(self, known: ServerData):
         whole = known.whole
@@ -100,14 +102,14 @@ class ServerSplits(Splits):
 
 
 def load_fs_data(config, client_cfgs=None):
-    """FS's data function: (data, config).
+    """Load the data for FS; returns the pair (data, config) that FS expects.
 
     Raises
     ------
     ConfigError
-        Every setting that the plugin cannot honour, a line each.
+        Settings that the plugin cannot honour. The error has a line for each.
     DataError
-        The data cannot be used as they are.
+        The data are invalid.
     """
     check(config)
     follow_fs_logging()

@@ -1,4 +1,4 @@
-"""A round's scores in FederatedScope's (FS's) own files and best results."""
+"""Writes a round's scores in the form of FederatedScope's (FS's) own files."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _AVG, _STD = "test_domain_avg_acc", "test_domain_std_acc"
 def domain_metrics(
     record: RoundRecord, scores: Mapping[str, Mapping[str, Score]], update_key: str
 ) -> dict[str, float]:
-    """FS's metrics of a round: over all rows of each split; for test rows also for each
-    domain and over domains.
+    """FS's metrics of a round, over all rows of each split and over domains.
 
-    FS takes each metric whose name contains its key for best results. If the metric of
-    a domain would contain it by chance, its name is spelt with a hyphen.
+    Test rows also have metrics for each domain. For its best results FS takes every
+    metric whose name contains `update_key`. If the name of a domain's metric contains
+    this key by chance, the name is spelt with a hyphen.
     """
     metrics = {}
     for split, domains in scores.items():
@@ -52,10 +52,10 @@ def settle_monitor(monitor, is_left: Callable[[], bool]) -> None:
     With numpy 2 FS's lines hold ``np.float64(...)``. With fewer than ten clients they
     hold NaN. Neither FS's own reader of these lines nor JSON takes them.
 
-    FS fails if there is no metric of its key, such as ``val_loss`` without validation
-    rows. Then no round is selected: the best scores are those of the model that the
-    run leaves. `is_left` says whether the model just scored is the one that is left if
-    the run ends here.
+    FS fails if no metric has its key, such as ``val_loss`` without validation rows.
+    Then no round is selected: the best scores are those of the model that the run
+    leaves. `is_left` says whether the model just scored would be left if the run ended
+    now.
     """
     original = monitor.format_eval_res
     original_update = monitor.update_best_result
@@ -80,7 +80,7 @@ def settle_monitor(monitor, is_left: Callable[[], bool]) -> None:
 
 
 def _single(metrics: Mapping[str, float | Sequence[float]]) -> dict[str, float]:
-    """One value of each metric; of a list over clients the best one, as FS takes it."""
+    """Reduce each metric to one value, the best one over clients, as FS does."""
 
     def best(name: str, values: Sequence[float]) -> float:
         larger = METRICS[name.partition("_")[2]]

@@ -1,4 +1,4 @@
-"""Finds FederatedScope (FS), and makes it load the plugin: enable, disable.
+"""Finds FederatedScope (FS), and makes it load the plugin, or not any more.
 
 FS imports every file of ``federatedscope/contrib/configs`` when it builds its config.
 `enable` writes one file there, and `disable` removes it. No other file of FS changes.
@@ -60,7 +60,7 @@ for name in ("federatedscope", "federatedscope_ggeur"):
 
 
 class State(Enum):
-    """Whether an FS loads the plugin. The values are texts for people."""
+    """Whether an FS loads the plugin. The values are texts for users."""
 
     ENABLED = "enabled"
     NOT_ENABLED = "not enabled"
@@ -70,7 +70,7 @@ class State(Enum):
 
 
 def find(folder: str | os.PathLike | None = None) -> Path:
-    """FS's package folder, which holds ``main.py``.
+    """Find FS's package folder, which holds ``main.py``.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def find(folder: str | os.PathLike | None = None) -> Path:
     Raises
     ------
     ConfigError
-        There is no FS.
+        There is no FS in this place.
     """
     if folder is not None:
         return _package_in(folder, "the folder")
@@ -92,13 +92,13 @@ def find(folder: str | os.PathLike | None = None) -> Path:
     if home:
         return _package_in(home, f"{HOME_VARIABLE}: the folder")
     raise ConfigError(
-        "FederatedScope is not found: it cannot be imported, and the environment "
+        "FederatedScope was not found: it cannot be imported, and the environment "
         f"variable {HOME_VARIABLE} is not set. {HOW_TO_GET_IT}"
     )
 
 
 def importable_package() -> Path | None:
-    """The folder of the ``federatedscope`` that this process can import, if any."""
+    """The folder of the importable package ``federatedscope``; None without one."""
     try:
         spec = find_spec("federatedscope")
     except (ImportError, ValueError):
@@ -109,18 +109,18 @@ def importable_package() -> Path | None:
 
 
 def missing_packages() -> list[str]:
-    """The packages, by name on PyPI, that FS needs and that are not installed."""
+    """The PyPI names of packages that FS needs but that are not installed."""
     return [package for package, module in FS_PACKAGES if not _is_installed(module)]
 
 
 def enable(folder: str | os.PathLike | None = None) -> str:
-    """Make the FS in `folder` (see `find`) load the plugin. Returns what was done.
+    """Make the FS in `folder` (see `find`) load the plugin; returns a report.
 
     Raises
     ------
     ConfigError
-        There is no FS, the folder is not writable, or another file has the plugin's
-        name. Nothing has changed.
+        There is no FS, the folder is not writable, or another file has the name of the
+        plugin's file. Nothing was changed.
     """
     package = find(folder)
     file = plugin_file(package)
@@ -129,20 +129,21 @@ def enable(folder: str | os.PathLike | None = None) -> str:
         return f"already enabled: {file}"
     if content is not None and _MARK not in content:
         raise ConfigError(
-            f"'{file}' was not written by this program; move it away, then enable again"
+            f"'{file}' was not written by this program; move it away and enable again"
         )
     try:
         write_atomically(file, _CONTENT)
     except ConfigError as error:
         raise ConfigError(
-            f"{error}. Become a user who may write there, or leave FederatedScope as "
-            "it is: ggeur --engine federatedscope --cfg FILE"
+            f"{error}. Run the command as a user who may write there, or use "
+            "FederatedScope without changing it: ggeur --engine federatedscope "
+            "--cfg FILE"
         ) from error
     return f"{'enabled' if content is None else 'updated'}: {file}"
 
 
 def disable(folder: str | os.PathLike | None = None) -> str:
-    """Undo `enable`, and remove the compiled file, too. Returns what was done.
+    """Undo `enable` and remove the compiled file, too; returns a report.
 
     Raises
     ------
@@ -155,7 +156,7 @@ def disable(folder: str | os.PathLike | None = None) -> str:
         return f"not enabled: there is no {file}"
     if _MARK not in content:
         raise ConfigError(
-            f"'{file}' was not written by this program and is left as it is"
+            f"'{file}' was not written by this program, so it was not removed"
         )
     try:
         for compiled in file.parent.glob(f"__pycache__/{file.stem}.*.pyc"):
@@ -163,8 +164,8 @@ def disable(folder: str | os.PathLike | None = None) -> str:
         file.unlink()
     except OSError as error:
         raise ConfigError(
-            f"cannot remove '{error.filename}': {error.strerror}; become a user who "
-            "may, and disable again"
+            f"cannot remove '{error.filename}': {error.strerror}; disable again as a "
+            "user who may remove it"
         ) from error
     return f"disabled: {file} is removed"
 
@@ -192,8 +193,8 @@ def state(folder: str | os.PathLike | None = None) -> State:
 def run_command(folder: str | os.PathLike | None = None) -> str:
     """The command that runs the FS in `folder` from any working directory.
 
-    FS's main.py finds its own package, and the plugin, only if they are installed or on
-    PYTHONPATH.
+    FS's main.py finds its own package and the plugin only if they are installed or on
+    PYTHONPATH, so the command sets PYTHONPATH if necessary.
     """
     package = find(folder)
     fs, plugin = _seen_from(package)
@@ -211,12 +212,12 @@ def run_command(folder: str | os.PathLike | None = None) -> str:
 
 
 def plugin_file(package: Path) -> Path:
-    """The file that `enable` writes."""
+    """The path of the file that `enable` writes."""
     return package / "contrib" / "configs" / PLUGIN_FILE
 
 
 def _seen_from(package: Path) -> tuple[Path | None, Path | None]:
-    """The folders of FS and of the plugin that ``python main.py`` imports."""
+    """The folders of FS and of the plugin that ``python main.py`` would import."""
     # This process has another sys.path than main.py, so a new process looks them up.
     looked = subprocess.run(
         [sys.executable, "-c", _LOOK_UP],
@@ -236,8 +237,8 @@ def _package_in(folder: str | os.PathLike, what: str) -> Path:
         if _is_package(package):
             return package.resolve()
     raise ConfigError(
-        f"{what} '{folder}' holds no FederatedScope ({', '.join(_OF_FS)} are not all "
-        f"there). {HOW_TO_GET_IT}"
+        f"{what} '{folder}' is no FederatedScope, since some of {', '.join(_OF_FS)} "
+        f"are missing. {HOW_TO_GET_IT}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Runs FederatedScope's own main with the plugin. FS's files stay as they are."""
+"""Runs FederatedScope's own main with the plugin, without changing FS's files."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def launch(
     settings: Sequence[str] = (),
     client_config: str | os.PathLike | None = None,
 ) -> int:
-    """Do what ``python federatedscope/main.py --cfg FILE ...`` does, with the plugin.
+    """Run ``python federatedscope/main.py --cfg FILE ...`` with the plugin.
 
-    FS is the ``federatedscope`` that can be imported, or else the checkout that
+    FS is the importable ``federatedscope``, or else the checkout that
     FEDERATEDSCOPE_HOME names. If FS starts processes itself (``federate.process_num``
-    above 1), they know the plugin only if it is enabled.
+    above 1), these have the plugin only if it is enabled.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def launch(
     Returns
     -------
     int
-        Exit status: 0. If FS itself exits, `SystemExit` passes through.
+        The exit status 0. If FS itself exits, `SystemExit` passes through.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def launch(
     Exception
         The error that stopped the run in FS; a `GGEURError` if the plugin raised it.
     KeyboardInterrupt
-        Ctrl-C or SIGTERM; the files of the rounds that were over are written.
+        Ctrl-C or SIGTERM. The files of finished rounds are written.
     """
     arguments = ["--cfg", str(config)]
     if client_config is not None:
@@ -88,10 +88,10 @@ def launch(
 
 
 def _guarded(settings: Sequence[str]) -> list[str]:
-    """The settings with quotes around each value that begins with "client".
+    """Put quotes around each value that begins with "client".
 
-    FS takes every word that begins so for a setting of one client, even the value of
-    ``distribute.role client``. It reads a quoted word as the value that it is.
+    FS takes every word that begins with "client" for a setting of one client, even the
+    value in ``distribute.role client``. It reads a quoted word as a value.
     """
     keys, values = settings[::2], settings[1::2]
     values = [repr(v) if v.startswith("client") else v for v in values]
@@ -101,13 +101,13 @@ def _guarded(settings: Sequence[str]) -> list[str]:
 
 
 def _prepare(arguments: Sequence[str]) -> Path:
-    """Make FS importable, and register the plugin. Returns FS's package folder."""
+    """Make FS importable and register the plugin; returns FS's package folder."""
     package = find()
     missing = missing_packages()
     if missing:
         raise ConfigError(
-            f"FederatedScope needs packages that are not installed: "
-            f"{', '.join(missing)}. Install all that it needs: {EXTRA}"
+            "FederatedScope needs packages that are not installed: "
+            f"{', '.join(missing)}. Install them: {EXTRA}"
         )
     if importable_package() is None:
         sys.path.insert(0, str(package.parent))
@@ -123,7 +123,7 @@ def _prepare(arguments: Sequence[str]) -> Path:
 
 
 def _extend_built_config() -> None:
-    """Add the plugin's keys to FS's config if FS built it before the plugin loaded."""
+    """Add the plugin's keys to FS's config if FS has built it before."""
     from federatedscope.register import config_dict
 
     built = sys.modules.get(_CONFIG_MODULE)

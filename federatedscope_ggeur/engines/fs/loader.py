@@ -1,7 +1,8 @@
-"""Loads the federatedscope_ggeur plugin into FederatedScope (FS): `enable` copies this.
+"""Loads the plugin federatedscope_ggeur into FederatedScope (FS).
 
-FS imports the copy before each run. Its own experiments must go on even if the plugin
-is broken. So nothing of the plugin is imported outside of the `try`.
+`ggeur enable` copies this file into FS, and FS imports the copy before each run. FS's
+own experiments must run even if the plugin is broken. So the plugin is imported only
+inside the `try`.
 """
 
 import logging
@@ -15,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 def load():
-    """Register the plugin, or say in one line why FS runs without it.
+    """Register the plugin, or log in one line why FS runs without it.
 
     Raises
     ------
@@ -45,7 +46,7 @@ def load():
 
 
 def _cause(error):
-    """What went wrong and where, on one line."""
+    """The error and its place in one line."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     text, file, line = str(error), frame.filename, frame.lineno
     if isinstance(error, SyntaxError):
@@ -55,7 +56,7 @@ def _cause(error):
 
 
 def _is_needed():
-    """Whether the command line, or its file, has settings of the plugin."""
+    """Whether the command line or its file has settings of the plugin."""
     words = [part for word in sys.argv[1:] for part in _parted(word)]
     given = dict(zip(words, [*words[1:], ""]))  # also values with the next key
     content = {}
@@ -84,9 +85,10 @@ def _parted(word):
 
 
 def _take_slow_messages():
-    """Let protobuf 4 and later read FS's messages. Without it FS does not start.
+    """Let protobuf 4 and later read FS's messages, since FS does not start otherwise.
 
-    If the plugin loads, it does this itself (`protobuf.ensure_messages`).
+    This is for runs without the plugin. The plugin itself has
+    `protobuf.ensure_messages`.
     """
     with suppress(Exception):
         if int(version("protobuf").split(".")[0]) >= 4:

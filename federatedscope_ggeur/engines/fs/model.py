@@ -1,4 +1,4 @@
-"""``model.type: ggeur_head`` in FederatedScope."""
+"""Makes the model of ``model.type: ggeur_head`` in FederatedScope (FS)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from federatedscope_ggeur.models import ModelSettings, build_model
 
 
 def fs_model(model_config, input_shape) -> nn.Module:
-    """The head that ``cfg.model`` describes.
+    """Make the head that ``cfg.model`` describes.
 
-    FS gives registered models ``cfg.model`` and the shape of the data alone. So the
-    data function has written the head's sizes there: ``hidden``, ``out_channels`` and
-    ``input_shape``. On a server without data they are unknown until clients join; it
-    gets an empty module, in whose place the worker puts the head.
+    FS gives registered models only ``cfg.model`` and the shape of the data. So the data
+    function has written the head's sizes into ``cfg.model``: ``hidden``,
+    ``out_channels`` and ``input_shape``. A server without data learns the sizes only
+    when clients join. Its model is an empty module, which the worker replaces later.
     """
     if not input_shape:
         return nn.Module()

@@ -1,12 +1,13 @@
-"""FederatedScope's protobuf messages, on protobuf releases that refuse its module.
+"""Makes FederatedScope's (FS's) messages work on new releases of protobuf.
 
 An old protoc generated FS's ``federatedscope/core/proto/gRPC_comm_manager_pb2.py``.
 When it is imported, protobuf 4 and later raise "Descriptors cannot be created
-directly". The schema in it is still good. This module makes the messages from the
-file's own ``serialized_pb`` and puts them in its place. Their bytes are the same.
+directly". The schema in the file is still valid. This module makes the messages from
+the file's own ``serialized_pb`` and replaces FS's module. The bytes of messages are the
+same.
 
 The environment variable ``FEDERATEDSCOPE_GGEUR_PROTOBUF=off`` switches this off. It is
-a variable because no config is read yet.
+no config key, because no config has been read at this time.
 """
 
 from __future__ import annotations
@@ -29,24 +30,24 @@ logger = get_logger(__name__)
 
 
 class _Rebuilt(ModuleType):
-    """Stands in the place of FS's module."""
+    """A module that replaces FS's own."""
 
 
 class _Unknown(Exception):
-    """FS's file is not what this module knows how to read."""
+    """FS's file has a form that this module cannot read."""
 
 
 @cache
 def ensure_messages() -> bool:
-    """Make FS's protobuf module importable. A second call does nothing.
+    """Make FS's protobuf module importable; a second call does nothing.
 
-    Call it before ``federatedscope.core.message`` is imported. A module that is
-    imported already, or that works, stays FS's own.
+    Call this before ``federatedscope.core.message`` is imported. A module of FS that is
+    imported already, or that works, is not replaced.
 
     Returns
     -------
     bool
-        Whether the rebuilt messages are in force.
+        Whether the rebuilt messages are in use.
 
     Raises
     ------
@@ -69,7 +70,7 @@ def ensure_messages() -> bool:
 
 
 def outlook(package: Path) -> str:
-    """One sentence: what `ensure_messages` would do for the FS package in a folder.
+    """A sentence that says what `ensure_messages` would do for this FS package.
 
     Raises
     ------
@@ -84,7 +85,7 @@ def outlook(package: Path) -> str:
 
 
 def switched_on() -> bool:
-    """What the environment variable says; `ConfigError` if it is not on or off."""
+    """Whether the environment variable is on; raises `ConfigError` for other values."""
     value = os.environ.get(SWITCH, "on")
     if value not in ("on", "off"):
         raise ConfigError(
@@ -94,7 +95,11 @@ def switched_on() -> bool:
 
 
 def _decide(package: Path) -> tuple[int, str, ModuleType | None]:
-    """A level and sentence for the log, and the rebuilt module if FS's own is bad."""
+    """Decide whether to rebuild FS's module.
+
+    Returns a log level, a sentence for the log, and the rebuilt module, or None if FS's
+    own module is kept.
+    """
     import google.protobuf
     from google.protobuf.internal import api_implementation
 
@@ -112,14 +117,14 @@ def _decide(package: Path) -> tuple[int, str, ModuleType | None]:
     except (OSError, SyntaxError, TypeError, ValueError, _Unknown) as error:
         return (
             logging.WARNING,
-            f"FederatedScope's protobuf messages are left as they are: '{path}' is not "
-            f"what FederatedScope 0.3.0 has there ({error}); if their import fails: "
+            f"FederatedScope's protobuf messages were not changed, because '{path}' "
+            f"differs from FederatedScope 0.3.0 ({error}); if their import fails: "
             "pip install 'protobuf<3.21'",
             None,
         )
     return (
         logging.WARNING if slow else logging.INFO,
-        "protobuf compatibility is in force: FederatedScope's messages are rebuilt for "
+        "protobuf compatibility is on: FederatedScope's messages are rebuilt for "
         f"{shown}{slow}; {SWITCH}=off switches this off",
         module,
     )
@@ -132,7 +137,7 @@ def _cure() -> str:
 
 
 def _rebuilt_module(path: Path) -> ModuleType:
-    """A module with the public names of FS's, made from the schema in FS's file."""
+    """Make a module with the public names of FS's from the schema in FS's file."""
     from google.protobuf import descriptor_pool, message_factory, symbol_database
 
     tree = ast.parse(path.read_bytes())
@@ -153,7 +158,7 @@ def _rebuilt_module(path: Path) -> ModuleType:
 
 
 def _schema(tree: ast.Module) -> tuple[str, bytes]:
-    """The name and the bytes of the one schema that a generated module holds."""
+    """Read the name and the bytes of the only schema in a generated module."""
     from google.protobuf import descriptor_pb2
     from google.protobuf.message import DecodeError
 
@@ -166,7 +171,7 @@ def _schema(tree: ast.Module) -> tuple[str, bytes]:
         and isinstance(node.value.value, bytes)
     ]
     if len(found) != 1:
-        raise _Unknown(f"it holds {len(found)} serialized schemas instead of one")
+        raise _Unknown(f"it has {len(found)} serialized schemas instead of one")
     try:
         return descriptor_pb2.FileDescriptorProto.FromString(found[0]).name, found[0]
     except DecodeError as error:

@@ -1,4 +1,4 @@
-"""What the plugin adds to FederatedScope's (FS's) registries."""
+"""Adds the plugin's parts to FederatedScope's (FS's) registries."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def register(arguments: Sequence[str] | None = None) -> None:
 
 
 def extend_config(cfg) -> None:
-    """The settings of the plugin."""
+    """Add the plugin's settings to FS's config."""
     from federatedscope_ggeur.engines.fs.config import extend_config as extend
 
     extend(cfg)
@@ -80,7 +80,7 @@ def prepare_search(cfg) -> None:
 
 
 def find_workers(method: str) -> dict | None:
-    """The worker classes of ``federate.method: ggeur``."""
+    """The worker classes for ``federate.method: ggeur``; None for other methods."""
     if method.lower() != METHOD:
         return None
     from federatedscope_ggeur.engines.fs.client import GGEURClient
@@ -90,7 +90,7 @@ def find_workers(method: str) -> dict | None:
 
 
 def find_trainer(trainer_type: str) -> type | None:
-    """The class of ``trainer.type: ggeur_trainer``."""
+    """The class for ``trainer.type: ggeur_trainer``; None for other types."""
     if trainer_type.lower() != TRAINER:
         return None
     from federatedscope_ggeur.engines.fs.trainer import GGEURTrainer
@@ -99,7 +99,7 @@ def find_trainer(trainer_type: str) -> type | None:
 
 
 def find_data(config, client_cfgs=None):
-    """The data and config of ``data.type: <name>@ggeur``."""
+    """The data and config for ``data.type: <name>@ggeur``; None for other types."""
     # Otherwise FS would download data of another type, which the plugin refuses.
     asked = "ggeur" in config and config.ggeur.use
     if not (asked or config.data.type.lower().endswith("@ggeur")):
@@ -110,7 +110,7 @@ def find_data(config, client_cfgs=None):
 
 
 def find_model(model_config, input_shape):
-    """The head of ``model.type: ggeur_head``."""
+    """The head for ``model.type: ggeur_head``; None for other types."""
     if model_config.type.lower() != HEAD:
         return None
     from federatedscope_ggeur.engines.fs.model import fs_model

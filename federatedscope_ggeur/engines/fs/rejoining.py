@@ -1,4 +1,4 @@
-"""How often, and after which pauses, a client that lost its server joins again."""
+"""Limits how often a client that lost its server joins again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LIMIT = 20
 
 
 class Rejoining:
-    """Pauses that double, up to half a minute, between one attempt and the next."""
+    """Makes the pauses between attempts, which double up to half a minute."""
 
     def __init__(self) -> None:
         self._attempts, self._since = 0, time.monotonic()
@@ -26,14 +26,15 @@ class Rejoining:
         Raises
         ------
         GGEURError
-            Too many connections were lost one after the other.
+            Too many connections were lost in a row.
         """
         if time.monotonic() - self._since > _GOOD:
             self._attempts = 0
         if self._attempts == LIMIT:
             raise GGEURError(
-                f"{lost}; joined again {LIMIT} times, and each connection was lost "
-                "soon: the server, or what stands before it, does not work"
+                f"{lost}; this client joined again {LIMIT} times, and each "
+                "connection was soon lost. Check the server, and the proxy before "
+                "it if there is one"
             ) from lost
         seconds = min(_FIRST_PAUSE * 2**self._attempts, _LONGEST_PAUSE)
         self._attempts += 1

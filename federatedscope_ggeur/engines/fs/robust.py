@@ -28,15 +28,15 @@ RULES = {
 
 
 def least_clients(cfg) -> int:
-    """The fewest clients that ``aggregator.robust_rule`` takes."""
+    """The least number of clients that ``aggregator.robust_rule`` needs."""
     per_hostile = RULES[cfg.aggregator.robust_rule][1]
     return per_hostile * cfg.aggregator.byzantine_node_num + 3 if per_hostile else 1
 
 
 def robust_problems(cfg) -> list[str]:
-    """What is wrong with ``aggregator.robust_rule``, a line each.
+    """The problems of ``aggregator.robust_rule``, each as a line.
 
-    FS finds it late and does not name the key.
+    FS itself finds them late and does not name the key.
     """
     rule, hostile = cfg.aggregator.robust_rule, cfg.aggregator.byzantine_node_num
     if rule not in RULES:
@@ -54,8 +54,8 @@ def robust_problems(cfg) -> list[str]:
         value = get_key(cfg, f"ggeur.{name}")
         if value not in allowed:
             found.append(
-                f"  aggregator.robust_rule: {rule} works with ggeur.{name}: "
-                f"{' or '.join(allowed)} alone, got {value}"
+                f"  aggregator.robust_rule: {rule} works only with ggeur.{name}: "
+                f"{' or '.join(allowed)}, got {value}"
             )
     if argument and argument not in cfg.aggregator.BFT_args:
         found.append(
@@ -76,9 +76,9 @@ def robust_problems(cfg) -> list[str]:
 
 
 class _Weights:
-    """A model as FS's aggregators use it: its weights, by name.
+    """The weights of a model by name, in the form that FS's aggregators use.
 
-    Running statistics are left out: a robust mean does not need them.
+    Running statistics are left out, since a robust mean does not need them.
     """
 
     def __init__(self, weights: dict[str, Tensor]):
@@ -89,7 +89,7 @@ class _Weights:
 
 
 class RobustFedAvg(Method):
-    """FedAvg whose mean is an FS aggregator: krum, median, trimmedmean, ...
+    """FedAvg with an FS aggregator in place of the mean, such as krum or median.
 
     FS's robust aggregators take differences from their own model and return weights.
 
@@ -97,7 +97,7 @@ class RobustFedAvg(Method):
     ----------
     aggregator : federatedscope.core.aggregators.Aggregator
     least : int
-        The fewest updates that it takes.
+        The least number of updates that the aggregator needs.
     """
 
     def __init__(self, aggregator, least: int = 1):
@@ -121,10 +121,11 @@ class RobustFedAvg(Method):
             return params, {}
         if len(feedback) < self._least:
             raise GGEURError(
-                f"round {context.round_number}: {len(feedback)} updates, and "
-                f"aggregator.robust_rule takes {self._least} at least with this "
-                "aggregator.byzantine_node_num; see to the missing clients "
-                "(ggeur.quorum says how many must be there), or draw more for a round"
+                f"round {context.round_number}: {len(feedback)} updates, but "
+                f"aggregator.robust_rule needs at least {self._least} with this "
+                "aggregator.byzantine_node_num; bring the missing clients back "
+                "(ggeur.quorum sets how many must be present), or draw more clients "
+                "in each round"
             )
         result = self._aggregator.aggregate({"client_feedback": feedback})
         merged = params.clone()

@@ -1,4 +1,4 @@
-"""FederatedScope's (FS's) search for hyperparameters: the parts of it that work here.
+"""Checks the settings of FederatedScope's (FS's) search for hyperparameters.
 
 FS searches in hpo.py. In main.py the settings ``hpo.*`` do nothing. Their packages are
 required there, too, so that both programs accept the same files.
@@ -43,7 +43,7 @@ def is_search() -> bool:
 
 
 def search_problems(cfg) -> list[str]:
-    """The settings ``hpo.*`` that cannot work, a line each."""
+    """The settings ``hpo.*`` that cannot work, each as a line."""
     searches = is_search()
     if not (searches or cfg.hpo.ss):
         return []
@@ -60,8 +60,8 @@ def _missing(scheduler: str) -> Iterator[str]:
     if package == "smac":
         if not all(map(find_spec, _SMAC)):
             yield (
-                f"hpo.scheduler: {scheduler} needs the package smac, below version 2, "
-                "which does not go with the others' versions; take rs, sha or bohb"
+                f"hpo.scheduler: {scheduler} needs the package smac below version 2, "
+                "which conflicts with other required packages; take rs, sha or bohb"
             )
     elif package and (problem := missing_package(package, EXTRA)):
         yield f"hpo.scheduler: {scheduler} {problem}"
@@ -102,7 +102,10 @@ def _are_budgets(budgets) -> bool:
 
 
 def _metric_problems(cfg) -> Iterator[str]:
-    """Metrics that no trial will have. `trials` checks whether they have rows."""
+    """Problems of metrics that no trial will have.
+
+    `trials` checks later whether the metric's split has rows.
+    """
     who, _, metric = cfg.hpo.metric.partition(".")
     known = {_BEST_OF_SERVER}
     if not server_evaluates(cfg):
@@ -125,5 +128,5 @@ def _metric_problems(cfg) -> Iterator[str]:
 
 
 def metric_split(cfg) -> str:
-    """The split that ``hpo.metric`` scores."""
+    """The split on which ``hpo.metric`` is computed."""
     return cfg.hpo.metric.partition(".")[2].partition("_")[0]

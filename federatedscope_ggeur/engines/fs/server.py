@@ -1,4 +1,4 @@
-"""The server worker: carries the coordinator's requests inside FederatedScope (FS)."""
+"""The server worker in FederatedScope (FS): passes on the coordinator's requests."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ logger = get_logger(__name__)
 class GGEURServer(FSServer):
     """The server of ``federate.method: ggeur``.
 
-    FS's course stays: clients join, `trigger_for_feat_engr` is round 0, every training
-    round begins with `broadcast_model_para`, scores go through `eval`, and
-    `check_and_save` ends the run. What is asked, waited for and computed in each of
-    them is the coordinator's.
+    FS's order of calls is kept: clients join, `trigger_for_feat_engr` is round 0, every
+    training round begins with `broadcast_model_para`, `eval` takes the scores, and
+    `check_and_save` ends the run. In each of these calls the coordinator decides what
+    to ask, wait for and compute.
     """
 
     def __init__(self, ID=-1, state=0, config=None, data=None, *args, **kwargs):
@@ -113,11 +113,11 @@ class GGEURServer(FSServer):
     # joining
 
     def callback_funcs_for_join_in(self, message: Message):
-        """A client joins, or joins again after its connection was lost."""
+        """Let a client join, or join again after its connection was lost."""
         self._leading.join(message.sender, message.state, message.content)
 
     def _begin(self) -> None:
-        """Everyone is there who is waited for."""
+        """Begin the course, when all awaited clients have joined."""
         members = self.federation.membership
         for number in members.connected:
             self.comm_manager.add_neighbors(number)
@@ -130,7 +130,7 @@ class GGEURServer(FSServer):
     # requests and answers
 
     def callback_for_answer(self, message: Message):
-        """A client's answer to any request."""
+        """Take a client's answer to any request."""
         kind = self._answers[message.msg_type]
         self._leading.answer(message.sender, kind, message.state, message.content)
 
@@ -139,7 +139,7 @@ class GGEURServer(FSServer):
     callback_funcs_for_metrics = callback_for_answer
 
     def callback_for_failure(self, message: Message):
-        """A client says why it stops."""
+        """Take a client's message that says why it stops."""
         self._leading.fail(message.sender, message.state, message.content)
 
     def _send(self, message_type, receivers, parts, state: int) -> None:
@@ -160,7 +160,7 @@ class GGEURServer(FSServer):
     def trigger_for_feat_engr(
         self, trigger_train_func, kwargs_for_trigger_train_func=None
     ):
-        """Round 0, then FS's training; a restored run goes on where it was."""
+        """Run round 0, then FS's training; a restored run continues where it was."""
         kwargs = kwargs_for_trigger_train_func or {}
         federation, rule = self.federation, self._cfg.aggregator.robust_rule
         robust = None
@@ -184,7 +184,9 @@ class GGEURServer(FSServer):
             if self.state < self.total_round_num:
                 trigger_train_func(**kwargs)
             elif not is_new:
-                logger.info("all %d rounds of the restored run are over", self.state)
+                logger.info(
+                    "all %d rounds of the restored run are finished already", self.state
+                )
                 self._end_rounds_or(self.terminate)
 
         def end_of_round0(record: Round0) -> None:
@@ -203,7 +205,7 @@ class GGEURServer(FSServer):
         sample_client_num=-1,
         filter_unseen_clients=True,
     ):
-        """Begin the next round: the clients that the server role draws train."""
+        """Begin the next round with the clients that the server role draws."""
         requests = self.federation.coordinator.round(self.state + 1)
         self.driver.start(requests, self._end_of_round)
 
@@ -216,7 +218,7 @@ class GGEURServer(FSServer):
             self._start_new_training_round()
 
     def check_and_save(self):
-        """FS's check whether the run is over; before its end comes calibration."""
+        """Check whether the run is over, as FS does; calibrate before its end."""
         stops = self.federation.history.stopped_early
         if stops and self.state < self.total_round_num:
             logger.info("early_stop ends the run after round %d", self.state)
@@ -229,9 +231,7 @@ class GGEURServer(FSServer):
             super().check_and_save()
 
     def _end_rounds_or(self, finish) -> None:
-        """Begin what is due after the last round, if it is still to come, or else
-        `finish`.
-        """
+        """Begin the step after the last round if it is due, or else call `finish`."""
         coordinator, history = self.federation.coordinator, self.federation.history
 
         def end(record: RoundRecord | TemperatureScaling | None) -> None:
@@ -256,7 +256,7 @@ class GGEURServer(FSServer):
         load_vector(server.model, server.raw_params)
 
     def terminate(self, msg_type=FINISH):
-        """End the run: the final head goes to all clients, our files are written."""
+        """End the run: send the final head to all clients, and write result files."""
         self.is_finish = True
         self._monitor.finish_fl()
         federation = self.federation
@@ -270,7 +270,7 @@ class GGEURServer(FSServer):
     # scores, in FS's own files
 
     def eval(self):
-        """The scores of the round that is over, in FS's files and best results."""
+        """Write the scores of the finished round into FS's files and best results."""
         coordinator, history = self.federation.coordinator, self.federation.history
         key = self._cfg.eval.best_res_update_round_wise_key
         line = self._format(
@@ -289,28 +289,30 @@ class GGEURServer(FSServer):
         self.check_and_save()
 
     def _scored_what_is_left(self) -> bool:
-        """Whether what was scored last is the model that the run would leave now."""
+        """Whether the last scores are those of the model that the run would leave."""
         history = self.federation.history
         closed_form = history.round0.closed_form
         return not history.leaves_closed_form or history.last_scored is closed_form
 
     def save_best_results(self):
-        """The end of FS's own result files; checkpoints are written every round."""
+        """Write the end of FS's own result files."""
         key = self._cfg.eval.best_res_update_round_wise_key
         found = (name for best in self.best_results.values() for name in best)
         is_default = key == "val_loss" and not self._cfg.early_stop.patience
         asked = not is_default or self._cfg.data.splits[1] > 0
         if asked and not any(key in name for name in found):
-            logger.info("there is no %s: Final holds the last scores", key)
+            logger.info(
+                "no metric is named %s, so the line Final holds the last scores", key
+            )
         self._format(self.best_results, "Final")
 
     def save_client_eval_results(self):
-        """Each client's last scores, where clients score their own test rows."""
+        """Write each client's last scores, if clients score their own test rows."""
         if self.msg_buffer["eval"].get(self.state):
             super().save_client_eval_results()
 
     def _format(self, metrics: dict, rnd=None) -> dict:
-        """FS's line of `metrics`, which goes into the log and FS's file."""
+        """Write FS's line of `metrics` into the log and into FS's file."""
         line = self._monitor.format_eval_res(
             metrics,
             rnd=self.state if rnd is None else rnd,
@@ -330,13 +332,14 @@ class GGEURServer(FSServer):
         Raises
         ------
         GGEURError
-            Too few clients joined or are left (``ggeur.quorum``); it names the missing.
+            Too few clients joined or are left (``ggeur.quorum``). The error names the
+            missing ones.
         """
         with closing(Watch(self._cfg.outdir, "server", self._leading.status)):
             self._leading.run(lambda: self.is_finish, self._handler)
 
     def _handler(self, kind: str) -> Handler | None:
-        """What FS has registered for messages of a kind."""
+        """The function that FS has registered for this kind of message."""
         handler = self.msg_handlers.get(kind)
         if handler is None:
             return None

@@ -1,4 +1,4 @@
-"""What both workers need while they are set up inside FederatedScope (FS)."""
+"""Helps to set up both workers inside FederatedScope (FS)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from federatedscope_ggeur.federation.exchanges.evaluation.scores import METRICS
 
 
 def for_constructor(config, changes: Mapping[str, object] | None = None):
-    """A copy of the config for FS's constructor, with some ``<section>.<key>`` changed.
+    """A copy of the config for FS's constructor, with some keys changed.
 
-    In the modes "standalone" and "distributed" FS's constructors make a communication
-    manager, which unpickles what it receives. The copy has no mode, so they make none.
-    The worker makes its own afterwards.
+    `changes` are given by ``<section>.<key>``. In the modes "standalone" and
+    "distributed" FS's constructors make a communication manager, which unpickles
+    received bytes. The copy has no mode, so they make none. The worker makes its own
+    manager afterwards.
     """
     copy = config.clone()
     copy.defrost()
@@ -27,7 +28,7 @@ def for_constructor(config, changes: Mapping[str, object] | None = None):
 
 
 def follow_fs_logging() -> None:
-    """Send the plugin's log lines to where FS's go: the console and exp_print.log."""
+    """Send the plugin's log lines to FS's console log and exp_print.log."""
     ours, theirs = (
         logging.getLogger("federatedscope_ggeur"),
         logging.getLogger("federatedscope"),

@@ -1,4 +1,4 @@
-"""``trainer.type: ggeur_trainer`` in FederatedScope (FS)."""
+"""The trainer of ``trainer.type: ggeur_trainer`` in FederatedScope (FS)."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ logger = get_logger(__name__)
 class GGEURTrainer(BaseTrainer):
     """Trains and scores a head by the same `fit` and `evaluate` as every engine.
 
-    The worker passes each request of the server to `answer`. The methods of FS's
-    trainers act on `model`. They are there for FS's own code.
+    The worker passes each request of the server to `answer`. The other methods of FS's
+    trainers act on `model`, and exist for FS's own code.
 
     Parameters
     ----------
     model : Head
     data : Splits
-        From the plugin's data function; a client's or the server's.
+        The data of a client or the server, from the plugin's data function.
     device, config, only_for_eval, monitor : as FS gives them
 
     Raises
     ------
     ConfigError
-        The data are not the plugin's.
+        The data do not come from the plugin's data function.
     """
 
     def __init__(self, model, data, device, config, only_for_eval=False, monitor=None):
@@ -79,18 +79,18 @@ class GGEURTrainer(BaseTrainer):
             self.client.states = kept.load()
             if task.method.keeps_state and not self.client.states:
                 logger.warning(
-                    "client %d: there is no state at '%s'; it begins anew, which is "
-                    "right only if it has never trained",
+                    "client %d: the file of its state '%s' is missing, so it begins "
+                    "anew; this is right only if the client has never trained",
                     self.client.number,
                     kept.path,
                 )
 
     def answer(self, kind: RequestKind, parts) -> tuple[bytes, ...]:
-        """See `ClientHandler.answer`."""
+        """Answer a request of the server; see `ClientHandler.answer`."""
         return self._handler.answer(kind, parts)
 
     def train(self):
-        """One round of local training from the weights of `model`, or the client's own.
+        """Train for one round from the weights of `model`, or from the client's own.
 
         Returns
         -------
@@ -98,12 +98,12 @@ class GGEURTrainer(BaseTrainer):
             The client's weight in averages.
         state_dict : dict
         results : dict
-            Empty.
+            An empty dict.
 
         Raises
         ------
         GGEURError
-            The method needs more of the server than weights.
+            The method needs more from the server than weights.
         """
         if self.client.recipe is None:
             self._handler.side(AugmentationClient).prepare(None, None)
@@ -122,13 +122,14 @@ class GGEURTrainer(BaseTrainer):
         return self.client.aggregation_weight, self.get_model_para(), {}
 
     def own_params(self, broadcast: Broadcast) -> torch.Tensor:
-        """See `EvaluationClient.eval_params`."""
+        """The weights that this client scores; see `EvaluationClient.eval_params`."""
         return self._handler.side(EvaluationClient).eval_params(broadcast)
 
     def evaluate(self, target_data_split_name="test"):
-        """FS's metrics of `model` on a split: acc, correct, loss, avg_loss, total.
+        """Compute FS's metrics of `model` on a split.
 
-        On the server a split holds the rows of all domains.
+        They are acc, correct, loss, avg_loss and total. On the server a split holds the
+        rows of all domains.
         """
         params = to_vector(self.model)
         score = sum(
@@ -160,12 +161,12 @@ class GGEURTrainer(BaseTrainer):
         load_vector(self.model, params)
 
     def take_head(self, params: torch.Tensor) -> None:
-        """Load the head that the run leaves, a flat vector [P], into `model`."""
+        """Load the final head, a flat vector [P], into `model`."""
         task = self.client.task
         if task.scored is not None:  # another kind of model is left
             self.model = task.build_scored(self.client.model)
         self.set_weights(params)
 
     def print_trainer_meta_info(self):
-        """One line about the trainer."""
+        """A line of text about the trainer."""
         return f"{type(self).__name__}({type(self.model).__name__})"

@@ -1,8 +1,9 @@
-"""The trials of FederatedScope's (FS's) hpo.py: many runs in one process.
+"""Makes the trials of FederatedScope's (FS's) hpo.py work with the plugin.
 
-FS keeps one run folder for all trials. It ends when one trial diverges. It cannot set
-the types that ConfigSpace 1 and numpy 2 give a choice. Here each trial has its own
-folder, a trial that diverges counts as the worst, and values are of Python's types.
+hpo.py makes many runs (trials) in one process. FS has three faults here: it has one run
+folder for all trials, it ends when one trial diverges, and its config refuses the types
+of numpy 2 and ConfigSpace 1. With this module each trial has its own folder, a trial
+that diverges counts as the worst, and values have Python's types.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ _ALGOS = "federatedscope.autotune.algos"
 
 
 def settle_trial(cfg) -> None:
-    """Make a run of hpo.py a trial: give it its own folder and its number of rounds.
+    """Prepare a run of hpo.py as a trial, with its own folder and number of rounds.
 
-    The scheduler `sha` continues a trial from the file that it saves to, in
-    ``hpo.working_folder``. It then means ``federate.total_round_num`` more rounds, with
-    an evaluation after the last. From any other ``federate.restore_from`` a run goes on
-    up to that number, as everywhere.
+    The scheduler `sha` continues a trial from the trial's own checkpoint in
+    ``hpo.working_folder``. ``federate.total_round_num`` then counts the further rounds,
+    and an evaluation follows the last one. From any other ``federate.restore_from`` a
+    run goes on up to this number of rounds, as everywhere.
 
     Raises
     ------
@@ -54,7 +55,9 @@ def settle_trial(cfg) -> None:
     if not path or path != cfg.federate.save_to or Path(path).parent != work:
         return
     if not Path(path).exists():
-        raise GGEURError(f"the trial left no '{path}' to go on from")
+        raise GGEURError(
+            f"the trial cannot continue, because its checkpoint '{path}' is missing"
+        )
     rounds = checkpoint_rounds(path) + cfg.federate.total_round_num
     cfg.federate.total_round_num = cfg.eval.freq = rounds
     # The scheduler decides who stops, not the scores of earlier stages.
@@ -73,13 +76,13 @@ def _new_folder(parent: Path) -> Path:
 
 
 def check_search(cfg, client_cfgs=None) -> None:
-    """Check, before the first trial, for all that would make every trial fail.
+    """Check before the first trial for problems that would make every trial fail.
 
     Parameters
     ----------
-    cfg : config of FS, as hpo.py has read it
+    cfg : config of FS as read by hpo.py
     client_cfgs : CfgNode, optional
-        From ``--client_cfg``. It is completed in place, since trials do not carry it.
+        The settings from ``--client_cfg``. They are completed in place.
 
     Raises
     ------
@@ -97,22 +100,28 @@ def check_search(cfg, client_cfgs=None) -> None:
         complete(client_cfgs, divided)
     if not any(len(getattr(held, split)) for held in clients):
         raise ConfigError(
-            f"hpo.metric: is {cfg.hpo.metric}, but no client has {split} rows; "
-            "data.splits says how many there are"
+            f"hpo.metric: is {cfg.hpo.metric}, but no client has {split} rows; set "
+            "their share by data.splits"
         )
     if split == "test":
         logger.warning(
-            "hpo.metric chooses by test rows: the test scores of what it chooses are "
-            "too good"
+            "hpo.metric chooses by test rows, so the test scores of the chosen "
+            "trial are too good"
         )
 
 
 def _space_problems(cfg) -> Iterator[str]:
-    """Problems of the search space, as lines: bad ends of ranges, and bad choices."""
+    """Yield the problems of the search space, each as a line.
+
+    The ends of ranges and all choices are tried as settings.
+    """
     already = set(problems(cfg))
     for name, values in _search_space(cfg.hpo.ss).items():
         if "." not in name:
-            yield f"  {name}: hpo.py searches over keys in a section only"
+            yield (
+                f"  {name}: hpo.py can only search over keys in a section; take it "
+                "out of the space"
+            )
             continue
         for value in values:
             copy = cfg.clone()
@@ -126,15 +135,16 @@ def _space_problems(cfg) -> Iterator[str]:
 
 
 def _search_space(path: str) -> dict[str, list]:
-    """Names in the file of a search space, and their ends or choices."""
+    """Read a search space: each key, with the ends of its range or its choices."""
     from federatedscope.autotune.utils import parse_search_space
 
     try:
         space = parse_search_space(path)
     except Exception as error:  # FS and ConfigSpace raise errors of many types
         raise ConfigError(
-            f"hpo.ss: '{path}' is no search space ({type(error).__name__}: {error}); "
-            "a key has type: float or int with lower and upper, or cate with choices"
+            f"hpo.ss: '{path}' is not a search space ({type(error).__name__}: "
+            f"{error}). Each key needs type: float or int with lower and upper, or "
+            "cate with choices"
         ) from error
     return {
         name: list(map(_plain, getattr(one, "choices", None) or (one.lower, one.upper)))
@@ -143,10 +153,10 @@ def _search_space(path: str) -> dict[str, list]:
 
 
 def mend_search() -> None:
-    """Make FS's schedulers check first, take Python's values, and outlive a trial.
+    """Repair FS's schedulers: they check settings first and survive a failed trial.
 
-    Call it while hpo.py reads its settings: FS's modules are loaded, and there is no
-    scheduler yet.
+    They also convert values to Python's types. Call this while hpo.py reads its
+    settings: FS's modules are loaded then, but there is no scheduler yet.
     """
     algos = sys.modules.get(_ALGOS)
     if not is_search() or algos is None or hasattr(algos, "is_mended"):
@@ -175,8 +185,11 @@ def mend_search() -> None:
         begin(self, cfg, client_cfgs)
 
     class Trial(executor):
-        """A trial in a thread (``hpo.num_workers``). Only one runs at a time, since FS
-        redirects the output of the whole process while it writes a trial's config."""
+        """A trial in a thread (``hpo.num_workers``).
+
+        Only one runs at a time, since FS redirects the output of the whole process
+        while it writes a trial's config.
+        """
 
         def run(self) -> None:
             try:
@@ -193,7 +206,7 @@ def mend_search() -> None:
 
 
 def _worst(cfg, error: GGEURError) -> float:
-    """The score of a trial that failed by its values; any other failure is raised."""
+    """The score of a trial that diverged; any other error is raised again."""
     if isinstance(error, ConfigError):
         raise error
     logger.warning("this trial counts as the worst: %s", error)
@@ -205,7 +218,7 @@ def _plain(value):
 
 
 def _let_hpbandster_send_numbers() -> None:
-    """Without this it cannot send numpy 2's numbers to its worker, and never ends."""
+    """Let hpbandster send numpy 2's numbers to its worker; otherwise it never ends."""
     try:
         import serpent
     except ImportError:  # without hpbandster nothing is sent

@@ -1,8 +1,8 @@
-"""Shows a user's mistakes under FederatedScope's (FS's) own main, without a traceback.
+"""Shows users' mistakes without a traceback in FederatedScope's (FS's) own main.
 
-FS's main lets every exception through. Errors of the plugin are shown as the `ggeur`
-command shows them. So are FS's errors while it reads the settings of a run of the
-plugin. All other errors stay as they are.
+FS's main lets every exception through. With this module, errors of the plugin look as
+in the `ggeur` command. The same holds for FS's errors while it reads the settings of a
+plugin's run. All other errors are unchanged.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ _SEARCH = ("federatedscope", "autotune", "")
 
 
 def install_hook() -> None:
-    """Show the error that ends this process by `user_error`. Install it only once."""
+    """Show the error that ends this process by `user_error`.
+
+    The hook is installed only once.
+    """
     before = sys.excepthook
     if getattr(before, "is_of_the_plugin", False):
         return
@@ -51,7 +54,7 @@ def install_hook() -> None:
 
 
 def user_error(error: BaseException, arguments: Sequence[str]) -> GGEURError | None:
-    """The error to show for one that ended FS's main; None if it is not ours.
+    """The error to show in place of `error`; None if it is not a user's mistake.
 
     Parameters
     ----------
@@ -92,7 +95,7 @@ def user_error(error: BaseException, arguments: Sequence[str]) -> GGEURError | N
 
 
 def _while_reading_settings(error: BaseException) -> bool:
-    """Whether FS's config, one of its checks, or its command line raised the error."""
+    """Whether FS raised the error while it read or checked its settings."""
     return _passed_through(error, _CONFIGS) or _passed_through(error, _COMMAND_LINE)
 
 
@@ -102,7 +105,10 @@ def _lacks_a_package_to_search(error: BaseException) -> bool:
 
 
 def _passed_through(error: BaseException, place: tuple[str, ...]) -> bool:
-    """Whether the error passed a file of FS, or any file of a folder (last part "")."""
+    """Whether the error passed through a file of FS.
+
+    `place` is the path's parts. A last part "" stands for any file of the folder.
+    """
     *folder, name = place
     for frame in traceback.extract_tb(error.__traceback__):
         *found, file = PurePath(frame.filename).parts
@@ -112,7 +118,7 @@ def _passed_through(error: BaseException, place: tuple[str, ...]) -> bool:
 
 
 def _mentions_the_plugin(arguments: Sequence[str]) -> bool:
-    """Whether the command line, or a file named on it, contains "ggeur"."""
+    """Whether the command line, or a file that it names, contains "ggeur"."""
     texts = list(arguments)
     for word in arguments:
         with suppress(OSError, ValueError):
@@ -121,7 +127,7 @@ def _mentions_the_plugin(arguments: Sequence[str]) -> bool:
 
 
 def _wrong_settings(given: Sequence[tuple[str, object]]) -> list[str]:
-    """All settings that FS's config refuses, then all that the plugin refuses."""
+    """List all settings that FS's config or the plugin refuses."""
     from federatedscope.core.configs.config import global_cfg
 
     cfg, found = global_cfg.clone(), []
@@ -134,7 +140,7 @@ def _wrong_settings(given: Sequence[tuple[str, object]]) -> list[str]:
 
 
 def setting_problem(cfg, key: str, value: object) -> str:
-    """Set one key in FS's config. Returns why FS refuses it; "" if it does not."""
+    """Set a key in FS's config; returns why FS refuses, or ""."""
     one = type(cfg)(new_allowed=True)
     *path, name = key.split(".")
     node = one
@@ -159,7 +165,7 @@ def _problem(cfg, key: str, value: object) -> str:
         close = get_close_matches(key, known, n=1, cutoff=0.75)
         return "there is no such key" + (f"; did you mean {close[0]}?" if close else "")
     if hasattr(default, "items"):
-        return f"is a section, it takes keys below it, not {value!r}"
+        return f"is a section; set keys below it, not {value!r}"
     return not_of_type(value, default)
 
 

@@ -32,7 +32,7 @@ class Asking:
     membership : Membership
     last_round : int
     dismiss : callable (client number, reason)
-        Called when the server refuses a client's message.
+        Called when the server refuses a client's message. It ends the connection.
     """
 
     def __init__(

@@ -121,7 +121,9 @@ def _restore(
         exchange.resume_progress(left.get(exchange.name, {}))
     server.params = params
     server.begin_training(progress.tensors_under("method"))
-    logger.info("this run goes on after round %d of the run of '%s'", last, path)
+    logger.info(
+        "this run goes on after round %d of the run of the checkpoint '%s'", last, path
+    )
     return done
 
 
@@ -189,7 +191,7 @@ def _weights_of_fs(path: Path, model: Model, method: Method) -> Tensor:
     """
     if not method.federated:
         problem = (
-            f"the file holds only weights, and with {method.name} clients take no "
+            f"the file holds only weights, but with {method.name} clients take no "
             "weights"
         )
         raise refusal(path, f"{problem} from the server; leave the setting out")

@@ -167,7 +167,7 @@ class Coordinator:
         return self.round_record(number, spent, scored, method="ccvr", details=details)
 
     def welcome_back(self) -> Requests[None]:
-        """Send to clients that came back what they missed.
+        """Send returned clients the messages that they missed.
 
         Every round begins with this. After a restart an engine may run it before the
         round, so that bytes sent twice do not count in the round.
@@ -191,21 +191,21 @@ class Coordinator:
         sizes: dict[str, int] | None = None,
         welcome: Callable[[], Requests[None]] | None = None,
     ) -> Requests[list]:
-        """See `Asking.ask`."""
+        """Ask clients and return their usable answers; see `Asking.ask`."""
         return self._asking.ask(kind, number, parts, sizes, welcome)
 
     def tell(
         self, kind: RequestKind, number: int, parts: Mapping[int, tuple[bytes, ...]]
     ) -> Requests[None]:
-        """See `Asking.tell`."""
+        """Send clients a message that needs no answer; see `Asking.tell`."""
         return self._asking.tell(kind, number, parts)
 
     def put_out(self, findings: Mapping[int, str], when: str) -> None:
-        """See `Asking.put_out`."""
+        """Bar clients and refuse their answers; see `Asking.put_out`."""
         self._asking.put_out(findings, when)
 
     def spent(self) -> Spent:
-        """See `Asking.spent`."""
+        """The time and bytes spent so far; see `Asking.spent`."""
         return self._asking.spent()
 
     def evaluate(self, number: int) -> Requests[dict[str, Any]]:
@@ -239,7 +239,7 @@ class Coordinator:
     # for the engines
 
     def decode(self, request: Request, client: int, parts: Sequence[bytes]) -> Any:
-        """See `Asking.decode`."""
+        """Decode and check a client's answer; see `Asking.decode`."""
         return self._asking.decode(request, client, parts)
 
     @property
@@ -256,7 +256,7 @@ class Coordinator:
         return Screening(self.screen.findings, unscreened)
 
     def largest_answer(self, kind: RequestKind) -> int | None:
-        """See `Asking.largest_answer`."""
+        """The size of the longest answer allowed; see `Asking.largest_answer`."""
         return self._asking.largest_answer(kind)
 
 

@@ -329,9 +329,10 @@ class History:
         return server.scored_model.at(self._head)
 
     def head_bytes(self) -> bytes | None:
-        """`model` as safetensors, with class names. Equal models give equal bytes.
+        """The run's `model` and its class names as safetensors.
 
-        None if every client has a model of its own, whose weights do not travel.
+        Equal models give equal bytes. None if every client has a model of its own,
+        whose weights do not travel.
         """
         model = self.model()
         if model is None:

@@ -264,7 +264,7 @@ class Membership:
         for number in self._expected.keys() - self.joined.keys():
             self.leave(number, "has not joined again")
 
-    # while it goes on
+    # during the run
 
     def lose(self, number: int, reason: str) -> None:
         """Note that the connection of a client, or of a refused client, has ended."""

@@ -1,4 +1,4 @@
-"""The server's plan for running a federation."""
+"""The settings by which the server runs a federation."""
 
 from __future__ import annotations
 

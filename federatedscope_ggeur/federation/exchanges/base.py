@@ -262,7 +262,7 @@ class Exchange:
         """Use the part of the summed statistics that clients may get."""
 
     def catch_up(self, returned: list[int]) -> Requests[None]:
-        """Send to returned clients what they may have missed, or ask them for it."""
+        """Catch up with returned clients: send or ask what they may have missed."""
         yield from ()
 
     def round(self, number: int) -> Requests[dict[str, Any]]:

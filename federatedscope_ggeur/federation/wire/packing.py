@@ -41,7 +41,7 @@ def pack(kind: str, numbers: Mapping, tensors: Mapping[str, Tensor]) -> bytes:
     if all(t.dtype in _OWN_DTYPES for t in own.values()):
         # These are the same bytes in a fifth of the time, for a head.
         return save_arrays({name: t.numpy() for name, t in own.items()}, text)
-    # This one refuses tensors that share memory.
+    # This function refuses tensors that share memory.
     return save_safetensors({name: t.clone() for name, t in own.items()}, text)
 
 
@@ -120,12 +120,12 @@ def size_with(data: bytes, numbers: Mapping[str, int]) -> int:
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """`tensors` with the names ``<prefix>.<name>``; see `Message.tensors_under`."""
+    """Rename tensors to ``<prefix>.<name>``; see `Message.tensors_under`."""
     return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
 
 
 def shape_problem(tensor: Tensor, shape: tuple[int | None, ...]) -> str:
-    """What is wrong if `tensor` does not have `shape`; else "".
+    """A text that says how the shape of `tensor` differs from `shape`; else "".
 
     None in `shape` stands for any length.
     """

@@ -1,4 +1,4 @@
-"""What both sides of a federation know in advance about each other's messages."""
+"""Facts about messages that both sides of a federation know in advance."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class StatisticsForm:
     Attributes
     ----------
     content : {"class", "pooled", "means"}
-        What travels beside counts and means: a scatter for each class, one summed over
-        classes, or none. `NEEDS` of closed forms has the same words.
+        The scatters that travel beside counts and means: one for each class, one summed
+        over classes, or none. `NEEDS` of closed forms has the same words.
     exact : bool
         Whether scatters travel in float64, not float32, so that they can be inverted.
     compression : Compression, optional

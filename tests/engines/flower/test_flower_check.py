@@ -107,7 +107,7 @@ def test_a_site_that_fits_passes_again_and_again(check):
         "node key: 'node.key', for its owner alone",
         "token: of client 2",
         "server: localhost:",
-        "TLS: the server's certificate is good for 364 days",
+        "TLS: the server's certificate is valid for 364 days",
         "key: the SuperLink knows it",
         "ready to join",
     ):

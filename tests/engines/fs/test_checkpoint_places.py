@@ -96,7 +96,9 @@ def test_an_earlier_run_s_checkpoint_stays(fs, tmp_path):
     path = tmp_path / "kept"
     fs.run("federate.save_to", path)
     before = path.read_bytes()
-    with pytest.raises(ConfigError, match=r"save_to: .*kept' is of another run"):
+    with pytest.raises(
+        ConfigError, match=r"save_to: .*kept' is a checkpoint of another run"
+    ):
         fs.run("federate.save_to", path)
     assert path.read_bytes() == before
 

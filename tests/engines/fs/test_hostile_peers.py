@@ -84,7 +84,9 @@ def test_silent_streams_keep_nobody_out(fleet, embedded):
     command = [sys.executable, str(Path(program)), str(one.port), "200"]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as silent:
         try:
-            server.wait_for("streams wait to join: the oldest, of ipv4:127.0.0.1")
+            server.wait_for(
+                "streams are waiting to join, so the oldest, of ipv4:127.0.0.1"
+            )
             clients = [one.client(number) for number in EVERYONE]
             check_same_head(server, clients, embedded())
         finally:
@@ -131,7 +133,7 @@ def test_joining_again_and_again_on_one_stream_brings_nobody_back(start):
     server.wait_for("client 4: no answer (statistics) within 2 s")
     for _ in range(3):
         rogue.say("join_in", 0, b"")
-    assert "a stream that joins a second time" in rogue.end()
+    assert "a second message to join on one connection" in rogue.end()
     assert [worker.wait() for worker in (server, *clients)] == [0] * 4
     assert server.output.count("no answer (") == 1
 

@@ -67,7 +67,7 @@ def test_a_file_of_someone_else_is_never_touched(checkout):
 @pytest.mark.parametrize("name", FILES[1:])
 def test_a_folder_that_is_not_federatedscope_is_refused(checkout, name):
     (checkout / "federatedscope" / name).unlink()
-    with pytest.raises(ConfigError, match=r"holds no FederatedScope.*git clone"):
+    with pytest.raises(ConfigError, match=r"is no FederatedScope.*git clone"):
         enable(checkout)
 
 

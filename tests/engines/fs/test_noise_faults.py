@@ -117,7 +117,7 @@ def test_a_client_that_dies_before_its_upload_leaves(
     assert clients.pop(3).wait() == -9
     before = noted(tmp_path, noise, 3)
     assert (occasion.split("_")[1][:-2] in before) == (action == "unsent")
-    server.wait_for("client 3 is waited for")
+    server.wait_for("waiting for client 3 to come back")
     clients[3] = one.client(3, name="client_3_again")
     check_noted(noise, server, clients)
     after = noted(tmp_path, noise, 3)

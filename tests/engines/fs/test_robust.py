@@ -161,7 +161,7 @@ def test_a_rule_stands_in_for_fedavg_s_mean_alone(fs):
     ):
         other = cfg.clone()
         other.ggeur[name] = value
-        wanted = f"aggregator.robust_rule: median works with ggeur.{name}: "
+        wanted = f"aggregator.robust_rule: median works only with ggeur.{name}: "
         assert any(wanted in line for line in problems(other))
 
 
@@ -188,6 +188,6 @@ def test_with_fewer_the_smallest_number_is_said(run_with, rule, hostile):
 def test_too_few_updates_for_a_rule_are_refused(run_with, drawn):
     """Seven clients are enough for one hostile one, as many as are drawn are not."""
     settings = [*SEVEN, "federate.sample_client_rate", drawn / 7]
-    said = rf"round 1: {drawn} updates, and aggregator\.robust_rule takes 5 at least"
+    said = rf"round 1: {drawn} updates, but aggregator\.robust_rule needs at least 5"
     with pytest.raises(GGEURError, match=said):
         run_with("median", settings=settings)

@@ -79,7 +79,10 @@ def test_enough_clients_begin_and_the_others_come_too_late(fleet):
     server.wait_for("clients [3, 4] have not joined within 3 s")
     late = one.client(3)
     assert late.wait() == 1
-    assert "client 3 refused: field 'client': the run began without it" in late.output
+    assert (
+        "client 3 refused: field 'client': the run began without this client"
+        in late.output
+    )
     clients[1].open_gate()
     assert statuses(server, *clients) == [0, 0, 0]
     assert trained(server) == [[1, 2]] * 3
@@ -133,7 +136,7 @@ def test_a_restored_run_takes_no_client_that_it_did_not_know(fleet, tmp_path):
     clients.append(one.client(3, name="client_3_again"))
     assert statuses(server, *clients) == [0] * 4
     assert "'moon', but the client joined with 'sketch' before" in moved.output
-    assert "the run began without it" in new.output
+    assert "the run began without this client" in new.output
 
 
 # Members.
@@ -144,7 +147,7 @@ def test_answers_that_cannot_be_used_end_their_clients_alone(fleet):
     reasons = {
         "nan_weights": "field 'params': holds NaN or infinity",
         "too_few_weights": "field 'params': expected shape",
-        "of_client_1": "field 'client': says that it is from client 1",
+        "of_client_1": "field 'client': expected the sender's own number, got 1",
         "of_round_7": "field 'round': an update of round 7",
         "garbage": "field 'header': not a message of this program",
         "twice": "field 'parts': expected one part, got 2",
@@ -213,9 +216,9 @@ def test_members_that_break_the_rules_are_put_out(fleet, words, quickstart, tmp_
         (Envelope("statistics", 0, (bomb,)), "field 'header'"),
         (Envelope("statistics", 0, (bomb, bomb)), "field 'parts'"),
         (Envelope("statistics", 0, ()), "field 'parts'"),
-        (Envelope("statistics", 0, (upload_of(1),)), "that it is from client 1"),
+        (Envelope("statistics", 0, (upload_of(1),)), "the sender's own number, got 1"),
         (Envelope("statistics", 0, (bytes(70_000),)), "more than the limit of 65536"),
-        (Envelope("join_in", 0, (bomb,)), "a stream that joins a second time"),
+        (Envelope("join_in", 0, (bomb,)), "a second message to join on one connection"),
         (Envelope("failed", 0, (b"my disk\nis full",)), ""),
         (Envelope("metrics", 2, (bomb,)), ""),
     ]

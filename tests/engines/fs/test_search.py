@@ -101,7 +101,7 @@ def test_what_a_search_can_do(file, in_hpo, words):
         ("sha", "ConfigSpace", ["hpo.ss: needs the package ConfigSpace, which is not"]),
         ("rs", "hpbandster", ["hpo.scheduler: rs needs the package hpbandster, which"]),
         ("sha", "hpbandster", []),
-        ("bo_gp", "smac", ["hpo.scheduler: bo_gp needs the package smac, below"]),
+        ("bo_gp", "smac", ["hpo.scheduler: bo_gp needs the package smac below"]),
     ],
 )
 def test_a_missing_package_is_named_by_both_programs(

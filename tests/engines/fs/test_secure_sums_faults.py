@@ -82,7 +82,7 @@ def test_a_client_that_dies_and_comes_back_in_time_changes_nothing(
 ):
     one, server, clients = start(actions={3: {occasion: "die"}})
     assert clients.pop(3).wait() == -9
-    server.wait_for("client 3 is waited for")
+    server.wait_for("waiting for client 3 to come back")
     clients[3] = one.client(3, name="client_3_again")
     check_same(server, clients, embedded(*SETTINGS))
 
@@ -108,7 +108,7 @@ def test_a_client_that_does_not_come_back_is_named(start, occasion):
     said = server.output[server.output.index("error: ") :]
     assert f"round 0, {occasion.split()[0]}: the sum needs an answer of every" in said
     assert "client 3: " in said
-    assert "client 3 is waited for" in server.output
+    assert "waiting for client 3 to come back" in server.output
     assert [client.wait() for client in clients.values()] == [1, 1, 1]
 
 

@@ -125,9 +125,9 @@ def test_a_site_that_fits_passes_and_takes_no_place(serve, check, capsys):
         "min_samples 5 withholds",
         "disk: ",
         "server: 127.0.0.1:",
-        "TLS: the server's certificate is good for 364 days",
+        "TLS: the server's certificate is valid for 364 days",
         "token: accepted",
-        "place: client 2 is free",
+        "place: client 2 can join",
         "class list: as agreed",
         "dimension: as agreed",
         "encoder: as agreed",
@@ -181,13 +181,17 @@ def too_few_rows(folders, change):
 
 
 FAULTS = {
-    other_classes: ("class list", "'another kind' here", "must have it alike"),
+    other_classes: (
+        "class list",
+        "'another kind' here",
+        "must be the same on all sites",
+    ),
     other_dimension: ("dimension", "dim is 16 there and 9 here"),
     other_weights: ("encoder", "'an encoder, id 12345678' here"),
     closed_port: ("server", "nothing listens there"),
-    wrong_authority: ("TLS", "not of the authority in ggeur.tls.authority"),
+    wrong_authority: ("TLS", "not signed by the authority in ggeur.tls.authority"),
     wrong_token: ("token", "was not made from this server's", "for a new one"),
-    too_few_rows: ("threshold", "nothing of this site would be sent", "more rows"),
+    too_few_rows: ("threshold", "this site would send nothing", "more rows"),
 }
 
 
@@ -230,7 +234,7 @@ def test_no_space_left_is_found(folders, serve, change):
     assert done.returncode == 1
     (line,) = [one for one in done.stdout.split("\n") if one.startswith("PROBLEM")]
     assert line.startswith("PROBLEM disk: 1.05 MB are free, about 20 MB needed")
-    assert "make room" in line
+    assert "free some" in line
 
 
 def test_an_expired_certificate_is_found(folders, serve, check, monkeypatch):

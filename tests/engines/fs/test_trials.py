@@ -76,7 +76,7 @@ WRONG = {
     "without a section": (
         "seed: {type: int, lower: 1, upper: 9}\n",
         (),
-        ["seed: hpo.py searches over keys in a section only"],
+        ["seed: hpo.py can only search over keys in a section"],
     ),
     "budgets": (
         SPACE,
@@ -157,7 +157,7 @@ class TestTrial:
 
     def test_one_that_left_nothing_counts_as_failed(self, file):
         both = ["federate.save_to", "work/a.pth", "federate.restore_from", "work/a.pth"]
-        with pytest.raises(GGEURError, match=r"left no 'work/a.pth' to go on from"):
+        with pytest.raises(GGEURError, match=r"its checkpoint 'work/a.pth' is missing"):
             self.settled(file, *both)
 
     @needs_packages
@@ -366,7 +366,7 @@ def test_so_is_what_the_data_and_the_file_lack(told):
     (line,) = lines_of(told, "no rows")
     assert line.startswith("error: hpo.metric: is client_summarized_weighted_avg.val_l")
     (line,) = lines_of(told, "no space")
-    assert line.startswith("error: hpo.ss: 'list.yaml' is no search space (")
+    assert line.startswith("error: hpo.ss: 'list.yaml' is not a search space (")
 
 
 @pytest.mark.slow

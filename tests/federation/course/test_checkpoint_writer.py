@@ -80,7 +80,7 @@ class TestFiles:
         other = tmp_path / "other"
         run(config("federate.save_to", other))
         Path(f"{kept}.round0").write_bytes(Path(f"{other}.round0").read_bytes())
-        refused(config("federate.restore_from", kept), "is of another run")
+        refused(config("federate.restore_from", kept), "belongs to another run")
 
     def test_round_0_alone(self, config, kept):
         refused(config("federate.restore_from", f"{kept}.round0"), "'round 0' instead")
@@ -116,7 +116,7 @@ class TestFiles:
         file.write_bytes(whole[:100])
         refused(again, "client_0002.*not a message")
         file.write_bytes(ClientStore(path, 1).path.read_bytes())
-        refused(again, "client_0002.*from client 1")
+        refused(again, "client_0002.*own number, got 1")
         file.write_bytes(whole.replace(b"state.2.", b"state.9."))
         refused(again, "client_0002")
 
@@ -128,7 +128,11 @@ class TestOtherRuns:
             ("seed", 1, "seed is '0' there and '1' here"),
             ("ggeur.steps", [1], r"ggeur\.steps is '\[1, 2\]' there"),
             ("ggeur.mlp_hidden_dim", 8, r"ggeur\.mlp_hidden_dim is '0.*here"),
-            ("federate.client_num", 4, "client 4 was 'not there' and is 'art' now"),
+            (
+                "federate.client_num",
+                4,
+                "client 4 was 'not there' then and is 'art' now",
+            ),
         ],
     )
     def test_of_other_settings_are_refused_by_name(
@@ -176,7 +180,7 @@ class TestOtherRuns:
             (lambda data: {"encoder": "other"}, "encoder is '.*' there and 'other'"),
             (
                 lambda data: {"clients": data.clients[:2], "domains": data.domains[:2]},
-                "client 3 was 'sketch' and is 'not there' now",
+                "client 3 was 'sketch' then and is 'not there' now",
             ),
         ],
     )
@@ -308,7 +312,7 @@ class TestLateClients:
 
 @pytest.mark.parametrize("name", ["x" * 300, "x" * 250])
 def test_a_name_that_no_file_can_have_is_refused_before_the_run(tmp_path, name):
-    with pytest.raises(ConfigError, match=r"save_to: .* is no name for a file"):
+    with pytest.raises(ConfigError, match=r"save_to: .* cannot be used as a file name"):
         CheckpointWriter(tmp_path / name, Handshake(("a",), 2, "none", {}))
 
 
@@ -359,7 +363,9 @@ def flipped(data, at):
 class TestWhatIsThereAlready:
     def test_another_run_s_checkpoint_stays(self, config, kept):
         before = files_at(kept)
-        with pytest.raises(ConfigError, match=r"save_to: .*checkpoint' is of another"):
+        with pytest.raises(
+            ConfigError, match=r"save_to: .*checkpoint' is a checkpoint of"
+        ):
             Run(config("federate.save_to", kept))
         assert files_at(kept) == before
 
@@ -377,7 +383,9 @@ class TestWhatIsThereAlready:
         other = tmp_path / "other"
         run(config("federate.save_to", other))
         both = ("federate.restore_from", other, "federate.save_to", kept)
-        with pytest.raises(ConfigError, match=r"save_to: .*checkpoint' is of another"):
+        with pytest.raises(
+            ConfigError, match=r"save_to: .*checkpoint' is a checkpoint of"
+        ):
             Run(config(*both))
 
     def test_nor_any_other_file(self, config, tmp_path):
@@ -400,7 +408,9 @@ class TestWhatIsThereAlready:
         run(first)
         store.save(last)
         again = config("federate.restore_from", path, *settings)
-        refused(again, "client_0002.*it is of round 3, the checkpoint of 1")
+        refused(
+            again, "client_0002.*state is of round 3, but the checkpoint is of round 1"
+        )
 
 
 def test_a_restored_run_says_after_which_round(config, kept, caplog):

@@ -78,7 +78,7 @@ class TestAClientHandler:
     def test_refuses_what_they_do_not(self, kind):
         handler = carrier(steps=()).handlers[1]
         parts = (b"x",) * len(kind.parts)
-        problem = f"'{kind.name}' is nothing that this client"
+        problem = f"do not allow it to answer '{kind.name}'"
         with pytest.raises(MessageError, match=problem):
             handler.answer(kind, parts)
 

@@ -213,7 +213,7 @@ class TestAbsence:
         carried = carrier()
         carried.faults[kind, number, 3] = lost
         message = (
-            rf"round {number}, {kind}: 3 of 4 clients.*ggeur\.quorum asks for 4.*"
+            rf"round {number}, {kind}: 3 of 4 clients.*ggeur\.quorum needs 4.*"
             "client 3: connection lost"
         )
         with pytest.raises(GGEURError, match=message):
@@ -248,7 +248,7 @@ class TestAbsence:
             carried.rounds(1)
 
     def test_a_quorum_of_more_than_there_are(self):
-        with pytest.raises(GGEURError, match=r"4 of 4 .*asks for 5; lower it"):
+        with pytest.raises(GGEURError, match=r"4 of 4 .*needs 5; lower it"):
             carrier(quorum=5).round0()
 
     def test_draws_are_among_those_present(self):
@@ -298,6 +298,6 @@ def test_unseen_clients_alone_do_not_go_on():
     for k in carried.server.participants:
         carried.faults["train", 1, k] = lost
     with pytest.raises(
-        GGEURError, match="2 of 4 clients are left and none of them trains"
+        GGEURError, match="2 of 4 clients are left, but none of them trains"
     ):
         carried.rounds(1)

@@ -71,7 +71,7 @@ def test_an_answer_of_another_kind_is_refused(federation, kind):
 
 def test_an_answer_in_another_clients_name_is_refused(federation):
     update = federation.train(1)[0].to_bytes()
-    with pytest.raises(MessageError, match=r"client 2 .*from client 1"):
+    with pytest.raises(MessageError, match=r"client 2 .*own number, got 1"):
         federation.coordinator.decode(asked(TRAIN, 1, 2), 2, (update,))
 
 

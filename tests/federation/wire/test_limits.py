@@ -78,7 +78,7 @@ def test_a_tensor_that_belongs_to_nothing_is_refused():
         {"client": 3, "round": 1, "steps": 5},
         {"params": update.params, "junk": torch.zeros(1000)},
     )
-    with pytest.raises(MessageError, match=r"client 3 .*'junk': no such tensor"):
+    with pytest.raises(MessageError, match=r"client 3 .*'junk': .*no such tensor"):
         ClientUpdate.from_bytes(data, schema, "client 3")
     sent = ClientUpdate.from_bytes(update.to_bytes(), schema, "client 3")
     assert sent.params.equal(update.params)

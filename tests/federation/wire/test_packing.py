@@ -101,7 +101,7 @@ def test_a_client_can_speak_for_itself_only(payload):
     data = pack(payload)
     assert payload.from_bytes(data, SCHEMA, "client 3").client == 3
     with pytest.raises(
-        MessageError, match=r"client 4 refused.*from client 3"
+        MessageError, match=r"client 4 refused.*own number, got 3"
     ) as caught:
         payload.from_bytes(data, SCHEMA, "client 4")
     assert caught.value.field == "client"

@@ -230,7 +230,10 @@ class AugmentationExchange(Exchange):
     CLIENT = AugmentationClient
     KEYS = keys.KEYS
     objections = staticmethod(keys.objections)
-    REVEALS = "each client's aggregation weight, and what its method sends once"
+    REVEALS = (
+        "each client's aggregation weight, and the tensors that its method sends in "
+        "round 0"
+    )
 
     def __init__(self, course):
         super().__init__(course)

@@ -27,7 +27,7 @@ from federatedscope_ggeur.settings import (
 
 #: The paper's sizes: 2000 with step 1 alone, 500 and 500 with both (Section 3.2).
 SINGLE_DOMAIN_SIZE, MULTI_DOMAIN_SIZE, PROTOTYPE_SIZE = 2000, 500, 500
-#: The published code's for Digits, and the number that the plugin document recommends.
+#: The published code's size for Digits, and the plugin document's recommended number.
 RELEASE_TARGET, PER_ANCHOR = 2000, 50
 #: For step 2 around the one mean over all other clients.
 OTHERS_SIZE = 600
@@ -59,7 +59,8 @@ KEYS = (
     Key(
         "noise",
         "fixed",
-        "fixed: the same augmented set every round; fresh: new noise every round.",
+        "fixed: the same augmented set in every round; fresh: new noise in "
+        "every round.",
         one_of("fixed", "fresh"),
     ),
     Key(

@@ -177,7 +177,7 @@ class ClosedFormClient(ClientSide):
         if self._queries.setdefault(type(query), query) != query:
             raise _refused(
                 "kind",
-                f"{what} were asked for before, for another candidate; a client "
+                f"this client reported {what} before, for another candidate; it "
                 "answers only once",
             )
         if query.candidate >= len(self.form.candidates()):
@@ -434,7 +434,7 @@ class ClosedFormExchange(Exchange):
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether the head has a temperature; if so, clients have the components."""
+        """Whether the head has a temperature, for which clients got the components."""
         return "temperature" in self._details
 
     def complete(self) -> Requests[None]:

@@ -8,7 +8,8 @@ KEYS = (
     Key(
         "closed_form",
         "none",
-        "A head worked out from the statistics of round 0: none, or a closed form.",
+        "A one-shot head, computed from the statistics of round 0: none, or a "
+        "closed form.",
         CLOSED_FORMS.rule,
         shared=True,
     ),
@@ -51,7 +52,7 @@ KEYS = (
 
 
 def objections(run: Demands) -> Objections:
-    """The settings that cannot go with a one-shot head, or not without one."""
+    """The settings that exclude a one-shot head, and those that require one."""
     if run.form is None:
         trainable = [name for name, form in CLOSED_FORMS.items() if form.trainable]
         why = f"which gives no head to start from; take {' or '.join(trainable)}"
@@ -67,5 +68,5 @@ def objections(run: Demands) -> Objections:
     for field in ("prior", "ensemble"):
         takes = [n for n, f in CLOSED_FORMS.items() if getattr(f, f"takes_{field}")]
         if run["closed_form"] not in takes:
-            why = f"which does not use this key; {' or '.join(takes)} does"
+            why = f"which ignores it; only {' and '.join(takes)} use it"
             yield Objection("closed_form", {f"text.{field}": [0]}, why)

@@ -228,7 +228,7 @@ def score_of(
     remedy: str = "",
     temperature: float | None = None,
 ) -> Score:
-    """`evaluate` for a model that is in evaluation mode and on `device` already."""
+    """Score a model like `evaluate`, if it is in evaluation mode and on `device`."""
     score = Score()
     with torch.inference_mode(), exact(device):
         rows = frozen.chunk_rows

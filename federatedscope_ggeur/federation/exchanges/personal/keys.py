@@ -26,7 +26,7 @@ KEYS = (
 
 
 def objections(run: Demands) -> Objections:
-    """The settings that cannot go with clients' own heads, or not without them."""
+    """The settings that exclude clients' own heads, and those that require them."""
     if run.personal:
         why = "whose LDA is the base of a client's own head"
         taken = {"closed_form": ["lda", "auto"], "temperature": ["leave_one_out"]}

@@ -28,7 +28,7 @@ class PersonalQuery:
     temperature : float
         The temperature of the global head; with a kappa, that of the client's own head.
     kappa : int
-        The index of the chosen kappa; -1 asks the client to try all.
+        The index of the chosen kappa; -1 while the client tries all of them.
     """
 
     shrinkage: float

@@ -184,7 +184,7 @@ class SumsExchange(Exchange):
     @property
     def collector(self) -> Collector:
         """The collector of the present session."""
-        assert self._collector is not None, "no secure sum is under way"
+        assert self._collector is not None, "no secure sum has begun"
         return self._collector
 
     def begin(self) -> Requests[None]:

@@ -136,7 +136,7 @@ def agreed(run: Demands) -> dict[str, object]:
 
 
 def word_for_keys(run: Demands) -> str:
-    """Words that say who vouches for clients' keys."""
+    """A text that says whether keys come through the server or are signed."""
     if run["secure_sums_trust"] != SERVER:
         return "keys signed by the clients"
     compared = ", compared by people" if run["secure_sums_confirm"] else ""
@@ -193,12 +193,12 @@ def sum_settings(
 
 
 def objections(run: Demands) -> Objections:
-    """The settings that cannot go with secure sums, or not without them."""
+    """The settings that exclude secure sums, and those that require them."""
     own = "secure_sums"
     if not run.sums:
         kinds = {"prototypes": ["domain", "client"]}
         yield Objection(
-            own, kinds, "without which nobody has means over all other clients"
+            own, kinds, "without which the means over all other clients are not known"
         )
         silent = {"secure_sums_confirm": [False]}
         yield Objection(own, silent, "where there are no keys to compare")
@@ -219,7 +219,7 @@ def objections(run: Demands) -> Objections:
     )
     sums = {"statistics": ["class", "summed"]}
     yield Objection(own, sums, "which sends sums only")
-    why = "since nobody sees what a single client sends in round 0"
+    why = "since nobody sees single clients' statistics in round 0"
     yield Objection(own, {"screen": ["warn", "off"]}, why)
     yield Objection(own, {"network.name": [""]}, "which sums embeddings")
     if run.steps and not run["network.name"]:
@@ -232,7 +232,7 @@ def objections(run: Demands) -> Objections:
         if part is not None and part.pools_data:
             yield Objection(own, {part.chosen_by: []}, "since there is one client")
         elif part is not None and _sends_of_rows(part):
-            why = "since its clients send more than weights, which tells of rows"
+            why = "since its clients send more than weights, which reveals rows"
             yield Objection(own, {part.chosen_by: []}, why)
 
 

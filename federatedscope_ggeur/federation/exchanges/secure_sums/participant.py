@@ -444,9 +444,10 @@ class Participant:
     def _check_span(
         self, roster: tuple[int, ...], commitments: Mapping[int, bytes] | None
     ) -> None:
-        """Refuse a roster if earlier sums together with this one reveal few clients.
+        """Refuse a roster if this sum with earlier ones reveals a sum over few clients.
 
-        All combinations of this sum and earlier sums over these rows are checked.
+        All combinations of this sum and of earlier sums over this client's rows are
+        checked.
         """
         past = [
             one.commitments

@@ -21,9 +21,9 @@ from federatedscope_ggeur.geometry import MeanStatistics, SummedStatistics
 
 F64 = torch.float64
 _CHUNK = 4096
-#: A client can subtract its own scatter from a shape. From the others' scatter all of
-#: 20 rows could be solved for, of 30 rows a few (docs/privacy.md). The span of as many
-#: rows as dimensions tells nothing.
+#: A client can subtract its own scatter from a shape. From the scatter of 20 rows of
+#: others all rows could be computed, from 30 rows a few (docs/privacy.md). The span of
+#: as many rows as dimensions reveals nothing.
 FEW_BEHIND_A_SHAPE = 64
 
 
@@ -73,7 +73,7 @@ class ClientRows:
 
     @property
     def fits(self) -> bool:
-        """Whether all rows are at most as long as the radius; a NaN row never is."""
+        """Whether no row is longer than the radius or has a NaN."""
         bound = self.settings.radius * (1 + SLACK)
         parts = self.features.split(_CHUNK)
         return all(bool((p.to(F64).norm(dim=1) <= bound).all()) for p in parts)

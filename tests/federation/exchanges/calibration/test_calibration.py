@@ -88,7 +88,7 @@ def test_uploads_that_cannot_be_are_refused(hidden):
     narrow = StatisticsUpload(last.client, last.domain, empty)
     for upload, problem in (
         (stranger, "client 9 .*not a client of this run"),
-        (moved, "client 3 .*it joined as 'domain 3'"),
+        (moved, "client 3 .*the client joined with 'domain 3'"),
         (narrow, "client 3 .*'means'"),
     ):
         with pytest.raises(MessageError, match=problem):

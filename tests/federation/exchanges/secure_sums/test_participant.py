@@ -158,7 +158,7 @@ class TestStages:
         first = client.masked(request).to_bytes()
         assert client.masked(request).to_bytes() == first
         other = replace(request, origin=request.origin + 0.01)
-        with pytest.raises(MessageError, match="a second time, with other contents"):
+        with pytest.raises(MessageError, match="asked for before, with other contents"):
             client.masked(other)
 
 
@@ -191,7 +191,9 @@ class TestAnotherSession:
         x, y = clients[1]
         swapped = torch.cat([x[1:], rows(99, 1)[0]])
         again = Participant(1, swapped, y, replace(SETTINGS, store=str(tmp_path)))
-        with pytest.raises(MessageError, match="not those that it began this session"):
+        with pytest.raises(
+            MessageError, match="have changed since it began this session"
+        ):
             again.masked(one.collector.request("counts"))
 
     def test_with_one_row_more_or_less_is_refused(self, tmp_path):
@@ -245,7 +247,7 @@ class TestAnotherSession:
         if allowed:
             self.after(three, clients, settings, tmp_path).stage("counts")
             return
-        with pytest.raises(MessageError, match="fewer than 3 at a time"):
+        with pytest.raises(MessageError, match="fewer than 3 clients"):
             self.after(three, clients, settings, tmp_path)
 
     def test_keys_alone_do_not_count_as_a_sum(self, tmp_path):

@@ -32,7 +32,7 @@ ALL = [1, 2, 3, 4]
 
 @pytest.fixture
 def carried():
-    """Four clients whose statistics are summed, two of them asked at a time."""
+    """Four clients whose statistics are summed, two of them asked clients."""
     return summing_carrier()
 
 
@@ -115,7 +115,7 @@ def test_who_is_not_there_at_the_beginning_is_not_in_the_roster():
 
 def test_more_rows_than_clients_declared_are_noticed(carried):
     carried.membership.declared.update({k: Declared(train=5) for k in ALL})
-    with pytest.raises(GGEURError, match="declared 20 in all"):
+    with pytest.raises(GGEURError, match="declared 20 together"):
         gathered(carried)
 
 
