@@ -98,7 +98,7 @@ COMMANDS = {
     "certificates": Command(
         "certificates",
         "FILE",
-        "make a folder for each site: settings, certificate, token",
+        "make a folder for each site: settings, TLS certificate, token",
         SITES,
     ),
     "check": Command(
@@ -120,7 +120,10 @@ COMMANDS = {
     ),
     "worth": Command("book", "BOOK --rows FILE", "say what each client adds", LIVING),
     "certificate": Command(
-        "book", "BOOK --out FILE", "sign who is in a book and what its head is", LIVING
+        "book",
+        "BOOK --out FILE",
+        "sign a book's changes and its head: proof of who is in it",
+        LIVING,
     ),
     "verify": Command(
         "book", "FILE [--book BOOK]", "check a certificate of a book", LIVING

@@ -49,7 +49,9 @@ def certificates(arguments: Sequence[str]) -> int:
     parser = command_parser(
         "certificates",
         "A folder that exists is left as it is. Give each site its own folder and "
-        "nothing else; keep the folder authority to yourself.",
+        "nothing else; keep the folder authority to yourself. These TLS certificates "
+        "show who a site or the server is; what proves the head of a book is made by "
+        "`ggeur certificate`.",
     )
     parser.add_argument(
         "file", metavar="FILE", help="YAML file with the server's names and the sites"
