@@ -58,9 +58,9 @@ def new_run(
     cfg = _config(book, {"ggeur.closed_form": "none"}, settings)
     if cfg.federate.save_to or cfg.federate.restore_from:
         raise ConfigError(
-            "federate.save_to, federate.restore_from: cannot go with a new run of those "
-            "in a book, which begins anew and keeps its checkpoints in its own folder, "
-            "where forgetting removes them"
+            "federate.save_to, federate.restore_from: cannot go with a new run of a "
+            "book's clients; it begins anew and keeps its checkpoints in its own "
+            "folder, where forgetting removes them"
         )
     data = load_federated_data(cfg)
     _check_classes(book, data)
