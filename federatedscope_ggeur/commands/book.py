@@ -185,7 +185,7 @@ def _retrain(book: Any, settings: Sequence[str]) -> int:
     folders: list[Path] = []
 
     def begun(folder: Path) -> None:
-        book.note_run(folder)
+        book.begin_run(folder)
         folders.append(folder)
 
     try:

@@ -73,9 +73,9 @@ def new_run(
     if other or not clients:
         who = listed([f"client {k}" for k in sorted(other)], 5) or "any client"
         raise ConfigError(
-            f"the data of the book's run are not the rows in the book of {who}: a new "
-            "run needs the rows of those in the book, without what was withdrawn. Name "
-            "them by data.root, or let the sites begin a new run themselves"
+            f"the data of the book's run are not the rows in the book of {who}: it "
+            "withdrew some, or they lie elsewhere. Begin a new run with the rows that "
+            "are left"
         )
     domains = tuple(d for d in data.domains if d in {c.domain for c in clients})
     own = {"federate.client_num": len(clients)}
