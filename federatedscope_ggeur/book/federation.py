@@ -59,8 +59,6 @@ NOT_RECALLED = (
     "recalled, and a disk or a backup may keep deleted blocks"
 )
 NOT_CALIBRATED = "the head is not calibrated: no client was asked about it"
-
-
 NOT_CHOSEN = (
     "the kind and strength that clients were asked for before are dropped; --choose "
     "asks those who are there now"
@@ -459,26 +457,36 @@ class Federation:
         Raises
         ------
         ConfigError
-            A book cannot make such a head.
+            A book cannot make such a head; or the book has changed since this object
+            read it, so that others were asked.
         """
         _check_form(form["closed_form"])
-        with self._changing():
+        with self._unchanged():
             return self._change("choose", None, chosen=form)
 
     def note_run(self, folder: str | os.PathLike) -> None:
         """Record a run's folder, since its files are made from the statistics, too."""
         with self._changing():
-            about = self._with_run(os.path.abspath(folder))
-            self._folder.change(self._state(self.links, about))
-            self._about = about
+            self._note(folder)
 
-    def keep_run(self, folder: str | os.PathLike) -> None:
-        """Check at a noted run's end that no client of it was forgotten meanwhile.
+    def begin_run(self, folder: str | os.PathLike) -> None:
+        """As `note_run`, for a run that begins with the clients of this object.
 
         Raises
         ------
         ConfigError
-            One was. What the run left is removed.
+            The book has changed since this object read it.
+        """
+        with self._unchanged():
+            self._note(folder)
+
+    def keep_run(self, folder: str | os.PathLike) -> None:
+        """Check at the end of a run from `begin_run` that all its clients may stay.
+
+        Raises
+        ------
+        ConfigError
+            A client was forgotten meanwhile. What the run left is removed.
         """
         path = os.path.abspath(folder)
         with self._changing():
@@ -566,6 +574,20 @@ class Federation:
         with self._folder.opened():
             self._read()  # another process may have changed it
             yield
+
+    @contextmanager
+    def _unchanged(self) -> Iterator[None]:
+        """As `_changing`, for what was made of the book as this object read it."""
+        end = self.links[-1]
+        with self._changing():
+            if self.links[-1] != end:
+                raise ConfigError("the book has changed meanwhile; begin again")
+            yield
+
+    def _note(self, folder: str | os.PathLike) -> None:
+        about = self._with_run(os.path.abspath(folder))
+        self._folder.change(self._state(self.links, about))
+        self._about = about
 
     def _of(self, client: int) -> list[int]:
         """The numbers of a client's entries."""

@@ -98,7 +98,7 @@ COMMANDS = {
     "certificates": Command(
         "certificates",
         "FILE",
-        "make a folder for each site: settings, certificate, token",
+        "make a folder for each site: settings, TLS certificate, token",
         SITES,
     ),
     "check": Command(
@@ -132,7 +132,7 @@ COMMANDS = {
     "certificate": Command(
         "book",
         "BOOK --out FILE",
-        "sign a list of a book's clients and its head",
+        "sign who is in a book, and its head",
         LIVING,
     ),
     "verify": Command(

@@ -138,7 +138,11 @@ def worth(arguments: Sequence[str]) -> int:
 
 def certificate(arguments: Sequence[str]) -> int:
     """Write a certificate of a book, or a client's receipt."""
-    parser = command_parser("certificate")
+    parser = command_parser(
+        "certificate",
+        "It proves whose statistics the head of a book was made from; the TLS "
+        "certificates that show who a site is are made by `ggeur certificates`.",
+    )
     parser.add_argument("book", metavar="BOOK", help="the book's folder")
     parser.add_argument("--out", required=True, metavar="FILE", help="a new file")
     parser.add_argument(
@@ -185,7 +189,7 @@ def _retrain(book: Any, settings: Sequence[str]) -> int:
     folders: list[Path] = []
 
     def begun(folder: Path) -> None:
-        book.note_run(folder)
+        book.begin_run(folder)
         folders.append(folder)
 
     try:

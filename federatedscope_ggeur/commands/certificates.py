@@ -54,7 +54,8 @@ def certificates(arguments: Sequence[str]) -> int:
     parser = command_parser(
         "certificates",
         "Existing folders are not changed. Give each site only its own folder, and "
-        "keep the folder authority to yourself.",
+        "keep the folder authority to yourself. These TLS certificates show who a "
+        "site or the server is. `ggeur certificate` proves the head of a book.",
     )
     parser.add_argument(
         "file", metavar="FILE", help="YAML file with the server's names and the sites"

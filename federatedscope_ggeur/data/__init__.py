@@ -24,10 +24,7 @@ from federatedscope_ggeur.data.encoders import (
     register_encoder,
 )
 from federatedscope_ggeur.data.encoding import EncodingSettings, Pending
-from federatedscope_ggeur.data.extraction import (
-    ExtractionSettings,
-    extract,
-)
+from federatedscope_ggeur.data.extraction import ExtractionSettings, extract
 from federatedscope_ggeur.data.fingerprint import fingerprint
 from federatedscope_ggeur.data.folder import read_embeddings_folder, read_npz
 from federatedscope_ggeur.data.images import IMAGE_READERS, register_image_reader

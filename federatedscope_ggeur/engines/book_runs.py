@@ -10,6 +10,7 @@ from torch import Tensor
 from yacs.config import CfgNode
 
 from federatedscope_ggeur.book.federation import Federation
+from federatedscope_ggeur.cfg_ggeur.fs_keys import OPEN_SECTION
 from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config, to_plain
 from federatedscope_ggeur.data import FederatedData
 from federatedscope_ggeur.engines.run import Run, load_federated_data
@@ -52,9 +53,15 @@ def new_run(
     ------
     ConfigError, DataError
         The data cannot be read; or they are not the rows in the book, since a client
-        has withdrawn some or sent others.
+        has withdrawn some or sent others. Or `settings` name a checkpoint.
     """
     cfg = _config(book, {"ggeur.closed_form": "none"}, settings)
+    if cfg.federate.save_to or cfg.federate.restore_from:
+        raise ConfigError(
+            "federate.save_to, federate.restore_from: cannot go with a new run of a "
+            "book's clients; it begins anew and keeps its checkpoints in its own "
+            "folder, where forgetting removes them"
+        )
     data = load_federated_data(cfg)
     _check_classes(book, data)
     clients = [client for client in data.clients if client.number in book.clients]
@@ -66,9 +73,9 @@ def new_run(
     if other or not clients:
         who = listed([f"client {k}" for k in sorted(other)], 5) or "any client"
         raise ConfigError(
-            f"the data of the book's run are not the rows in the book of {who}: a new "
-            "run needs the rows of those in the book, without what was withdrawn. Name "
-            "them by data.root, or let the sites begin a new run themselves"
+            f"the data of the book's run are not the rows in the book of {who}: it "
+            "withdrew some, or they lie elsewhere. Begin a new run with the rows that "
+            "are left"
         )
     domains = tuple(d for d in data.domains if d in {c.domain for c in clients})
     own = {"federate.client_num": len(clients)}
@@ -122,8 +129,18 @@ def _config(
     """The config of the book's run on the embedded engine, without the book."""
     known = dict(flatten(default_config()))
     # A run on FederatedScope has keys that the embedded engine does not know.
-    given = {key: v for key, v in flatten(book.config) if key in known}
-    alone = {"ggeur.book": "", "ggeur.book_steps": [], "federate.mode": "standalone"}
+    given = {
+        key: value
+        for key, value in flatten(book.config)
+        if key in known or key.startswith(f"{OPEN_SECTION}.")
+    }
+    alone: dict[str, object] = {
+        "ggeur.book": "",
+        "ggeur.book_steps": [],
+        "federate.mode": "standalone",
+        "federate.save_to": "",
+        "federate.restore_from": "",
+    }
     base = load_config(None, {**given, **alone, **own})
     return load_config(base, settings) if settings else base
 

@@ -9,6 +9,8 @@ from safetensors.torch import load, load_file
 from federatedscope_ggeur.book.federation import Federation
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.run import Run, load_federated_data
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.models import build_closed_form
 
 FOUR = ["federate.client_num", 4, "ggeur.privacy.min_samples", 2]
 #: Three clients, each with a domain of its own; and the same without the last one.
@@ -90,20 +92,39 @@ def test_rows_that_are_not_those_in_the_book_are_refused(config, capsys):
         assert "not the rows in the book of client 1" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("key", ["federate.save_to", "federate.restore_from"])
+def test_no_checkpoint_lies_where_forgetting_does_not_look(config, capsys, key):
+    begin(config, *FOUR)
+    assert main(["update", "book", "--retrain", key, "elsewhere"]) == 1
+    assert "keeps its checkpoints in its own folder" in capsys.readouterr().err
+
+
 def test_who_is_forgotten_while_a_run_goes_on_leaves_no_head(config, tmp_path, capsys):
     begin(config, *FOUR)
-    note_run = Federation.note_run
+    begin_run = Federation.begin_run
 
     def and_forget(self, folder):
-        note_run(self, folder)
+        begin_run(self, folder)
         Federation.load("book").forget(2)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Federation, "note_run", and_forget)
+        patch.setattr(Federation, "begin_run", and_forget)
         assert main(["update", "book", "--retrain"]) == 1
     assert "was forgotten while the run went on" in capsys.readouterr().err
     assert not list(tmp_path.glob("exp/**/head.safetensors"))
     assert not list(tmp_path.glob("exp/**/results.json"))
+
+
+def test_what_was_made_of_an_older_book_is_refused(config):
+    begin(config, *FOUR)
+    old = Federation.load("book")
+    Federation.load("book").leave(2)
+    with pytest.raises(ConfigError, match="has changed meanwhile"):
+        old.choose({"closed_form": "ncm"})
+    old = Federation.load("book")
+    Federation.load("book").leave(3)
+    with pytest.raises(ConfigError, match="has changed meanwhile"):
+        old.begin_run("a folder")
 
 
 def test_those_in_the_book_choose_until_the_next_change(config, capsys):
@@ -141,6 +162,4 @@ def bits(book):
 
 def book_form(config):
     """The form that the run had set."""
-    from federatedscope_ggeur.models import build_closed_form
-
     return build_closed_form("lda", {"lda": dict(config().ggeur.lda)})
