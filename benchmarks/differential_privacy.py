@@ -47,7 +47,7 @@ DIM = 256
 DOMAINS = ("art_painting", "cartoon", "photo", "sketch")
 Rows = tuple[Tensor, Tensor]
 #: Of the rival: rounds, its rates, and the share of mu^2 that its centre has.
-ROUNDS, RATES, _MEAN_SHARE = 20, (1.0, 2.0, 4.0, 8.0), 0.02
+ROUNDS, RATES, _MEAN_SHARE = 20, (2.0, 4.0, 8.0, 16.0), 0.02
 
 
 def read(path: Path, seed: int) -> Rows:
