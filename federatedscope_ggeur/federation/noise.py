@@ -52,7 +52,7 @@ class NoiseSettings:
     most_mu : float
         What all releases of a row together may spend.
     most_clients : int
-        The most clients that share the noise; 0: as many as the server says.
+        The most clients that share the noise; 0: any number, for runs on one machine.
     test_seed : int or None
         Makes the noise repeat, and so protects nothing.
     public : callable () -> PublicRows, optional
