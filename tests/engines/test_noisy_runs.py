@@ -34,7 +34,11 @@ from federatedscope_ggeur.federation.exchanges.secure_sums.messages import (
     MaskedRequest,
     SumKeysRequest,
 )
+from federatedscope_ggeur.federation.exchanges.secure_sums.participant import (
+    Participant,
+)
 from federatedscope_ggeur.federation.exchanges.secure_sums.settings import SumSettings
+from federatedscope_ggeur.federation.ledger import ledger_path
 from federatedscope_ggeur.federation.noise import NoiseSettings, Releaser
 from federatedscope_ggeur.predictor import Predictor
 from federatedscope_ggeur.reporting import numbers, privacy_line
@@ -376,6 +380,28 @@ def test_a_sum_that_begins_anew_under_its_old_name_gets_no_new_noise(config):
     sides[0].key(keys_request(settings, other))
     with pytest.raises(GGEURError, match="second release"):
         ask(first)
+
+
+def test_a_process_whose_journal_another_one_has_changed_charges_nothing(
+    config, tmp_path
+):
+    words = [*DP, *SUMS, "ggeur.privacy.dp.epsilon_total", 8]
+    words += ["ggeur.privacy.dp.ledger", tmp_path / "ledger"]
+    going = Run(config(*words))
+    settings = going.settings.role.of(SumSettings)
+    noted = replace(settings, store=str(tmp_path / "sums"))
+
+    def begin(k):
+        client = going.engine.clients[k]
+        return Participant(k, client.features, client.labels, noted)
+
+    sides = [begin(k) for k in (1, 2, 3)]
+    first, second = b"s" * 16, b"t" * 16
+    keys = [side.key(keys_request(settings, first)) for side in sides]
+    begin(1).key(keys_request(settings, second))
+    with pytest.raises(ConfigError, match="client 1 runs twice"):
+        sides[0].masked(masked_request("moments", first, keys))
+    assert not ledger_path(str(tmp_path / "ledger"), 1).exists()
 
 
 def test_a_roster_of_clients_that_are_not_there_is_refused(config):
