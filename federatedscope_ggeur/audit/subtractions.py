@@ -315,6 +315,9 @@ def _rows_that_fit(
 def _by_every_client(attack, seen, truth, clock, guesses) -> Iterator[Finding]:
     """Make one finding over all clients and the classes that each nearly owns."""
     who, form = "every client", seen.form
+    if seen.noisy is not None:
+        yield nothing(attack, who, "rows", "all that comes down carries noise: see A11")
+        return
     owners = [Owner(seen, truth, number) for number in truth.clients]
     if not any(owner.few for owner in owners):
         yield nothing(attack, who, "rows", "no client owns nearly all rows of a class")

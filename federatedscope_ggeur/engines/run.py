@@ -139,8 +139,11 @@ class Run:
         self.held = held.among(set(held.numbers).difference(unseen))
         domains = dict(zip(self.held.numbers, self.held.domains))
         self.notes = start_notes(cfg, self.settings, domains, self.held)
-        begun = _begun(cfg, self.data, [*self.data.faults(), *self.notes])
-        if not self.settings.demands.noisy:  # else it would tell of exact rows
+        is_noisy = self.settings.demands.noisy
+        # Under differential privacy nothing exact of the rows is said or kept.
+        self._faults = [] if is_noisy else self.data.faults()
+        begun = _begun(cfg, self.data, [*self._faults, *self.notes])
+        if not is_noisy:
             capture.data = DataFingerprint(*fingerprint(self.data))
         capture.gpu = gpu_name(self.settings.role.training.device)
         workers = self.settings.workers or 1
@@ -173,7 +176,12 @@ class Run:
         device = self.settings.role.training.device
         if device.type != "cpu":
             lines.append(f"training on {device}")
-        lines += _pooled_lines(data) if data.is_centralised else _domain_lines(data)
+        is_noisy = self.settings.demands.noisy
+        lines += (
+            _pooled_lines(data)
+            if data.is_centralised
+            else _domain_lines(data, says_rows=not is_noisy)
+        )
         lines += [
             f"domain {domain.name}: unseen, {len(domain.test)} rows to test"
             for domain in data.unseen
@@ -194,7 +202,7 @@ class Run:
         Records are those of round 0, of each round, and of the calibrated head.
         `folder` is the run's folder, for TensorBoard's files.
         """
-        for note in [*device_notes(self.cfg), *self.data.faults()]:
+        for note in [*device_notes(self.cfg), *self._faults]:
             logger.warning(note)
         tracking, done = Tracking(self.settings.tracking, folder), False
         try:
@@ -325,7 +333,7 @@ def _pooled_lines(data: FederatedData) -> list[str]:
     return lines
 
 
-def _domain_lines(data: FederatedData) -> list[str]:
+def _domain_lines(data: FederatedData, says_rows: bool) -> list[str]:
     clients = [client.domain for client in held_lazily(data.clients)]
     held = np.array(
         [sizes_of(data.clients, split) for split in ("train", "val", "test")]
@@ -334,7 +342,8 @@ def _domain_lines(data: FederatedData) -> list[str]:
     for domain, rows in zip(clients, held.T.tolist()):
         totals[domain] = [a + b for a, b in zip(totals[domain], (1, *rows))]
     return [
-        f"domain {domain}: {n} client{'s' if n > 1 else ''}, {_row_counts(*rows)}"
+        f"domain {domain}: {n} client{'s' if n > 1 else ''}"
+        + (f", {_row_counts(*rows)}" if says_rows else "")
         for domain, (n, *rows) in totals.items()
     ]
 

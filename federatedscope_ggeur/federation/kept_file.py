@@ -17,7 +17,7 @@ from federatedscope_ggeur.lock import locked
 
 
 class KeptFile:
-    """A file that this process reads once and alone changes from then on.
+    """A file of which this process notices if another one changes it.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class KeptFile:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the file's lock; a process that holds it may take it again.
+        """Hold the file's lock. Within, it may be taken again.
 
         Raises
         ------
@@ -67,7 +67,7 @@ class KeptFile:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Hold the lock. What is done meanwhile, no other process of the client does.
+        """Hold the lock, if no other process has changed the file since `read`.
 
         Raises
         ------

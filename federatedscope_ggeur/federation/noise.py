@@ -52,7 +52,7 @@ class NoiseSettings:
     most_mu : float
         The mu that all releases of a row may spend together.
     most_clients : int
-        A limit on the clients that share the noise; 0 means the server's number.
+        The most clients that share the noise; 0: any number, for runs on one machine.
     test_seed : int or None
         A seed that makes the noise repeat. Such noise protects nothing.
     public : callable () -> PublicRows, optional

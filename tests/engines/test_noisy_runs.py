@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.data import FederatedData
-from federatedscope_ggeur.engines.run import Run, run
+from federatedscope_ggeur.engines.run import Run, load_federated_data, run
 from federatedscope_ggeur.errors import ConfigError, DataError, GGEURError, MessageError
 from federatedscope_ggeur.federation.exchanges.base import (
     Request,
@@ -33,7 +34,11 @@ from federatedscope_ggeur.federation.exchanges.secure_sums.messages import (
     MaskedRequest,
     SumKeysRequest,
 )
+from federatedscope_ggeur.federation.exchanges.secure_sums.participant import (
+    Participant,
+)
 from federatedscope_ggeur.federation.exchanges.secure_sums.settings import SumSettings
+from federatedscope_ggeur.federation.ledger import ledger_path
 from federatedscope_ggeur.federation.noise import NoiseSettings, Releaser
 from federatedscope_ggeur.predictor import Predictor
 from federatedscope_ggeur.reporting import numbers, privacy_line
@@ -148,6 +153,35 @@ def test_results_hold_no_exact_number_of_rows(config):
     assert results.provenance.data is None
     other = run(config(*DP, *CLIENT))
     assert not [n for n in other.notes if "rows" in n or "withh" in n]
+
+
+def test_a_run_folder_holds_no_exact_number_of_rows(
+    quickstart, embeddings_folder, tmp_path
+):
+    """Logs lie in it, too. All rows are of one class, which is not said either."""
+    for path in embeddings_folder.glob("[aps]*.npz"):
+        held = dict(np.load(path))
+        held["labels"][:] = 3
+        np.savez(path, **held)
+    names = [str(c) for c in range(12)]
+    (embeddings_folder / "class_names.txt").write_text("\n".join(names))
+    words = [*DP[:6], *CLIENT, "data.type", "embeddings@ggeur"]
+    words += ["data.root", embeddings_folder, "outdir", tmp_path / "exp"]
+    words += ["federate.save_to", tmp_path / "exp" / "saved", "federate.client_num", 3]
+    words += ["ggeur.agreed.class_names", names]
+    assert main(["--cfg", str(quickstart), *map(str, words)]) == 0
+    files = [path for path in (tmp_path / "exp").rglob("*") if path.is_file()]
+    assert {"log.txt", "results.json"} <= {path.name for path in files}
+    cfg = load_config(quickstart, [str(word) for word in words[:-2]])
+    data = load_federated_data(cfg)
+    exact = {len(rows) for c in data.clients for rows in (c.train, c.test)}
+    for path in files:
+        text = path.read_bytes().decode(errors="ignore")
+        found = exact & set(
+            map(int, re.findall(r"(?<![\w.:,-])\d{2,3}(?= rows)", text))
+        )
+        assert not found, path
+        assert "one class" not in text
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -348,6 +382,28 @@ def test_a_sum_that_begins_anew_under_its_old_name_gets_no_new_noise(config):
     sides[0].key(keys_request(settings, other))
     with pytest.raises(GGEURError, match="second release"):
         ask(first)
+
+
+def test_a_process_whose_journal_another_one_has_changed_charges_nothing(
+    config, tmp_path
+):
+    words = [*DP, *SUMS, "ggeur.privacy.dp.epsilon_total", 8]
+    words += ["ggeur.privacy.dp.ledger", tmp_path / "ledger"]
+    going = Run(config(*words))
+    settings = going.settings.role.of(SumSettings)
+    noted = replace(settings, store=str(tmp_path / "sums"))
+
+    def begin(k):
+        client = going.engine.clients[k]
+        return Participant(k, client.features, client.labels, noted)
+
+    sides = [begin(k) for k in (1, 2, 3)]
+    first, second = b"s" * 16, b"t" * 16
+    keys = [side.key(keys_request(settings, first)) for side in sides]
+    begin(1).key(keys_request(settings, second))
+    with pytest.raises(ConfigError, match="client 1 runs twice"):
+        sides[0].masked(masked_request("moments", first, keys))
+    assert not ledger_path(str(tmp_path / "ledger"), 1).exists()
 
 
 def test_a_roster_of_clients_that_are_not_there_is_refused(config):

@@ -15,7 +15,7 @@ def kept(folder):
     return KeptFile(str(folder), "client_0001.upload", "dp.ledger", 1)
 
 
-def test_it_is_read_once_and_changed_by_one_alone(tmp_path):
+def test_one_process_alone_changes_it(tmp_path):
     one, other = kept(tmp_path), kept(tmp_path)
     assert one.read() is other.read() is None
     one.write(b"first")
@@ -41,7 +41,7 @@ def test_the_salt_is_made_once(tmp_path):
         salt.salt()
 
 
-#: A client that waits for the word "go" before each request, and prints its answers.
+#: A client that reads requests from its input, and prints what it answers.
 _CLIENT = """
 import sys
 import torch
@@ -71,8 +71,7 @@ for line in sys.stdin:
 
 @pytest.fixture
 def start(tmp_path):
-    """Start a process of client 1; two of them share a ledger that allows three
-    releases."""
+    """Start processes of client 1 with one ledger, which allows three releases."""
     running = []
     settings = [
         "ggeur.closed_form", "lda",

@@ -11,7 +11,9 @@ from standalone import assert_same, outcome, set_up
 
 from federatedscope_ggeur.cfg_ggeur.fs_keys import switch_of
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.engines.run import Run, run
+from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.federation.ledger import ledger_path, read_ledger
 from federatedscope_ggeur.methods import METHODS
 
 ALARM = re.compile(r"\b(?:WARNING|ERROR|CRITICAL)\b.*")
@@ -202,6 +204,23 @@ def test_noise_by_a_test_seed_gives_the_same_numbers(fs, config, settings):
     there = fs.run(*settings)
     assert_same(there, Run(config(*settings)))
     assert there.results.round0.noise.clients == 3
+
+
+@pytest.mark.parametrize("mode", ["standalone", "embedded"])
+def test_each_client_is_charged_once_and_releases_once(fs, config, tmp_path, mode):
+    folder = tmp_path / "ledger"
+    settings = [*NOISE, "ggeur.privacy.dp.test_seed", -1]
+    settings += ["ggeur.privacy.dp.noise", "client", "ggeur.privacy.dp.ledger", folder]
+
+    def go():
+        return fs.run(*settings) if mode == "standalone" else run(config(*settings))
+
+    go()
+    with pytest.raises(GGEURError, match="epsilon_total does not allow another"):
+        go()
+    for k in (1, 2, 3):
+        spent, _ = read_ledger(ledger_path(str(folder), k))
+        assert len(spent.entries) == 1
 
 
 @pytest.mark.slow

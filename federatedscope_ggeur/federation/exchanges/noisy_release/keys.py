@@ -198,7 +198,7 @@ def objections(run: Demands) -> Objections:
     elif run["dp.noise"] != DISTRIBUTED:
         yield Objection("dp.noise", {"secure_sums": ["none"]}, "which needs no sums")
     forms = [name for name, form in CLOSED_FORMS.items() if form.from_noise]
-    why = "since other heads are lost in the noise"
+    why = "since other heads are lost in the noise" if run.form else _ROUNDS
     yield Objection(own, {"closed_form": forms}, why)
     for field, (allowed, reason) in _TURNED_OFF.items():
         yield Objection(own, {field: allowed}, reason)
@@ -218,7 +218,7 @@ def objections(run: Demands) -> Objections:
         )
 
 
-_ROUNDS = "since training rounds would need noise of their own, which is not there yet"
+_ROUNDS = "since rounds send exact updates: they tell rows, and no epsilon covers them"
 _EXACT = "since clients would send exact numbers"
 _SCALED = "which scales rows to length 1 and has a grid of its own"
 _FIXED = "whose heads are fixed beforehand and know the noise"
