@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from federatedscope_ggeur.engines.flower.own_clientapp import write_programs
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.printable import get_logger, printable
 from federatedscope_ggeur.transport import Security
@@ -58,11 +59,17 @@ class Programs:
     def __exit__(self, *error) -> None:
         self.close()
 
-    def start(self, name: str, command: Sequence[str]) -> subprocess.Popen:
-        """Start a process; `name` stands for it from now on."""
-        # Flower's processes find each other, and their Python, by the path.
-        programs = str(Path(sys.executable).parent)
-        path = f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    def start(
+        self, name: str, command: Sequence[str], path: str = ""
+    ) -> subprocess.Popen:
+        """Start a process; `name` stands for it from now on.
+
+        `path` is where it finds programs; by default where Flower's are, and those of
+        this process.
+        """
+        if not path:
+            programs = str(Path(sys.executable).parent)
+            path = f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         own = {"FLWR_HOME": str(self.folder / "flwr"), "PATH": path}
         with open(self.folder / f"{name}.log", "ab") as log:
             self.running[name] = subprocess.Popen(
@@ -228,7 +235,7 @@ def start_supernode(
     authority: str = "",
     key: str = "",
 ) -> subprocess.Popen:
-    """Start a SuperNode.
+    """Start a SuperNode, which runs no code that the server sends.
 
     Parameters
     ----------
@@ -247,7 +254,11 @@ def start_supernode(
     command += ["--host", LOOPBACK, "--port", str(free_port())]
     command += ["--root-certificates", authority] if authority else ["--insecure"]
     command += ["--auth-supernode-private-key", key] if key else []
-    return programs.start(name, [*command, "--node-config", f'resident="{resident}"'])
+    command += ["--node-config", f'resident="{resident}"']
+    path = programs.folder / "bin"
+    if not path.exists():
+        write_programs(path, program("flower-superexec"))
+    return programs.start(name, command, str(path))
 
 
 def program(name: str) -> str:
