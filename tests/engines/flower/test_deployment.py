@@ -90,9 +90,14 @@ def test_the_same_bits_as_embedded(
     else:
         cfg = small(*CASES[case])
     one = federation(cfg)
-    check_same(one.run(), cfg)
+    folder = one.run()
+    check_same(folder, cfg)
     for k in range(1, one.clients + 1):  # each resident ends with its run
         assert programs.running[f"resident {k}"].wait(PATIENCE) == 0
+        left, head = read_results(one.site(k)), one.site(k) / "head.safetensors"
+        assert left.status == "finished"
+        assert left.final.avg is not None
+        assert head.read_bytes() == (folder / head.name).read_bytes()
 
 
 def test_the_page_has_the_cases(flower):
