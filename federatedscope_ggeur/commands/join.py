@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from federatedscope_ggeur.commands import INTERRUPTED, command_parser
 from federatedscope_ggeur.printable import say
@@ -20,12 +21,25 @@ def join(arguments: Sequence[str]) -> int:
         help="with Flower: answer another run than the one before",
     )
     options = parser.parse_args(arguments)
-    return _start(options.cfg, "client", "take_part", options.new_run)
+
+    def on_flower(cfg) -> None:
+        from federatedscope_ggeur.engines.flower.real import take_part
+
+        take_part(cfg, options.new_run)
+
+    return _start(options.cfg, "client", on_flower)
 
 
 def serve(arguments: Sequence[str]) -> int:
     """Lead the federation that the file describes."""
-    return _start(role_parser("serve").parse_args(arguments).cfg, "server", "lead")
+    options = role_parser("serve").parse_args(arguments)
+
+    def on_flower(cfg) -> None:
+        from federatedscope_ggeur.engines.flower.real import lead
+
+        lead(cfg)
+
+    return _start(options.cfg, "server", on_flower)
 
 
 def healthy(arguments: Sequence[str]) -> int:
@@ -57,7 +71,7 @@ def role_parser(name: str, more: str = "") -> argparse.ArgumentParser:
     return parser
 
 
-def _start(path: str, role: str, name: str, *more: bool) -> int:
+def _start(path: str, role: str, on_flower: Callable[[Any], None]) -> int:
     # Imported here: torch takes seconds, and --help needs none of it.
     from federatedscope_ggeur.engines.roles import (
         role_config,
@@ -70,13 +84,12 @@ def _start(path: str, role: str, name: str, *more: bool) -> int:
 
         return launch(*role_settings(path, role))
     from federatedscope_ggeur.commands.console import shown_on_console
-    from federatedscope_ggeur.engines.flower import real
 
     cfg = role_config(path, role)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with shown_on_console(cfg.verbose > 0):
         try:
-            getattr(real, name)(cfg, *more)
+            on_flower(cfg)
         except KeyboardInterrupt:
             return INTERRUPTED
     return 0

@@ -100,6 +100,33 @@ def test_nothing_is_written_over_and_a_site_may_be_added(folders, capsys):
     assert (folders / "rome" / "authority.pem").read_bytes() == authority
 
 
+def test_with_flower_each_site_has_a_key_that_the_server_knows(tmp_path, monkeypatch):
+    pytest.importorskip("cryptography")
+    from cryptography.hazmat.primitives import serialization
+
+    monkeypatch.chdir(tmp_path)
+    Path("plan.yaml").write_text(f"engine: flower\n{PLAN}")
+    assert main(["certificates", "plan.yaml"]) == 0
+    folders = tmp_path / "federation"
+    server = yaml.safe_load((folders / "server" / "server.yaml").read_text())
+    nodes = folders / "server" / server["ggeur"]["node_keys"]
+    for name in ("berlin", "paris"):
+        site = yaml.safe_load((folders / name / "site.yaml").read_text())
+        path = folders / name / site["ggeur"]["node_keys"]
+        assert path.stat().st_mode & 0o077 == 0
+        key = serialization.load_ssh_private_key(path.read_bytes(), None)
+        public = serialization.load_ssh_public_key((nodes / f"{name}.pub").read_bytes())
+        assert key.public_key() == public
+        assert "certificate" not in site["ggeur"]["tls"]  # Flower takes none of sites
+    assert len(list(nodes.iterdir())) == 2
+    # A folder that is gone is not made anew beside a key that the server has.
+    for path in (folders / "paris").iterdir():
+        path.unlink()
+    (folders / "paris").rmdir()
+    assert main(["certificates", "plan.yaml"]) == 1
+    assert not (folders / "paris").exists()
+
+
 @pytest.mark.parametrize(
     ("old", "new", "named"),
     [
@@ -107,6 +134,11 @@ def test_nothing_is_written_over_and_a_site_may_be_added(folders, capsys):
         ("- paris", "- ../paris", "'../paris'"),
         ("- paris", "- Berlin", "two sites have the name 'berlin'"),
         ("- paris", "- server", "two sites have the name 'server'"),
+        (
+            "port: 53123",
+            "engine: none",
+            "engine: must be one of federatedscope, flower",
+        ),
         ("port: 53123", "port: 0", "port: must lie in 1..65535"),
         ("[localhost, 127.0.0.1]", "'a b'", "server: must list names"),
         ("total_round_num: 3", "total_rounds: 3", "settings.federate.total_rounds"),

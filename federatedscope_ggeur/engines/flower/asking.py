@@ -93,8 +93,9 @@ def _token(cfg) -> Finding:
 def _accepted(address: str, authority: bytes, key) -> Finding:
     """Whether the SuperLink knows the key.
 
-    It is asked to take the SuperNode for a time that it never grants. It looks for the
-    key first, so its refusal tells whether it has the key, and no place is taken.
+    It is asked to take the SuperNode with a heartbeat every 0 s, which it always
+    refuses. It looks for the key first, so the refusal tells whether it has the key,
+    and no place is taken.
     """
     import httpx
     from flwr.proto.fleet_pb2 import ActivateNodeRequest

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from federatedscope_ggeur.engines.flower.own_clientapp import write_programs
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.printable import get_logger, printable
 from federatedscope_ggeur.transport import Security
@@ -58,11 +59,17 @@ class Programs:
     def __exit__(self, *error) -> None:
         self.close()
 
-    def start(self, name: str, command: Sequence[str]) -> subprocess.Popen:
-        """Start a process; `name` stands for it from now on."""
-        # Flower's processes find each other, and their Python, by the path.
-        programs = str(Path(sys.executable).parent)
-        path = f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    def start(
+        self, name: str, command: Sequence[str], path: str = ""
+    ) -> subprocess.Popen:
+        """Start a process; `name` stands for it from now on.
+
+        `path` is where it finds programs; by default where Flower's are, and those of
+        this process.
+        """
+        if not path:
+            programs = str(Path(sys.executable).parent)
+            path = f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         own = {"FLWR_HOME": str(self.folder / "flwr"), "PATH": path}
         with open(self.folder / f"{name}.log", "ab") as log:
             self.running[name] = subprocess.Popen(
@@ -87,26 +94,28 @@ class Programs:
 
     def close(self) -> None:
         """End all processes, and remove the folder."""
-        for process in self.running.values():
+        there = self._running()
+        for process in there:
             _signal(process, signal.SIGTERM)
         until = time.monotonic() + _GRACE
-        while time.monotonic() < until and self._left():
+        while time.monotonic() < until and (self._running() or self._detached()):
             time.sleep(0.1)
-        for process in self.running.values():
+        for process in there:
             _signal(process, signal.SIGKILL)
             process.wait()
-        for number in self._left():
+        for number in self._detached():
             with suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _left(self) -> list[int]:
-        """The processes that have not ended, with those that Flower started in groups
-        of their own; only on Linux (/proc).
+    def _running(self) -> list[subprocess.Popen]:
+        return [one for one in self.running.values() if one.poll() is None]
+
+    def _detached(self) -> list[int]:
+        """The processes that Flower started in groups of their own; only on Linux
+        (/proc).
         """
         home, found = f"FLWR_HOME={self.folder}/".encode(), []
-        for process in self.running.values():
-            process.poll()  # one that has ended is forgotten by the system
         for path in Path("/proc").glob("[0-9]*/environ"):
             with suppress(OSError):
                 if home in path.read_bytes():
@@ -173,9 +182,12 @@ class SuperLink:
         for key in self._keys:
             words = ["supernode", "register", str(key), _HERE, "--name", key.stem]
             self._programs.start(f"register {key.stem}", [program("flwr"), *words])
+        until = time.monotonic() + _START
         for key in self._keys:
             name = f"register {key.stem}"
-            if self._programs.running.pop(name).wait(_START):
+            with suppress(subprocess.TimeoutExpired):
+                self._programs.running[name].wait(max(0.0, until - time.monotonic()))
+            if self._programs.running[name].poll() != 0:
                 said = self._programs.words(name)
                 raise GGEURError(f"Flower did not take the key '{key}': {said}")
 
@@ -201,7 +213,8 @@ class SuperLink:
                 if programs.running["superlink"].poll() is not None:
                     said = programs.words("superlink")
                     raise GGEURError(f"Flower's SuperLink ended: {said}")
-                if run.poll() is not None:
+                # What shows the server's words may end before the server does.
+                if run.poll() is not None and not _is_there(told.get("process")):
                     until = min(until, time.monotonic() + _GRACE)
                 time.sleep(0.2)
         except KeyboardInterrupt:
@@ -222,7 +235,7 @@ def start_supernode(
     authority: str = "",
     key: str = "",
 ) -> subprocess.Popen:
-    """Start a SuperNode.
+    """Start a SuperNode, which runs no code that the server sends.
 
     Parameters
     ----------
@@ -241,7 +254,11 @@ def start_supernode(
     command += ["--host", LOOPBACK, "--port", str(free_port())]
     command += ["--root-certificates", authority] if authority else ["--insecure"]
     command += ["--auth-supernode-private-key", key] if key else []
-    return programs.start(name, [*command, "--node-config", f'resident="{resident}"'])
+    command += ["--node-config", f'resident="{resident}"']
+    path = programs.folder / "bin"
+    if not path.exists():
+        write_programs(path, program("flower-superexec"))
+    return programs.start(name, command, str(path))
 
 
 def program(name: str) -> str:
@@ -281,6 +298,17 @@ def _listens(process: subprocess.Popen, place: tuple[str, int]) -> bool:
 def _told(report: Path) -> dict:
     """What the ServerApp has reported so far."""
     return json.loads(report.read_text("utf-8")) if report.exists() else {}
+
+
+def _is_there(process: int | None) -> bool:
+    """Whether a process of this machine has not ended."""
+    if process is None:
+        return False
+    try:
+        os.kill(process, 0)
+    except OSError:
+        return False
+    return True
 
 
 def _stop_server(report: Path) -> None:

@@ -1,7 +1,7 @@
 """The resident: a site's own process. Only it reads the site's data and settings.
 
-Flower's sites run code that the server sends. That code only gets the answers of this
-process. The process only answers what the site's own file allows.
+Flower sends the server's code to the sites. Where a site runs it, that code only gets
+the answers of this process. The process only answers what the site's own file allows.
 """
 
 from __future__ import annotations

@@ -90,9 +90,14 @@ def test_the_same_bits_as_embedded(
     else:
         cfg = small(*CASES[case])
     one = federation(cfg)
-    check_same(one.run(), cfg)
+    folder = one.run()
+    check_same(folder, cfg)
     for k in range(1, one.clients + 1):  # each resident ends with its run
         assert programs.running[f"resident {k}"].wait(PATIENCE) == 0
+        left, head = read_results(one.site(k)), one.site(k) / "head.safetensors"
+        assert left.status == "finished"
+        assert left.final.avg is not None
+        assert head.read_bytes() == (folder / head.name).read_bytes()
 
 
 def test_the_page_has_the_cases(flower):
@@ -244,21 +249,34 @@ def of_folder(folder: str) -> list[str]:
     return found
 
 
-def test_a_hostile_fab_gets_no_answer(federation, programs, small):
-    """Another ServerApp and ClientApp, with what the socket's path gives them."""
+@pytest.mark.parametrize("program", ["ours", "Flower's own"])
+def test_a_hostile_fab_gets_no_answer(federation, programs, small, program):
+    """Another ServerApp and ClientApp, with what the socket's path gives them.
+
+    Our program does not even run the ClientApp, as `ggeur join` starts it.
+    """
     one = federation(small(*SUMS))
-    package = programs.folder / "app" / "ggeur_federation"
+    package, mark = programs.folder / "app" / "ggeur_federation", programs.folder / "x"
     (package / "server.py").write_text(_HOSTILE_SERVER)
-    (package / "client.py").write_text(_HOSTILE_CLIENT)
+    (package / "client.py").write_text(f"open({str(mark)!r}, 'w')\n{_HOSTILE_CLIENT}")
+    if program != "ours":
+        used = programs.folder / "bin" / "flwr-clientapp"
+        used.unlink()
+        used.symlink_to(Path(sys.executable).with_name("flwr-clientapp"))
     going = Going(one, programs.folder / "run.log")
     going.end()
     told = going.error or ""
     assert told.startswith("answers: ")
+    assert mark.exists() == (program != "ours")
     answers = told.removeprefix("answers: ").split("; ")
-    assert len(answers) == 3
-    assert "this client's settings do not allow it to answer" in answers[0]
-    assert "is not a question" in answers[1]
-    assert "refused" in answers[2]
+    if program == "ours":
+        assert len(answers) == 1
+        assert "this package's ClientApp" in answers[0]
+    else:
+        assert len(answers) == 3
+        assert "this client's settings do not allow it to answer" in answers[0]
+        assert "is not a question" in answers[1]
+        assert "refused" in answers[2]
     assert "Traceback" not in programs.words("resident 1")
 
 
@@ -279,7 +297,10 @@ def main(grid, context):
     sent = grid.push_messages([Message(content, nodes[0], "query")])
     while not (replies := list(grid.pull_messages(sent))):
         time.sleep(0.5)
-    told = replies[0].content["told"]["told"]
+    found = replies[0].content.config_records
+    told = [text for record in found.values() for text in record.values()]
+    if "told" in found:
+        told = found["told"]["told"]
     with open(context.run_config["report"], "w") as file:
         json.dump({"error": "answers: " + "; ".join(told)}, file)
 """
