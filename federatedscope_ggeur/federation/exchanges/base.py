@@ -149,7 +149,8 @@ class Spent:
 
 
 class ClientSide:
-    """One client's side of a question. It is made when the client is first asked.
+    """One client's side of a question. It is made when the client is asked, and kept
+    once it holds anything of its own.
 
     Parameters
     ----------
