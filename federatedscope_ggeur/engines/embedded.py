@@ -36,6 +36,7 @@ from federatedscope_ggeur.federation.course.checkpoint_files import (
 )
 from federatedscope_ggeur.federation.course.checkpoint_writer import CheckpointWriter
 from federatedscope_ggeur.federation.course.checkpointing import Checkpointing
+from federatedscope_ggeur.federation.course.client_handler import ClientHandler
 from federatedscope_ggeur.federation.course.client_store import ClientStore
 from federatedscope_ggeur.federation.course.history import History
 from federatedscope_ggeur.federation.exchanges import ClientSide, Request, Requests
@@ -100,7 +101,7 @@ class EmbeddedEngine:
             held.number: client_side(held, settings, shared, save_to)
             for held in held_lazily(data.clients)
         }
-        self.clients = {k: handler.client for k, handler in self._handlers.items()}
+        self.clients = _Clients(self._handlers)
         client_domains = {k: client.domain for k, client in self.clients.items()}
         plan = settings.plan
         rows = data.server_rows(plan.evaluation.splits, plan.server_evaluates)
@@ -222,6 +223,22 @@ class EmbeddedEngine:
                     f"round {done}"
                 )
                 raise refusal(store.path, problem)
+
+
+class _Clients(Mapping[int, Client]):
+    """The clients by number. There may be very many, so it holds none itself."""
+
+    def __init__(self, handlers: Mapping[int, ClientHandler]):
+        self._handlers = handlers
+
+    def __getitem__(self, number: int) -> Client:
+        return self._handlers[number].client
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._handlers)
+
+    def __len__(self) -> int:
+        return len(self._handlers)
 
 
 class _States:

@@ -181,8 +181,10 @@ class ClientHandler:
             self._decode(kind, position, data) for position, data in enumerate(parts)
         ]
         side = self.side(self._answers[kind].CLIENT)
-        answer = kind.respond(side, *payloads)
-        self._keep(side)
+        try:
+            answer = kind.respond(side, *payloads)
+        finally:  # an answer that fails may leave something, too
+            self._keep(side)
         return () if answer is None else (answer.to_bytes(),)
 
     def _decode(self, kind: RequestKind, position: int, data: bytes) -> Any:

@@ -148,7 +148,9 @@ class Spent:
 
 
 class ClientSide:
-    """One client's side of an exchange, made when the client is first asked.
+    """One client's side of an exchange. It is made when the client is asked.
+
+    It is kept once it holds anything of its own.
 
     Parameters
     ----------

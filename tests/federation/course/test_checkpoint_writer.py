@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 from carrier import carrier, lost
 
@@ -417,3 +418,14 @@ def test_a_restored_run_says_after_which_round(config, kept, caplog):
     caplog.set_level("INFO")
     Run(config("federate.restore_from", kept, "federate.total_round_num", 5))
     assert "goes on after round 3 of the run of" in caplog.text
+
+
+def test_the_file_of_round_0_has_no_tensor_for_each_client(config, path):
+    def names(clients):
+        place = path.with_name(f"of_{clients}")
+        changes = ["federate.save_to", place, "federate.client_num", clients]
+        changes += ["ggeur.steps", []]
+        run(config(*changes))
+        return safetensors.torch.load_file(f"{place}.round0").keys()
+
+    assert names(3) == names(6)

@@ -6,7 +6,7 @@ from carrier import carrier
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation import CalibrationSettings, TrainingSettings
-from federatedscope_ggeur.federation.exchanges import RequestKind
+from federatedscope_ggeur.federation.exchanges import ClientSide, RequestKind
 from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
     INIT_BROADCAST,
     PREPARE,
@@ -90,6 +90,19 @@ class TestAClientHandler:
         for other in (Broadcast(0, server.params + 1), Broadcast(1, server.params)):
             with pytest.raises(MessageError, match="second head to score"):
                 alone.answer(EVALUATE, (other.to_bytes(),))
+
+    def test_keeps_of_its_sides_only_those_that_hold_something(self):
+        class Plain(ClientSide):
+            pass
+
+        class Holder(ClientSide):
+            def __init__(self, client, rows):
+                super().__init__(client, rows)
+                self.asked = 0
+
+        handler = carrier().handlers[1]
+        assert handler.side(Plain) is not handler.side(Plain)
+        assert handler.side(Holder) is handler.side(Holder)
 
     def test_calibrates_at_one_set_of_weights(self):
         carried = carrier(calibration=CalibrationSettings(10, 1, TrainingSettings()))
