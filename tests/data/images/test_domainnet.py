@@ -96,7 +96,7 @@ def _change(path, old, new):
         ),
         (
             lambda p: _change(p / "real_test.txt", "pic_003", "pic_001"),
-            r"7 image\(s\) stand in both real_train\.txt and real_test\.txt",
+            r"7 image\(s\) are in both real_train\.txt and real_test\.txt",
         ),
         (
             lambda p: _change(p / "real_test.txt", " 307", " 12"),
