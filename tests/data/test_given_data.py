@@ -195,5 +195,5 @@ def test_what_is_no_such_data_set_is_named(tmp_path):
     with pytest.raises(DataError, match="data set 'a': row 0 must be a pair"):
         FederatedData.from_torch({"a": [1, 2]}, "pixels", **more)
     tensors = [(torch.ones(3, 8, 8), 0)]
-    with pytest.raises(DataError, match="row 0 has a Tensor, not a PIL image"):
+    with pytest.raises(DataError, match="row 0 has a Tensor and not a PIL image"):
         FederatedData.from_torch({"a": tensors}, "pixels", **more)
