@@ -72,7 +72,7 @@ def test_a_run_on_them_is_the_run_on_files(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"features": X[:, 0]}, r"'features' must have 2 dimension"),
+        ({"features": X[:, 0]}, r"'features' must have the shape"),
         ({"features": np.where(X[7, 1] == X, np.nan, X)}, "first such row is 7"),
         ({"features": X[:9]}, r"9 rows.*40"),
         ({"features": X[:0], "labels": Y[:0], "clients": SITE[:0]}, "have no rows"),

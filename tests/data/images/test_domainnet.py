@@ -79,7 +79,7 @@ def test_a_domain_may_lack_a_class_but_not_one_of_the_ten(tmp_path, caplog):
     assert 4 not in data.domains[0].train.labels
     assert "painting has no images of 'teapot'" in caplog.text
     with pytest.raises(
-        DataError, match="painting: the folder lacks 'teapot' of the ten classes"
+        DataError, match="painting: the folder lacks 'teapot' of the ten"
     ):
         read_domainnet(tmp_path, classes="top10")
 
