@@ -90,7 +90,7 @@ def test_where_rows_for_validation_choose_the_note_says_so():
 
 def test_without_training_there_is_nothing_to_keep():
     (note,) = same_head_notes({of(ALONE): ["a", "b"]})
-    assert "and train none: a; b." in note
+    assert "and train no head: a; b." in note
     assert "ggeur.closed_form: none" in note
 
 
@@ -104,8 +104,8 @@ def test_rows_that_are_pooled_are_named_beforehand():
     """Their head can be equal; whether it is, the table says."""
     pooled = {of(BEST, {"ggeur.base_method": "centralised"}): ["centralised"]}
     (note,) = same_head_notes({of(BEST): ["FedAvg"], **pooled})
-    assert "pool the clients' rows: centralised." in note
-    assert "equals, up to rounding, that of: FedAvg," in note
+    assert "pool the clients' data: centralised." in note
+    assert "is the same as the head of: FedAvg," in note
     notes = same_head_notes({of(BEST): ["FedAvg", "GGEUR"], **pooled})
     assert len(notes) == 2
     assert same_head_notes(pooled) == []

@@ -142,7 +142,7 @@ def test_labels_of_both_kinds_or_unknown_names_are_refused(tmp_path):
     [
         ({"features": None}, r"lacks the array 'features'.*\['labels'\]"),
         ({"labels": None}, r"lacks the array 'labels'.*\['features'\]"),
-        ({"features": np.zeros(10)}, r"'features' must have 2 dimension.*\[10\]"),
+        ({"features": np.zeros(10)}, r"'features' must have the shape.*\[10\]"),
         ({"labels": np.zeros((10, 1), int)}, r"'labels' must have 1 dimension"),
         ({"labels": np.zeros(9, int)}, r"10 rows.*9.*same length"),
         ({"labels": np.arange(10) / 2}, r"'labels' must hold whole numbers, but row 1"),

@@ -72,7 +72,7 @@ def test_a_run_on_them_is_the_run_on_files(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"features": X[:, 0]}, r"'features' must have 2 dimension"),
+        ({"features": X[:, 0]}, r"'features' must have the shape"),
         ({"features": np.where(X[7, 1] == X, np.nan, X)}, "first such row is 7"),
         ({"features": X[:9]}, r"9 rows.*40"),
         ({"features": X[:0], "labels": Y[:0], "clients": SITE[:0]}, "have no rows"),
@@ -195,5 +195,5 @@ def test_what_is_no_such_data_set_is_named(tmp_path):
     with pytest.raises(DataError, match="data set 'a': row 0 must be a pair"):
         FederatedData.from_torch({"a": [1, 2]}, "pixels", **more)
     tensors = [(torch.ones(3, 8, 8), 0)]
-    with pytest.raises(DataError, match="row 0 has a Tensor, not a PIL image"):
+    with pytest.raises(DataError, match="row 0 has a Tensor and not a PIL image"):
         FederatedData.from_torch({"a": tensors}, "pixels", **more)

@@ -143,7 +143,7 @@ def test_a_rate_that_hardly_trains_the_generator_is_noted(pictures):
 
 
 def test_fedmix_on_pixels_warns_of_pictures(pictures, config):
-    said = "fedmix sends all clients means of a few pictures of a client"
+    said = "fedmix sends to all clients the means of a few pictures of one client"
     fedmix = ["ggeur.augmentation", "fedmix"]
     assert said in notes(pictures(*fedmix))
     assert "pictures" not in notes(config(*fedmix))

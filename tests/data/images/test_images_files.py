@@ -87,7 +87,7 @@ def test_cmyk(tmp_path):
 def test_32_bits_a_pixel_are_refused(tmp_path, mode):
     path = tmp_path / "a.tif"
     Image.new(mode, (4, 4), 7).save(path)
-    with pytest.raises(DataError, match=rf"a\.tif: has mode '{mode}'.*8 or 16 bits"):
+    with pytest.raises(DataError, match=rf"has the mode '{mode}'.*8 or 16 bits"):
         load_image(path)
 
 

@@ -151,7 +151,7 @@ def test_empty_class_folder(tmp_path):
 
 def test_images_directly_in_the_domain(tmp_path):
     draw(tmp_path / "dog" / "a.jpg")
-    refuse(tmp_path, tmp_path / "dog", "no class folders", "1 image(s) directly")
+    refuse(tmp_path, tmp_path / "dog", "no class folders", "but 1 image(s)")
 
 
 def test_folders_in_a_class(tmp_path):

@@ -116,7 +116,7 @@ def test_without_a_baseline_in_the_study_it_is_the_first_point(tmp_path, study):
 
 
 def test_wrong_baselines_and_targets(study_folder):
-    with pytest.raises(ConfigError, match=r"no row or point 'x'; there are\n  FedAvg"):
+    with pytest.raises(ConfigError, match=r"point 'x'\. Name one of these:\n  FedAvg"):
         Comparison.of(study_folder, "x")
     with pytest.raises(ConfigError, match=r"0\.8 for 80%"):
         Comparison.of(study_folder, target=80)
