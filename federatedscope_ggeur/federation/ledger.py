@@ -236,7 +236,7 @@ def read_ledger(path: Path) -> tuple[Spendings, str]:
 
 def _unusable(path: Path, why: object) -> ConfigError:
     return ConfigError(
-        f"{setting('dp.ledger')}: '{path}' the ledger cannot be used: {why}. Do not "
+        f"{setting('dp.ledger')}: '{path}' cannot be used: {why}. Do not "
         "delete it: it records how much of these rows' privacy is spent. Name "
         "another folder only for rows that were never released"
     )

@@ -279,7 +279,7 @@ def _readable(path: Path) -> Iterator[None]:
         raise _unwritable(path, error) from error
     except (OSError, MessageError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
-            f"{setting('secure_sums_store')}: '{path}' the journal cannot be used: "
+            f"{setting('secure_sums_store')}: '{path}' cannot be used: "
             f"{error}. Do not delete it: it records what this client has sent. Name "
             "another folder only if the rows are no secret, or were in no earlier "
             "sum"
