@@ -117,7 +117,7 @@ def test_what_does_not_fit_is_refused_by_name():
         tensors["factors"] = torch.ones(5, DIM)
         tensors["ranks"] = torch.tensor([5])
 
-    assert "at most n - 1 rows a class" in spoilt(few, SUMMED, longer)
+    assert "at most n - 1 and at most D rows" in spoilt(few, SUMMED, longer)
 
     def two(tensors):
         tensors["ranks"] = torch.tensor([1, 1])
