@@ -132,7 +132,7 @@ def test_privacy_and_audit_name_it(config):
     assert {found.level for found in findings} == {"rows", "membership"}
     for found in findings:
         assert (found.passed, found.tried) == (None, False)
-        assert f"classes_held of a plugin tells of {told}" in found.note
+        assert f"classes_held of a plugin reveals {told}" in found.note
 
 
 def test_secure_sums_refuse_one_that_does_not_say_what_it_reveals(config):

@@ -34,7 +34,7 @@ class TestAClientHandler:
     def test_refuses_requests_that_it_does_not_know(self):
         handler = carrier().handlers[1]
         other = RequestKind("open", "open", "train", (), lambda handler: None)
-        with pytest.raises(MessageError, match="'kind': .* to answer 'open'"):
+        with pytest.raises(MessageError, match=r"'kind': .* to answer 'open'"):
             handler.answer(other, ())
 
     @pytest.mark.parametrize(
