@@ -313,7 +313,9 @@ def _piece(frame: bytes | None, most: int) -> bytes:
     else:
         raise ValueError("expected a frame of data, got another kind")
     if len(piece) > most:
-        raise ValueError(f"at most {most} bytes may follow here")
+        raise ValueError(
+            f"the frame has more than the {most} bytes that may follow here"
+        )
     if not piece:
         raise ValueError("an empty frame")
     return piece

@@ -84,7 +84,7 @@ def test_of_one_client(audit):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--self", "9"], "client 9 is not among"),
+        (["--self", "9"], "there is no client 9"),
         (["--self", "1", *SUMS], "a single client sends nothing readable"),
         (["data.root", "/nowhere"], "/nowhere"),
         (["ggeur.no_such_key", "1"], "no such key"),

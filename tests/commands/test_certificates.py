@@ -93,7 +93,7 @@ def test_nothing_is_written_over_and_a_site_may_be_added(folders, capsys):
     capsys.readouterr()
     assert main(["certificates", "plan.yaml"]) == 0
     said = capsys.readouterr().out
-    assert "rome: client 3" in said
+    assert "rome: made for client 3" in said
     assert "set federate.client_num to 3" in said
     assert {path: path.read_bytes() for path in before} == before
     authority = (folders / "authority" / "authority.pem").read_bytes()

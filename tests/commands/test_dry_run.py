@@ -42,7 +42,7 @@ def test_it_says_rows_bytes_memory_and_time(dry_run):
     ):
         assert re.search(rf"^  {phase} +", said, re.M), phase
     assert re.search(r"^the run, 3 rounds, 3 scored +\S+ k?B +\S+ k?B$", said, re.M)
-    assert "of ggeur.memory_limit 1 GB, they stay in memory" in said
+    assert "of ggeur.memory_limit 1 GB, sets stay in memory" in said
     assert re.search(r"^time: about .* a mini-batch\)$", said, re.M)
 
 

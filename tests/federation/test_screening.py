@@ -83,7 +83,7 @@ def test_two_clients_tell_nothing():
 @pytest.mark.parametrize(
     ("liar", "what"),
     [
-        (upload(9, shift=1e3), "the mean of its class 0 is 2.45e"),
+        (upload(9, shift=1e3), "the mean of its class 0 has the norm 2.45e"),
         (upload(9, scale=100.0), "is"),
     ],
 )

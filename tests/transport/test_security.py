@@ -121,9 +121,9 @@ def test_files_that_cannot_be_used_are_named(make_hub, pem, files, key, file):
 
 
 def test_each_side_needs_its_own_half(make_hub, hub, join, pem):
-    with pytest.raises(ConfigError, match=r"ggeur\.tls\.certificate is not"):
+    with pytest.raises(ConfigError, match=r"set without ggeur\.tls\.certificate"):
         make_hub(security=Security(authority=pem("ca_a.pem")))
-    with pytest.raises(ConfigError, match=r"ggeur\.tls\.authority is not"):
+    with pytest.raises(ConfigError, match=r"set without ggeur\.tls\.authority"):
         join(hub, 1, security=Security(pem("a.pem"), pem("a.key")))
     with pytest.raises(ConfigError, match=r"ggeur\.tls\.authority.*missing"):
         join(hub, 1, security=Security(authority=pem("missing")))

@@ -121,7 +121,7 @@ def test_an_unknown_request_is_refused(trainer):
         parts=(),
         respond=lambda handler: None,
     )
-    with pytest.raises(MessageError, match="'dance' is nothing"):
+    with pytest.raises(MessageError, match="to answer 'dance'"):
         trainer.answer(dance, ())
 
 

@@ -99,7 +99,7 @@ def test_without_the_state_of_a_client_a_run_does_not_go_on(config, path, method
     chosen = ["ggeur.base_method", method]
     stop_after(config("federate.save_to", path, *chosen), 2)
     (path.parent / f"{path.name}.clients" / "client_0002.safetensors").unlink()
-    with pytest.raises(ConfigError, match=r"client_0002.* is not there.* of client 2"):
+    with pytest.raises(ConfigError, match=r"client_0002.* of client 2 is missing"):
         run(config("federate.restore_from", path, *chosen))
 
 
@@ -173,7 +173,9 @@ def test_more_rounds_may_follow(config, path):
 
 def test_fewer_rounds_than_there_were_are_refused(config, path):
     run(config("federate.save_to", path))
-    with pytest.raises(ConfigError, match=r"of round 4 .*total_round_num is 3; raise"):
+    with pytest.raises(
+        ConfigError, match=r"of round 4, .*total_round_num is 3; set it"
+    ):
         Run(config("federate.restore_from", path, "federate.total_round_num", 3))
 
 
@@ -194,7 +196,7 @@ def test_nothing_but_the_checkpoint_is_left(config, path):
 
 @pytest.mark.parametrize(
     ("place", "problem"),
-    [("", "is a folder; name a file"), ("file/checkpoint", "no folder for")],
+    [("", "is a folder; name a file"), ("file/checkpoint", "the folder of")],
 )
 def test_a_place_that_cannot_hold_it_is_refused_before_the_run(
     config, tmp_path, place, problem

@@ -149,7 +149,7 @@ def test_a_domain_that_is_not_the_clients_is_refused():
     parts = components_of(carried)
     foreign = replace(parts.merged("class"), domain_names=("elsewhere",))
     fresh = ClosedFormClient(carried.federation.clients[2], {})
-    with pytest.raises(MessageError, match="'domain 2' is not among"):
+    with pytest.raises(MessageError, match="'domain 2' is missing in"):
         fresh.hit_counts(LeaveOneOut(foreign))
 
 

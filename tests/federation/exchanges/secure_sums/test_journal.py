@@ -190,7 +190,7 @@ def test_a_journal_of_an_earlier_version_is_refused_and_stays(settings):
     with pytest.raises(ConfigError) as error:
         Journal(settings.store, 1)
     assert "another version of this program wrote it" in str(error.value)
-    assert "name another folder" in str(error.value)
+    assert "Name another folder" in str(error.value)
     assert path.read_bytes() == data
 
 

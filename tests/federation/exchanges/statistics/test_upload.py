@@ -111,13 +111,13 @@ def test_what_does_not_fit_is_refused_by_name():
     def negative(tensors):
         tensors["triangles"] = -tensors["triangles"]
 
-    assert "not positive semi-definite" in spoilt(held, BOTH, negative)
+    assert "must be positive semi-definite" in spoilt(held, BOTH, negative)
 
     def longer(tensors):
         tensors["factors"] = torch.ones(5, DIM)
         tensors["ranks"] = torch.tensor([5])
 
-    assert "at most n - 1 rows a class" in spoilt(few, SUMMED, longer)
+    assert "at most n - 1 and at most D rows" in spoilt(few, SUMMED, longer)
 
     def two(tensors):
         tensors["ranks"] = torch.tensor([1, 1])
@@ -160,4 +160,4 @@ def test_exact_covariances_may_not_be_indefinite_at_all():
         triangle[:, rows == columns] -= 1e-7
         tensors["triangles"] = triangle
 
-    assert "not positive semi-definite" in spoilt(held, EXACT, slightly)
+    assert "must be positive semi-definite" in spoilt(held, EXACT, slightly)
