@@ -98,3 +98,11 @@ def test_the_rule_is_about_each_class(book, client, monkeypatch):
     before = book.total([3])
     book.withdraw(3, *gone)
     assert found_in(before - book.total([3]), client) == 1
+
+
+def test_to_join_again_with_a_row_less_shows_the_row(book, client):
+    """A limit that docs/living.md names: a server may keep what a book deletes."""
+    kept = book.total([1])
+    book.leave(1)
+    book.join(1, client[0][1:], client[1][1:], "here")
+    assert found_in(kept - book.total([1]), client) == 1
