@@ -32,13 +32,15 @@ def write_run(
     head: bytes | None = None,
     own: Iterable[tuple[int, bytes]] = (),
 ) -> None:
-    """Write ``results.json``, ``metrics.csv``, ``curve.png`` and the models; of more
-    than 1,000 clients also ``clients.csv``, see `client_table`.
+    """Write ``results.json``, ``metrics.csv``, ``curve.png`` and the models.
+
+    Of more than 1,000 clients there is also ``clients.csv``, see `client_table`.
 
     The models are ``head.safetensors`` and clients' own models, by number, if there are
     any; LDA's head comes with ``strangeness.safetensors``. They are written even if
-    another file fails. Each file is written atomically, results.json first. It replaces
-    an earlier state of the same run, so a run may write as it goes.
+    another file fails. Each file is written atomically: clients.csv, results.json, then
+    the others. It replaces an earlier state of the same run, so a run may write as it
+    goes.
 
     Raises
     ------
