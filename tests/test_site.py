@@ -132,7 +132,7 @@ def test_what_looks_like_an_element_comes_out_as_written(site):
     assert "timm:<model>, any image model of timm" in networks
     keys = " ".join(text_of((site / "keys.html").read_text(), "article"))
     assert "-<h_k, w> + alpha/2 |w - w_g|^2" in keys
-    assert "one line <number> <64 hex digits> for each" in keys
+    assert "one line <number> <64 hex digits> each" in keys
 
 
 @pytest.mark.parametrize("name", sorted(federatedscope_ggeur._HOMES))

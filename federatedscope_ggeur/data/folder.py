@@ -157,7 +157,7 @@ def _check_pair(folder: Path, found: dict[str, Path]) -> None:
     missing = [f"{split}.npz" for split in _SPLITS if split not in found]
     extra = [f"{name}.npz" for name in sorted(found) if name not in _SPLITS]
     if missing:
-        raise DataError(f"{folder}: {' and '.join(missing)} is missing. {LAYOUTS}")
+        raise DataError(f"{folder}: there is no {' and no '.join(missing)}. {LAYOUTS}")
     if extra:
         raise DataError(
             f"{folder}: there must be no .npz file beside train.npz and test.npz, but "

@@ -49,7 +49,7 @@ def test_text_is_used_where_something_is_made_of_it(quickstart, pairs, used):
 @pytest.mark.parametrize(
     ("pairs", "problem"),
     [
-        (["ggeur.text.prior", 4], "text.prior: must be 0 .*auto or lda or mixture"),
+        (["ggeur.text.prior", 4], "text.prior: must be 0 .*auto and lda and mixture"),
         (
             ["ggeur.closed_form", "ridge", "ggeur.text.ensemble", 1],
             "text.ensemble: must be 0 with ggeur.closed_form: ridge",

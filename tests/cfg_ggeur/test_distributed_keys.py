@@ -35,5 +35,5 @@ def test_what_settings_say_of_the_data(config):
 )
 def test_data_that_are_others_are_refused(config, key, right, wrong):
     assert run(config(f"ggeur.agreed.{key}", right)).rounds
-    with pytest.raises(ConfigError, match=rf"ggeur\.agreed\.{key}: is .* say "):
+    with pytest.raises(ConfigError, match=rf"ggeur\.agreed\.{key}: is .* have "):
         run(config(f"ggeur.agreed.{key}", wrong))

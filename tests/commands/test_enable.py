@@ -26,6 +26,6 @@ def test_no_federatedscope_anywhere(command, monkeypatch, capsys):
     monkeypatch.delenv("FEDERATEDSCOPE_HOME", raising=False)
     assert main([command]) == 1
     error = capsys.readouterr().err
-    assert error.startswith("error: FederatedScope is not found")
+    assert error.startswith("error: FederatedScope was not found")
     for way in ("git clone", "pip install", "enable FOLDER"):
         assert way in error

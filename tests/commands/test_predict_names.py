@@ -72,7 +72,7 @@ def test_a_template_is_not_for_a_run(tmp_path, capsys):
     image = next((write_images(tmp_path / "i", ("a",), 1)).rglob("*.jpg"))
     told = ["--run", str(tmp_path), "--template", "one", str(image)]
     assert main(["predict", *told]) == 1
-    assert "--template: goes with --classes" in capsys.readouterr().err
+    assert "--template: can only be used with --classes" in capsys.readouterr().err
 
 
 def test_names_in_a_file(tmp_path):

@@ -187,7 +187,7 @@ class TestSplitter:
             ([], "takes .*'first': x, 'rest': x, 'classes': x.*: first must be given"),
             ([{"first": 1, "classes": 1.5}], "classes must be a whole number"),
             ([{"first": 0, "classes": 0}], "first must be .*; classes must be"),
-            ([{"second": 1}], "there is no second; first must be given"),
+            ([{"second": 1}], "there is no argument second; first must be given"),
         ],
     )
     def test_wrong_arguments_are_refused(self, args, message):

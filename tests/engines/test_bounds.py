@@ -117,7 +117,7 @@ class TestLocal:
         model = Run(config()).engine.server.model
         torch.save({"cur_round": 1, "model": model.state_dict()}, path)
         finished(config("federate.restore_from", path))
-        with pytest.raises(ConfigError, match=r"restore_from: .*weights alone.*local"):
+        with pytest.raises(ConfigError, match=r"restore_from: .*only weights.*local"):
             Run(config(*LOCAL, "federate.restore_from", path))
 
     def test_there_is_no_head_but_each_client_s_own(

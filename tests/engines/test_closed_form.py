@@ -237,7 +237,7 @@ def test_a_stopped_run_that_began_in_closed_form_goes_on(config, tmp_path):
             ["ggeur.closed_form", "lda", "ggeur.mlp_hidden_dim", 8],
             r"ggeur\.mlp_hidden_dim: must be 0",
         ),
-        (["ggeur.statistics", "summed"], r"ggeur\.statistics: summed is for"),
+        (["ggeur.statistics", "summed"], r"ggeur\.statistics: summed needs one of"),
         (
             ["ggeur.closed_form", "fisher", "ggeur.statistics", "summed"],
             r"ggeur\.statistics: must be class",
@@ -249,8 +249,11 @@ def test_a_stopped_run_that_began_in_closed_form_goes_on(config, tmp_path):
             ],
             r"ggeur\.statistics: must be class with ggeur\.steps",
         ),
-        (["ggeur.statistics", "means"], r"ggeur\.statistics: means is for"),
-        (["ggeur.statistics", "compressed"], r"compressed is for .*geometry: pooled"),
+        (["ggeur.statistics", "means"], r"ggeur\.statistics: means needs one of"),
+        (
+            ["ggeur.statistics", "compressed"],
+            r"compressed needs one of .*geometry: pooled",
+        ),
         (
             ["ggeur.closed_form", "lda", "ggeur.statistics", "means"],
             r"ggeur\.statistics: must be class or summed or compressed with "

@@ -233,7 +233,7 @@ def test_a_projection_is_public_and_part_of_the_head(config):
     rows = torch.randn(7, 16)
     assert narrow.prepare(rows).shape == (7, 5)
     assert narrow.predict(rows.numpy()).shape == (7,)
-    with pytest.raises(DataError, match=r"rows of 9 dimensions.*have 16"):
+    with pytest.raises(DataError, match=r"rows have 9 dimensions.*of 16 dim"):
         narrow.predict(rows[:, :9].numpy())
 
 
@@ -251,7 +251,7 @@ def test_a_folder_predicts_rows_as_its_run_took_them(
     predictor = Predictor(left)
     assert np.array_equal(predictor.predict_proba(rows), results.predict_proba(rows))
     for wide in (Predictor(left), predictor):
-        with pytest.raises(DataError, match=r"rows of 20 dimensions.*have 16"):
+        with pytest.raises(DataError, match=r"rows have 20 dimensions.*of 16 dim"):
             wide.predict_proba(np.zeros((3, 20)))
 
 

@@ -126,7 +126,7 @@ class TestRate:
         ("settings", "square_norm", "classes", "batches", "said"),
         [
             (sgd(1.0), 10.0, 10, 100, ""),  # 1 / L
-            (sgd(0.01), 10.0, 10, 2000, "too small for the run's 2000"),
+            (sgd(0.01), 10.0, 10, 2000, "a client takes 2000 mini-batches"),
             (sgd(0.01), 10.0, 10, 2400, ""),  # 10 ln 10 / 0.01 = 2303
             (sgd(0.001, momentum=0.9), 10.0, 10, 2400, ""),
             (sgd(9.9), 10.0, 10, 100, ""),
@@ -160,11 +160,16 @@ class TestRate:
     ("rows", "steps", "unit", "said"),
     [
         ([160, 160], 1, "epoch", ""),
-        ([160, 90, 20], 1, "epoch", "6 mini-batches a round (the median, with 90 rows"),
+        (
+            [160, 90, 20],
+            1,
+            "epoch",
+            "6 mini-batches in a round (the median, with 90 rows)",
+        ),
         ([160, 90, 20], 2, "epoch", ""),
         ([0, 0, 160], 1, "epoch", ""),
-        ([10], 1, "epoch", "a client takes 1 mini-batch a round"),
-        ([9000], 9, "batch", "9 mini-batches a round, which is little"),
+        ([10], 1, "epoch", "a client takes only 1 mini-batch in a round"),
+        ([9000], 9, "batch", "9 mini-batches in a round, so rounds need"),
         ([9000], 10, "batch", ""),
         ([0, 0], 1, "epoch", ""),
     ],

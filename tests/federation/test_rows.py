@@ -21,7 +21,7 @@ def test_pixels_are_for_networks_and_embeddings_for_heads():
     pixels, embeddings = torch.zeros(2, 64, dtype=torch.uint8), torch.zeros(2, 64)
     check_rows(network(), pixels)
     check_rows(HEAD, embeddings)
-    with pytest.raises(ConfigError, match=r"network\.name: must be set.* pixels"):
+    with pytest.raises(ConfigError, match=r"pixels: set ggeur\.network\.name"):
         check_rows(HEAD, pixels)
     with pytest.raises(ConfigError, match=r"data are embeddings. .*set .*encoder.name"):
         check_rows(network(), embeddings)
@@ -54,5 +54,7 @@ def test_no_batch_of_one_row(rows, size, drop_last, mode, amount, fits):
     if fits:
         check_batches(network(), training, rows, client=7)
         return
-    with pytest.raises(ConfigError, match=rf"client 7: with {rows} rows and .*{size} "):
+    with pytest.raises(
+        ConfigError, match=rf"client 7: with {rows} rows and .*{size}, one "
+    ):
         check_batches(network(), training, rows, client=7)

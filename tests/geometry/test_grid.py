@@ -135,7 +135,7 @@ def test_more_classes_change_no_digest_and_no_scatter():
         (lambda: GRID.numbers(torch.tensor([[0.0, 1e5, 0, 0]])), "dimension 1"),
         (lambda: GRID.numbers(torch.zeros(1, 5)), "rows have 5 dimensions"),
         (lambda: some() - (some() + some()), "remove only rows that were added"),
-        (lambda: some() + some().padded(9), "do not fit"),
+        (lambda: some() + some().padded(9), "cannot be combined"),
         (lambda: some(lambda s: s * 2**30), "larger steps"),
         (lambda: some(lambda s: s + 1), "no set of rows can have these sums"),
     ],

@@ -176,7 +176,7 @@ class TestWhatTravels:
 @pytest.mark.parametrize(
     ("name", "spoilt", "problem"),
     [
-        ("mean", torch.full((DIM,), 2e15), r"'mean' must lie within 1e\+15"),
+        ("mean", torch.full((DIM,), 2e15), r"'mean' must lie within \+-1e\+15"),
         ("known", torch.tensor([7]), "'known' must be 0 or 1"),
         ("known", torch.tensor([-1]), "'known' must be 0 or 1"),
     ],

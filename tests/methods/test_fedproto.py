@@ -106,8 +106,8 @@ def test_a_class_below_the_threshold_sends_nothing():
     [
         ("counts", -1, "'counts' must lie in 0"),
         ("counts", 2**40 + 1, "'counts' must lie in 0"),
-        ("means", 2e15, r"'means' must lie within 1e\+15"),
-        ("means", -2e15, r"'means' must lie within 1e\+15"),
+        ("means", 2e15, r"'means' must lie within \+-1e\+15"),
+        ("means", -2e15, r"'means' must lie within \+-1e\+15"),
     ],
 )
 def test_an_upload_that_cannot_be_is_refused(name, value, problem):

@@ -169,7 +169,7 @@ def test_a_class_below_the_threshold_sends_nothing():
         ({"known": 2}, "'known' must be 0 or 1"),
         ({"known": -1}, "'known' must be 0 or 1"),
         ({"known": 0}, "'means' must be 0 for classes that are not 'known'"),
-        ({"means": 2e15}, r"'means' must lie within 1e\+15"),
+        ({"means": 2e15}, r"'means' must lie within \+-1e\+15"),
     ],
 )
 def test_an_upload_that_cannot_be_is_refused(change, problem):

@@ -101,7 +101,7 @@ def test_other_settings_do_not_match(tree, settings, caplog):
     other = replace(settings, encoder=EncoderSettings("pixels", image_size=5))
     with pytest.raises(DataError, match="nowhere"):
         embed("nowhere", other)
-    assert "none of image_folder@ggeur with these settings" in caplog.text
+    assert "no features of image_folder@ggeur with these settings" in caplog.text
     with pytest.raises(DataError, match="nowhere"):
         embed("nowhere", replace(settings, float16=True))
 

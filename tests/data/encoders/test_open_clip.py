@@ -195,5 +195,5 @@ def test_unknown_models_and_tags_list_the_known_ones(settings):
     with pytest.raises(ConfigError, match=r"no model 'ViT-Z'; it has .*ViT-B-16"):
         build_encoder(replace(settings, model="ViT-Z"), CPU)
     unknown = EncoderSettings("open_clip", "ViT-B/16", "opanai")
-    with pytest.raises(ConfigError, match=r"'opanai' is neither .* there are openai"):
+    with pytest.raises(ConfigError, match=r"'opanai' is neither .* tags: openai"):
         build_encoder(unknown, CPU)

@@ -136,7 +136,9 @@ def test_truncated_images_are_refused_by_path(tmp_path, ext, monkeypatch):
 def test_no_image_at_all(tmp_path, content):
     path = tmp_path / "a.jpg"
     path.write_bytes(content)
-    with pytest.raises(DataError, match=r"a\.jpg: cannot be loaded as an image"):
+    with pytest.raises(
+        DataError, match=r"a\.jpg: the file cannot be loaded as an image"
+    ):
         load_image(path)
 
 
@@ -144,12 +146,12 @@ def test_no_image_at_all(tmp_path, content):
 def test_formats_that_are_not_accepted_under_any_name(tmp_path, kind):
     path = tmp_path / "a.jpg"
     Image.new("RGB", (8, 8), RED).save(path, format=kind)
-    with pytest.raises(DataError, match=r"a\.jpg: cannot be loaded"):
+    with pytest.raises(DataError, match=r"a\.jpg: the file cannot be loaded"):
         load_image(path)
 
 
 def test_missing_file(tmp_path):
-    with pytest.raises(DataError, match=r"gone\.jpg: cannot be loaded"):
+    with pytest.raises(DataError, match=r"gone\.jpg: the file cannot be loaded"):
         load_image(tmp_path / "gone.jpg")
 
 

@@ -156,7 +156,7 @@ def test_office_caltech_fixed_split(tmp_path):
 
 def test_office_caltech_sizes_need_the_whole_domain(tmp_path):
     draw_tree(tmp_path, ["dslr"], TEN, images=2)
-    with pytest.raises(DataError, match=r"holds 20 images .* all 157 images of 'dslr'"):
+    with pytest.raises(DataError, match=r"has 20 images .* all 157 images of 'dslr'"):
         read_office_caltech(tmp_path, split="fedbn")
 
 

@@ -80,7 +80,7 @@ def test_a_missing_part(tmp_path, part):
 def test_missing_annotations(tmp_path):
     write_tiny_imagenet(tmp_path)
     (tmp_path / "val" / "val_annotations.txt").unlink()
-    refuse(tmp_path, tmp_path / "val", "val_annotations.txt missing")
+    refuse(tmp_path, tmp_path / "val", "val_annotations.txt is missing")
 
 
 def test_annotated_image_that_is_not_there(tmp_path):

@@ -83,7 +83,7 @@ def test_classes_that_the_domain_lacks_do_not_count():
     [
         (7, 2, r"7 client\(s\) and 10 classes: .* 7 x 2 = 14, .* multiple of 10"),
         (4, 11, r"per_client 11 is more than the number of classes"),
-        (30, 2, r"cuts every class into 6 parts .* class 0 has 5 row"),
+        (30, 2, r"cuts every class into 6 parts .* class 0 has only 5 row"),
     ],
 )
 def test_what_does_not_fit_is_refused(clients, size, message):

@@ -232,8 +232,12 @@ class TestDivergence:
     def at_exit(self, monkeypatch):
         """What is to be called at the end of the process."""
         functions = []
+
+        def unregister(function):
+            functions[:] = [one for one in functions if one != function]
+
         monkeypatch.setattr(atexit, "register", functions.append)
-        monkeypatch.setattr(atexit, "unregister", functions.remove)
+        monkeypatch.setattr(atexit, "unregister", unregister)
         return functions
 
     @pytest.fixture

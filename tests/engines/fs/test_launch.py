@@ -113,7 +113,7 @@ def test_no_federatedscope(launched, monkeypatch):
     monkeypatch.setitem(sys.modules, "federatedscope", None)
     monkeypatch.delenv("FEDERATEDSCOPE_HOME", raising=False)
     error = launched()
-    assert error.startswith("error: FederatedScope is not found")
+    assert error.startswith("error: FederatedScope was not found")
     for way in ("git clone", "pip install", "enable FOLDER"):
         assert way in error
 
@@ -121,7 +121,7 @@ def test_no_federatedscope(launched, monkeypatch):
 def test_a_home_that_holds_no_federatedscope(launched, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "federatedscope", None)
     monkeypatch.setenv("FEDERATEDSCOPE_HOME", str(tmp_path))
-    assert f"FEDERATEDSCOPE_HOME: the folder '{tmp_path}' holds no" in launched()
+    assert f"FEDERATEDSCOPE_HOME: the folder '{tmp_path}' is no" in launched()
 
 
 def test_missing_packages_are_named(launched, monkeypatch, home):

@@ -161,7 +161,7 @@ def test_what_is_not_finite_is_named():
     fine, bad = torch.ones(2), torch.tensor([1.0, math.inf])
     assert not_finite(fine, {"c": fine, "round": torch.tensor([3])}) == ""
     assert not_finite(bad, {"c": bad}) == "the weights contain NaN or infinity"
-    assert not_finite(fine, {"c": fine, "d": bad}) == "'d' holds NaN or infinity"
+    assert not_finite(fine, {"c": fine, "d": bad}) == "'d' contains NaN or infinity"
 
 
 def test_prototypes_that_overflow_are_refused_by_the_client_itself():
