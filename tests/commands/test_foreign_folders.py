@@ -316,4 +316,4 @@ def test_a_network_s_run_names_no_encoder_of_other_weights(mine, capsys):
     assert main([word.format(**vars(mine)) for word in words]) == 1
     error = capsys.readouterr().err
     assert "ggeur.encoder.model" in error
-    assert "not image" in error
+    assert "its ggeur.encoder.name is 'open_clip'" in error
