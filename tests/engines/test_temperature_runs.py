@@ -112,7 +112,7 @@ def test_a_client_answers_one_query_alone():
     assert first.rows == len(client.labels)
     assert torch.equal(side.log_losses(None, query).losses, first.losses)
     other = LossQuery(0, temperatures(3.0))
-    with pytest.raises(MessageError, match="log-losses a second time"):
+    with pytest.raises(MessageError, match="reported log-losses before"):
         side.log_losses(None, other)
     with pytest.raises(MessageError, match="there is no candidate 7"):
         ClosedFormClient(client, {}).log_losses(
@@ -187,5 +187,5 @@ def test_a_client_counts_confidences_of_one_head_alone():
     expected = torch.histc(sure - 1e-12, 64, 0.0, 1.0)
     assert torch.equal(first.counts.double(), expected.double())
     assert torch.equal(side.confidences(ConfidenceQuery(0, 0.5)).counts, first.counts)
-    with pytest.raises(MessageError, match="confidences a second time"):
+    with pytest.raises(MessageError, match="reported confidences before"):
         side.confidences(ConfidenceQuery(0, 0.6))

@@ -187,7 +187,7 @@ def test_too_few_sites_end_the_run_by_name(federation, programs, small):
     going.says("round 0:")
     programs.kill("resident 1")
     going.end()
-    assert "2 of 3 clients are left and ggeur.quorum asks for 3" in going.error
+    assert "2 of 3 clients are left, but ggeur.quorum needs 3" in going.error
     assert "client 1" in going.error
 
 

@@ -58,7 +58,7 @@ def test_a_lost_client_ends_the_run(run, occasion):
     _, server, clients = run(actions={3: {occasion: "die"}})
     assert clients.pop(3).wait() == -9
     check_ended_for("the connection broke off", server, clients.values())
-    assert "ggeur.quorum asks for 4" in server.output
+    assert "ggeur.quorum needs 4" in server.output
 
 
 def test_a_lost_client_that_is_not_drawn_ends_the_run(run):
