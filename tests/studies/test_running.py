@@ -63,7 +63,7 @@ def test_what_is_over_stays_as_it_is(make_study):
     study.run()
     before = study.numbers()
     times = {p: p.stat().st_mtime_ns for p in study.out.rglob("results.json")}
-    assert "4 of 4 are over" in study.run()
+    assert "4 of 4 runs are finished" in study.run()
     said = study.run("train.optimizer.lr", 0.5, status=1)
     assert "holds a run with other settings (train.optimizer.lr None, now 0.5" in said
     assert study.numbers() == before

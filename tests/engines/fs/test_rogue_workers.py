@@ -76,7 +76,7 @@ def test_enough_clients_begin_and_the_others_come_too_late(fleet):
     one = fleet("ggeur.quorum", 2)
     server = one.server("ggeur.deadline.join", 3)
     clients = [one.client(1), one.client(2, actions={"train 1": "hold"})]
-    server.wait_for("clients [3, 4] have not joined within 3 s")
+    server.wait_for("clients [3, 4] did not join within 3 s")
     late = one.client(3)
     assert late.wait() == 1
     assert (
@@ -145,7 +145,7 @@ def test_a_restored_run_takes_no_client_that_it_did_not_know(fleet, tmp_path):
 def test_answers_that_cannot_be_used_end_their_clients_alone(fleet):
     # By the answer's name in faults.py.
     reasons = {
-        "nan_weights": "field 'params': holds NaN or infinity",
+        "nan_weights": "field 'params': contains NaN or infinity",
         "too_few_weights": "field 'params': expected shape",
         "of_client_1": "field 'client': expected the sender's own number, got 1",
         "of_round_7": "field 'round': an update of round 7",
