@@ -268,7 +268,7 @@ def test_a_hostile_fab_gets_no_answer(federation, programs, small, program):
     told = going.error or ""
     assert told.startswith("answers: ")
     assert mark.exists() == (program != "ours")
-    answers = told.removeprefix("answers: ").split("; ")
+    answers = told.removeprefix("answers: ").split(" | ")
     if program == "ours":
         assert len(answers) == 1
         assert "this package's ClientApp" in answers[0]
@@ -302,7 +302,7 @@ def main(grid, context):
     if "told" in found:
         told = found["told"]["told"]
     with open(context.run_config["report"], "w") as file:
-        json.dump({"error": "answers: " + "; ".join(told)}, file)
+        json.dump({"error": "answers: " + " | ".join(told)}, file)
 """
 _HOSTILE_CLIENT = """
 from flwr.app import ConfigRecord, Message, RecordDict
