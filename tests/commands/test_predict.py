@@ -323,7 +323,7 @@ def test_an_encoder_of_ones_own_is_named_by_its_module(
     words = ["predict", "--run", copied, "--plugins", "my_encoders", image]
     done = program(*words, cwd=tmp_path)
     # What it makes is, rightly, not what the head was trained with.
-    assert "but this is mine, id " in done.stderr
+    assert "but the encoder here is mine, id " in done.stderr
     assert done.returncode == 1
 
 
