@@ -42,7 +42,8 @@ def privacy_ledger(arguments: Sequence[str]) -> int:
 
 
 def _lines(file: Path, held: Spendings, delta: float) -> list[str]:
-    lines = [f"{file.name}: {len(held.entries)} releases"]
+    number = len(held.entries)
+    lines = [f"{file.name}: {number} release{'' if number == 1 else 's'}"]
     lines += [
         f"  {entry.at}  mu {entry.mu:.4f} (epsilon {epsilon_of(entry.mu, delta):.3g}), "
         f"{entry.rows} rows, {entry.preparation}, session {entry.session[:8]}"

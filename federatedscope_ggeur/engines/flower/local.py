@@ -56,6 +56,9 @@ class LocalFederation:
         changes += ["federate.client_num", str(self.clients)]
         if divides_by_domain(cfg):
             changes += ["data.splitter", "iid"]
+        if ledger := cfg.ggeur.privacy.dp.ledger:
+            # The sites' folders go with the run, but what is spent stays spent.
+            changes += ["ggeur.privacy.dp.ledger", str(Path(ledger).resolve())]
         # The other processes find its plugins there, too.
         places = [*plugin_folders(cfg.ggeur.plugins), os.environ.get("PYTHONPATH", "")]
         programs.environ["PYTHONPATH"] = os.pathsep.join(filter(None, places))

@@ -21,6 +21,7 @@ from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.exchanges.secure_sums.journal import Journal
 from federatedscope_ggeur.federation.exchanges.secure_sums.settings import STAGES
+from federatedscope_ggeur.federation.ledger import ledger_path, read_ledger
 from federatedscope_ggeur.reporting import read_results
 
 pytestmark = pytest.mark.slow
@@ -39,12 +40,24 @@ AUTO = (
     "data.splitter_args", "[]",
     "ggeur.privacy.min_samples", 2,
 )  # fmt: skip
+NOISE = (
+    "ggeur.closed_form", "lda",
+    "ggeur.privacy.min_samples", 1,
+    "ggeur.privacy.dp.epsilon", 4,
+    "ggeur.privacy.dp.rows_per_class", 20,
+    "ggeur.privacy.dp.noise", "client",
+    "ggeur.privacy.dp.test_seed", 1,
+    "ggeur.privacy.dp.ledger", "spent",
+    "ggeur.privacy.dp.epsilon_total", 8,
+    "ggeur.agreed.class_names", [str(c) for c in range(12)],
+)  # fmt: skip
 #: The rows of the docs' table.
 CASES = {
     "GGEUR, the quickstart": None,
     "SCAFFOLD": ("ggeur.base_method", "scaffold"),
     "one-shot head, chosen by leave-one-out": AUTO,
     "one-shot head from secure sums": SUMS,
+    "one-shot head under differential privacy, with seeded noise": NOISE,
     "FedAvg without augmentation": ("ggeur.steps", "[]"),
 }
 
@@ -82,8 +95,9 @@ def check_same(folder: Path, cfg) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_same_bits_as_embedded(
-    federation, programs, small, quickstart, tmp_path, case
+    federation, programs, small, quickstart, tmp_path, monkeypatch, case
 ):
+    monkeypatch.chdir(tmp_path)
     if CASES[case] is None:
         more = ["federate.total_round_num", "2", "outdir", str(tmp_path / "out")]
         cfg = load_config(quickstart, more)
@@ -96,7 +110,10 @@ def test_the_same_bits_as_embedded(
         assert programs.running[f"resident {k}"].wait(PATIENCE) == 0
         left, head = read_results(one.site(k)), one.site(k) / "head.safetensors"
         assert left.status == "finished"
-        assert left.final.avg is not None
+        if CASES[case] is NOISE:  # the sites' folders go, what both runs spent stays
+            assert len(read_ledger(ledger_path("spent", k))[0].entries) == 2
+        else:
+            assert left.final.avg is not None
         assert head.read_bytes() == (folder / head.name).read_bytes()
 
 
