@@ -40,9 +40,9 @@ def a1(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
 
 
 def a1b(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """A1b: compute rows of length 1.
+    """A1b: solve for the rows of a class if all rows have length 1.
 
-    The length gives n - 1 more equations. They suffice for up to n = 4 rows.
+    The known length gives n - 1 more equations, enough for up to n = 4 rows.
     """
     yield from _attacked("A1b", seen, truth, clock, _MOST_BY_NORM, by_norms)
 

@@ -258,7 +258,7 @@ class _Records(QueueHandler):
 
     @classmethod
     def in_place_of_all(cls) -> _Records:
-        """Make a handler that takes the place of all log handlers of this process."""
+        """Make a handler that replaces all log handlers of this process."""
         records = cls()
         for logger in logging.root.manager.loggerDict.values():
             if isinstance(logger, logging.Logger):

@@ -286,7 +286,7 @@ def free_port() -> int:
 
 
 def _listens(process: subprocess.Popen, place: tuple[str, int]) -> bool:
-    """Wait until the process listens there; False if it ends before."""
+    """Wait until the process listens at `place`; False if the process ends first."""
     until = time.monotonic() + _START
     while time.monotonic() < until and process.poll() is None:
         with suppress(OSError), socket.create_connection(place, 1.0):
