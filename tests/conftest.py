@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+import exchange_plugin
 import hypothesis
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from fake_checkout import write_checkout
 from threadpoolctl import threadpool_limits
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.federation.exchanges import EXCHANGES
 
 # How long an example takes says more of the machine than of the code.
 hypothesis.settings.register_profile("untimed", deadline=None)
@@ -58,6 +60,14 @@ def federatedscope():
         reason="FederatedScope cannot be imported",
         exc_type=ImportError,
     )
+
+
+@pytest.fixture
+def forget_exchange(monkeypatch):
+    """The exchange of `exchange_plugin` is gone behind the test."""
+    monkeypatch.setattr(EXCHANGES, "_parts", dict(EXCHANGES))
+    yield
+    sys.modules.pop(exchange_plugin.NAME, None)
 
 
 @pytest.fixture

@@ -133,6 +133,6 @@ class KeptFile:
 
     def _unwritable(self, path: Path, error: Exception) -> ConfigError:
         return ConfigError(
-            f"{setting(self._field)}: {error}; nothing is sent that is not noted "
-            "there first"
+            f"{setting(self._field)}: {error}. Nothing was sent, because this file "
+            "must record it first"
         )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 from carrier import carrier, late, lost
 from exchange_plugin import MODULE, NAME, NAMED, SILENT, write_plugin
@@ -15,12 +13,13 @@ from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.engines.transcript import recorded, truth_of
 from federatedscope_ggeur.errors import ConfigError, MessageError
 from federatedscope_ggeur.federation.exchanges import (
-    EXCHANGES,
     Exchange,
     RequestKind,
     register_exchange,
 )
 from federatedscope_ggeur.reporting import Results
+
+pytestmark = pytest.mark.usefixtures("forget_exchange")
 
 SUMS = [
     "ggeur.privacy.secure_sums", "statistics",
@@ -30,14 +29,6 @@ SUMS = [
     "ggeur.geometry", "pooled",
     "ggeur.prototypes", "others",
 ]  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def _forget(monkeypatch):
-    """The user's exchange is gone behind the test."""
-    monkeypatch.setattr(EXCHANGES, "_parts", dict(EXCHANGES))
-    yield
-    sys.modules.pop(NAME, None)
 
 
 @pytest.fixture

@@ -12,18 +12,11 @@ from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.flower.app_folder import write_app
 from federatedscope_ggeur.engines.flower.resident import Resident
 from federatedscope_ggeur.engines.run import Run
-from federatedscope_ggeur.federation.exchanges import EXCHANGES
 from federatedscope_ggeur.reporting import read_results
 
+pytestmark = pytest.mark.usefixtures("forget_exchange")
+
 QUESTION, ANSWER = "classes_held_request", "classes_held"
-
-
-@pytest.fixture(autouse=True)
-def _forget(monkeypatch):
-    """The user's exchange is gone behind the test."""
-    monkeypatch.setattr(EXCHANGES, "_parts", dict(EXCHANGES))
-    yield
-    sys.modules.pop(NAME, None)
 
 
 @pytest.fixture

@@ -148,7 +148,7 @@ def test_what_cannot_be_charged_is_not_sent(start, tmp_path):
     (tmp_path / "spent").rename(tmp_path / "away")
     (tmp_path / "spent").write_text("a file, where the folder was")
     said = refused(hostile.ask("release_moments_request", moments().to_bytes()))
-    assert "nothing is sent that is not noted there first" in said
+    assert "Nothing was sent, because this file must record it first" in said
 
 
 def test_a_site_under_noise_declares_nothing_of_its_rows(start):

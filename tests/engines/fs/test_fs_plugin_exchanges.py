@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
-from exchange_plugin import NAME, NAMED, write_plugin
+from exchange_plugin import NAMED, write_plugin
 from processes import Fleet
 from safetensors.torch import load
 from standalone import as_before, outcome, set_up
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run
-from federatedscope_ggeur.federation.exchanges import EXCHANGES
 
-
-@pytest.fixture(autouse=True)
-def _forget(monkeypatch):
-    """The user's exchange is gone behind the test."""
-    monkeypatch.setattr(EXCHANGES, "_parts", dict(EXCHANGES))
-    yield
-    sys.modules.pop(NAME, None)
+pytestmark = pytest.mark.usefixtures("forget_exchange")
 
 
 @pytest.fixture
