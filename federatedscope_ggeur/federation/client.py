@@ -38,6 +38,28 @@ class Held(Protocol):
     def train(self) -> Rows: ...
 
 
+class TrainingSet(NamedTuple):
+    """The rows that a client trains on.
+
+    Attributes
+    ----------
+    features : Tensor of shape (n, D)
+    labels : Tensor of shape (n,), int64
+    order : Tensor of shape (m,), int64, or None
+        The row numbers of the set's rows. None stands for all rows as they are.
+    """
+
+    features: Tensor
+    labels: Tensor
+    order: Tensor | None = None
+
+    def gathered(self) -> tuple[Tensor, Tensor]:
+        """The set's rows and labels, in order."""
+        if self.order is None:
+            return self.features, self.labels
+        return self.features[self.order], self.labels[self.order]
+
+
 class _Tensors(NamedTuple):
     features: Tensor
     labels: Tensor
@@ -87,8 +109,8 @@ class Client:
         weights are in this space. Everything else, `features` too, is raw.
     recipe : AugmentedSet or None
         The training set, from the end of round 0 on.
-    kept_set : tuple of Tensor, or None
-        The drawn training set, if it is drawn only once.
+    kept_set : TrainingSet or None
+        The training set, if it is drawn only once.
     aggregation_weight : float
         The client's weight in averages over clients.
     init_broadcast : dict from str to Tensor
@@ -152,7 +174,7 @@ class Client:
         self.space = memory.raw(settings.task.dim)
         self._recipe: AugmentedSet | None = None
         self._make_recipe: Callable[[Client], AugmentedSet] | None = None
-        self.kept_set: tuple[Tensor, Tensor] | None = None
+        self.kept_set: TrainingSet | None = None
         self.aggregation_weight = 0.0
         self.init_broadcast = _NO_TENSORS
         self.states = _NO_STATES

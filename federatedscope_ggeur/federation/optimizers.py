@@ -35,14 +35,20 @@ class OptimizerSettings:
     lr: float = 0.1
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def build(self, vector: Tensor) -> FlatSGD | FlatAdam | TorchOptimizer:
-        """Make a new optimiser that changes `vector` in place."""
+    def build(
+        self, vector: Tensor, buffer: Tensor
+    ) -> FlatSGD | FlatAdam | TorchOptimizer:
+        """Make a new optimiser that changes `vector` in place.
+
+        `buffer`, of the vector's shape, becomes the optimiser's buffer. It is set to 0.
+        """
+        buffer.zero_()
         if self.type == "SGD" and set(self.options) <= {"momentum", "weight_decay"}:
-            return FlatSGD(vector, self.lr, **self.options)
+            return FlatSGD(vector, buffer, self.lr, **self.options)
         plain = set(self.options) <= {"betas", "eps", "weight_decay"}
         if self.type == "Adam" and plain and _has_fused_adam():
-            return FlatAdam(vector, self.lr, **self.options)
-        return TorchOptimizer(vector, self)
+            return FlatAdam(vector, buffer, self.lr, **self.options)
+        return TorchOptimizer(vector, buffer, self)
 
     @property
     def momentum(self) -> float:
@@ -121,13 +127,13 @@ class FlatSGD:
     def __init__(
         self,
         vector: Tensor,
+        buffer: Tensor,
         lr: float,
         momentum: float = 0.0,
         weight_decay: float = 0.0,
     ):
         self.vector, self.lr, self.weight_decay = vector, lr, weight_decay
-        self.buffer = torch.zeros_like(vector)
-        self.beta = momentum
+        self.buffer, self.beta = buffer, momentum
 
     def step(self) -> None:
         if self.weight_decay:
@@ -146,12 +152,13 @@ class FlatAdam:
     def __init__(
         self,
         vector: Tensor,
+        buffer: Tensor,
         lr: float,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
     ):
-        self.buffer = torch.zeros_like(vector)
+        self.buffer = buffer
         means, squares = torch.zeros_like(vector), torch.zeros_like(vector)
         steps = torch.zeros((), dtype=torch.float32, device=vector.device)
         self.step = partial(
@@ -178,7 +185,7 @@ class FlatAdam:
 def _has_fused_adam() -> bool:
     """Whether this torch has the fused Adam kernel for CPUs (since 2.4)."""
     try:
-        FlatAdam(torch.zeros(1), 0.1).step()
+        FlatAdam(torch.zeros(1), torch.zeros(1), 0.1).step()
     except (RuntimeError, TypeError):
         return False
     return True
@@ -189,10 +196,9 @@ class TorchOptimizer:
 
     beta = 0.0
 
-    def __init__(self, vector: Tensor, settings: OptimizerSettings):
+    def __init__(self, vector: Tensor, buffer: Tensor, settings: OptimizerSettings):
         parameter = torch.nn.Parameter(vector)
-        self.buffer = torch.zeros_like(vector)
-        parameter.grad = self.buffer
+        self.buffer = parameter.grad = buffer
         make = getattr(torch.optim, settings.type)
         self._optimizer = make([parameter], lr=settings.lr, **settings.options)
 

@@ -279,6 +279,16 @@ class AugmentedSet:
         rows = torch.tensor([b.rows for b in self.blocks], dtype=torch.int64)
         return labels.repeat_interleave(rows)
 
+    @property
+    def order(self) -> Tensor | None:
+        """The row numbers of the own rows, in the order in which the set has them.
+
+        None if the set has other rows: new ones, or own ones in another space.
+        """
+        if self.enlarges or not (self.space is None or self.space.is_raw):
+            return None
+        return self.own_labels.argsort(stable=True)
+
     def draw(
         self, round_number: int = 0, out: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:

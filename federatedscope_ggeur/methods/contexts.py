@@ -124,6 +124,18 @@ class LocalHooks:
     finish: Callable[[LocalOutcome], tuple[Tensors, Tensors]] | None = None
     start: Tensor | None = None
 
+    @property
+    def change_steps(self) -> bool:
+        """Whether a hook is called in each mini-batch."""
+        return not (
+            self.transform is None
+            and self.objective is None
+            and self.loss_term is None
+            and self.add_correction is None
+            and self.perturb is None
+            and self.stage is None
+        )
+
 
 @dataclass(frozen=True)
 class LocalContext:

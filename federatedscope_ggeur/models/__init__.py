@@ -2,6 +2,7 @@
 
 from federatedscope_ggeur.models.base import (
     CPU,
+    Accumulator,
     Model,
     StageHook,
     add_autograd_gradient,
@@ -43,6 +44,7 @@ from federatedscope_ggeur.models.text import (
 )
 from federatedscope_ggeur.models.vectors import (
     bind_vector,
+    is_bound,
     load_vector,
     named_tensors,
     negative_variance,

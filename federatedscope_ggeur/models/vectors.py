@@ -77,6 +77,11 @@ def bind_vector(module: nn.Module, vector: Tensor) -> None:
         tensor.data = part
 
 
+def is_bound(module: nn.Module, vector: Tensor) -> bool:
+    """Whether the module is still bound to `vector`; see `bind_vector`."""
+    return _layout(module).parameters[0].data_ptr() == vector.data_ptr()
+
+
 def named_tensors(module: nn.Module, vector: Tensor) -> dict[str, Tensor]:
     """The parts of `vector`, (P,) or (P + Q,), by their names in the state dict."""
     names = {id(t): name for name, t in module.state_dict(keep_vars=True).items()}

@@ -262,9 +262,9 @@ class TestRounds:
     def test_rows_are_not_copied(self):
         run = federation().round0()
         client = run.clients[1]
-        features, labels = run.side(1, TrainingClient)._training_set(1)
-        assert features.data_ptr() == client.features.data_ptr()
-        assert labels.data_ptr() == client.labels.data_ptr()
+        rows = run.side(1, TrainingClient)._training_set(1)
+        assert rows.features.data_ptr() == client.features.data_ptr()
+        assert rows.labels.data_ptr() == client.labels.data_ptr()
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -15,7 +15,7 @@ def random_vectors(count):
 def take_steps(settings, start, gradients):
     """Steps as `fit` takes them: the gradient joins ``beta * buffer``."""
     vector = start.clone()
-    optimizer = settings.build(vector)
+    optimizer = settings.build(vector, torch.zeros_like(vector))
     for gradient in gradients:
         optimizer.buffer.mul_(optimizer.beta).add_(gradient)
         optimizer.step()
@@ -66,7 +66,9 @@ def test_every_build_starts_afresh(name):
 def test_the_vector_is_changed_in_place(options):
     vector, gradient = random_vectors(2)
     before = vector.clone()
-    optimizer = OptimizerSettings("SGD", 0.5, options).build(vector)
+    optimizer = OptimizerSettings("SGD", 0.5, options).build(
+        vector, torch.zeros_like(vector)
+    )
     optimizer.buffer.add_(gradient)
     optimizer.step()
     torch.testing.assert_close(vector, before - 0.5 * gradient)

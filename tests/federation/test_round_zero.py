@@ -13,6 +13,7 @@ from federatedscope_ggeur.federation.exchanges.statistics.exchange import (
     StatisticsClient,
 )
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
+from federatedscope_ggeur.federation.exchanges.training.exchange import TrainingClient
 from federatedscope_ggeur.geometry import ClassStatistics, PerAnchorSizes
 
 NOBODY = (torch.zeros(0, DIM), torch.zeros(0, dtype=torch.int64))
@@ -153,6 +154,15 @@ def test_without_steps_nothing_of_the_data_goes_up():
     assert federation.server.statistics.classes == []
     reply = federation.prepare(1)
     assert (reply.aggregation_weight, dict(reply.init_upload)) == (20, {})
+
+
+def test_rows_that_no_step_enlarges_are_not_copied():
+    federation = Federation(make_client_data(), steps=()).round0()
+    client = federation.clients[1]
+    rows = federation.side(1, TrainingClient)._training_set(1)
+    assert rows.features.data_ptr() == client.features.data_ptr()
+    drawn = client.recipe.draw(1)
+    assert all(map(torch.equal, rows.gathered(), drawn))
 
 
 def test_a_client_without_data_gets_a_set_of_prototypes_alone():

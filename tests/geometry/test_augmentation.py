@@ -204,6 +204,15 @@ def test_fixed_noise_is_the_same_every_round_and_fresh_is_not():
     assert recipe([0, 1], steps=(), noise="fresh").same_every_round
 
 
+def test_only_a_set_of_own_rows_has_an_order():
+    own = recipe([2, 0, 1, 0], steps=())
+    features, labels = own.draw()
+    assert own.order.tolist() == [1, 3, 2, 0]
+    assert torch.equal(features, random_rows(4)[own.order])
+    assert labels.tolist() == [0, 0, 1, 2]
+    assert recipe([2, 0, 1, 0], steps=(1,), sizes=TotalSizes(3, 0)).order is None
+
+
 def test_clients_and_classes_get_different_noise():
     how = {"steps": (2,), "sizes": TotalSizes(0, 5)}
     anchors = 10 + random_rows(2, seed=7)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import GGEURError, setting
 from federatedscope_ggeur.federation.arithmetic import largest
+from federatedscope_ggeur.federation.client import TrainingSet
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import (
     ClientSide,
@@ -84,29 +85,30 @@ class TrainingClient(ClientSide):
         """
         client, number = self.client, broadcast.round_number
         settings, method = client.settings, client.task.method
-        features, labels = self._training_set(number)
+        rows = self._training_set(number)
         context = client.context(number, broadcast.params, broadcast.download)
         hooks = method.local(moved(context, settings.training.device))
         pull = settings.of(RoundSettings).text_pull
         if pull is not None:
             hooks = pull.added(hooks, client.model, client.space)
         seed = derive_seed(client.task.seed, client.number, "fit", number)
-        with client.model.of_client(client.counts):
+        with client.model.of_client(context.counts):
             result = fit(
                 client.model,
                 broadcast.params if hooks.start is None else hooks.start,
-                features,
-                labels,
+                rows.features,
+                rows.labels,
                 client.training(number),
                 seed,
                 hooks,
+                rows.order,
             )
         self._check(number, not_finite(result.weights, {}))
         upload: Tensors = {}
         if hooks.finish is not None:
             trained = result.weights.to(settings.training.device)
             params = trainable_part(client.model, trained)
-            outcome = LocalOutcome(params, result.steps, features, labels, trained)
+            outcome = LocalOutcome(params, result.steps, *rows.gathered(), trained)
             upload, state = hooks.finish(outcome)
             # The server checks this, too, but only the client knows the remedy.
             problem = method.upload_problem(upload, client.model)
@@ -129,7 +131,7 @@ class TrainingClient(ClientSide):
                 f"{problem}; {advice}"
             )
 
-    def _training_set(self, round_number: int) -> tuple[Tensor, Tensor]:
+    def _training_set(self, round_number: int) -> TrainingSet:
         client, recipe = self.client, self.client.recipe
         if recipe is None:
             raise GGEURError(
@@ -138,15 +140,19 @@ class TrainingClient(ClientSide):
         if client.kept_set is not None:
             return client.kept_set
         if client.model.takes_images:  # nothing to draw, so no copy either
-            client.kept_set = self._on_device((client.features, client.labels))
+            client.kept_set = self._on_device(client.features, client.labels)
             return client.kept_set
-        memory = client.memory
+        memory, on_cpu = client.memory, client.settings.training.device == CPU
+        order = recipe.order if on_cpu else None
+        if order is not None:
+            client.kept_set = TrainingSet(recipe.features, recipe.own_labels, order)
+            return client.kept_set
         try:
             if recipe.same_every_round and memory.reserve(recipe.nbytes):
-                client.kept_set = self._on_device(recipe.draw(round_number))
+                client.kept_set = self._on_device(*recipe.draw(round_number))
                 return client.kept_set
             scratch = memory.scratch(recipe.rows, client.features.shape[1])
-            return self._on_device(recipe.draw(round_number, out=scratch))
+            return self._on_device(*recipe.draw(round_number, out=scratch))
         except (MemoryError, RuntimeError) as error:
             raise GGEURError(
                 f"client {client.number}: the augmented set of {recipe.rows} rows "
@@ -155,10 +161,9 @@ class TrainingClient(ClientSide):
                 "settings in their place"
             ) from error
 
-    def _on_device(self, rows: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    def _on_device(self, features: Tensor, labels: Tensor) -> TrainingSet:
         device = self.client.settings.training.device
-        features, labels = rows
-        return features.to(device), labels.to(device)
+        return TrainingSet(features.to(device), labels.to(device))
 
 
 def train_broadcast(server: Server, number: int) -> Broadcast:

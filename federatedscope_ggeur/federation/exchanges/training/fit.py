@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -16,9 +17,11 @@ from federatedscope_ggeur.methods import Batch, LocalContext, LocalHooks
 from federatedscope_ggeur.methods.base import Tensors
 from federatedscope_ggeur.models import (
     CPU,
+    Accumulator,
     Model,
     add_autograd_gradient,
     bind_vector,
+    is_bound,
     trainable_part,
 )
 from federatedscope_ggeur.rng import derive_seed, torch_generator
@@ -47,13 +50,14 @@ def fit(
     settings: TrainingSettings,
     seed: int,
     hooks: LocalHooks | None = None,
+    rows: Tensor | None = None,
 ) -> FitResult:
     """Train a model from the weights `start`, with a new optimiser.
 
     Parameters
     ----------
     model : Model
-        The model. Its parameters and running statistics become views of the result.
+        The model. It is left with the result's weights, in evaluation mode.
     start : Tensor of shape (P + Q,)
         The first weights; they are not changed. They and the set may lie on any device.
     features : Tensor of shape (n, D)
@@ -66,16 +70,20 @@ def fit(
     hooks : LocalHooks, optional
         The terms that a method adds to cross-entropy. Their tensors lie on the
         settings' device.
+    rows : Tensor of shape (m,), int64, optional
+        Train on the rows of these numbers, in this order. By default, on all rows.
     """
     hooks, device = hooks or LocalHooks(), settings.device
-    weights = start.detach().to(device, copy=True)
-    features, labels = features.to(device), labels.to(device)
+    start, features, labels = (t.detach().to(device) for t in (start, features, labels))
+    batches = _batches(features, labels, rows, settings, torch_generator(seed, "order"))
+    if not (model.uses_autograd or hooks.change_steps or settings.grad_clip > 0):
+        return _fit_by_hand(model, start, batches, settings)
+    weights = start.clone()
     bind_vector(model, weights)
     model.train()
     # The optimiser does not touch running statistics: batches alone move them.
     params = trainable_part(model, weights)
-    optimizer = settings.optimizer.build(params)
-    step = _TrainingStep(model, params, optimizer, settings.grad_clip, hooks)
+    step = _TrainingStep(model, params, settings, hooks)
     augmentation = torch_generator(seed, "augment") if model.takes_images else None
     steps = 0
     # nn.Dropout draws from torch's global generator, which is restored afterwards.
@@ -83,9 +91,8 @@ def fit(
     hooked = model.stages_hooked(hooks.stage)
     with _own_draws(), hooked, exact(device):
         torch.default_generator.manual_seed(derive_seed(seed, "dropout"))
-        order = torch_generator(seed, "order")
         with torch.no_grad() if step.may_leave_tensors else torch.inference_mode():
-            for x, y in _batches(features, labels, settings, order):
+            for x, y in batches:
                 if len(y) < model.least_batch:
                     continue
                 step(model.prepare(x, augmentation), y)
@@ -93,6 +100,54 @@ def fit(
     model.eval()
     weights = weights.cpu()
     return FitResult(trainable_part(model, weights), steps, weights)
+
+
+def _fit_by_hand(
+    model: Model,
+    start: Tensor,
+    batches: Iterator[tuple[Tensor, Tensor]],
+    settings: TrainingSettings,
+) -> FitResult:
+    """`fit` where each step is the model's own gradient, and nothing is drawn."""
+    bound = _BOUND.get(model)
+    if bound is None or not is_bound(model, bound.weights):
+        bound = _BOUND[model] = _Bound(model, start)
+    bound.weights.copy_(start)
+    optimizer = settings.optimizer.build(bound.params, bound.gradient)
+    accumulate = bound.accumulator(model, optimizer.beta)
+    steps = 0
+    with torch.inference_mode():
+        for x, y in batches:
+            accumulate(model.prepare(x), y)
+            optimizer.step()
+            steps += 1
+    if model.training:
+        model.eval()
+    weights = bound.weights.to(CPU, copy=True)
+    return FitResult(trainable_part(model, weights), steps, weights)
+
+
+class _Bound:
+    """The memory in which `_fit_by_hand` trains a model.
+
+    The next fit uses it again: making it takes as long as several mini-batches.
+    """
+
+    def __init__(self, model: Model, start: Tensor):
+        self.weights = start.clone()
+        bind_vector(model, self.weights)
+        self.params = trainable_part(model, self.weights)
+        self.gradient = torch.zeros_like(self.params)
+        self._accumulators: dict[float, Accumulator] = {}
+
+    def accumulator(self, model: Model, beta: float) -> Accumulator:
+        if beta not in self._accumulators:
+            made = model.gradient_accumulator(self.gradient, beta)
+            self._accumulators[beta] = made
+        return self._accumulators[beta]
+
+
+_BOUND: WeakKeyDictionary[Model, _Bound] = WeakKeyDictionary()
 
 
 @contextmanager
@@ -110,15 +165,21 @@ def _own_draws() -> Iterator[None]:
 
 
 def _batches(
-    features: Tensor, labels: Tensor, settings: TrainingSettings, order: torch.Generator
+    features: Tensor,
+    labels: Tensor,
+    chosen: Tensor | None,
+    settings: TrainingSettings,
+    order: torch.Generator,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    n, size = len(features), settings.batch_size
+    n = len(features) if chosen is None else len(chosen)
+    size = settings.batch_size
     usable, left = settings.usable(n), settings.batches(n)
     gathered = max(1, _GATHER_ROWS // size) * size
     while left > 0:
-        rows = None
+        rows = chosen
         if settings.shuffle:
             rows = torch.randperm(n, generator=order).to(features.device)
+            rows = rows if chosen is None else chosen[rows]
         for first in range(0, usable, gathered):
             last = min(first + gathered, usable)
             if rows is None:
@@ -136,10 +197,11 @@ def _batches(
 class _TrainingStep:
     """Runs one mini-batch: gradient, the method's corrections, clipping, update."""
 
-    def __init__(self, model, params, optimizer, grad_clip, hooks: LocalHooks):
+    def __init__(self, model, params, settings: TrainingSettings, hooks: LocalHooks):
         self.model, self.params, self.hooks = model, params, hooks
-        self.optimizer, self.grad_clip = optimizer, grad_clip
-        self.apart = grad_clip > 0 or hooks.perturb is not None
+        optimizer = settings.optimizer.build(params, torch.zeros_like(params))
+        self.optimizer, self.grad_clip = optimizer, settings.grad_clip
+        self.apart = self.grad_clip > 0 or hooks.perturb is not None
         if self.apart:
             # The norm is that of the gradient alone, so momentum is added later. The
             # same holds for a gradient that only shows where to take the one that

@@ -8,7 +8,12 @@ from torch.nn import functional as F
 
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings, fit
 from federatedscope_ggeur.methods import LocalHooks
-from federatedscope_ggeur.models import ModelSettings, build_model, to_vector
+from federatedscope_ggeur.models import (
+    ModelSettings,
+    bind_vector,
+    build_model,
+    to_vector,
+)
 
 DIM, CLASSES = 6, 4
 MODELS = {"linear": ModelSettings(), "mlp": ModelSettings(hidden=5)}
@@ -104,6 +109,37 @@ def test_start_and_rows_are_left_as_they_are(model):
     fit(model, start, *rows, TrainingSettings(), 0)
     for tensor, copy in zip((start, *rows), copies):
         assert torch.equal(tensor, copy)
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("clip", [-1.0, 0.05])
+def test_chosen_rows_train_as_if_they_were_the_set(model, shuffle, clip):
+    start, (features, labels) = to_vector(model), make_rows(40)
+    chosen = torch.tensor([7, 3, 39, 3, 0, 21, 8])
+    settings = TrainingSettings(batch_size=3, shuffle=shuffle, grad_clip=clip)
+    among = fit(model, start, features, labels, settings, 0, rows=chosen)
+    alone = fit(model, start, features[chosen], labels[chosen], settings, 0)
+    assert torch.equal(among.params, alone.params)
+    assert among.steps == alone.steps == 3
+
+
+def test_what_one_fit_returns_the_next_does_not_change(model):
+    start, rows = to_vector(model), make_rows(40)
+    result = fit(model, start, *rows, TrainingSettings(), 0)
+    copy = result.weights.clone()
+    assert torch.equal(to_vector(model), copy)
+    fit(model, start + 1, *rows, TrainingSettings(), 1)
+    assert torch.equal(result.weights, copy)
+
+
+def test_a_fit_leaves_alone_what_the_model_was_bound_to(model):
+    start, rows = to_vector(model), make_rows(40)
+    result = fit(model, start, *rows, TrainingSettings(), 0)
+    other = start + 1
+    bind_vector(model, other)
+    again = fit(model, start, *rows, TrainingSettings(), 0)
+    assert torch.equal(again.params, result.params)
+    assert torch.equal(other, start + 1)
 
 
 @pytest.mark.parametrize(
