@@ -109,3 +109,9 @@ class MessageError(GGEURError, ValueError):
     def __reduce__(self):  # an exception is pickled by its arguments in order
         made = partial(MessageError, field=self.field, sender=self.sender)
         return made, (self.problem,)
+
+
+def of_client(number: int, problem: str) -> str:
+    """`problem` with the client's number in front, unless it stands there already."""
+    name = f"client {number}: "
+    return problem if problem.startswith(name) else name + problem

@@ -11,6 +11,7 @@ from federatedscope_ggeur.errors import (
     StatisticsError,
     listed,
     name_settings,
+    of_client,
     setting,
 )
 
@@ -44,3 +45,9 @@ def test_of_many_names_some_are_listed():
     assert listed([], 2) == ""
     assert listed(["a", "b"], 2) == "a, b"
     assert listed(["a", "b", "c"], 2) == "a, b and 1 more"
+
+
+def test_a_client_is_named_once():
+    assert of_client(2, "no rows") == "client 2: no rows"
+    assert of_client(2, "client 2: no rows") == "client 2: no rows"
+    assert of_client(2, "client 21: no rows") == "client 2: client 21: no rows"

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta, timezone
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,10 @@ NOT_CHOSEN = (
     "the kind and strength that clients were asked for before are dropped; --choose "
     "asks those who are there now"
 )
+#: Changes that remove earlier heads, too.
+_ERASING = ("forget", "withdraw")
+_MEANWHILE = "a client was forgotten or has withdrawn rows while the run went on"
+_AGAIN = "run it again with those who are left"
 
 
 @dataclass(frozen=True)
@@ -344,9 +349,7 @@ class Federation:
                 {n: e for n, e in self._entries.items() if e.client in part}
             )
             files = after._run_files(path, self.links[-1], (NOT_CALIBRATED,))
-            about = self._with_run(path)
-            self._folder.change({**self._state(self.links, about), **files})
-            self._about = about
+            self._note(path, self.links[-1], files)
         return sorted(part)
 
     # changes
@@ -465,12 +468,26 @@ class Federation:
             return self._change("choose", None, chosen=form)
 
     def note_run(self, folder: str | os.PathLike) -> None:
-        """Record a run's folder, since its files are made from the statistics, too."""
+        """Record the folder of the run that began this book. Forgetting deletes there.
+
+        Call `keep_run` once the files are written.
+
+        Raises
+        ------
+        ConfigError
+            One of the first clients was forgotten, or has withdrawn rows.
+        """
         with self._changing():
-            self._note(folder)
+            first = list(takewhile(self._is_of_the_start, self.links))
+            whose, later = {link.who for link in first}, self.links[len(first) :]
+            if any(n.kind in _ERASING and n.who in whose for n in later):
+                raise ConfigError(f"{_MEANWHILE}, so it leaves no files; {_AGAIN}")
+            self._note(folder, first[-1])
 
     def begin_run(self, folder: str | os.PathLike) -> None:
-        """As `note_run`, for a run that begins with the clients of this object.
+        """Record the folder of a run that begins with the clients of this object.
+
+        Call `keep_run` once the files are written.
 
         Raises
         ------
@@ -478,24 +495,21 @@ class Federation:
             The book has changed since this object read it.
         """
         with self._unchanged():
-            self._note(folder)
+            self._note(folder, self.links[-1])
 
     def keep_run(self, folder: str | os.PathLike) -> None:
-        """Check at the end of a run from `begin_run` that all its clients may stay.
+        """Check that all clients of a recorded run may stay in the files it has left.
 
         Raises
         ------
         ConfigError
-            A client was forgotten meanwhile. What the run left is removed.
+            One was forgotten or has withdrawn rows meanwhile. The files are removed.
         """
         path = os.path.abspath(folder)
         with self._changing():
             if all(run["path"] != path for run in self._about["runs"]):
                 self._folder.change({}, _made_in(path))
-                raise ConfigError(
-                    "a client was forgotten while the run went on, so its head was "
-                    "removed; run it again with those who are left"
-                )
+                raise ConfigError(f"{_MEANWHILE}, so its files were removed; {_AGAIN}")
 
     # what is proven
 
@@ -584,10 +598,21 @@ class Federation:
                 raise ConfigError("the book has changed meanwhile; begin again")
             yield
 
-    def _note(self, folder: str | os.PathLike) -> None:
-        about = self._with_run(os.path.abspath(folder))
-        self._folder.change(self._state(self.links, about))
+    def _note(
+        self,
+        folder: str | os.PathLike,
+        link: Link,
+        files: Mapping[str, bytes] | None = None,
+    ) -> None:
+        """Record a run outside the book's folder, made with the entries at `link`."""
+        run = {"path": os.path.abspath(folder), "link": link.number}
+        about = {**self._about, "runs": [*self._about["runs"], run]}
+        self._folder.change({**self._state(self.links, about), **(files or {})})
         self._about = about
+
+    def _is_of_the_start(self, link: Link) -> bool:
+        """Whether `create` made the link."""
+        return link.kind in ("begin", "join") and link.when == self.links[0].when
 
     def _of(self, client: int) -> list[int]:
         """The numbers of a client's entries."""
@@ -669,11 +694,6 @@ class Federation:
         self._folder.change({**files, **self._state(links, about)}, removed)
         self._about, self.links, self._entries = about, links, entries
         return Change(link, str(self._folder.path / folder) if entries else "", said)
-
-    def _with_run(self, path: str) -> dict[str, Any]:
-        """The book's state, with one more run outside its folder."""
-        run = {"path": path, "link": self.links[-1].number}
-        return {**self._about, "runs": [*self._about["runs"], run]}
 
     def _with_entries(self, entries: Mapping[int, Entry]) -> Federation:
         """The book with other entries; nothing is written."""

@@ -14,7 +14,7 @@ from federatedscope_ggeur.commands import INTERRUPTED, PROGRAM
 from federatedscope_ggeur.data import FederatedData
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import GGEURError
-from federatedscope_ggeur.federation.exchanges.book.exchange import note_run
+from federatedscope_ggeur.federation.exchanges.book.exchange import noted_in_book
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.progress import Progress, above_bars, no_progress
@@ -121,8 +121,8 @@ def _write(run: Run, folder: Path, status: str) -> None:
         return
     try:
         results, head = run.history.results(status), run.history.head_bytes()
-        note_run(run.settings.role, folder)
-        write_run(folder, results, head, run.history.own_bytes())
+        with noted_in_book(run.settings.role, folder):
+            write_run(folder, results, head, run.history.own_bytes())
     except Exception as error:
         _log_error("not all files could be written", error)
         raise

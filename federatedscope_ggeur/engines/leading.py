@@ -276,7 +276,7 @@ class Leading:
             return
         is_first = self._connections.get(number) != event.connection
         if number in barred and not is_first:
-            return  # what was on its way before it was put out
+            return  # the client sent this before it was barred
         self._connections[number] = event.connection
         if envelope.kind == JOIN and not is_first:
             self._strike(number, "a second message to join on one connection")

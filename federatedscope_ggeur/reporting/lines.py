@@ -182,7 +182,7 @@ def _finding_line(found: Finding) -> str:
     when = f"round {found.round}"
     if found.rounds > 1:
         when += f", and {found.rounds - 1} later"
-    fate = "; it was put out" if found.refused else ""
+    fate = "; it was barred" if found.refused else ""
     return f"client {found.client} ({when}): {found.problem}{fate}"
 
 

@@ -196,7 +196,7 @@ def test_nothing_in_the_folder_tells_of_a_forgotten_client(tmp_path, leaves_firs
     elsewhere.mkdir()
     for name in ("head.safetensors", "checkpoint.round0", "config.yaml"):
         (elsewhere / name).write_bytes(b"made of statistics")
-    book.note_run(elsewhere)
+    book.begin_run(elsewhere)
     number, entry = next(one for one in book._entries.items() if one[1].client == 2)
     secrets = [entry.salt.hex().encode(), entry.salt]
     secrets += [entry.statistics.sums[c].tobytes() for c in range(3)]

@@ -110,7 +110,26 @@ def test_who_is_forgotten_while_a_run_goes_on_leaves_no_head(config, tmp_path, c
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Federation, "begin_run", and_forget)
         assert main(["update", "book", "--retrain"]) == 1
-    assert "was forgotten while the run went on" in capsys.readouterr().err
+    assert "was forgotten or has withdrawn rows while" in capsys.readouterr().err
+    assert not list(tmp_path.glob("exp/**/head.safetensors"))
+    assert not list(tmp_path.glob("exp/**/results.json"))
+
+
+@pytest.mark.parametrize("when", ["create", "note_run"])
+def test_who_is_forgotten_before_the_first_run_ends_leaves_no_head(
+    config, tmp_path, capsys, monkeypatch, when
+):
+    step = getattr(Federation, when)
+
+    def and_forget(*args, **kwargs):
+        made = step(*args, **kwargs)
+        Federation.load("book").forget(2)
+        return made
+
+    monkeypatch.setattr(Federation, when, and_forget)
+    (tmp_path / "run.yaml").write_text(config(*FOUR, *BOOK).dump())
+    assert main(["--cfg", "run.yaml"]) == 1
+    assert "was forgotten or has withdrawn rows while" in capsys.readouterr().err
     assert not list(tmp_path.glob("exp/**/head.safetensors"))
     assert not list(tmp_path.glob("exp/**/results.json"))
 

@@ -69,7 +69,7 @@ def test_who_is_put_out_is_said_too(far):
     results = finished(far("ggeur.screen", "refuse", "ggeur.quorum", 2))
     (found,) = results.screening.findings
     assert (found.client, found.about, found.refused) == (3, "statistics", True)
-    assert "; it was put out" in results_table(results)
+    assert "; it was barred" in results_table(results)
 
 
 def test_nothing_is_said_where_nothing_is_found(config):

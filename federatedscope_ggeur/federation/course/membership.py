@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from federatedscope_ggeur.errors import GGEURError, MessageError, setting
+from federatedscope_ggeur.errors import GGEURError, MessageError, of_client, setting
 from federatedscope_ggeur.federation.course.agreement import Agreement
 from federatedscope_ggeur.federation.course.strikes import Conduct
 from federatedscope_ggeur.federation.wire.declared import Declared
@@ -162,7 +162,7 @@ class Membership:
         """
         if self.started or self.joined or not set(self._wanted) <= self._errors.keys():
             return
-        said = "; ".join(f"client {k}: {self._errors[k]}" for k in self._wanted)
+        said = "; ".join(of_client(k, self._errors[k]) for k in self._wanted)
         raise GGEURError(f"joining: all clients have left with an error: {said}")
 
     def standing(self) -> dict[str, str]:
@@ -404,7 +404,7 @@ class Membership:
             return
         number, quorum = self._number, self._quorum
         there = number - len(self.absent)
-        missing = "; ".join(f"client {k}: {why}" for k, why in self.absent.items())
+        missing = "; ".join(of_client(k, why) for k, why in self.absent.items())
         lack = f"but {setting('quorum')} needs {quorum}; lower it or bring"
         if there >= quorum:
             lack = f"but none of them trains ({setting('unseen_client_num')}); bring"

@@ -17,7 +17,7 @@ import numpy as np
 from torch import Tensor
 
 from federatedscope_ggeur.data import Embeddings
-from federatedscope_ggeur.errors import GGEURError, MessageError, setting
+from federatedscope_ggeur.errors import GGEURError, MessageError, of_client, setting
 from federatedscope_ggeur.federation.client import Client
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.wire import limits, shape_problem
@@ -453,7 +453,7 @@ def ask_all(
         # A client that is gone for good ends the wait for the others.
         missing = [k for k in missing if k in absent] or missing
         why = "; ".join(
-            f"client {k}: {absent.get(k, 'no usable answer')}" for k in missing
+            of_client(k, absent.get(k, "no usable answer")) for k in missing
         )
         raise GGEURError(
             f"round 0, {kind.name}: the sum needs an answer of every client of its "

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,14 +67,28 @@ class BookSettings:
     config: Mapping[str, Any]
 
 
-def note_run(settings: RoleSettings, folder: str | os.PathLike) -> None:
-    """Tell the run's book, if there is one, where the run leaves its files. Forgetting
-    a client then removes them, too.
+@contextmanager
+def noted_in_book(settings: RoleSettings, folder: str | os.PathLike) -> Iterator[None]:
+    """A context in which a run writes its files into `folder`.
+
+    If the run has begun a book, the book notes the folder. Forgetting a client then
+    removes these files, too.
+
+    Raises
+    ------
+    ConfigError
+        A client was forgotten meanwhile. The run leaves no files then.
     """
-    if settings.demands.book:
-        place = settings.of(BookSettings).folder
-        if Path(place).is_dir():
-            Federation.load(place).note_run(folder)
+    place = settings.of(BookSettings).folder if settings.demands.book else ""
+    if not place or not Path(place).is_dir():
+        yield
+        return
+    book = Federation.load(place)
+    book.note_run(folder)
+    try:
+        yield
+    finally:
+        book.keep_run(folder)
 
 
 class BookClient(ClientSide):
