@@ -18,13 +18,15 @@ def derive_seed(seed: int, *key: int | str) -> int:
     The type and the length of each part count. So ``(1, 23)`` differs from ``(12, 3)``,
     and the number 1 differs from the text "1".
     """
-    digest = hashlib.blake2b(digest_size=8)
+    parts = []
     for part in (int(seed), *key):
         kind = "s" if isinstance(part, str) else "i"
         text = part if isinstance(part, str) else str(int(part))
-        # A part may be a file's name, which may hold bytes that are not UTF-8.
-        digest.update(f"{kind}{len(text)}:{text};".encode(errors="surrogatepass"))
-    return int.from_bytes(digest.digest(), "little") >> 1
+        parts.append(f"{kind}{len(text)}:{text};")
+    # A part may be a file's name, which may hold bytes that are not UTF-8.
+    data = "".join(parts).encode(errors="surrogatepass")
+    digest = hashlib.blake2b(data, digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
 
 
 def torch_generator(seed: int, *key: int | str) -> torch.Generator:

@@ -27,7 +27,10 @@ def exact(device: torch.device) -> Iterator[None]:
 
 def largest(values: Tensor) -> float:
     """The largest absolute value; 0 if there are no values, NaN if one is NaN."""
-    return float(values.abs().max()) if values.numel() else 0.0
+    if not values.numel():
+        return 0.0
+    least, most = values.aminmax()
+    return max(-float(least), float(most))
 
 
 def is_finite(values: Tensor) -> bool:

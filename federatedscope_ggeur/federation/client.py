@@ -127,6 +127,7 @@ class Client:
     """
 
     __slots__ = (
+        "_counts",
         "_held",
         "_make_recipe",
         "_recipe",
@@ -173,6 +174,7 @@ class Client:
         check_rows(self.model, held.train.features)
         self.space = memory.raw(settings.task.dim)
         self._recipe: AugmentedSet | None = None
+        self._counts: Tensor | None = None
         self._make_recipe: Callable[[Client], AugmentedSet] | None = None
         self.kept_set: TrainingSet | None = None
         self.aggregation_weight = 0.0
@@ -204,12 +206,17 @@ class Client:
 
     @property
     def counts(self) -> Tensor:
+        if self._counts is not None:
+            return self._counts
         return torch.bincount(self.labels, minlength=self.task.num_classes)
 
     @property
     def recipe(self) -> AugmentedSet | None:
         if self._recipe is None and self._make_recipe is not None:
             self._recipe = self._make_recipe(self)
+            self._counts = (
+                self.counts
+            )  # kept by clients that train, which need it often
         return self._recipe
 
     def train_on(self, make: Callable[[Client], AugmentedSet]) -> None:
@@ -247,7 +254,7 @@ class Client:
         goes as far as on the whole set.
         """
         training, recipe = self.settings.training.in_round(round_number), self.recipe
-        if recipe is None or recipe.rows == recipe.whole:
+        if recipe is None or recipe.settings.share == 1:
             return training
         return training.on_share(recipe.whole, recipe.rows)
 

@@ -132,13 +132,14 @@ class FlatSGD:
         momentum: float = 0.0,
         weight_decay: float = 0.0,
     ):
-        self.vector, self.lr, self.weight_decay = vector, lr, weight_decay
         self.buffer, self.beta = buffer, momentum
+        descend = partial(vector.add_, buffer, alpha=-lr)
 
-    def step(self) -> None:
-        if self.weight_decay:
-            self.buffer.add_(self.vector, alpha=self.weight_decay)
-        self.vector.add_(self.buffer, alpha=-self.lr)
+        def decay_and_descend() -> None:
+            buffer.add_(vector, alpha=weight_decay)
+            descend()
+
+        self.step = decay_and_descend if weight_decay else descend
 
 
 class FlatAdam:

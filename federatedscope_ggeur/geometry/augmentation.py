@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -287,7 +288,7 @@ class AugmentedSet:
         """
         if self.enlarges or not (self.space is None or self.space.is_raw):
             return None
-        return self.own_labels.argsort(stable=True)
+        return self._by_class()
 
     def draw(
         self, round_number: int = 0, out: Tensor | None = None
@@ -304,7 +305,7 @@ class AugmentedSet:
         if self.space is not None:
             own = self.space.features(own)
         if not self.enlarges:
-            order = self.own_labels.argsort(stable=True)
+            order = self._by_class()
             torch.index_select(own, 0, order, out=features)
             return features, self.own_labels[order]
         if self.rows != self.whole:
@@ -316,6 +317,11 @@ class AugmentedSet:
             self._draw_block(block, own, drawn_for, target)
             start += block.rows
         return features, self.labels
+
+    def _by_class(self) -> Tensor:
+        # torch takes several times as long to sort few labels.
+        order = np.argsort(self.own_labels.numpy(), kind="stable")
+        return torch.from_numpy(order)
 
     def _draw_block(
         self, block: _Block, own: Tensor, drawn_for: int, target: Tensor

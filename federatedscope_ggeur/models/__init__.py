@@ -2,7 +2,6 @@
 
 from federatedscope_ggeur.models.base import (
     CPU,
-    Accumulator,
     Model,
     StageHook,
     add_autograd_gradient,

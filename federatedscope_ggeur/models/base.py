@@ -40,8 +40,7 @@ class Model(nn.Module):
     #: The name of the linear layer that takes embeddings; "" if there is none.
     first_layer: ClassVar[str] = ""
 
-    #: False if `gradient_accumulator` computes the gradient by hand. It must then draw
-    #: nothing, and be the same in training and in evaluation mode.
+    #: False if `gradient_accumulator` computes the gradient by hand.
     uses_autograd = True
 
     #: Rows that the model takes at a time outside of training.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
-from federatedscope_ggeur.models.base import Accumulator, Model
+from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.vectors import split_vector
 
 
@@ -28,26 +30,54 @@ class LinearHead(Model):
     def last_input(self, features: Tensor) -> Tensor:
         return features
 
-    def gradient_accumulator(self, into: Tensor, beta: float) -> Accumulator:
-        """Do the same as `Model.gradient_accumulator`, with a gradient computed by
-        hand.
+    def gradient_accumulator(self, into: Tensor, beta: float) -> LinearGradient:
+        return LinearGradient(self, into, beta)
 
-        The gradient is ``dL/dlogits = (softmax - one_hot) / B``.
+
+class LinearGradient:
+    """Adds the gradient of cross-entropy, computed by hand, to a vector.
+
+    It does what `Model.gradient_accumulator` says. With softmax s and one-hot labels y,
+    the gradient is ``dL/dlogits = (s - y) / B``.
+
+    Parameters
+    ----------
+    head : LinearHead
+        The gradient is taken at the weights that the head has then.
+    into : Tensor of shape (P,)
+    beta : float
+    """
+
+    def __init__(self, head: LinearHead, into: Tensor, beta: float):
+        layer, self._beta = head.classifier, beta
+        self._weight, self._bias = layer.weight.data, layer.bias.data[:, None]
+        self._into_weight, self._into_bias = split_vector(head, into)
+        #: By batch size B: ones [B], logits [C, B], and residual [C, B].
+        self._memory: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
+
+    def __call__(self, features: Tensor, labels: Tensor) -> None:
+        self.of(features, labels)()
+
+    def of(self, features: Tensor, labels: Tensor) -> Callable[[], None]:
+        """A function that adds the gradient of a batch [B, D] with labels [B].
+
+        It may be called again once the batch has other rows.
         """
-        weight, bias = self.classifier.weight.data, self.classifier.bias.data[:, None]
-        into_weight, into_bias = split_vector(self, into)
-        ones, minus_ones = into.new_ones(0), into.new_ones(1, 0)
+        size = labels.shape[0]
+        if size not in self._memory:
+            logits = features.new_empty(len(self._bias), size)
+            self._memory[size] = features.new_ones(size), logits, logits.clone()
+        ones, logits, residual = self._memory[size]
+        weight, bias, beta = self._weight, self._bias, self._beta
+        into_weight, into_bias, share = self._into_weight, self._into_bias, 1 / size
+        transposed, rows, minus_ones = features.t(), labels[None], -ones[None]
 
         # Classes are the rows of `residual`: both products are faster in this order.
-        def accumulate(features: Tensor, labels: Tensor) -> None:
-            nonlocal ones, minus_ones
-            size = labels.shape[0]
-            if ones.shape[0] != size:
-                ones = into.new_ones(size)
-                minus_ones = -ones[None]
-            residual = torch.mm(weight, features.t()).add_(bias).softmax(dim=0)
-            residual.scatter_add_(0, labels.unsqueeze(0), minus_ones)
-            into_weight.addmm_(residual, features, beta=beta, alpha=1 / size)
-            into_bias.addmv_(residual, ones, beta=beta, alpha=1 / size)
+        def add() -> None:
+            torch.mm(weight, transposed, out=logits).add_(bias)
+            torch.softmax(logits, 0, out=residual)
+            residual.scatter_add_(0, rows, minus_ones)
+            into_weight.addmm_(residual, features, beta=beta, alpha=share)
+            into_bias.addmv_(residual, ones, beta=beta, alpha=share)
 
-        return accumulate
+        return add

@@ -27,6 +27,8 @@ def num_trainable(module: nn.Module) -> int:
 
 def num_buffers(module: nn.Module) -> int:
     """Q, the number of running statistics."""
+    if not _layout(module).norms:
+        return 0
     return sum(b.numel() for b in _running_statistics(module))
 
 

@@ -8,31 +8,38 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import sys
 from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.numpy import save as save_arrays
 from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 from torch import Tensor
 
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.federation.arithmetic import is_finite
+from federatedscope_ggeur.federation.arithmetic import largest
 
 VERSION = 4
 
 #: More rows, rounds or steps than any run has. Sums of such numbers stay exact.
 LARGEST = 2**40
 
-# The types that a method's own tensors may have. Torch cannot add tensors of other
-# types, or cannot tell whether they are finite.
-_OWN_DTYPES = (torch.float32, torch.float64, torch.int64, torch.uint8)
+# The types that a method's own tensors may have, by their names in safetensors and in
+# its order. Torch cannot add tensors of other types, or cannot tell whether they are
+# finite.
+_OWN_DTYPES = {
+    torch.int64: "I64",
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.uint8: "U8",
+}
 _OWN_DIMENSIONS = 8
 
 _ENCODER = json.JSONEncoder(allow_nan=False)
+_PLAIN_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def pack(kind: str, numbers: Mapping, tensors: Mapping[str, Tensor]) -> bytes:
@@ -40,11 +47,29 @@ def pack(kind: str, numbers: Mapping, tensors: Mapping[str, Tensor]) -> bytes:
     header = {"version": VERSION, "kind": kind, "numbers": dict(numbers)}
     text = {"ggeur": _ENCODER.encode(header)}
     own = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
-    if all(t.dtype in _OWN_DTYPES for t in own.values()):
-        # These are the same bytes in a fifth of the time, for a head.
-        return save_arrays({name: t.numpy() for name, t in own.items()}, text)
+    if sys.byteorder == "little" and all(t.dtype in _OWN_DTYPES for t in own.values()):
+        return _safetensors(text, own)
     # This function refuses tensors that share memory.
     return save_safetensors({name: t.clone() for name, t in own.items()}, text)
+
+
+def _safetensors(text: Mapping[str, str], tensors: Mapping[str, Tensor]) -> bytes:
+    """The bytes that `safetensors.numpy.save` makes, in a third of the time."""
+    ranks = {dtype: rank for rank, dtype in enumerate(_OWN_DTYPES)}
+    names = sorted(tensors, key=lambda name: (ranks[tensors[name].dtype], name))
+    header: dict[str, Any] = {"__metadata__": text}
+    arrays, end = [tensors[name].numpy() for name in names], 0
+    for name, array in zip(names, arrays):
+        start, end = end, end + array.nbytes
+        header[name] = {
+            "dtype": _OWN_DTYPES[tensors[name].dtype],
+            "shape": array.shape,
+            "data_offsets": (start, end),
+        }
+    words = _PLAIN_ENCODER.encode(header).encode()
+    words += b" " * (-len(words) % 8)
+    buffers = [array.data for array in arrays]
+    return b"".join([len(words).to_bytes(8, "little"), words, *buffers])
 
 
 def unpack(data: bytes, kind: str, sender: str) -> Message:
@@ -208,9 +233,16 @@ class Message:
         return value
 
     def tensor(
-        self, field: str, dtype: torch.dtype, shape: tuple[int | None, ...]
+        self,
+        field: str,
+        dtype: torch.dtype,
+        shape: tuple[int | None, ...],
+        most: float = math.inf,
     ) -> Tensor:
-        """The finite tensor `field`, of `dtype` and `shape` (None: any length)."""
+        """The finite tensor `field`, of `dtype` and `shape` (None: any length).
+
+        No number in it may be above `most` or below ``-most``.
+        """
         tensor = self._tensors.get(field)
         if tensor is None:
             raise self.refuse(field, f"missing; got {sorted(self._tensors)}")
@@ -219,8 +251,13 @@ class Message:
         problem = shape_problem(tensor, shape)
         if problem:
             raise self.refuse(field, problem)
-        if not is_finite(tensor):
-            raise self.refuse(field, "contains NaN or infinity")
+        if tensor.is_floating_point():
+            found = largest(tensor)
+            if not math.isfinite(found):
+                raise self.refuse(field, "contains NaN or infinity")
+            if found > most:
+                problem = f"numbers must be at most {most:g}, got {found:.3g}"
+                raise self.refuse(field, problem)
         return tensor
 
     def check_content(self) -> None:
@@ -256,8 +293,9 @@ class Message:
                 if tensor.dtype not in _OWN_DTYPES or tensor.ndim > _OWN_DIMENSIONS:
                     raise self.refuse(
                         name,
-                        f"expected one of {_OWN_DTYPES} in at most {_OWN_DIMENSIONS} "
-                        f"dimensions, got {tensor.dtype} in {tensor.ndim}",
+                        f"expected one of {tuple(_OWN_DTYPES)} in at most "
+                        f"{_OWN_DIMENSIONS} dimensions, got {tensor.dtype} in "
+                        f"{tensor.ndim}",
                     )
                 found[name[len(start) :]] = self.tensor(
                     name, tensor.dtype, tuple(tensor.shape)

@@ -32,7 +32,7 @@ POISONS = {
         {f"train {n}": "far_weights" for n in (1, 2, 3)},
         "the length of its update is",
     ),
-    "overflow": ({"train 1": "huge_weights"}, "weights must be at most"),
+    "overflow": ({"train 1": "huge_weights"}, "numbers must be at most"),
     "scores": ({"evaluate 3": "false_scores"}, "field 'test_total': "),
 }
 

@@ -1,14 +1,20 @@
 """What is no message, or one of another kind or version, is refused by sender."""
 
 import contextlib
+import json
+import math
 import pickle
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import save as save_arrays
 from safetensors.torch import save
 from spoilt_messages import PAYLOADS, SCHEMA, pack, raw, refusal, with_tensor
 
 from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import PrepareReply
 from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreReport
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
@@ -21,6 +27,24 @@ def test_the_messages_that_are_spoilt_below_are_valid(payload):
     assert isinstance(received, payload)
     data = received.to_bytes()
     assert isinstance(payload.from_bytes(data, SCHEMA, "client 3"), payload)
+
+
+TENSORS = st.tuples(
+    st.sampled_from([torch.int64, torch.float64, torch.float32, torch.uint8]),
+    st.lists(st.integers(0, 3), max_size=3),
+).map(lambda made: torch.arange(math.prod(made[1])).reshape(made[1]).to(made[0]))
+
+
+@given(
+    st.dictionaries(st.text(min_size=1), TENSORS, max_size=5),
+    st.dictionaries(st.text(), st.integers() | st.text()),
+)
+def test_a_message_has_the_bytes_that_safetensors_would_make(tensors, numbers):
+    data = wire.pack("kind", numbers, tensors)
+    length = int.from_bytes(data[:8], "little")
+    text = json.loads(data[8 : 8 + length])["__metadata__"]
+    assert json.loads(text["ggeur"])["numbers"] == numbers
+    assert data == save_arrays({name: t.numpy() for name, t in tensors.items()}, text)
 
 
 DEEP = '{"a":' * 100_000 + "1" + "}" * 100_000

@@ -73,9 +73,10 @@ class SetMaker:
 
     def __call__(self, client: Client) -> AugmentedSet:
         own, prototypes = client.settings.of(SetSettings), self.prototypes
-        told = client.counts >= client.settings.min_samples
-        used = told[client.labels] | own.train_withheld
-        rows, labels = chosen_rows(client.features, client.labels, used)
+        rows, labels = client.features, client.labels
+        if not own.train_withheld:
+            told = client.counts >= client.settings.min_samples
+            rows, labels = chosen_rows(rows, labels, told[labels])
         if prototypes is None:
             prototypes = Prototypes(labels[:0], rows[:0])
         elif prototypes.counts is not None:

@@ -32,7 +32,6 @@ from federatedscope_ggeur.federation.exchanges.training.divergence import (
 )
 from federatedscope_ggeur.federation.exchanges.training.fit import fit, moved
 from federatedscope_ggeur.federation.exchanges.training.messages import (
-    LARGEST_WEIGHT,
     Broadcast,
     ClientUpdate,
 )
@@ -219,10 +218,6 @@ def _validate(
             f"an update of round {update.round_number} from a client that "
             f"{'was' if k in request.parts else 'was not'} drawn, in round {number}",
         )
-    most = largest(update.params)
-    if most > LARGEST_WEIGHT:
-        problem = f"weights must be at most {LARGEST_WEIGHT:g}, got {most:.3g}"
-        raise refusal(k, "params", problem)
     require_tensors(update.upload, method.upload_shapes(model), "upload", k)
     problem = method.upload_problem(update.upload, model)
     if problem:
@@ -339,7 +334,9 @@ class TrainingExchange(Exchange):
         ]
         model, method = server.model, server.task.method
         statistics = mean_running_statistics(model, server.params, taken)
-        trained = [replace(u, params=server.trained(u.params)) for u in taken]
+        trained = taken
+        if len(statistics):
+            trained = [replace(u, params=server.trained(u.params)) for u in taken]
         after, server.method_state = method.step(
             server.trained(server.params), trained, server.method_state, context
         )

@@ -17,7 +17,7 @@ from federatedscope_ggeur.methods import Batch, LocalContext, LocalHooks
 from federatedscope_ggeur.methods.base import Tensors
 from federatedscope_ggeur.models import (
     CPU,
-    Accumulator,
+    LinearHead,
     Model,
     add_autograd_gradient,
     bind_vector,
@@ -27,7 +27,7 @@ from federatedscope_ggeur.models import (
 from federatedscope_ggeur.rng import derive_seed, torch_generator
 
 # rows gathered at once: few enough for the cache, enough to spread the cost
-_GATHER_ROWS = 128
+_GATHER_ROWS = 256
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,13 @@ def fit(
         Train on the rows of these numbers, in this order. By default, on all rows.
     """
     hooks, device = hooks or LocalHooks(), settings.device
-    start, features, labels = (t.detach().to(device) for t in (start, features, labels))
-    batches = _batches(features, labels, rows, settings, torch_generator(seed, "order"))
-    if not (model.uses_autograd or hooks.change_steps or settings.grad_clip > 0):
-        return _fit_by_hand(model, start, batches, settings)
+    start = start.detach().to(device)
+    features, labels = features.to(device), labels.to(device)
+    rows = torch.arange(labels.shape[0], device=device) if rows is None else rows
+    chunks = _chunks(rows, settings, torch_generator(seed, "order"))
+    is_plain = not hooks.change_steps and settings.grad_clip <= 0
+    if isinstance(model, LinearHead) and is_plain:
+        return _fit_linear(model, start, features, labels, chunks, settings)
     weights = start.clone()
     bind_vector(model, weights)
     model.train()
@@ -85,16 +88,17 @@ def fit(
     params = trainable_part(model, weights)
     step = _TrainingStep(model, params, settings, hooks)
     augmentation = torch_generator(seed, "augment") if model.takes_images else None
-    steps = 0
+    size, steps = settings.batch_size, 0
     # nn.Dropout draws from torch's global generator, which is restored afterwards.
     # (torch.manual_seed would also set the GPU's, which is not restored.)
     hooked = model.stages_hooked(hooks.stage)
     with _own_draws(), hooked, exact(device):
         torch.default_generator.manual_seed(derive_seed(seed, "dropout"))
         with torch.no_grad() if step.may_leave_tensors else torch.inference_mode():
-            for x, y in batches:
-                if len(y) < model.least_batch:
+            for batch in (part for chunk in chunks for part in chunk.split(size)):
+                if len(batch) < model.least_batch:
                     continue
+                x, y = features.index_select(0, batch), labels.index_select(0, batch)
                 step(model.prepare(x, augmentation), y)
                 steps += 1
     model.eval()
@@ -102,52 +106,71 @@ def fit(
     return FitResult(trainable_part(model, weights), steps, weights)
 
 
-def _fit_by_hand(
-    model: Model,
+def _fit_linear(
+    head: LinearHead,
     start: Tensor,
-    batches: Iterator[tuple[Tensor, Tensor]],
+    features: Tensor,
+    labels: Tensor,
+    chunks: Iterator[Tensor],
     settings: TrainingSettings,
 ) -> FitResult:
-    """`fit` where each step is the model's own gradient, and nothing is drawn."""
-    bound = _BOUND.get(model)
-    if bound is None or not is_bound(model, bound.weights):
-        bound = _BOUND[model] = _Bound(model, start)
-    bound.weights.copy_(start)
-    optimizer = settings.optimizer.build(bound.params, bound.gradient)
-    accumulate = bound.accumulator(model, optimizer.beta)
-    steps = 0
+    """`fit` of a linear head by cross-entropy alone. Nothing is drawn in a step."""
+    bench = _BENCHES.get(head)
+    if bench is None or not is_bound(head, bench.weights):
+        bench = _BENCHES[head] = _Bench(head, start)
+    bench.weights.copy_(start)
+    optimizer = settings.optimizer.build(bench.weights, bench.gradient)
+    step, steps = optimizer.step, 0
     with torch.inference_mode():
-        for x, y in batches:
-            accumulate(model.prepare(x), y)
-            optimizer.step()
-            steps += 1
-    if model.training:
-        model.eval()
-    weights = bound.weights.to(CPU, copy=True)
-    return FitResult(trainable_part(model, weights), steps, weights)
+        for rows in chunks:
+            bench.gather(features, labels, rows)
+            for add in bench.batches(head, settings.batch_size, optimizer.beta):
+                add()
+                step()
+                steps += 1
+    if head.training:
+        head.eval()
+    weights = bench.weights.to(CPU, copy=True)
+    return FitResult(weights, steps, weights)
 
 
-class _Bound:
-    """The memory in which `_fit_by_hand` trains a model.
+class _Bench:
+    """The memory in which `_fit_linear` trains a head.
 
     The next fit uses it again: making it takes as long as several mini-batches.
     """
 
-    def __init__(self, model: Model, start: Tensor):
-        self.weights = start.clone()
-        bind_vector(model, self.weights)
-        self.params = trainable_part(model, self.weights)
-        self.gradient = torch.zeros_like(self.params)
-        self._accumulators: dict[float, Accumulator] = {}
+    def __init__(self, head: LinearHead, start: Tensor):
+        self.weights, self.gradient = start.clone(), torch.zeros_like(start)
+        bind_vector(head, self.weights)
+        self._features, self._labels, self._rows = torch.empty(0), torch.empty(0), 0
+        self._made_for: tuple[int, float] | None = None
 
-    def accumulator(self, model: Model, beta: float) -> Accumulator:
-        if beta not in self._accumulators:
-            made = model.gradient_accumulator(self.gradient, beta)
-            self._accumulators[beta] = made
-        return self._accumulators[beta]
+    def gather(self, features: Tensor, labels: Tensor, rows: Tensor) -> None:
+        """Take these rows in place of those before."""
+        self._rows = n = rows.shape[0]
+        if n > self._labels.shape[0]:
+            self._features = features.new_empty(n, features.shape[1])
+            self._labels, self._made_for = labels.new_empty(n), None
+        torch.index_select(features, 0, rows, out=self._features[:n])
+        torch.index_select(labels, 0, rows, out=self._labels[:n])
+
+    def batches(self, head: LinearHead, size: int, beta: float) -> list:
+        """For each mini-batch of the rows, a function that adds its gradient."""
+        if self._made_for != (size, beta):
+            self._made_for = size, beta
+            self._gradient = head.gradient_accumulator(self.gradient, beta)
+            ends = range(size, self._labels.shape[0] + 1, size)
+            self._whole = [self._batch(end - size, end) for end in ends]
+        whole, rest = divmod(self._rows, size)
+        last = [self._batch(self._rows - rest, self._rows)] if rest else []
+        return self._whole[:whole] + last
+
+    def _batch(self, first: int, last: int) -> Callable[[], None]:
+        return self._gradient.of(self._features[first:last], self._labels[first:last])
 
 
-_BOUND: WeakKeyDictionary[Model, _Bound] = WeakKeyDictionary()
+_BENCHES: WeakKeyDictionary[LinearHead, _Bench] = WeakKeyDictionary()
 
 
 @contextmanager
@@ -164,34 +187,24 @@ def _own_draws() -> Iterator[None]:
         torch.random.set_rng_state(state)
 
 
-def _batches(
-    features: Tensor,
-    labels: Tensor,
-    chosen: Tensor | None,
-    settings: TrainingSettings,
-    order: torch.Generator,
-) -> Iterator[tuple[Tensor, Tensor]]:
-    n = len(features) if chosen is None else len(chosen)
-    size = settings.batch_size
+def _chunks(
+    chosen: Tensor, settings: TrainingSettings, order: torch.Generator
+) -> Iterator[Tensor]:
+    """The row numbers of a round's mini-batches. A chunk holds several batches."""
+    n, size = chosen.shape[0], settings.batch_size
     usable, left = settings.usable(n), settings.batches(n)
     gathered = max(1, _GATHER_ROWS // size) * size
     while left > 0:
         rows = chosen
         if settings.shuffle:
-            rows = torch.randperm(n, generator=order).to(features.device)
-            rows = rows if chosen is None else chosen[rows]
+            drawn = torch.randperm(n, generator=order).to(chosen.device)
+            rows = chosen.index_select(0, drawn)
         for first in range(0, usable, gathered):
-            last = min(first + gathered, usable)
-            if rows is None:
-                x, y = features[first:last], labels[first:last]
-            else:
-                x = features.index_select(0, rows[first:last])
-                y = labels.index_select(0, rows[first:last])
-            for batch in zip(x.split(size), y.split(size)):
-                if left == 0:
-                    return
-                left -= 1
-                yield batch
+            chunk = rows[first : min(first + gathered, first + left * size, usable)]
+            yield chunk
+            left -= -(-chunk.shape[0] // size)
+            if left == 0:
+                return
 
 
 class _TrainingStep:

@@ -84,7 +84,9 @@ class ClientUpdate:
         return cls(
             message.client(),
             message.integer("round", 1),
-            message.tensor("params", F32, (schema.num_parameters,)),
+            message.tensor(
+                "params", F32, (schema.num_parameters,), most=LARGEST_WEIGHT
+            ),
             message.integer("steps"),
             message.tensors_under("upload"),
         )

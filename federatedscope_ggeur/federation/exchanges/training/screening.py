@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import torch
 from torch import Tensor
 
 from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
@@ -30,12 +31,16 @@ def update_findings(
         Returns the trained part of weights.
     """
     size = len(params)
-    params = trained(params).double()
+    params = trained(params)
     lengths = {
-        u.client: float((trained(u.params).double() - params).norm())
+        u.client: _length(trained(u.params) - params)
         for u in updates
         if size and len(u.params) == size
     }
-    start = float(params.norm())
+    start = _length(params)
     found = beyond(lengths, UPDATE, "the length of its update")
     return {k: reason for k, reason in found.items() if lengths[k] > start}
+
+
+def _length(vector: Tensor) -> float:
+    return float(torch.linalg.vector_norm(vector, dtype=torch.float64))
