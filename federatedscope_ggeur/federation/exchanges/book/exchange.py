@@ -1,4 +1,4 @@
-"""A federation's book: clients send whole numbers, and the server keeps them."""
+"""Clients send statistics as whole numbers; the server stores them in a book."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ logger = get_logger(__name__)
 
 @dataclass(frozen=True)
 class BookSettings:
-    """A run's settings for the book that it fills.
+    """The settings of a run that writes a book.
 
     Attributes
     ----------
@@ -67,8 +67,9 @@ class BookSettings:
 
 
 def note_run(settings: RoleSettings, folder: str | os.PathLike) -> None:
-    """Tell the run's book, if there is one, where the run leaves its files. Forgetting
-    a client then removes them, too.
+    """Record the run's `folder` in its book, if there is one.
+
+    When the book forgets a client, it then also removes the run's files.
     """
     if settings.demands.book:
         place = settings.of(BookSettings).folder
@@ -77,7 +78,7 @@ def note_run(settings: RoleSettings, folder: str | os.PathLike) -> None:
 
 
 class BookClient(ClientSide):
-    """Sends statistics on the grid, and checks the receipt.
+    """Sends statistics on the grid, and checks the server's receipt.
 
     Attributes
     ----------
@@ -104,7 +105,7 @@ class BookClient(ClientSide):
         Raises
         ------
         MessageError
-            The receipt is of another client, or its signature is wrong.
+            The receipt is for another client, or its signature is wrong.
         """
         number = self.client.number
         try:
@@ -113,13 +114,13 @@ class BookClient(ClientSide):
         except (ValueError, DataError) as error:
             raise MessageError(str(error), field="text", sender="the server") from error
         if of != number:
-            problem = f"it is not of client {number}"
+            problem = f"the receipt is not for client {number}"
             raise MessageError(problem, field="text", sender="the server")
         logger.info("client %d: receipt of the book: %s", number, message.text)
 
 
 def _validate(exchange: BookExchange, request: Request, upload: BookUpload) -> None:
-    """Refuse a second upload, another grid, or statistics that no rows have."""
+    """Refuse a second upload, another grid, or statistics that no rows can have."""
     require_known(
         upload.client,
         exchange.server.client_domains,
@@ -127,7 +128,7 @@ def _validate(exchange: BookExchange, request: Request, upload: BookUpload) -> N
     )
     check_domain(upload, exchange)
     if upload.whole.grid != exchange.settings.grid:
-        raise refusal(upload.client, "exponents", "has another grid than the book")
+        raise refusal(upload.client, "exponents", "the grid differs from the book's")
     try:
         check_possible(upload.whole)
     except StatisticsError as error:
@@ -172,7 +173,7 @@ BOOK_RECEIPT = RequestKind(
 
 @register_exchange("book")
 class BookExchange(Exchange):
-    """Asks for statistics on the grid, keeps them in a book, and hands out receipts.
+    """Asks for statistics on the grid, writes them into a book, and sends receipts.
 
     Attributes
     ----------
@@ -186,8 +187,8 @@ class BookExchange(Exchange):
     agreed = staticmethod(keys.agreed)
     objections = staticmethod(keys.objections)
     REVEALS = (
-        "counts and sums of each client's classes, and one second moment of its rows, "
-        "which the server keeps"
+        "counts and sums of each client's classes, and one second moment of its rows; "
+        "the server stores them"
     )
 
     def __init__(self, course):
@@ -201,7 +202,7 @@ class BookExchange(Exchange):
         return demands.book
 
     def begin(self) -> Requests[None]:
-        """Take the uploads, and make exact totals of them.
+        """Ask the clients for their statistics, and add them up exactly.
 
         Raises
         ------
@@ -225,7 +226,7 @@ class BookExchange(Exchange):
         server.uploaded_rows.update(rows)
 
     def complete(self) -> Requests[None]:
-        """Write the book once there is a head; send each client its receipt."""
+        """Write the book after the head is made, and send each client its receipt."""
         settings = self.settings
         book = Federation.create(
             settings.folder,

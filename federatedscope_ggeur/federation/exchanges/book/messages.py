@@ -1,4 +1,4 @@
-"""The messages of a book: statistics on its grid (up), the end of its chain (down)."""
+"""The messages of a book: the client's statistics, and the server's receipt."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ _TENSORS = ("exponents", "classes", "counts", "sums", "high", "low")
 
 @dataclass(frozen=True)
 class BookUpload:
-    """Round 0, up: a client's statistics as whole numbers, after the min-count
-    threshold.
+    """Round 0, client to server: whole-number statistics above the min-count threshold.
 
     Attributes
     ----------
@@ -73,7 +72,7 @@ class BookUpload:
 
 @dataclass(frozen=True)
 class BookReceipt:
-    """Round 0, down: the signed end of the book's chain, for a client.
+    """Round 0, server to client: a receipt with the signed end of the book's chain.
 
     Attributes
     ----------
