@@ -1,4 +1,4 @@
-"""A client's statistics in a book, as a file."""
+"""A client's statistics as a file of the book."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SALT = 32
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """What a book holds of one client.
+    """Statistics that one change of the book added for a client.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class Entry:
         When the rows were added, UTC.
     statistics : GridStatistics
     salt : bytes
-        The salt of its commitment.
+        The salt of the entry's commitment.
     """
 
     number: int
@@ -50,7 +50,7 @@ class Entry:
         since: str,
         statistics: GridStatistics,
     ) -> Entry:
-        """An entry with a fresh salt."""
+        """Make an entry with a new salt."""
         salt = secrets.token_bytes(_SALT)
         return cls(number, client, domain, since, statistics, salt)
 
@@ -64,7 +64,7 @@ class Entry:
         return self.statistics.digest(self.salt)
 
     def padded(self, num_classes: int) -> Entry:
-        """The entry with zero counts for more classes."""
+        """The entry for `num_classes` classes; the added classes have no rows."""
         return replace(self, statistics=self.statistics.padded(num_classes))
 
     def to_bytes(self) -> bytes:
@@ -89,7 +89,7 @@ class Entry:
 
     @classmethod
     def of_bytes(cls, data: bytes, num_classes: int, grid: Grid, where: str) -> Entry:
-        """The entry in a file of the book.
+        """Read an entry from the bytes of a file; `where` names it in errors.
 
         Raises
         ------
@@ -121,5 +121,5 @@ class Entry:
 
 
 def entry_name(number: int) -> str:
-    """The file, within the book, of the entry that link `number` added."""
+    """The path within the book of the entry that link `number` added."""
     return f"entries/{number:06d}.safetensors"

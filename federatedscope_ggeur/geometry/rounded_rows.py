@@ -1,4 +1,4 @@
-"""Rows stored in few bits, each with its own scale."""
+"""Rows in few bits, each row with its own scale."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ class RoundedRows:
     int8 the largest entry becomes 127, or less if `of` is given a coarser step. The
     error of an int8 entry is at most half a step. The relative error of a
     floating-point entry is at most 2^-11 (float16) or 2^-24 (float32). Restoring the
-    length changes entries too, but only in
-    second order.
+    length changes entries too, but only in second order.
     """
 
     numbers: Tensor

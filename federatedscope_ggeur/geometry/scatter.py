@@ -41,8 +41,9 @@ def thin_factor(rows: Tensor) -> Tensor:
 
     Notes
     -----
-    F depends on ``Z^T Z`` alone. U is dropped, because U holds everything that Z tells
-    beyond its scatter. For equal singular values a fixed rule chooses the directions.
+    F depends on ``Z^T Z`` alone. It has no part of U, because U contains all that Z
+    reveals beyond its scatter. For equal singular values a fixed rule chooses the
+    directions.
     Do not use a triangular QR factor: if the leading columns of Z are zero, that factor
     is the rows themselves.
     """
@@ -72,8 +73,7 @@ def _settle_ties(factor: Tensor) -> Tensor:
 
 
 def _echelon(rows: Tensor) -> Tensor:
-    """Rows with the same ``R^T R`` [D, D], found by pivoting on the longest column in
-    turn."""
+    """Rows with the same ``R^T R`` [D, D], found by pivoting on the longest column."""
     found = []
     for _ in range(len(rows)):
         sizes = rows.norm(dim=0)
@@ -89,7 +89,7 @@ class Scatter:
     """A scatter as the sum of a matrix and of factors: ``dense + sum of block^T
     block``.
 
-    Blocks are kept until a matrix takes fewer numbers than all of them.
+    The object keeps blocks until a matrix takes fewer numbers than all blocks.
 
     Attributes
     ----------
