@@ -33,7 +33,7 @@ PASSED, COULD_NOT, FAILED = 0, 2, 3
 _STATUS = {
     "passed": PASSED,
     "nothing to attack": PASSED,
-    "not told": COULD_NOT,
+    "undecided": COULD_NOT,
     "FAILED": FAILED,
 }
 _HEAD = (

@@ -40,7 +40,7 @@ class FedGen(Method):
     ``exp(-mean_ij |e_i - e_j|^2 |G_i - G_j|_1)``, which keeps draws apart. Its
     distances are means over dimensions. a_ky is client k's share of the rows of class y
     among the clients of the round. y is drawn uniformly from the classes that these
-    clients have. Before G's first training, the clients' loss has no such term. If a
+    clients have. Before G's first training, the clients' loss has no term of G. If a
     client has fewer than `min_samples` rows of a class, it counts as having none.
 
     With `alpha` 0 the method is FedAvg, to the bit. G's Adam begins anew each round.
@@ -136,7 +136,7 @@ class FedGen(Method):
         trained = self._train(generator, state["generator"], layers, counts, rng)
         if not torch.isfinite(trained).all():
             logger.warning(
-                "round %d: fedgen's generator diverged, so its update is discarded; "
+                "round %d: fedgen's generator diverged; its update is discarded; "
                 "lower fedgen.lr, or check the clients' weights",
                 context.round_number,
             )

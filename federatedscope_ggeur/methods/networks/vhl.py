@@ -33,7 +33,7 @@ class VHL(Method):
     With `virtual` and `alignment` 0 the method is FedAvg, to the bit.
     """
 
-    meaning = "trains also on a fixed set of smooth noise images, alike for all clients"
+    meaning = "trains also on one fixed set of smooth noise images for all clients"
     source = "Tang 2022 (VHL), without its StyleGAN and extra outputs"
     SETTINGS = (
         Key(
