@@ -1,4 +1,4 @@
-"""Checks mask keys by signatures, if a client does not trust the server's keys."""
+"""Checks signatures of mask keys, if clients do not trust the server to send them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from federatedscope_ggeur.federation.exchanges.secure_sums.pairwise import (
     signed_bytes,
 )
 
-#: Clients trust the server, which passes their keys on.
+#: Clients trust the server to send them each other's keys.
 SERVER = "server"
 _LINE = re.compile(rf"\s*(\d{{1,6}})\s+([0-9a-fA-F]{{{2 * KEY_BYTES}}})\s*(#.*)?")
 
