@@ -49,10 +49,10 @@ def hit_rate(
 
 
 def more_than_chance(chances: Sequence[float], error: float = 0.05) -> int:
-    """The smallest number of hits that chance reaches with probability <= `error`.
+    """The smallest h for which guesses hit h or more times with probability <= `error`.
 
-    By chance, try i hits with the probability `chances[i]`. The result is n + 1 if even
-    n hits are likelier than `error`.
+    Guess i of n hits with the probability `chances[i]`. The result is n + 1 if even n
+    hits are likelier than `error`.
 
     Notes
     -----

@@ -271,7 +271,7 @@ class Federation:
         unknown = sorted((names or set()) - set(self.domains.values()))
         if absent or unknown:
             what = listed([f"client {k}" for k in absent] + unknown, 5)
-            raise ConfigError(f"not in the book: {what}; it has {self.clients}")
+            raise ConfigError(f"not in the book: {what}; its clients: {self.clients}")
         found = GridStatistics.empty(len(self.class_names), self.grid)
         for entry in self._entries.values():
             if numbers is not None and entry.client not in numbers:
@@ -593,7 +593,7 @@ class Federation:
         own = [n for n, entry in self._entries.items() if entry.client == client]
         if not own:
             raise ConfigError(
-                f"client {client} is not in the book; it has {self.clients}"
+                f"client {client} is not in the book; its clients: {self.clients}"
             )
         return own
 

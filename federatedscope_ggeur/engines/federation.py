@@ -157,7 +157,7 @@ class Federation:
         self.is_begun = True
 
     def _text(self, handshake: Handshake) -> ClassTexts | None:
-        """The text features, which must be those of the clients.
+        """The server's text features, after comparing them with the clients'.
 
         Raises
         ------

@@ -211,7 +211,7 @@ class Leading:
             self._send(FINISH, numbers, parts, state)
 
     def status(self) -> dict:
-        """What the status file says; see `server_status`."""
+        """The content of the status file; see `server_status`."""
         history = getattr(self.federation, "history", None)
         return server_status(self._members, self.driver, history)
 

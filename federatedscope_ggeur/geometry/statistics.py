@@ -191,7 +191,7 @@ class ClassStatistics(Located):
         return ClassStatistics(Means.rounded(self.counts, means), self._scatters)
 
     def restrict(self, classes: Iterable[int]) -> ClassStatistics:
-        """The same statistics without the classes that are not in `classes`."""
+        """The same statistics with the rows of `classes` only."""
         kept = set(classes) & set(self.classes)
         mask = torch.zeros(self.num_classes, dtype=torch.bool)
         mask[sorted(kept)] = True

@@ -201,7 +201,7 @@ class GGEURClient(FSClient):
         )
 
     def _is_new(self) -> bool:
-        """Whether the server may not know yet that this is a new process."""
+        """Whether this process has no state of a run, so it may have been restarted."""
         return self.mode == "distributed" and self.trainer.client.recipe is None
 
     def _unknown(self, message: Message) -> None:

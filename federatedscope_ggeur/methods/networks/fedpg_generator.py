@@ -70,9 +70,9 @@ class Generator(nn.Module):
         return noise.to(device), labels.to(device)
 
     def draw(self, per_class: int, rng: torch.Generator) -> Tensor:
-        """Draw `per_class` images of each class, with running statistics: uint8 rows.
+        """Draw `per_class` images of each class: uint8 rows. Row i is of class i mod C.
 
-        Row i is of class i mod C.
+        BatchNorm uses its running statistics.
         """
         labels = torch.arange(self.num_classes).repeat(per_class)
         noise, labels = self.inputs(labels, rng)

@@ -21,7 +21,7 @@ def soft_histogram(values: Tensor, bins: int, temperature: float) -> Tensor:
     through these. A constant column becomes 0. Then ``Phi(z) = softmax((w z + b) / t)``
     with ``w = 1..L`` and ``b = -[0, cumsum(rho)]``. rho are the L - 1 cut points,
     spread evenly over ``0..1``. The histogram is the mean of Phi. The first and the
-    last bin lie outside 0..1, so only the ends fall there.
+    last bin lie outside 0..1 and get only the smallest and the largest values.
 
     Parameters
     ----------

@@ -147,10 +147,10 @@ def _believed(
     kappa: float,
     priors: bool,
 ) -> Believed:
-    """Class means along `basis`, between what is measured and the `guess` [C, D].
+    """Class means along `basis`, between the noisy means and the `guess` [C, D].
 
-    Half of the spread `sizes` [D] is within classes and half between them. A guess that
-    counts like `kappa` rows leaves less between them.
+    Half of the spread `sizes` [D] is within classes and half between class means. A
+    guess that counts like `kappa` rows reduces the spread between class means.
     """
     counts, overall = likely_counts(release), _overall(release)
     within = sizes / 2

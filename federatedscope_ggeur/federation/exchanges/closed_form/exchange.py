@@ -434,7 +434,7 @@ class ClosedFormExchange(Exchange):
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether the head has a temperature, for which clients got the components."""
+        """Whether leave-one-out has found a temperature for the head."""
         return "temperature" in self._details
 
     def complete(self) -> Requests[None]:

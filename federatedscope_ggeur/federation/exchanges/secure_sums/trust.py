@@ -1,4 +1,4 @@
-"""Checks signatures of mask keys, if clients do not trust the server to send them."""
+"""Checks the signatures of mask keys, for clients that do not trust the server."""
 
 from __future__ import annotations
 
