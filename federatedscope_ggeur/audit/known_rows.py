@@ -21,10 +21,7 @@ from federatedscope_ggeur.audit.scores import membership
 from federatedscope_ggeur.federation.exchanges.augmentation.prototypes import (
     of_the_others,
 )
-from federatedscope_ggeur.geometry import (
-    ClassStatistics,
-    SummedStatistics,
-)
+from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
 
 _LEVEL = "membership"
 Scores = list[tuple[np.ndarray, np.ndarray]]

@@ -6,13 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from federatedscope_ggeur.audit.answers import a13
-from federatedscope_ggeur.audit.base import (
-    Attack,
-    Clock,
-    Finding,
-    Transcript,
-    Truth,
-)
+from federatedscope_ggeur.audit.base import Attack, Clock, Finding, Transcript, Truth
 from federatedscope_ggeur.audit.class_rows import a1, a1b
 from federatedscope_ggeur.audit.head_updates import a4, a5
 from federatedscope_ggeur.audit.known_rows import a2, a3, a8, a10

@@ -16,10 +16,7 @@ from federatedscope_ggeur.data import (
     FederatedData,
     validation_share,
 )
-from federatedscope_ggeur.engines.run import (
-    load_data_set,
-    load_federated_data,
-)
+from federatedscope_ggeur.engines.run import load_data_set, load_federated_data
 from federatedscope_ggeur.engines.text import class_texts
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.federation import Client

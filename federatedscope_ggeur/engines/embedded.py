@@ -16,11 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings
-from federatedscope_ggeur.data import (
-    FederatedData,
-    class_counts,
-    held_lazily,
-)
+from federatedscope_ggeur.data import FederatedData, class_counts, held_lazily
 from federatedscope_ggeur.engines.sides import (
     Shared,
     client_side,

@@ -9,11 +9,7 @@ import torch
 
 from federatedscope_ggeur.audit import Transcript, Truth
 from federatedscope_ggeur.audit.base import Lied, Update
-from federatedscope_ggeur.audit.lying_client import (
-    a_claim,
-    lying,
-    spoken_of,
-)
+from federatedscope_ggeur.audit.lying_client import a_claim, lying, spoken_of
 from federatedscope_ggeur.engines.embedded import EmbeddedEngine
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import GGEURError

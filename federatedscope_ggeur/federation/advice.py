@@ -13,9 +13,7 @@ import numpy as np
 
 from federatedscope_ggeur.errors import listed, setting
 from federatedscope_ggeur.federation.holdings import Withheld, median_rows
-from federatedscope_ggeur.federation.optimizers import (
-    OptimizerSettings,
-)
+from federatedscope_ggeur.federation.optimizers import OptimizerSettings
 from federatedscope_ggeur.federation.training_settings import TrainingSettings
 
 #: Shares of pairs and of rows that may be withheld without a note; see `is_much`.

@@ -18,11 +18,7 @@ from federatedscope_ggeur.geometry.discrete_gaussian import (
     system_words,
 )
 from federatedscope_ggeur.geometry.gaussian_privacy import epsilon_of
-from federatedscope_ggeur.geometry.noisy_release import (
-    MOMENTS,
-    PublicRows,
-    ReleasePlan,
-)
+from federatedscope_ggeur.geometry.noisy_release import MOMENTS, PublicRows, ReleasePlan
 from federatedscope_ggeur.rng import numpy_generator
 
 #: Who adds the noise.

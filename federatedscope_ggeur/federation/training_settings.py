@@ -7,10 +7,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from federatedscope_ggeur.errors import ConfigError, setting
-from federatedscope_ggeur.federation.optimizers import (
-    OptimizerSettings,
-    Schedule,
-)
+from federatedscope_ggeur.federation.optimizers import OptimizerSettings, Schedule
 from federatedscope_ggeur.models import CPU, Model
 
 #: The least momentum of SGD on a share of the set.

@@ -19,11 +19,7 @@ from federatedscope_ggeur.engines.fs.fs_scores import (
     domain_metrics,
     settle_monitor,
 )
-from federatedscope_ggeur.engines.fs.robust import (
-    RULES,
-    RobustFedAvg,
-    least_clients,
-)
+from federatedscope_ggeur.engines.fs.robust import RULES, RobustFedAvg, least_clients
 from federatedscope_ggeur.engines.fs.setup import follow_fs_logging, for_constructor
 from federatedscope_ggeur.engines.leading import (
     CONVERGED,

@@ -29,14 +29,9 @@ from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
     EvaluationExchange,
 )
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
-from federatedscope_ggeur.federation.exchanges.training.exchange import (
-    TrainingExchange,
-)
+from federatedscope_ggeur.federation.exchanges.training.exchange import TrainingExchange
 from federatedscope_ggeur.federation.release import Release
-from federatedscope_ggeur.federation.screening import (
-    Screen,
-    declared_findings,
-)
+from federatedscope_ggeur.federation.screening import Screen, declared_findings
 from federatedscope_ggeur.federation.server import Server
 from federatedscope_ggeur.reporting import (
     Divergence,

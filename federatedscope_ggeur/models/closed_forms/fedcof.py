@@ -15,9 +15,7 @@ from federatedscope_ggeur.models.closed_forms.base import (
     linear_head,
     register_closed_form,
 )
-from federatedscope_ggeur.models.closed_forms.choices import (
-    strength_key,
-)
+from federatedscope_ggeur.models.closed_forms.choices import strength_key
 from federatedscope_ggeur.models.closed_forms.components import Components, Rows
 from federatedscope_ggeur.models.closed_forms.left_out import ROUNDING, LeftOut
 

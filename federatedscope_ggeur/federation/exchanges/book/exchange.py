@@ -10,11 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from federatedscope_ggeur.book.chain import check_signed
-from federatedscope_ggeur.book.federation import (
-    Federation,
-    check_empty,
-    check_possible,
-)
+from federatedscope_ggeur.book.federation import Federation, check_empty, check_possible
 from federatedscope_ggeur.errors import DataError, MessageError, StatisticsError
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import (

@@ -37,11 +37,7 @@ from federatedscope_ggeur.federation.exchanges.secure_sums.vectors import (
 )
 from federatedscope_ggeur.federation.noise import NoiseSettings
 from federatedscope_ggeur.geometry import MeanStatistics, SummedStatistics
-from federatedscope_ggeur.geometry.noisy_release import (
-    MOMENTS,
-    SPREAD,
-    NoisyStatistics,
-)
+from federatedscope_ggeur.geometry.noisy_release import MOMENTS, SPREAD, NoisyStatistics
 from federatedscope_ggeur.models import ClosedForm
 
 Statistics = Union[SummedStatistics, MeanStatistics]

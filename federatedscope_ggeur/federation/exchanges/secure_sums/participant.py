@@ -10,12 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.errors import (
-    ConfigError,
-    GGEURError,
-    MessageError,
-    setting,
-)
+from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError, setting
 from federatedscope_ggeur.federation.exchanges.secure_sums.confirmation import (
     confirm,
     require_terminal,

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from federatedscope_ggeur.errors import ConfigError, MessageError, setting
-from federatedscope_ggeur.federation.exchanges.secure_sums.messages import (
-    MaskedRequest,
-)
+from federatedscope_ggeur.federation.exchanges.secure_sums.messages import MaskedRequest
 from federatedscope_ggeur.federation.exchanges.secure_sums.pairwise import (
     KEY_BYTES,
     signed_bytes,
