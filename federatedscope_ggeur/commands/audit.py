@@ -41,10 +41,7 @@ _HEAD = (
     "note",
 )  # fmt: skip
 NO_PROOF = "A passed audit is no proof of privacy: other attacks may do better."
-_WHO = {
-    "curious": "curious parties, each by itself",
-    "lying": "one lying client",
-}
+_WHO = {"curious": "curious parties, each by itself", "lying": "one lying client"}
 
 
 def audit(arguments: Sequence[str]) -> int:

@@ -42,10 +42,7 @@ def site(arguments: Sequence[str]) -> int:
         help="answer another run than the one that the folder belongs to",
     )
     parser.add_argument(
-        "settings",
-        nargs="*",
-        metavar="KEY VALUE",
-        help="override settings of the file",
+        "settings", nargs="*", metavar="KEY VALUE", help="override settings of the file"
     )
     options = parser.parse_intermixed_args(arguments)
     from federatedscope_ggeur.cfg_ggeur.identity import check_role

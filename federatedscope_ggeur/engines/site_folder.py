@@ -53,11 +53,7 @@ logger = get_logger(__name__)
 
 
 def site_results(
-    engine: str,
-    cfg,
-    held: ClientData,
-    class_names: Sequence[str],
-    encoder: str,
+    engine: str, cfg, held: ClientData, class_names: Sequence[str], encoder: str
 ) -> Results:
     """The results that a site knows before the run.
 

@@ -8,11 +8,7 @@ import torch
 from torch import Tensor
 
 #: The types that rows may be stored in, by name.
-ROW_DTYPES = {
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "int8": torch.int8,
-}
+ROW_DTYPES = {"float32": torch.float32, "float16": torch.float16, "int8": torch.int8}
 #: In int8 the largest entry of a row becomes this number.
 _LARGEST = 127.0
 

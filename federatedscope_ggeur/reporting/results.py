@@ -464,10 +464,7 @@ def numbers(results: Results) -> dict:
 
 
 def _versions() -> dict[str, str]:
-    found = {
-        "federatedscope_ggeur": __version__,
-        "python": platform.python_version(),
-    }
+    found = {"federatedscope_ggeur": __version__, "python": platform.python_version()}
     for name in _REPORTED_PACKAGES:
         try:
             found[name] = version(name)

@@ -196,10 +196,7 @@ class GGEURServer(FSServer):
             self.driver.start(welcome, lambda _: begin_training(is_new=False))
 
     def broadcast_model_para(
-        self,
-        msg_type="model_para",
-        sample_client_num=-1,
-        filter_unseen_clients=True,
+        self, msg_type="model_para", sample_client_num=-1, filter_unseen_clients=True
     ):
         """Begin the next round with the clients that the server role draws."""
         requests = self.federation.coordinator.round(self.state + 1)

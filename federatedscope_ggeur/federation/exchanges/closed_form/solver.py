@@ -25,11 +25,7 @@ class HeadSolver:
     """
 
     def __init__(
-        self,
-        form: ClosedForm,
-        compares: bool,
-        domains: Iterable[str],
-        seed: int,
+        self, form: ClosedForm, compares: bool, domains: Iterable[str], seed: int
     ):
         self.form, self._seed, self._compares = form, seed, compares
         self._book: ComponentBook | None = None

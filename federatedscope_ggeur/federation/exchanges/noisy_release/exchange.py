@@ -80,8 +80,7 @@ class ReleaseClient(ClientSide):
             asked, values = sent[stage]
             if asked != contents:
                 raise _refused(
-                    "stage",
-                    f"the second request of '{stage}' differs from the first",
+                    "stage", f"the second request of '{stage}' differs from the first"
                 )
             return ReleaseVector(self.client.number, session, stage, values)
         if stage != RELEASE_STAGES[len(sent)]:

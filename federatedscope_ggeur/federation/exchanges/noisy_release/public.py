@@ -14,10 +14,7 @@ from federatedscope_ggeur.geometry.noisy_release import PublicRows
 
 
 def public_rows(
-    path: str,
-    num_classes: int,
-    dim: int,
-    prepare: Callable[[Tensor], Tensor] | None,
+    path: str, num_classes: int, dim: int, prepare: Callable[[Tensor], Tensor] | None
 ) -> PublicRows:
     """Class statistics of the public rows in an npz file.
 
