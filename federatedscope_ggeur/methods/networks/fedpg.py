@@ -36,6 +36,9 @@ from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.settings import (
     NOT_SET,
     Key,
+    amount,
+    batch_rows,
+    layer_width,
     not_negative,
     one_of,
     positive,
@@ -89,16 +92,13 @@ class FedPG(Method):
     receives = "C times `images_per_class` virtual images, uint8"
     SETTINGS = (
         Key(
-            "images_per_class",
-            64.0,
-            "Number of virtual images of each class.",
-            whole(1, maximum=10**6),
+            "images_per_class", 64.0, "Number of virtual images of each class.", amount
         ),
         Key(
             "batch_size",
             64.0,
             "Virtual images in each training step of a client.",
-            whole(2, maximum=10**6),
+            batch_rows,
         ),
         Key(
             "virtual",
@@ -127,12 +127,7 @@ class FedPG(Method):
             "Network of the generator: fc (the authors') or conv (this package's own).",
             one_of("fc", "conv"),
         ),
-        Key(
-            "noise_dim",
-            512.0,
-            "Dimensions of the generator's noise.",
-            whole(1, maximum=2**16),
-        ),
+        Key("noise_dim", 512.0, "Dimensions of the generator's noise.", layer_width),
         Key("lr", 2e-5, "Learning rate of the generator's Adam.", positive),
         Key(
             "prototype_lr",
@@ -140,18 +135,8 @@ class FedPG(Method):
             "Learning rate of the virtual prototypes' Adam; -1: as fedpg.lr.",
             positive_or_not_set,
         ),
-        Key(
-            "steps",
-            300.0,
-            "Training steps of the generator in a round.",
-            whole(1, maximum=10**6),
-        ),
-        Key(
-            "generator_batch",
-            128.0,
-            "Images in each of these steps.",
-            whole(2, maximum=10**6),
-        ),
+        Key("steps", 300.0, "Training steps of the generator in a round.", amount),
+        Key("generator_batch", 128.0, "Images in each of these steps.", batch_rows),
         Key(
             "scale",
             2.0,

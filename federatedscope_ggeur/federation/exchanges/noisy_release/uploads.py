@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import torch
@@ -33,8 +33,7 @@ class Uploads:
         """The uploads of a session; empty if the session is new."""
         return self._sent if session == self._session else {}
 
-    @contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self) -> AbstractContextManager[None]:
         """Lock the file, so that no other process charges or saves at the same time.
 
         Raises
@@ -42,11 +41,7 @@ class Uploads:
         ConfigError
             Another process has saved an upload.
         """
-        if self._file is None:
-            yield
-            return
-        with self._file.alone():
-            yield
+        return nullcontext() if self._file is None else self._file.alone()
 
     def keep(self, session: bytes, sent: Sent) -> None:
         """Save all uploads of the session, before the client sends the newest.

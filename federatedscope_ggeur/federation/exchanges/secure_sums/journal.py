@@ -11,7 +11,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -140,8 +140,7 @@ class Journal:
             if message is not None:
                 self._load(message)
 
-    @contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self) -> AbstractContextManager[None]:
         """Lock the journal, so that no other process calls `keep` at the same time.
 
         Raises
@@ -149,11 +148,7 @@ class Journal:
         ConfigError
             Another process has changed the journal.
         """
-        if self._file is None:
-            yield
-            return
-        with self._file.alone():
-            yield
+        return nullcontext() if self._file is None else self._file.alone()
 
     def keep(self, current: Current, past: Sequence[PastSum] | None = None) -> None:
         """Write the state of the session, completely or not at all.
