@@ -310,7 +310,6 @@ LOG_LOSSES = RequestKind(
     answer=LogLosses,
     validate=require_uploader,
     bound=bound_rows,
-    largest=lambda e: limits.PLAIN,
     optional_parts=True,
     shared_parts=True,
 )
@@ -331,7 +330,6 @@ CONFIDENCES = RequestKind(
     answer=Confidences,
     validate=require_uploader,
     bound=_bound_counts,
-    largest=lambda e: limits.PLAIN,
 )
 
 
