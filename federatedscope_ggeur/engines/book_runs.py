@@ -1,4 +1,4 @@
-"""Runs with the clients of a book, where this machine has the data of its run."""
+"""Runs with the clients of a book, on a machine that has these clients' data."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ def new_run(
 
 
 def chosen_form(book: Federation) -> dict[str, str | float]:
-    """The head, of those that a book can make, that classifies most rows rightly.
+    """Choose the book's head that classifies most rows correctly.
 
-    Each client of the book leaves out its own rows, as under ``closed_form: auto``.
+    The book's clients score heads on left-out rows, as with ``closed_form: auto``.
 
     Returns
     -------

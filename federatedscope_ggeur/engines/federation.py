@@ -183,7 +183,7 @@ class Federation:
         self._tell(record)
 
     def end(self, record: RoundRecord | TemperatureScaling | None) -> None:
-        """End the run; `record` is of the step after the last round."""
+        """End the run; `record` describes the step after the last round, if any."""
         self.history.end(record)
         if isinstance(record, RoundRecord):
             self._tell(record)

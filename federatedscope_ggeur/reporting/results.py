@@ -288,8 +288,9 @@ class Results:
 
     @staticmethod
     def from_json(text: str, clients: str = "") -> "Results":
-        """The results that `to_json` wrote, or a run beside `clients`, the text of its
-        ``clients.csv``.
+        """Read results from the `text` that `to_json` wrote.
+
+        `clients` is the text of a run's ``clients.csv``, if the run wrote this file.
 
         Raises
         ------

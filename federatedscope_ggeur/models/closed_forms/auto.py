@@ -138,8 +138,7 @@ class Automatic(ClosedForm):
     def pick_among(
         self, takes: Callable[[ClosedForm], bool], hits: Tensor, rows: int
     ) -> ClosedForm:
-        """The one that `pick` would take, by the same hits, if only the kinds that
-        `takes` accepts were candidates."""
+        """Choose as `pick` does, by the same hits, among kinds that `takes` accepts."""
         places: list[int] = []
         kinds: list[ClosedForm] = []
         start = 0

@@ -111,17 +111,18 @@ def with_square(release: NoisyStatistics, text: ClassTexts | None = None) -> Bel
 
 
 def believed(release: NoisyStatistics, text: ClassTexts | None = None) -> Believed:
-    """What to believe of a release, by what is in it, and by `text` of its classes."""
+    """Estimate the classes from a release, with `text` features of them, if given."""
     how = spherical if release.square is None else with_square
     return how(release, text)
 
 
 def bridge(release: NoisyStatistics, text: ClassTexts) -> float:
-    """The number a that bridges text and images, see `text_prior`, of noisy sums.
+    """Estimate the factor a of `text_prior.bridge` from noisy sums.
 
-    What is measured of it is a plus Gaussian noise of a known size. This is the mean of
-    what a may then be, from 0 to 1: rows and texts have length 1. Without noise it is
-    what is measured, if that is not negative.
+    The measured value is a plus Gaussian noise of a known size. The estimate is the
+    posterior mean for a uniform prior of a in 0..1, or up to the measured value if that
+    is larger. (Rows and texts have length 1.) Without noise the estimate is the
+    measured value, or 0 if that is negative.
     """
     offsets, counts = text.offsets, likely_counts(release)
     lengths = offsets.square().sum(dim=1)
