@@ -154,7 +154,7 @@ class Federation:
             dimension.
         min_samples : int
             The min-count threshold: of each class, a client has no rows in the book, or
-            at least so many.
+            at least this many.
         encoder : str
         joining : iterable of (client number, domain, GridStatistics)
             The clients that are in the book from the start.

@@ -52,15 +52,15 @@ def new_run(
     Raises
     ------
     ConfigError, DataError
-        The data cannot be read; or they are not the rows in the book, since a client
-        has withdrawn some or sent others. Or `settings` name a checkpoint.
+        The data cannot be read, or differ from the rows in the book: a client may have
+        withdrawn rows or sent others. Or `settings` name a checkpoint.
     """
     cfg = _config(book, {"ggeur.closed_form": "none"}, settings)
     if cfg.federate.save_to or cfg.federate.restore_from:
         raise ConfigError(
-            "federate.save_to, federate.restore_from: cannot go with a new run of a "
-            "book's clients; it begins anew and keeps its checkpoints in its own "
-            "folder, where forgetting removes them"
+            "federate.save_to, federate.restore_from: remove them for a new run with a "
+            "book's clients. The run starts at round 0, and writes its checkpoints into "
+            "its own folder, so that the book can delete them with a client"
         )
     data = load_federated_data(cfg)
     _check_classes(book, data)

@@ -222,7 +222,7 @@ class EmbeddedEngine:
 
 
 class _Clients(Mapping[int, Client]):
-    """The clients by number. There may be very many, so it holds none itself."""
+    """The clients by number. It asks the handlers for each, since there may be many."""
 
     def __init__(self, handlers: Mapping[int, ClientHandler]):
         self._handlers = handlers
@@ -250,7 +250,7 @@ class _States:
         self._before: dict[int, dict] = {k: {} for k in clients}
 
     def save(self, rounds: int) -> None:
-        """Write all states that belong to a checkpoint after so many rounds."""
+        """Write all states that belong to the checkpoint after `rounds` rounds."""
         for k, client in self._clients.items():
             self._stores[k].save({**self._before[k], **client.states})
             held = [n for n in client.states if n <= rounds]

@@ -26,7 +26,7 @@ from federatedscope_ggeur.federation.exchanges.training.messages import Broadcas
 from federatedscope_ggeur.machine import torch_threads
 from federatedscope_ggeur.reporting import PooledRows
 
-#: The time of a mini-batch is the mean over so many.
+#: The number of mini-batches whose mean time is the time of one.
 _TIMED = 32
 
 

@@ -41,7 +41,7 @@ from federatedscope_ggeur.federation.exchanges.training.messages import Broadcas
 from federatedscope_ggeur.geometry import Space
 from federatedscope_ggeur.models import LinearHead
 
-#: Updates of at most so many rounds are attacked.
+#: The number of rounds whose updates the audit attacks.
 ROUNDS = 3
 
 

@@ -171,7 +171,7 @@ def share_note(share: float) -> str:
 
 
 def reach_text(training: TrainingSettings, rows: int) -> str:
-    """A line of text that says how far SGD goes in a round on so many rows."""
+    """A line of text that says how far SGD goes in a round on `rows` rows."""
     optimizer = training.optimizer
     momentum = optimizer.momentum
     beside = f", momentum {momentum:g}" if momentum else ""

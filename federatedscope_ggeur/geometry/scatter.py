@@ -182,8 +182,7 @@ class Scatter:
         return canonical_signs(_settle_ties(factor.flip(0)))
 
     def plus(self, other: Scatter, between: Tensor) -> Scatter:
-        """The sum of this scatter, `other` and ``B^T B``. B is `between`, [D] or [r,
-        D]."""
+        """Add `other` and ``B^T B`` to this scatter. B is `between`, [D] or [r, D]."""
         dense = self.dense if other.dense is None else other.dense
         if self.dense is not None and other.dense is not None:
             dense = self.dense + other.dense
@@ -196,8 +195,7 @@ class Scatter:
         return Scatter(self.dim, merged.matrix())
 
     def minus(self, other: Scatter, between: Tensor) -> Scatter:
-        """Remove `other` and ``B^T B`` from this scatter. B is `between`, [D] or [r,
-        D]."""
+        """Remove `other` and ``B^T B``. B is `between`, [D] or [r, D]."""
         # This needs matrices, because a factor cannot express a difference.
         between = torch.atleast_2d(between)
         left = self.matrix() - other.matrix() - between.T @ between

@@ -1,4 +1,4 @@
-"""Settings of differential privacy, and what cannot go with it."""
+"""Settings of differential privacy, and the settings that cannot go with it."""
 
 from __future__ import annotations
 
