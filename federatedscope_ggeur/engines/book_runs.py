@@ -59,7 +59,7 @@ def new_run(
     if cfg.federate.save_to or cfg.federate.restore_from:
         raise ConfigError(
             "federate.save_to, federate.restore_from: remove them for a new run with a "
-            "book's clients. The run starts at round 0, and writes its checkpoints into "
+            "book's clients. The run starts at round 0 and writes its checkpoints into "
             "its own folder, so that the book can delete them with a client"
         )
     data = load_federated_data(cfg)

@@ -96,7 +96,7 @@ def test_rows_that_are_not_those_in_the_book_are_refused(config, capsys):
 def test_no_checkpoint_lies_where_forgetting_does_not_look(config, capsys, key):
     begin(config, *FOUR)
     assert main(["update", "book", "--retrain", key, "elsewhere"]) == 1
-    assert "keeps its checkpoints in its own folder" in capsys.readouterr().err
+    assert "writes its checkpoints into its own folder" in capsys.readouterr().err
 
 
 def test_who_is_forgotten_while_a_run_goes_on_leaves_no_head(config, tmp_path, capsys):
