@@ -6,7 +6,6 @@ import json
 import secrets
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
@@ -68,15 +67,7 @@ class Entry:
         return replace(self, statistics=self.statistics.padded(num_classes))
 
     def to_bytes(self) -> bytes:
-        held = self.statistics
-        classes = np.array(held.classes, dtype=np.int64)
-        arrays = {
-            "classes": classes,
-            "counts": held.counts[classes],
-            "sums": held.sums[classes],
-            "high": held.high,
-            "low": held.low,
-        }
+        arrays = self.statistics.arrays()
         about = {
             "number": self.number,
             "client": self.client,
@@ -102,11 +93,7 @@ class Entry:
                 json.loads(data[8 : 8 + length])["__metadata__"]["entry"]
             )
             held = {name: tensor.numpy() for name, tensor in load(data).items()}
-            counts = np.zeros(num_classes, dtype=np.int64)
-            sums = np.zeros((num_classes, grid.dim), dtype=np.int64)
-            counts[held["classes"]] = held["counts"]
-            sums[held["classes"]] = held["sums"]
-            found = GridStatistics(grid, counts, sums, held["high"], held["low"])
+            found = GridStatistics.of_arrays(num_classes, grid, held)
             salt = bytes.fromhex(about.pop("salt"))
             return cls(statistics=found, salt=salt, **about)
         except (

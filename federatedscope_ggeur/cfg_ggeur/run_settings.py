@@ -23,7 +23,7 @@ from federatedscope_ggeur.cfg_ggeur.schedule import local_schedule
 from federatedscope_ggeur.cfg_ggeur.text_settings import text_mix, text_model, text_pull
 from federatedscope_ggeur.cfg_ggeur.tracking import tracking_settings
 from federatedscope_ggeur.cfg_ggeur.transform import row_preparation, row_transform
-from federatedscope_ggeur.cfg_ggeur.yaml_file import to_plain
+from federatedscope_ggeur.cfg_ggeur.yaml_file import plain_config
 from federatedscope_ggeur.federation import (
     EarlyStopSettings,
     EvaluationSettings,
@@ -148,7 +148,7 @@ def run_settings(
                 Grid.of_steps(ggeur.book_steps, dim),
                 tuple(class_names),
                 encoder,
-                _plain(cfg),
+                plain_config(cfg),
             )
         )
     if demands.sums:
@@ -183,15 +183,6 @@ def run_settings(
         agreed=agreed,
         tracking=tracking_settings(cfg),
     )
-
-
-def _plain(cfg) -> dict:
-    """The settings of `cfg` as plain values, without FS's own entries."""
-    kept = cfg.clone()
-    kept.defrost()
-    if hasattr(kept, "clear_aux_info"):
-        kept.clear_aux_info()
-    return to_plain(kept)
 
 
 def checkpoint_every(ggeur) -> float | None:

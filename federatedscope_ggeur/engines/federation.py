@@ -22,7 +22,7 @@ from federatedscope_ggeur.cfg_ggeur.start_notes import (
     withheld_line,
 )
 from federatedscope_ggeur.cfg_ggeur.transform import row_preparation
-from federatedscope_ggeur.cfg_ggeur.yaml_file import to_plain
+from federatedscope_ggeur.cfg_ggeur.yaml_file import plain_config
 from federatedscope_ggeur.engines.checkpoints import (
     command_to_go_on,
     server_checkpoints,
@@ -271,15 +271,6 @@ class Federation:
                 ClientInfo(k, domain, None, None) for k, domain in clients.items()
             ],
         )
-
-
-def plain_config(cfg) -> dict:
-    """The settings as plain values, for the results."""
-    plain = cfg.clone()
-    plain.defrost()
-    if hasattr(plain, "clear_aux_info"):
-        plain.clear_aux_info()  # what FS keeps beside the settings
-    return to_plain(plain)
 
 
 def course(federation: Federation) -> Requests[None]:

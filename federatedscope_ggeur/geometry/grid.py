@@ -7,7 +7,7 @@ order of adding and removing the same rows gives the same numbers.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -252,12 +252,32 @@ class GridStatistics:
 
     def digest(self, salt: bytes) -> str:
         """SHA-256 of the statistics with `salt`, in hex. It ignores empty classes."""
-        held = np.array(self.classes, dtype=np.int64)
-        parts = (np.array(self.grid.exponents), held, self.counts[held])
         found = hashlib.sha256(salt)
-        for part in (*parts, self.sums[held], self.high, self.low):
+        for part in (np.array(self.grid.exponents), *self.arrays().values()):
             found.update(np.ascontiguousarray(part, dtype="<i8").tobytes())
         return found.hexdigest()
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The numbers by name, without the classes that have no rows."""
+        held = np.array(self.classes, dtype=np.int64)
+        return {
+            "classes": held,
+            "counts": self.counts[held],
+            "sums": self.sums[held],
+            "high": self.high,
+            "low": self.low,
+        }
+
+    @classmethod
+    def of_arrays(
+        cls, num_classes: int, grid: Grid, arrays: Mapping[str, np.ndarray]
+    ) -> GridStatistics:
+        """Make the statistics again from the result of `arrays`."""
+        counts = np.zeros(num_classes, dtype=np.int64)
+        sums = np.zeros((num_classes, grid.dim), dtype=np.int64)
+        counts[arrays["classes"]] = arrays["counts"]
+        sums[arrays["classes"]] = arrays["sums"]
+        return cls(grid, counts, sums, arrays["high"], arrays["low"])
 
     def statistics(self) -> SummedStatistics:
         """The statistics as floats.

@@ -135,10 +135,7 @@ def _bound(declared: Declared, exchange: Any, upload: BookUpload) -> None:
     """Refuse more rows or longer means than the client declared."""
     held, k = upload.whole.statistics(), upload.client
     declared.check_rows(k, "counts", int(held.counts.sum()), declared.train)
-    norms = held.means.norm(dim=1)
-    if len(norms) and float(norms.max()) > declared.longest:
-        c = int(norms.argmax())
-        declared.refuse_norm(k, "sums", f"the mean of class {c}", float(norms[c]))
+    declared.check_means(k, "sums", held.means)
 
 
 def _largest(exchange: BookExchange) -> int:
