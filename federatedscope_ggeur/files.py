@@ -24,7 +24,7 @@ def write_atomically(
     data : bytes or str
         Text is written as UTF-8; its line ends stay as they are.
     mode : int
-        The file's permissions, less the umask. They hold from the first byte on.
+        The file's permissions, minus the umask. They hold from the first byte on.
 
     Raises
     ------

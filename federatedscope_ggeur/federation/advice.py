@@ -113,7 +113,7 @@ def withheld_note(
 ) -> str:
     """A note if the threshold withholds many rows, or ""; `counts` is [K, C].
 
-    The rows of all clients are looked at together, and then those of each domain.
+    The note looks at the rows of all clients together, and at each domain's rows.
     """
     withheld = Withheld.from_counts(counts, threshold)
     lacking = lacking_domains(counts, threshold, domains)

@@ -108,8 +108,8 @@ class Results:
     provenance : Provenance or None
         Where and how the run was made.
     shared : SharedScores or None
-        In a site's folder the table of the whole federation, where the server shares
-        it; everything else there is what the site itself knows.
+        In a site's folder: the table of the whole federation, if the server shares it.
+        All other fields have only what the site itself knows.
     model : Model or None
         The trained model; None if there is no global one. The file does not hold it,
         and equality ignores it. The same is true of the next three.

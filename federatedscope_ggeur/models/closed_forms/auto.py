@@ -40,7 +40,7 @@ class Automatic(ClosedForm):
     tell kinds apart. If leave-one-out cannot choose, LDA is taken.
 
     LDA, the mixture and ridge are tried on rows as they are and on standardized rows.
-    Dimensions in different units need the latter.
+    Dimensions in different units need standardized rows.
 
     If text is used (``text.prior``, ``text.ensemble``), the zero-shot head and its
     ensemble with LDA are candidates, too. LDA and the mixture then use the prior.

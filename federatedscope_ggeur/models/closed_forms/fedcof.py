@@ -173,7 +173,7 @@ def gamma(
     shown, degrees, squares : Tensor, all of one shape
         The sums that `Spread.sums` returns.
     total, free : float
-        N, and N less the number of classes.
+        N, and N minus the number of classes.
     dim : int
     """
     mean_square = squares / (max(total, 1) * dim)

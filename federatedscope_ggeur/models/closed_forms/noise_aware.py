@@ -179,8 +179,10 @@ def _kappa(text: ClassTexts | None) -> float:
 
 
 def _guess_of_text(release: NoisyStatistics, text: ClassTexts | None) -> Tensor:
-    """Class means from text alone, less the mean of all rows: shape (C, D). Without
-    text they are zeros."""
+    """Class means from text alone, minus the mean of all rows: shape (C, D).
+
+    They are zeros without text.
+    """
     if text is None:
         return torch.zeros_like(release.sums)
     return bridge(release, text) * text.offsets

@@ -128,13 +128,13 @@ class ClosedFormClient(ClientSide):
         """Compute one candidate's log-loss on the rows of `hit_counts`.
 
         There is one loss for each temperature. Validation rows count only if there are
-        at least ``min_samples``. A client that was restarted has lost the components,
-        and reports no rows.
+        at least ``min_samples``. A restarted client has lost the components and reports
+        no rows.
 
         Raises
         ------
         MessageError
-            It was asked before, for something else.
+            The client has answered a different query before.
         """
         self._check(query, "log-losses")
         if message is not None:
@@ -153,7 +153,7 @@ class ClosedFormClient(ClientSide):
         Raises
         ------
         MessageError
-            It was asked before, for something else.
+            The client has answered a different query before.
         """
         self._check(query, "confidences")
         counts = torch.zeros(CONFIDENCE_BINS, dtype=torch.int64)
