@@ -188,7 +188,7 @@ class Leading:
     def _send_request(self, request: Request) -> dict[int, Absence]:
         gone = self._members.gone
         if self._hub is not None:
-            most = self.federation.coordinator.largest_answer(request.kind)
+            most = self.federation.coordinator.asking.largest_answer(request.kind)
             most = None if most is None else max(most, PLAIN)
             for number in request.parts.keys() - gone.keys():
                 self._hub.expect(number, most)
