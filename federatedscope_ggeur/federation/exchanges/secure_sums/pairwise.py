@@ -21,7 +21,7 @@ import numpy as np
 from federatedscope_ggeur.errors import MessageError
 
 NAME = b"ggeur secure sum 1"
-KEY_BYTES, SIGNATURE_BYTES, SESSION_BYTES = 32, 64, 16
+KEY_BYTES, SESSION_BYTES = 32, 16
 
 
 def digest(*fields: bytes | str | int | float) -> bytes:
