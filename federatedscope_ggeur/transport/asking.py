@@ -15,7 +15,7 @@ from federatedscope_ggeur.transport.settings import (
     REASON,
     SERVICE,
     TransportSettings,
-    channel_options,
+    open_channel,
     require_grpc,
 )
 
@@ -81,13 +81,7 @@ def ask_server(address: str, number: int, settings: TransportSettings) -> bytes:
     grpc = require_grpc()
     who = Introduction(number, settings.security.token())
     frame = asking_frame(who, settings)
-    options = channel_options(settings)
-    credentials = settings.security.channel_credentials()
-    if credentials is None:
-        channel = grpc.insecure_channel(address, options)
-    else:
-        channel = grpc.secure_channel(address, credentials, options)
-    with channel:
+    with open_channel(address, settings) as channel:
         try:
             return channel.unary_unary(f"/{SERVICE}/{ASK}")(frame, timeout=_SECONDS)
         except grpc.RpcError as error:
