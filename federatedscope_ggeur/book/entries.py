@@ -11,6 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from federatedscope_ggeur.errors import DataError, StatisticsError
+from federatedscope_ggeur.files import safetensors_header
 from federatedscope_ggeur.geometry import Grid, GridStatistics
 
 _SALT = 32
@@ -88,10 +89,7 @@ class Entry:
             The file is damaged.
         """
         try:
-            length = int.from_bytes(data[:8], "little")
-            about = json.loads(
-                json.loads(data[8 : 8 + length])["__metadata__"]["entry"]
-            )
+            about = json.loads(safetensors_header(data)["__metadata__"]["entry"])
             held = {name: tensor.numpy() for name, tensor in load(data).items()}
             found = GridStatistics.of_arrays(num_classes, grid, held)
             salt = bytes.fromhex(about.pop("salt"))
