@@ -129,7 +129,7 @@ def check_signed(value: Any, what: str) -> dict[str, Any]:
     Raises
     ------
     DataError
-        `value` is not unchanged from `signed`.
+        `value` differs from what `signed` returned.
     """
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey

@@ -25,8 +25,9 @@ def tells_of_few(rosters: Sequence[Collection[Hashable]], least: int) -> bool:
     Notes
     -----
     A vector of the span has equal entries for clients that are in the same rosters. A
-    combination contains all or none of these clients. A nonzero vector can be zero
-    outside a set T of clients if the rosters have a smaller rank without T.
+    combination contains all or none of these clients. The span has a nonzero vector
+    that is zero outside a set T of clients if the rosters have a smaller rank without
+    T.
     """
     everyone = sorted({k for roster in rosters for k in roster}, key=repr)
     columns = Counter(tuple(k in roster for roster in rosters) for k in everyone)
