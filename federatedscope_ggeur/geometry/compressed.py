@@ -179,7 +179,7 @@ class CompressedStatistics:
         return means
 
     def _even(self) -> float:
-        """The variance that `restore` gives each direction that was left out."""
+        """The part of `left_out` that `restore` gives each direction left out."""
         if self.factor is None or self.left_out == 0:
             return 0.0
         rank, dim = self.factor.numbers.shape

@@ -91,7 +91,7 @@ class FedFAPlus(Method):
     the loss, over the channels of `align_stages` (Eqs. 11-14). pi_B is the soft
     histogram of the batch's maps, averaged over pixels. pi is the plain mean of the
     clients' histograms. A client makes its histogram from all its rows after training,
-    without the layers. The first round has no pi, so no such term. A histogram is
+    without the layers. The term is missing until the server knows pi. A histogram is
     scaled to the range of its rows: it reveals their shape, but not location or scale.
 
     On the server all clients count equally in gamma and pi, as in the paper. (Their
