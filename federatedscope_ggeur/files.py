@@ -1,11 +1,13 @@
-"""Write files so that each is either whole or absent."""
+"""Write files so that each is either whole or absent; read safetensors headers."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 from pathlib import Path
+from typing import Any
 
 from federatedscope_ggeur.errors import ConfigError
 
@@ -24,7 +26,7 @@ def write_atomically(
     data : bytes or str
         Text is written as UTF-8; its line ends stay as they are.
     mode : int
-        The file's permissions, less the umask. They hold from the first byte on.
+        The file's permissions, minus the umask. They hold from the first byte on.
 
     Raises
     ------
@@ -53,6 +55,11 @@ def write_atomically(
             problem = error.strerror or error
             raise ConfigError(f"cannot write '{path}': {problem}") from error
         raise
+
+
+def safetensors_header(data: bytes) -> dict[str, Any]:
+    """The header of a safetensors file: its tensors, and its ``__metadata__``."""
+    return json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
 
 
 def _is_device(path: Path) -> bool:

@@ -240,7 +240,7 @@ class Federation:
         asked = [answer.client] if asked is None else asked
         request = Request(kind, number, dict.fromkeys(asked, ()))
         parts = (answer.to_bytes(),)
-        return self.coordinator.decode(request, answer.client, parts)
+        return self.coordinator.asking.decode(request, answer.client, parts)
 
     def add_statistics(self, uploads):
         taken = [self.validated(STATISTICS, upload) for upload in uploads]

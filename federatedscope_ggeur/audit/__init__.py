@@ -1,4 +1,4 @@
-"""Attacks on the messages of a run, to show what these reveal about rows.
+"""Attacks on a run's messages, to show what the messages reveal about rows.
 
 The audit reports how much each attack finds. A passed audit is no proof of privacy.
 """

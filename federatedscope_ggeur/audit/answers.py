@@ -1,4 +1,4 @@
-"""A13: finds rows of withheld classes by clients' answers about heads."""
+"""A13: find rows of withheld classes by the scores of heads that clients report."""
 
 from __future__ import annotations
 
@@ -32,12 +32,11 @@ from federatedscope_ggeur.models.closed_forms import (
     log_losses,
 )
 
-#: The standard deviations of reported numbers: of counts, and of rounded ones.
+#: The standard deviations of reported counts, and of rounded numbers.
 _EXACT, _ROUNDED = 0.01, 12**-0.5
-#: If a number differs by this much, rows that are not known contribute to it.
+#: If known rows miss a number by this much, unknown rows contribute to it.
 _OFF = 0.75
-#: Sets of rows that are gone through one by one, at most; how often the posterior is
-#: worked out again.
+#: The most sets of rows to try one by one; how often to compute the posterior again.
 _MOST_SETS, _AGAIN = 10_000, 2
 _CHUNK_ROWS = 512
 
@@ -59,18 +58,17 @@ class Numbers(NamedTuple):
 def a13(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
     """A13, by the server: subtract known rows from hits and log-losses.
 
-    What remains is due to withheld rows. The server is assumed to know all rows: those
-    on which clients train, and as many others. It also knows the rows behind the
+    The rest is due to withheld rows. The attack assumes that the server knows all
+    training rows and as many other rows. The server also knows the rows behind the
     statistics (A2 finds them) and the number of a client's rows in each withheld class
-    (A5 and A7 find it). The attack ranks the known rows of each withheld class, without
-    those behind statistics. The rows that explain the numbers best come first; see
-    `likely`. If no withheld row is needed to explain the numbers, the ranks are drawn
-    at random.
+    (A5 and A7 find it). The attack ranks the other known rows of each withheld class;
+    rows that explain the numbers best come first (see `likely`). If the numbers need no
+    withheld row, it draws the ranks at random.
 
     Notes
     -----
-    Validation rows are not attacked. If they are scored, they are part of the numbers
-    and make the attack harder.
+    The attack does not look for validation rows. If clients score them, they are part
+    of the numbers and make the attack harder.
     """
     answered = sorted(set(seen.hits) | set(seen.log_losses))
     if not answered or seen.left_out is None or seen.form is None:
@@ -105,7 +103,7 @@ def a13(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
             ranks.append(_rank(scores[here].numpy(), own[here].numpy(), rng))
             chances.append(int(own[here].sum()) / int(here.sum()))
     if not ranks:
-        yield untried("A13", "server", "rows", "the time was over")
+        yield untried("A13", "server", "rows", "the time ran out")
         return
     notes = []
     if explained:
@@ -119,19 +117,19 @@ def a13(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
 def likely(
     rows: Tensor, total: Tensor, noise: Tensor, classes: Tensor, counts: Tensor
 ) -> Tensor:
-    """The probability of each known row to be one of the rows that add up to `total`.
+    """The probability of each known row to be in the set of rows that gives `total`.
 
     Parameters
     ----------
     rows : Tensor of shape (n, m), float64
-        The contribution that each row would have.
+        The contribution of each row, if it is in the set.
     total : Tensor of shape (m,), float64
     noise : Tensor of shape (m,), float64
         The standard deviations of `total`.
     classes : Tensor of shape (n,), int64
         The class of each row, from 0.
     counts : Tensor of shape (C,), int64
-        How many of the rows behind `total` each class has.
+        The number of rows of each class in the set.
 
     Returns
     -------
@@ -142,13 +140,10 @@ def likely(
     -----
     If there are only few possible sets of rows, the result is the posterior over all
     sets. Otherwise it is the mean of a Gaussian posterior. In the prior, each of the
-    n_c
-    known rows of class c has the mean p = counts_c / n_c and the variance p (1 - p),
-    and
-    the number of rows of a class is fixed. Only few of many rows are in the set. So the
+    n_c known rows of class c has the mean p = counts_c / n_c and the variance p (1 -
+    p), and the number of rows of a class is fixed. The set has few of many rows. So the
     computation is repeated with the prior mean 0, and with the square of the last
-    result
-    as the variance.
+    result as the variance.
     """
     sizes = torch.bincount(classes, minlength=len(counts))
     sets = _all_sets(classes, sizes.tolist(), counts.tolist())
@@ -196,7 +191,7 @@ def _posterior(
     The prior is Gaussian with the given `mean` and `spread`.
     """
     off = (total - mean @ rows) / noise
-    # Ridge regression, in the basis of the numbers: many of them say nearly the same.
+    # Ridge regression in the singular basis, because many numbers are nearly equal.
     by_number, size, by_row = torch.linalg.svd(
         (spread[:, None] * rows / noise).T, full_matrices=False
     )
@@ -223,9 +218,9 @@ def numbers_of(
 
 
 class _Known:
-    """The rows that the server is assumed to know, with their contributions.
+    """Rows that the attack assumes the server knows, with their contributions.
 
-    Rows behind statistics are left out.
+    Rows behind statistics are not among them.
     """
 
     def __init__(self, seen: Transcript, truth: Truth):
@@ -240,10 +235,10 @@ class _Known:
         self._numbers = self._of(features, self.labels, 0, 0, False)
 
     def unexplained(self, k: int, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The part of client k's answer that its rows in statistics do not explain.
+        """The part of client k's numbers that its rows in statistics do not explain.
 
-        Returns this part [m], the contributions [n, m] that the known `rows` would
-        have, and standard deviations [m]. m is 0 if everything is explained.
+        Returns this part [m], the contributions [n, m] of the known `rows`, and
+        standard deviations [m]. m is 0 if the rows in statistics explain all numbers.
         """
         x, y = self._truth.clients[k]
         sent, names = self._is_sent(k), self._seen.left_out.components.domain_names

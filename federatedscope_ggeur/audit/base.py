@@ -34,8 +34,8 @@ from federatedscope_ggeur.models import ClosedForm
 #: A row is recovered if its cosine with a guess is above this.
 RECOVERED = 0.99
 
-#: The attackers. Curious: the server, or one client, follows the protocol, works alone,
-#: and keeps all that it sees. Lying: one client lies about its own rows.
+#: The attackers. Curious: the server or one client follows the protocol, works alone,
+#: and stores all messages that it sees. Lying: one client lies about its own rows.
 CURIOUS, LYING = ADVERSARIES = ("curious", "lying")
 
 
@@ -49,7 +49,7 @@ class Update:
 
 @dataclass(frozen=True)
 class Transcript:
-    """The messages of a run, as their receivers decode them.
+    """The decoded messages of a run.
 
     Attributes
     ----------
@@ -75,13 +75,13 @@ class Transcript:
     head_classes : list of int
         The classes from which the one-shot head was made.
     left_out : LeaveOneOut or None
-        The message with which all clients left rows out.
+        The message that asks clients for scores of left-out rows.
     hits : mapping from client to HitCounts
-        What they answered, seen by the server.
+        The clients' answers to `left_out`, which the server sees.
     loss_query : LossQuery or None
-        The message that asks for log-losses.
+        The message that asks clients for log-losses.
     log_losses : mapping from client to LogLosses
-        What they answered, seen by the server.
+        The clients' answers to `loss_query`, which the server sees.
     domains : mapping from client to str
     lied : Lied or None
         The same run with one lying client, if the audit made such a run.
@@ -279,9 +279,12 @@ def counted(
     note: str = "",
     adversary: str = CURIOUS,
 ) -> Finding:
-    """Make the finding of an attack on numbers; the run fails if one is found."""
+    """Make the finding of an attack that guessed `right` of `tried` secrets.
+
+    The run fails if one guess is right.
+    """
     if not tried:
-        why = "the time was over"
+        why = "the time ran out"
         return untried(attack, observer, "rows", why, adversary=adversary)
     return Finding(
         attack,
@@ -326,7 +329,7 @@ def drawn_classes(
 ) -> list[tuple[int, int]]:
     """Choose at most `most` (client, class) pairs, the smallest first.
 
-    `sizes` are the pairs' numbers of rows. The seed decides between equal sizes.
+    `sizes` has the number of rows of each pair. The seed decides between equal sizes.
     """
     rng = np.random.default_rng(seed)
     order = sorted(sizes, key=lambda pair: (sizes[pair], rng.random()))

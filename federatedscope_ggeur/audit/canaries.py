@@ -20,10 +20,10 @@ from federatedscope_ggeur.geometry.noisy_release import (
 
 #: The rates of false alarms at which attacks are scored.
 ALARMS = (0.01, 0.05, 0.1)
-#: These sizes are small, so that a thousand runs take seconds. The effect of one row
-#: does not depend on them.
+#: Small sizes, so that a thousand runs take seconds. The effect of one row does not
+#: depend on the sizes.
 _CLASSES, _DIM, _ROWS = 2, 16, 20
-#: Clients of the audited runs, where they share the noise: one of them colludes.
+#: The number of clients in audited runs with shared noise; one of them colludes.
 _SHARING = 3
 
 
@@ -33,11 +33,11 @@ def canaries(
     runs: int = 1000,
     made_by: ReleasePlan | None = None,
 ) -> Iterable[Finding]:
-    """Attack many runs of the noise mechanism, half of them with one more row.
+    """Attack many runs of the noise mechanism; half of them have one more row.
 
     This row, the canary, changes the release as much as one row can. The attacker knows
     all other rows, the messages of colluders, and the claimed noise. So the likelihood
-    ratio is the best possible statistic.
+    ratio is the best possible test.
 
     Parameters
     ----------
@@ -46,16 +46,15 @@ def canaries(
     clients : int
         The number of clients in the run.
     runs : int
-        The number of runs with the canary; as many are made without it.
+        The number of runs with the canary, and also of runs without it.
     made_by : ReleasePlan, optional
-        The plan that draws the noise, in place of the claimed one. Tests use a weaker
+        The plan that draws the noise; by default the claimed plan. Tests use a weaker
         plan.
 
     References
     ----------
     Dong, Roth, Su 2022: at a rate a of false positives, a mu-GDP mechanism allows a
-    rate
-    of true positives of at most ``1 - Phi(Phi^-1(1 - a) - mu)``.
+    rate of true positives of at most ``1 - Phi(Phi^-1(1 - a) - mu)``.
     """
     small = replace(settings.plan, num_classes=_CLASSES, dim=_DIM)
     sharing = min(clients, _SHARING)
@@ -73,7 +72,7 @@ def canaries(
     )
     for alarms in ALARMS:
         rate, low = hit_rate(scores[True], scores[False], alarms, len(ALARMS))
-        # The true rate of false alarms may be this high if the runs show `alarms`.
+        # An upper bound of the true rate of false alarms, if the runs show `alarms`.
         false = alarms * runs
         most = float(stats.beta.ppf(0.95, false + 1, runs - false))
         limit = float(stats.norm.sf(stats.norm.isf(most) - mu))
@@ -99,7 +98,7 @@ def _scores(
     """The log-likelihood ratio of each run for the canary, up to a constant."""
     features = torch.zeros(_ROWS + 1, _DIM)
     features[:, 0] = -1.0
-    features[-1, 0] = 1.0  # the canary, as far from the others as can be
+    features[-1, 0] = 1.0  # the canary, as far from the other rows as possible
     labels = torch.zeros(_ROWS + 1, dtype=torch.int64)
     noise = {
         stage: sum(plan.noises(stage, runs) for _ in range(honest))

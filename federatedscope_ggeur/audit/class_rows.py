@@ -26,7 +26,7 @@ from federatedscope_ggeur.audit.base import (
 )
 from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
 
-#: With more rows, the attacks found none.
+#: With more rows, the attacks recover no row.
 _MOST_ROWS, _MOST_BY_NORM = 40, 4
 
 
@@ -78,7 +78,7 @@ def _targets(seen: Transcript, most: int):
             if 2 <= n <= most:
                 yield (k, c), (n, upload.means[c], upload.factor(c))
     for k, one in {**seen.uploads, 0: seen.summed}.items():
-        # A scatter over several classes is that of one class if only one is present.
+        # A scatter summed over classes belongs to one class if only one has rows.
         if isinstance(one, SummedStatistics) and len(one.classes) == 1:
             c = one.classes[0]
             if 2 <= int(one.counts[c]) <= most:
@@ -121,7 +121,7 @@ def by_norms(mean: Tensor, factor: Tensor, n: int, clock: Clock, seed: int) -> T
     """Find rows [m, D] by rotations that give every row the length 1."""
     mu, f = mean.numpy(), factor.double().numpy()
     none = torch.zeros(0, len(mu), dtype=torch.float64)
-    # |x|^2 over rows is n |mu|^2 + tr: of length 1 they are n in all.
+    # |x|^2 sums to n |mu|^2 + tr over all rows; with rows of length 1 this is n.
     square = float(mu @ mu) + float((f * f).sum()) / n
     rank = len(f)
     if rank != n - 1 or abs(square - 1) > 1e-2:

@@ -21,9 +21,9 @@ from federatedscope_ggeur.audit.base import (
 )
 from federatedscope_ggeur.audit.scores import auc, reidentified
 
-#: Classes of up to so many rows are attacked, or of fewer than the threshold.
+#: The attack tries classes with at most this many rows, or fewer than the threshold.
 _MOST_ROWS = 4
-#: Such classes, over all clients.
+#: The most classes to try, over all clients.
 _MOST_CLASSES = 400
 
 
@@ -37,12 +37,10 @@ def a4(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
 
     Notes
     -----
-    Updates of several rounds are added up: GGEUR's noise around a row differs from
-    batch
-    to batch, but the row is the same. Two parts are subtracted: the common movement of
-    the weights of absent classes, and the movement along the class means that the
-    server
-    sent for step 2.
+    The attack adds up the updates of several rounds: GGEUR's noise around a row differs
+    from batch to batch, but the row is the same. It subtracts two parts: the common
+    movement of the weights of absent classes, and the movement along the class means
+    that the server sent for step 2.
     """
     if not seen.updates:
         yield _without_updates("A4", seen, "rows")
@@ -69,7 +67,7 @@ def a4(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
         ranks.append(known.rank(moved[-1], own, _sent(seen, k, c)))
         chances.append(sizes[k, c] / int((known.labels == c).sum()))
     if not ranks:
-        yield untried("A4", "server", "rows", "the time was over")
+        yield untried("A4", "server", "rows", "the time ran out")
         return
     few = len(ranks) < len(sizes)
     notes = [f"{len(ranks)} of {len(sizes)} classes tried"] if few else []
@@ -93,7 +91,7 @@ def guesses(updates: Sequence[Update], c: int, absent: Tensor) -> Tensor:
 
 
 class _Known:
-    """The rows that the server is assumed to know, in the space of training."""
+    """Rows that the attack assumes the server knows, in the space of training."""
 
     def __init__(self, seen: Transcript, truth: Truth):
         own = [(torch.full_like(y, k), x, y) for k, (x, y) in truth.clients.items()]
@@ -109,9 +107,9 @@ class _Known:
         return (self.owners == k) & (self.labels == c)
 
     def rank(self, guess: Tensor, own: Tensor, sent: Tensor) -> int:
-        """The rank, from 1, of the best of the `own` rows by the angle to `guess` [D].
+        """The rank, from 1, of the `own` row nearest to `guess` [D] in angle.
 
-        The components along `sent` [P, D] are subtracted first.
+        The attack first subtracts the components along `sent` [P, D].
         """
         guess, rows = guess.to(self._centred.dtype), self._centred
         if len(sent):
@@ -156,7 +154,7 @@ def a5(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
     yield Finding(
         attack="A5",
         observer="server",
-        figure="AUC of classes held",
+        figure="AUC of held classes",
         value=value,
         low=low,
         high=high,

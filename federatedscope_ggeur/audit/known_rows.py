@@ -21,10 +21,7 @@ from federatedscope_ggeur.audit.scores import membership
 from federatedscope_ggeur.federation.exchanges.augmentation.prototypes import (
     of_the_others,
 )
-from federatedscope_ggeur.geometry import (
-    ClassStatistics,
-    SummedStatistics,
-)
+from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
 
 _LEVEL = "membership"
 Scores = list[tuple[np.ndarray, np.ndarray]]
@@ -33,8 +30,8 @@ Scores = list[tuple[np.ndarray, np.ndarray]]
 def a2(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
     """A2, by the server: test whether a known row is in one client's statistics.
 
-    A member x has ``x - mu`` in the span of the scatter. Without a scatter, the
-    distance of x from the mean is used.
+    If row x is a member, ``x - mu`` lies in the span of the scatter. Without a scatter,
+    the attack uses the distance of x from the mean.
     """
     if not seen.uploads:
         yield nothing("A2", "server", _LEVEL, "no client sends its own statistics")
@@ -58,7 +55,7 @@ def a2(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
 def a3(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
     """A3, by client 1: test known rows with the shapes that the server sent.
 
-    It works like A2, with any mean that the client has.
+    It works like A2, with any class mean that the client knows.
     """
     if seen.geometry is None or not seen.geometry.shapes:
         yield nothing("A3", "client", _LEVEL, "the server sends no shapes")
@@ -135,7 +132,7 @@ def _finding(attack: str, observer: str, scores: Scores, note: str = "") -> Find
 def _scored(
     inverse: Tensor | None, centre: Tensor, inside: Tensor, outside: Tensor
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Score rows by minus their distance, as measured by `inverse`.
+    """Score rows by minus their distance from `centre`, in the metric `inverse`.
 
     Likelier members have higher scores.
     """

@@ -1,12 +1,12 @@
 """A11: one client that lies in the secure sums.
 
 The min-count threshold applies to the sum, and each client itself reports that it owns
-nearly all of a class. A liar claims rows that it does not have, and denies that it owns
-nearly all. Then any class is summed and its mean is sent. The liar subtracts its claim
-and gets the mean of the others' rows. If the others have one row, this mean is that
-row. If the server sends only a head, the liar also claims very many rows of one class,
-``+- r e_i`` along every axis. These outweigh all other rows, so the liar nearly knows
-the covariance behind the head. From the head and the covariance it computes the means.
+nearly all rows of a class. A liar claims rows that it does not have, and denies that it
+owns nearly all rows. Then the server sums any class and sends its mean. The liar
+subtracts its claim and gets the mean of the others' rows. If the others have one row,
+this mean is that row. If the server sends only a head, the liar also claims very many
+rows of one class, ``+- r e_i`` along every axis. These rows outweigh all others, so the
+liar nearly knows the covariance behind the head, and computes the means from both.
 Masks hide the lie. Signed keys do not help, because the liar is a member.
 """
 
@@ -48,10 +48,10 @@ from federatedscope_ggeur.federation.exchanges.secure_sums.vectors import (
 
 @dataclass(frozen=True)
 class _Claimed:
-    """The vectors that a lying client adds to sums: of its rows and invented ones.
+    """The vectors of a lying client, from its own rows and invented rows.
 
-    They replace those of `ClientRows`. The liar always denies that it owns nearly all
-    rows of a class, or of all classes.
+    It replaces `ClientRows`. The liar always denies that it owns nearly all rows of a
+    class, or of all classes.
     """
 
     rows: ClientRows
@@ -98,7 +98,7 @@ def lying(
 def a_claim(truth: Truth, settings: SumSettings) -> Claim | None:
     """The best claim of invented rows, for the client that gains most by lying.
 
-    None if the others hold no class with fewer rows than the threshold.
+    None if the other clients have enough rows of every class.
     """
     least = settings.min_samples
     gains = {k: _few(truth, k, least) for k in truth.clients}
@@ -109,9 +109,9 @@ def a_claim(truth: Truth, settings: SumSettings) -> Claim | None:
     rows[gains[liar]] = least
     largest = truth.totals.clone()
     largest[gains[liar]] = 0
-    if not int(largest.max()):  # it has something to gain of every class
+    if not int(largest.max()):  # the liar can learn something in every class
         return Claim(liar, rows)
-    # Nearly all rows that the limit allows, so that they outweigh the others' rows.
+    # Claim nearly as many rows as the limit allows, to outweigh the others' rows.
     left = settings.max_rows - int(truth.totals.sum() + rows.sum())
     pairs = max(left * 9 // 10, 0) // (2 * settings.dim)
     known = int(largest.argmax())
@@ -122,8 +122,8 @@ def a_claim(truth: Truth, settings: SumSettings) -> Claim | None:
 def spoken_of(claim: Claim, labels: Tensor) -> Tensor:
     """The indices of the rows that the liar reports: int64 [m]; `labels` are [n].
 
-    It reports no rows of classes for which it invents rows, except for the class that
-    it fills.
+    It reports no real rows of classes with invented rows, except in the class that it
+    fills with them.
     """
     made_up = claim.rows > 0
     if claim.known is not None:
@@ -146,7 +146,7 @@ def a11(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
         return
     as_liar = {"adversary": LYING}
     if not seen.role.demands.sums:
-        why = "one lying client is tried only with secure sums"
+        why = "the audit tries a lying client only with secure sums"
         yield untried("A11", "one client", "rows", why, **as_liar)
         return
     if seen.lied is None:

@@ -27,14 +27,15 @@ from federatedscope_ggeur.geometry.noisy_release import (
     unit_rows,
 )
 
-#: The others' rows of a class, above which their mean is nobody's.
+#: A mean over more rows of others reveals no single row.
 _FEW = 4
-_WHO = "who sees the release"
+_WHO = "everyone who sees the release"
 
 
 def a10_of_release(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """A10, a matched filter: how well does a row fit the noisy sum of its class, and
-    the noisy second moment?
+    """A10, a matched filter: score a row by its fit to the noisy sums of the release.
+
+    These are the sum of its class and the second moment.
     """
     release = seen.noisy
     assert release is not None, "there is no release"
@@ -49,9 +50,9 @@ def a10_of_release(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Fin
 
 
 def a11_of_release(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """A11, the server and one client: the release less the client's own rows.
+    """A11, by server and one client: subtract the client's rows from the release.
 
-    A made-up row would add a number that the two know, so lying gains them nothing.
+    Lying gains them nothing, because they know the contribution of an invented row.
     """
     release = seen.noisy
     assert release is not None, "there is no release"
@@ -59,7 +60,7 @@ def a11_of_release(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Fin
     k = max(least, key=lambda k: (len(least[k]), -k))
     who = f"the server and client {k}"
     if not least[k]:
-        why = f"of every class the others hold none or more than {_FEW} rows"
+        why = f"of every class the other clients have no row or more than {_FEW} rows"
         yield nothing("A11", who, "rows", why, adversary=LYING)
         return
     own = _sums(release, *truth.clients[k])
@@ -73,8 +74,8 @@ def a11_of_release(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Fin
         "means of few rows of others known",
         int((near > RECOVERED).sum()),
         len(near),
-        note=f"cosine {float(near.median()):.2f}, and {float(near.max()):.2f} at most; "
-        "the client's own noise is left in",
+        note=f"median cosine {float(near.median()):.2f}, largest "
+        f"{float(near.max()):.2f}; the guesses contain the client's own noise",
         adversary=LYING,
     )
 
@@ -85,13 +86,13 @@ def _few(truth: Truth, k: int) -> list[int]:
 
 
 def _cut(release: NoisyStatistics, features: Tensor) -> Tensor:
-    """Rows [n, D] as they enter the release: about its centre, and cut."""
+    """Rows [n, D] minus the release's centre, cut as in the release."""
     rows = cut_rows(unit_rows(features), release.centre.numpy())
     return torch.from_numpy(rows.astype(np.float64) / 2**ROW_BITS)
 
 
 def _sums(release: NoisyStatistics, features: Tensor, labels: Tensor) -> Tensor:
-    """The exact sums by class: [C, D]."""
+    """The exact sums [C, D] of the cut rows of each class."""
     sums = torch.zeros_like(release.sums)
     return sums.index_add_(0, labels, _cut(release, features))
 

@@ -1,4 +1,4 @@
-"""Measures how well attacks tell members from other rows, with intervals."""
+"""Measures how well attacks distinguish members from other rows, with intervals."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from scipy import stats
 
 from federatedscope_ggeur.audit.base import Finding, untried
 
-#: A run fails at level membership if an attack's lower bound is above these.
+#: Limits of the AUC, and of the hit rate at AT false alarms. A run fails at level
+#: membership if an attack's lower bound is above its limit.
 AUC_LIMIT, RATE_LIMIT, AT = 0.60, 0.05, 0.01
 
 
 def auc(members: np.ndarray, others: np.ndarray) -> tuple[float, float, float]:
     """The AUC of members against other rows, with DeLong's 95% interval.
 
-    It is the probability that a member scores higher than another row. Ties count half.
+    The AUC is the probability that a member scores higher than another row; ties count
+    half.
 
     Notes
     -----
@@ -38,7 +40,7 @@ def hit_rate(
 ) -> tuple[float, float]:
     """The rate of members found at a rate `share` of false alarms, and a lower bound.
 
-    The bound is that of Clopper and Pearson, at 0.05 over so many `attacks`.
+    The bound is Clopper and Pearson's, with error 0.05 over all `attacks` together.
     """
     limit = np.quantile(others, 1 - share, method="higher")
     hits, m = int((members > limit).sum()), len(members)
@@ -47,10 +49,10 @@ def hit_rate(
 
 
 def more_than_chance(chances: Sequence[float], error: float = 0.05) -> int:
-    """The least number of hits that chance reaches in at most `error` of all cases.
+    """The smallest h for which guesses hit h or more times with probability <= `error`.
 
-    Try i hits with the probability `chances[i]`. The result is n + 1 if even n hits are
-    too likely.
+    Guess i of n hits with the probability `chances[i]`. The result is n + 1 if even n
+    hits are likelier than `error`.
 
     Notes
     -----
@@ -74,8 +76,8 @@ def reidentified(
 ) -> Finding:
     """Make a finding of how many classes were re-identified, compared with chance.
 
-    A class is re-identified if a row of the client has rank 1. `among` is the number of
-    ranked rows. `recovered` is the number of rows that an attack computed by itself.
+    A class is re-identified if a row of the client has rank 1. `among` names the ranked
+    rows. `recovered` is the number of rows that an attack computed by itself.
     """
     hits, tried = ranks.count(1), len(ranks)
     least = more_than_chance(chances)
@@ -115,7 +117,7 @@ def membership(
     """Make the finding of a membership attack from the scores of all rows."""
     if not len(members) or not len(others):
         why = (
-            "there were no members or no other rows to compare, or no time; set "
+            "the attack had no members, no other rows to compare, or no time; set "
             "aside test rows by data.splits"
         )
         return untried(attack, observer, "membership", why)

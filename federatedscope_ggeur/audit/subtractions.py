@@ -2,8 +2,8 @@
 
 S1 to S4 are for a client that owns nearly all rows of a class. Let all clients together
 have N rows of a class with mean mu, and client k n of them with mean mu_k. If client k
-knows mu, it can compute the mean of the others' rows, ``(N mu - n mu_k) / (N - n)``. It
-must not be able to if the others hold fewer rows than the threshold.
+knows mu, it can compute the mean of the others' rows, ``(N mu - n mu_k) / (N - n)``. If
+the others have fewer rows than the threshold, the server must not reveal mu.
 """
 
 from __future__ import annotations
@@ -45,10 +45,9 @@ F64 = torch.float64
 
 
 def a9(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """A9, by a client: of two clients, each gets the other's counts by subtraction.
+    """A9, with two clients: each computes the other's counts by subtraction.
 
-    The audit has only one run. So it cannot compare runs between which clients join or
-    leave.
+    The audit has only one run, so it cannot compare runs with different clients.
     """
     geometry = seen.geometry
     if len(truth.clients) != 2 or geometry is None or geometry.pooled:
@@ -69,7 +68,7 @@ def a9(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
 
 
 class Owner:
-    """The knowledge of one client beside the server's messages.
+    """What one client knows beside the server's messages.
 
     Attributes
     ----------
@@ -77,13 +76,13 @@ class Owner:
     totals, counts : Tensor of shape (C,)
         The numbers of rows over all clients, and of the client itself.
     means : Tensor of shape (C, D), float64
-        The means of the client's own rows; 0 for classes that it does not hold.
+        The class means of the client's own rows; 0 for classes without own rows.
     scatter : Tensor of shape (D, D), float64
         The scatter of the client's own rows about `means`.
     few : list of int
-        The classes of which others hold rows, but fewer than the threshold.
+        The classes of which the others have rows, but fewer than the threshold.
     sole : Tensor of int64
-        The classes of the head that only this client holds.
+        The classes of the head that only this client has.
     filled : int or None
         The class that the client has filled with invented rows, if it lies.
     """
@@ -123,8 +122,8 @@ class Owner:
     def claim(self, c: int, rows: int, scatter: float) -> None:
         """Count invented rows of class `c` as the client's own.
 
-        They have mean 0 and scatter ``scatter I``. If they fill the class, the client
-        knows the mean of the class.
+        They have mean 0 and scatter ``scatter I``. If nearly all rows of the class are
+        invented, the client knows the class mean.
         """
         n, mean = int(self.counts[c]), self.means[c].clone()
         if not rows:
@@ -161,7 +160,7 @@ class Owner:
 
     @property
     def _share(self) -> float:
-        """The number of all clients' real rows, divided by the client's own."""
+        """The number of real rows of all clients, divided by that of this client."""
         return (float(self.totals.sum()) - self._claims) / max(len(self._rows), 1)
 
     def others_mean(self, c: int, mean: Tensor) -> Tensor:
@@ -170,16 +169,16 @@ class Owner:
         return (n * mean - own * self.means[c]) / (n - own)
 
     def is_right(self, c: int, guess: Tensor) -> bool:
-        """Whether a guess is right: whether it is the mean of the others' rows."""
+        """Whether `guess` [D] is close to the mean of the others' rows of class `c`."""
         rows = [self._truth.rows(j, c) for j in self._truth.clients if j != self.number]
         right = torch.cat(rows).mean(dim=0)
         off = float((guess - right).norm())
         return off < _CLOSE * float((right - self.means[c]).norm())
 
     def known(self, means: Mapping[int, Tensor]) -> int:
-        """Count the nearly owned classes for which the others' means are found.
+        """Count the classes in `few` for which `means` reveals the others' mean.
 
-        `means` has a class mean [D] over all clients for each class.
+        `means` has guesses of class means [D] over all clients.
         """
         guesses = {c: self.others_mean(c, means[c]) for c in self.few if c in means}
         return sum(self.is_right(c, guess) for c, guess in guesses.items())
@@ -242,7 +241,7 @@ def s4(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
 
 
 def by_means(seen: Transcript, owner: Owner) -> dict[int, Tensor]:
-    """The class means over all clients that `owner` got, directly or as a head."""
+    """The class means over all clients that the server sent `owner`, also in a head."""
     found: dict[int, Tensor] = {}
     got = seen.prototypes.get(owner.number)
     if got is not None and got.counts is not None:
@@ -256,8 +255,8 @@ def by_means(seen: Transcript, owner: Owner) -> dict[int, Tensor]:
 def by_covariance(seen: Transcript, owner: Owner) -> dict[int, Tensor]:
     """Compute class means over all clients from a head of LDA or ridge regression.
 
-    The head's covariance is not known. It is replaced by the one that the server sent,
-    or by that of the client's own rows.
+    The client does not know the head's covariance. It takes the covariance that the
+    server sent, or that of its own rows.
     """
     form = seen.form
     if seen.head is None:
@@ -279,7 +278,7 @@ def _rows_that_fit(
 ) -> dict[int, Tensor]:
     """Find class means that would give the head that the server sent.
 
-    Each mean is that of the client's rows and at most one row of others. `own` is the
+    Each mean is over the client's rows and at most one row of others. `own` is the
     client's scatter within classes.
     """
     assert seen.head is not None, "the server sent no head"
@@ -313,10 +312,10 @@ def _rows_that_fit(
 
 
 def _by_every_client(attack, seen, truth, clock, guesses) -> Iterator[Finding]:
-    """Make one finding over all clients and the classes that each nearly owns."""
+    """Make one finding over all clients, for the classes that each nearly owns."""
     who, form = "every client", seen.form
     if seen.noisy is not None:
-        yield nothing(attack, who, "rows", "all that comes down carries noise: see A11")
+        yield nothing(attack, who, "rows", "the server sends only noisy sums: see A11")
         return
     owners = [Owner(seen, truth, number) for number in truth.clients]
     if not any(owner.few for owner in owners):
@@ -329,7 +328,7 @@ def _by_every_client(attack, seen, truth, clock, guesses) -> Iterator[Finding]:
         yield nothing(attack, who, "rows", "the head is made only of means, see S1")
         return
     if not isinstance(form, _ATTACKED[attack]):
-        yield untried(attack, who, "rows", "of such a head")
+        yield untried(attack, who, "rows", "there is no such attack on this head")
         return
     right = tried = reached = 0
     for owner in owners:
@@ -343,16 +342,16 @@ def _by_every_client(attack, seen, truth, clock, guesses) -> Iterator[Finding]:
         why = f"the server sent nothing about {tried} classes that a client nearly owns"
         yield nothing(attack, who, "rows", why)
         return
-    note = f"{reached} could be guessed at"
+    note = f"the attack had a guess for {reached}"
     yield counted(attack, who, "others' means known", right, tried, note=note)
 
 
 def _shift(owner: Owner, centred: Tensor) -> Tensor | None:
     """The common difference between the class means and the `centred` means.
 
-    It is computed from the class that this client has filled with invented rows.
-    Without such a class, the classes are used that only this client holds, or else the
-    class of which it holds most.
+    The client computes it from the class that it has filled with invented rows. Without
+    such a class, it takes the classes that only this client has, or else the class of
+    which it has the largest share.
     """
     share = owner.counts / owner.totals.clamp(min=1)
     if not float(share.max()) > 0:
@@ -390,7 +389,7 @@ def _common_of_own(seen: Transcript, owner: Owner) -> Tensor | None:
     rows, classes = int(owner.totals.sum()), int((owner.totals > 0).sum())
     try:
         return _common(seen, owner.within, rows, classes)
-    except StatisticsError:  # they are too few to invert
+    except StatisticsError:  # too few rows: the matrix cannot be inverted
         return None
 
 
@@ -404,7 +403,7 @@ def _gram_of_own(form: RidgeRegression, owner: Owner) -> Tensor:
 
 
 def _shifted(centred: Tensor, owner: Owner, seen: Transcript) -> dict[int, Tensor]:
-    """Add the common shift, as far as the client knows it, to the `centred` means."""
+    """Add the common shift to the `centred` means, if the client can compute it."""
     shift = _shift(owner, centred)
     if shift is None:
         return {}

@@ -6,13 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from federatedscope_ggeur.audit.answers import a13
-from federatedscope_ggeur.audit.base import (
-    Attack,
-    Clock,
-    Finding,
-    Transcript,
-    Truth,
-)
+from federatedscope_ggeur.audit.base import Attack, Clock, Finding, Transcript, Truth
 from federatedscope_ggeur.audit.class_rows import a1, a1b
 from federatedscope_ggeur.audit.head_updates import a4, a5
 from federatedscope_ggeur.audit.known_rows import a2, a3, a8, a10
@@ -29,7 +23,7 @@ ATTACKS: dict[str, Attack] = {
     "A13": a13,
     **{"S1": s1, "S2": s2, "S3": s3, "S4": s4},
 }
-#: The attacks that a client can try on its own messages.
+#: The attacks that a client can run on its own messages.
 SELF = ("A1", "A1b", "A2", "A4", "A7")
 
 
@@ -39,7 +33,7 @@ def audit_run(
     seconds: float = 60.0,
     attacks: Iterable[str] = tuple(ATTACKS),
 ) -> list[Finding]:
-    """Run each attack, for at most so many seconds, and return the findings."""
+    """Run each attack for at most `seconds`, and return the findings."""
     found = []
     for name in attacks:
         found += list(ATTACKS[name](seen, truth, Clock(seconds)))
@@ -49,10 +43,7 @@ def audit_run(
 def self_audit(
     seen: Transcript, truth: Truth, number: int, seconds: float = 60.0
 ) -> list[Finding]:
-    """Run the server's attacks on the messages of client `number` alone.
-
-    Messages of other clients are not needed.
-    """
+    """Run the server's attacks that need only the messages of client `number`."""
     only = replace(
         seen,
         uploads={k: u for k, u in seen.uploads.items() if k == number},
@@ -73,8 +64,8 @@ class Verdict:
     adversary : {"curious", "lying"}
     level : {"rows", "membership", "dp"}
     failed, passed, open, untried : tuple of str
-        The names of attacks by result. Open attacks were tried, but there were too few
-        data to tell the result from chance. All other attacks had nothing to attack.
+        The names of attacks by result. Open attacks were tried, but had too few data to
+        distinguish the result from chance. All other attacks had nothing to attack.
     """
 
     adversary: str
@@ -95,13 +86,13 @@ class Verdict:
 
     @property
     def outcome(self) -> str:
-        """The verdict in one or a few words."""
+        """The verdict in a few words."""
         if self.failed:
             return "FAILED"
         if self.passed:
             return "passed"
         if self.open or self.untried:
-            return "not told"
+            return "undecided"
         return "nothing to attack"
 
 

@@ -1,4 +1,4 @@
-"""A6, A7, A12: attacks on other messages than statistics and updates."""
+"""A6, A7, A12: attacks on shapes, on aggregation weights, on plugins' exchanges."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def a6(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
             "A6", "client", "rows", "the server sends no shape of a single class"
         )
         return
-    told = _told(seen, truth)
+    told = _rows_of_classes(seen, truth)
     right = tried = 0
     for c, shape in geometry.shapes.items():
         if shape.rank < shape.dim:
@@ -39,8 +39,8 @@ def a6(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
     yield counted("A6", "client", "classes whose rows are known exactly", right, tried)
 
 
-def _told(seen: Transcript, truth: Truth) -> torch.Tensor:
-    """The number of rows behind the shape of each class."""
+def _rows_of_classes(seen: Transcript, truth: Truth) -> torch.Tensor:
+    """The number of rows of each class in the clients' statistics: [C]."""
     zero = torch.zeros(truth.num_classes, dtype=torch.int64)
     return sum((upload.counts for upload in seen.uploads.values()), zero)
 
@@ -48,7 +48,7 @@ def _told(seen: Transcript, truth: Truth) -> torch.Tensor:
 def a7(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
     """A7, by the server: compute the number of withheld rows from a client's weight.
 
-    It is the weight minus the number of rows in the client's statistics.
+    The number is the weight minus the number of rows in the client's statistics.
     """
     if not seen.uploads or not seen.replies:
         why = "no client sends both its own statistics and an aggregation weight"
@@ -60,25 +60,29 @@ def a7(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
             continue
         guessed = withheld(seen, k, reply.aggregation_weight)
         if guessed is None:
-            why = f"ggeur.weight: {seen.sets.weight} with these sizes"
+            why = (
+                f"the attack cannot count rows with ggeur.weight: {seen.sets.weight} "
+                "and these sizes"
+            )
             yield untried("A7", "server", "rows", why)
             return
         tried += 1
         back = truth.counts(k) * (seen.uploads[k].counts == 0)
-        # Step 1 fills every class up to one size, if there is any shape.
+        # If there is any shape, step 1 fills every class up to one size.
         filled = (back > 0) & bool(_shaped(seen).any())
         rest = int(back[~filled].sum())
         right += guessed in ((int(filled.sum()), rest), (-1, int(back.sum())))
     if seen.sets.weight == "statistics":
-        right = 0  # what it counts for is what it has told of
+        right = 0  # the weight counts only rows in the client's statistics
     yield counted("A7", "server", "clients whose withheld rows are known", right, tried)
 
 
 def withheld(seen: Transcript, k: int, weight: float) -> tuple[int, int] | None:
-    """The number of withheld classes that step 1 filled, and other withheld rows.
+    """The number of withheld classes that step 1 filled, and of other withheld rows.
 
-    The first is -1 if such classes cannot be told apart. The second counts the rows of
-    all other withheld classes. None if the settings do not determine the numbers.
+    The first number is -1 if the weight does not reveal such classes. The second number
+    counts the rows of all other withheld classes. None if the settings do not determine
+    the numbers.
     """
     told = seen.uploads[k].counts
     own_rows = seen.sets.weight != "augmented"
@@ -110,10 +114,7 @@ def _shaped(seen: Transcript) -> torch.Tensor:
 
 
 def a12(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """A12, by the server: name the exchanges of plugins, for which no attack exists.
-
-    Their findings stay open.
-    """
+    """A12: report each exchange of a plugin as not tried, since no attack exists."""
     asked = plugin_exchanges(seen.role.demands)
     if not asked:
         yield nothing("A12", "server", "rows", "the run has no exchange of a plugin")

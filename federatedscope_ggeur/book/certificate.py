@@ -1,4 +1,4 @@
-"""Checks a certificate alone, against the book, and against a client's receipt."""
+"""Checks a certificate, also against the book or a client's receipt."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ def verify(
     book: Federation | None = None,
     receipt: Mapping[str, Any] | None = None,
 ) -> list[str]:
-    """Check a certificate; returns what it proves, one line each.
+    """Check a certificate; returns a line for each fact that it proves.
 
     Parameters
     ----------
     certificate : mapping
         From `Federation.certificate`.
     book : Federation, optional
-        The head is computed again from the book and compared to the bit.
+        With it, `verify` computes the head again and compares it to the bit.
     receipt : mapping, optional
         A client's receipt, from `Federation.receipt`. The chain must continue from it.
-        The client's entry is looked for in the chain.
+        `verify` says whether the client still has an entry.
 
     Raises
     ------
     DataError
-        A signature is wrong, the chain was rewritten, or the certificate is of another
-        head or another book.
+        A signature is wrong, somebody rewrote the chain, or the certificate belongs to
+        another head or another book.
     """
     known = check_signed(certificate, "the certificate")
     try:
@@ -48,8 +48,8 @@ def verify(
     if book is not None:
         book.check_certificate(certificate)
         said.append(
-            f"the head is that of the {len(present(links))} entries in the book, to "
-            "the bit"
+            f"the head equals, to the bit, the head of the {len(present(links))} "
+            "entries in the book"
         )
     if receipt is not None:
         mine = check_signed(receipt, "the receipt")
@@ -59,7 +59,7 @@ def verify(
             raise DataError("the chain was rewritten after the receipt was made")
         own = [n for n, link in present(links).items() if link.who == mine["client"]]
         what = f"in the book (links {own})" if own else "not in the book any more"
-        said.append(f"the chain goes on from the receipt's link {mine['link']}")
+        said.append(f"the chain continues from the receipt's link {mine['link']}")
         said.append(f"client {mine['client']} is {what}")
     if book is None and receipt is None:
         said.append("nothing else was checked: give --book or --receipt")

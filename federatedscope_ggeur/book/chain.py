@@ -1,8 +1,9 @@
 """The chain of a book's changes: commitments, hashes and signatures.
 
-Each link names the one before it by its hash. A link that adds statistics holds a
-commitment: their digest under a salt. The salt is kept with the statistics and deleted
-with them. Without the salt nobody can test a guess of the removed statistics.
+Each link has the hash of the link before it. A link that adds statistics has a
+commitment: a salted digest of the statistics. The book stores the salt with the
+statistics and deletes both together. Without the salt, nobody can test a guess of the
+deleted statistics.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 from federatedscope_ggeur.errors import ConfigError, DataError
 
-#: What a link can be of.
+#: The kinds of changes.
 KINDS = ("begin", "join", "leave", "forget", "withdraw", "classes", "window", "choose")
 
 
@@ -26,7 +27,7 @@ class Link:
     Attributes
     ----------
     number : int
-        Its place in the chain, from 0.
+        The link's place in the chain, from 0.
     kind : str
         One of `KINDS`.
     who : int or None
@@ -34,11 +35,11 @@ class Link:
     when : str
         Date and time, UTC.
     gone : tuple of int
-        The links whose entries this change removes.
+        The numbers of the links whose entries this change removes.
     commitment : str
-        The commitment of the entry that it adds; "" if it adds none.
+        The commitment of the entry that this change adds; "" if it adds none.
     before : str
-        The hash of the link before.
+        The hash of the link before this one.
     """
 
     number: int
@@ -55,20 +56,20 @@ class Link:
 
     @classmethod
     def of_plain(cls, value: Any) -> Link:
-        """The link made from plain values, as JSON holds them."""
+        """Make the link from plain values of JSON."""
         link = cls(**{**value, "gone": tuple(value["gone"])})
         if link.kind not in KINDS or type(link.number) is not int:
-            raise ValueError(f"no such change: {link.kind!r:.80}")
+            raise ValueError(f"unknown kind of change: {link.kind!r:.80}")
         return link
 
 
 def check_chain(values: Sequence[Any], start: str) -> list[Link]:
-    """The links, from plain values; the first must follow the hash `start`.
+    """Make links from plain values; the first must follow the hash `start`.
 
     Raises
     ------
     DataError
-        A link is missing, was changed, or does not follow the link before it.
+        A link is missing or damaged, or does not follow the link before it.
     """
     links: list[Link] = []
     for number, value in enumerate(values):
@@ -78,7 +79,8 @@ def check_chain(values: Sequence[Any], start: str) -> list[Link]:
             raise DataError(f"the chain: link {number} is damaged: {error}") from None
         if link.number != number or link.before != start:
             raise DataError(
-                f"the chain was rewritten: link {number} does not follow the one before"
+                f"the chain was rewritten: link {number} does not follow link "
+                f"{number - 1}"
             )
         links.append(link)
         start = link.hash
@@ -86,13 +88,13 @@ def check_chain(values: Sequence[Any], start: str) -> list[Link]:
 
 
 def present(links: Sequence[Link]) -> dict[int, Link]:
-    """The links whose entries are in the book now, by number."""
+    """The links whose entries are still in the book, by link number."""
     gone = {number for link in links for number in link.gone}
     return {n.number: n for n in links if n.commitment and n.number not in gone}
 
 
 def canonical(value: Any) -> bytes:
-    """Plain values as bytes: equal values give equal bytes."""
+    """Encode plain values; equal values give equal bytes."""
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -110,7 +112,7 @@ def new_key() -> bytes:
 
 
 def public_of(key: bytes) -> str:
-    """The public key of a key, in hex."""
+    """The public key of an Ed25519 key, in hex."""
     return _primitives().from_private_bytes(key).public_key().public_bytes_raw().hex()
 
 
@@ -127,7 +129,7 @@ def check_signed(value: Any, what: str) -> dict[str, Any]:
     Raises
     ------
     DataError
-        The value or the signature is not what `signed` returned.
+        `value` differs from what `signed` returned.
     """
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey

@@ -1,4 +1,4 @@
-"""A client's statistics in a book, as a file."""
+"""A client's statistics as a file of the book."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import json
 import secrets
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from federatedscope_ggeur.errors import DataError, StatisticsError
+from federatedscope_ggeur.files import safetensors_header
 from federatedscope_ggeur.geometry import Grid, GridStatistics
 
 _SALT = 32
@@ -19,7 +19,7 @@ _SALT = 32
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """What a book holds of one client.
+    """Statistics that one change of the book added for a client.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class Entry:
         When the rows were added, UTC.
     statistics : GridStatistics
     salt : bytes
-        The salt of its commitment.
+        The salt of the entry's commitment.
     """
 
     number: int
@@ -50,7 +50,7 @@ class Entry:
         since: str,
         statistics: GridStatistics,
     ) -> Entry:
-        """An entry with a fresh salt."""
+        """Make an entry with a new salt."""
         salt = secrets.token_bytes(_SALT)
         return cls(number, client, domain, since, statistics, salt)
 
@@ -64,19 +64,11 @@ class Entry:
         return self.statistics.digest(self.salt)
 
     def padded(self, num_classes: int) -> Entry:
-        """The entry with zero counts for more classes."""
+        """The entry for `num_classes` classes; the added classes have no rows."""
         return replace(self, statistics=self.statistics.padded(num_classes))
 
     def to_bytes(self) -> bytes:
-        held = self.statistics
-        classes = np.array(held.classes, dtype=np.int64)
-        arrays = {
-            "classes": classes,
-            "counts": held.counts[classes],
-            "sums": held.sums[classes],
-            "high": held.high,
-            "low": held.low,
-        }
+        arrays = self.statistics.arrays()
         about = {
             "number": self.number,
             "client": self.client,
@@ -89,7 +81,7 @@ class Entry:
 
     @classmethod
     def of_bytes(cls, data: bytes, num_classes: int, grid: Grid, where: str) -> Entry:
-        """The entry in a file of the book.
+        """Read an entry from the bytes of a file; `where` names it in errors.
 
         Raises
         ------
@@ -97,16 +89,9 @@ class Entry:
             The file is damaged.
         """
         try:
-            length = int.from_bytes(data[:8], "little")
-            about = json.loads(
-                json.loads(data[8 : 8 + length])["__metadata__"]["entry"]
-            )
+            about = json.loads(safetensors_header(data)["__metadata__"]["entry"])
             held = {name: tensor.numpy() for name, tensor in load(data).items()}
-            counts = np.zeros(num_classes, dtype=np.int64)
-            sums = np.zeros((num_classes, grid.dim), dtype=np.int64)
-            counts[held["classes"]] = held["counts"]
-            sums[held["classes"]] = held["sums"]
-            found = GridStatistics(grid, counts, sums, held["high"], held["low"])
+            found = GridStatistics.of_arrays(num_classes, grid, held)
             salt = bytes.fromhex(about.pop("salt"))
             return cls(statistics=found, salt=salt, **about)
         except (
@@ -121,5 +106,5 @@ class Entry:
 
 
 def entry_name(number: int) -> str:
-    """The file, within the book, of the entry that link `number` added."""
+    """The path within the book of the entry that link `number` added."""
     return f"entries/{number:06d}.safetensors"

@@ -54,15 +54,15 @@ _MADE_OF_STATISTICS = (
     "curve.png",
     "change.json",
 )
-#: Said of each forgetting.
+#: A note on each change that forgets rows.
 NOT_RECALLED = (
-    "forgotten in this book; what clients and others hold of earlier heads cannot be "
+    "the rows are forgotten in this book; copies of earlier heads elsewhere cannot be "
     "recalled, and a disk or a backup may keep deleted blocks"
 )
-NOT_CALIBRATED = "the head is not calibrated: no client was asked about it"
+NOT_CALIBRATED = "the head is not calibrated, because no client was asked to score it"
 NOT_CHOSEN = (
-    "the kind and strength that clients were asked for before are dropped; --choose "
-    "asks those who are there now"
+    "the kind and strength of head that clients chose before no longer hold; with "
+    "--choose the clients in the book now choose again"
 )
 #: Changes that remove earlier heads, too.
 _ERASING = ("forget", "withdraw")
@@ -72,14 +72,13 @@ _AGAIN = "run it again with those who are left"
 
 @dataclass(frozen=True)
 class Change:
-    """A change, and the head after it.
+    """A change of the book, and the run folder that it wrote.
 
     Attributes
     ----------
     link : Link
     folder : str
-        The folder of the run that the change wrote, with head and results; "" if no
-        client is left.
+        The run folder with the new head and its results; "" if no client is left.
     said : tuple of str
         Notes for the user.
     """
@@ -90,10 +89,10 @@ class Change:
 
 
 class Federation:
-    """The clients in a book, and the head of any of them.
+    """A book's clients, and the heads of any set of them.
 
-    `create` makes a book and `load` opens one. Each change is written to the folder at
-    once: a kill leaves the old state or the new one.
+    `create` makes a book and `load` opens one. Each change goes to the folder at once;
+    a killed process leaves either the old state or the new one.
 
     Attributes
     ----------
@@ -118,14 +117,14 @@ class Federation:
 
     @classmethod
     def load(cls, folder: str | os.PathLike) -> Federation:
-        """Open the book in `folder`; an interrupted change is finished first.
+        """Open the book in `folder`, after finishing an interrupted change.
 
         Raises
         ------
         ConfigError
             There is no book in the folder, or the folder cannot be written.
         DataError
-            A file of the book is damaged, or the chain was rewritten.
+            A file of the book is damaged, or somebody rewrote the chain.
         """
         if not Folder(folder).path.is_dir():
             raise ConfigError(f"'{os.fspath(folder)}' holds no book")
@@ -159,8 +158,8 @@ class Federation:
             The exponents of the public grid (see `Grid`); by default -32 for each
             dimension.
         min_samples : int
-            The book never takes fewer rows of a class from a client, and never keeps
-            fewer.
+            The min-count threshold: of each class, a client has no rows in the book, or
+            at least this many.
         encoder : str
         joining : iterable of (client number, domain, GridStatistics)
             The clients that are in the book from the start.
@@ -168,7 +167,7 @@ class Federation:
         Raises
         ------
         ConfigError
-            The folder is not empty, or a book cannot make such a head.
+            The folder is not empty, or a book cannot make this kind of head.
         """
         held = Folder(folder)
         _check_form(config["ggeur"]["closed_form"])
@@ -233,23 +232,24 @@ class Federation:
 
     @property
     def min_samples(self) -> int:
-        """The least rows of a class that the book takes from a client, or keeps."""
+        """The min-count threshold for each client and class."""
         return self._about["min_samples"]
 
     @property
     def config(self) -> dict[str, Any]:
-        """The settings that the book began with."""
+        """The settings from `create`."""
         return self._about["config"]
 
     @property
     def num_threads(self) -> int:
-        """The torch threads that the book's run had."""
+        """The number of torch threads in the run that began the book."""
         return int(self.config["ggeur"].get("num_threads", 1))
 
     @property
     def form(self) -> ClosedForm:
-        """The head's kind and strength: what `choose` was given last, if nothing has
-        changed since. Otherwise the strength is set, or a rule finds it from totals.
+        """The head's kind and strength.
+
+        They come from `choose`, if that was the last change; otherwise from `config`.
         """
         chosen = dict(self._about.get("chosen", {}))
         if chosen:
@@ -263,8 +263,7 @@ class Federation:
     def total(
         self, clients: Iterable[int] | None = None, domains: Iterable[str] | None = None
     ) -> GridStatistics:
-        """The merged statistics: of all clients, of `clients`, or of the clients of
-        `domains`.
+        """Merged statistics of all clients, of `clients`, or of clients of `domains`.
 
         Raises
         ------
@@ -277,7 +276,7 @@ class Federation:
         unknown = sorted((names or set()) - set(self.domains.values()))
         if absent or unknown:
             what = listed([f"client {k}" for k in absent] + unknown, 5)
-            raise ConfigError(f"not in the book: {what}; it has {self.clients}")
+            raise ConfigError(f"not in the book: {what}; its clients: {self.clients}")
         found = GridStatistics.empty(len(self.class_names), self.grid)
         for entry in self._entries.values():
             if numbers is not None and entry.client not in numbers:
@@ -294,27 +293,27 @@ class Federation:
         Raises
         ------
         ConfigError, StatisticsError
-            A client or domain is not in the book; or the statistics do not allow the
-            head.
+            A client or domain is not in the book, or the head cannot be computed.
         """
         return self.head_of(self.total(clients, domains))
 
     def head_of(self, total: GridStatistics) -> Solved:
-        """The head of merged statistics, on as many torch threads as the book's run.
+        """The head of merged statistics, computed on `num_threads` torch threads.
 
         The number of threads changes the rounding of decompositions.
 
         Raises
         ------
         StatisticsError
-            The statistics do not allow the head.
+            The head cannot be computed from these statistics.
         """
         with torch_threads(self.num_threads):
             return self.form.solve(total.statistics())
 
     def rows(self, features: Any, labels: Any) -> GridStatistics:
-        """The statistics of rows [n, D] with labels [n], on the book's grid. Classes
-        with too few rows are left out.
+        """Grid statistics of rows [n, D] with labels [n].
+
+        They leave out classes with fewer rows than `min_samples`.
         """
         features, labels = torch.as_tensor(features), torch.as_tensor(labels)
         size = len(self.class_names)
@@ -330,12 +329,12 @@ class Federation:
     ) -> list[int]:
         """Write the head of some clients into a new folder; returns these clients.
 
-        Forgetting one of them removes this head, too.
+        If the book later forgets one of them, it deletes this head, too.
 
         Raises
         ------
         ConfigError
-            The folder exists already, or `head` raises it.
+            The folder exists already, or a client or domain is not in the book.
         """
         path = os.path.abspath(folder)
         if os.path.exists(path):
@@ -355,20 +354,20 @@ class Federation:
     # changes
 
     def join(self, client: int, features: Any, labels: Any, domain: str) -> Change:
-        """Add the rows of a client; raises as `take` does."""
+        """Add rows [n, D] of a client with labels [n]; raises the errors of `take`."""
         return self.take(client, self.rows(features, labels), domain)
 
     def take(self, client: int, statistics: GridStatistics, domain: str) -> Change:
-        """Add the statistics that a client sends now.
+        """Add statistics of a client.
 
         Raises
         ------
         ConfigError
-            The statistics are in the book already, or the client is in it with another
+            The book has the same statistics already, or has the client with another
             domain.
         StatisticsError
-            The statistics are on another grid, have too few rows, or are not those of
-            any rows.
+            The statistics are on another grid, a class has too few rows, or no rows can
+            have such statistics.
         """
         with self._changing():
             self._check_joining(client, statistics)
@@ -379,14 +378,12 @@ class Federation:
             return self._change("join", client, (statistics, domain, _now()))
 
     def leave(self, client: int) -> Change:
-        """Remove a client. Its earlier heads stay; `forget` removes them, too."""
+        """Remove a client. Heads made with it stay; `forget` deletes them, too."""
         with self._changing():
             return self._change("leave", client, gone=self._of(client))
 
     def forget(self, client: int) -> Change:
-        """Remove a client and all that was made with it. The client may have left
-        before.
-        """
+        """Remove a client and every head made with it, also after it has left."""
         with self._changing():
             ever = [n.number for n in self.links if n.who == client and n.commitment]
             if not ever:
@@ -395,8 +392,9 @@ class Federation:
             return self._change("forget", client, gone=gone, erased=ever)
 
     def withdraw(self, client: int, features: Any, labels: Any) -> Change:
-        """Remove rows of a client, as if it had never sent them; raises as `give_back`
-        does.
+        """Remove rows [n, D] of a client, as if it had never sent them.
+
+        It raises the errors of `give_back`.
         """
         size = len(self.class_names)
         features, labels = torch.as_tensor(features), torch.as_tensor(labels)
@@ -404,13 +402,13 @@ class Federation:
         return self.give_back(client, rows)
 
     def give_back(self, client: int, rows: GridStatistics) -> Change:
-        """Remove the statistics of rows of a client.
+        """Subtract the statistics `rows` from those of a client.
 
         Raises
         ------
         ConfigError
-            Too few rows of a class would go, or stay. The difference between the old
-            and the new statistics would then reveal single rows.
+            The change would remove or leave too few rows of a class. Then old and new
+            statistics together would reveal single rows.
         StatisticsError
             The client cannot have had these rows.
         """
@@ -426,14 +424,14 @@ class Federation:
             return self._change("withdraw", client, new, gone, erased=gone)
 
     def window(self, days: float) -> Change:
-        """Remove what was added more than so many days ago. Earlier heads stay."""
+        """Remove entries added more than `days` days ago. Earlier heads stay."""
         with self._changing():
             first = _text_of(datetime.now(timezone.utc) - timedelta(days=days))
             gone = [n for n, entry in self._entries.items() if entry.since < first]
             return self._change("window", None, gone=gone)
 
     def add_classes(self, names: Sequence[str]) -> Change:
-        """Add names of new classes. No client has rows of them yet.
+        """Add new classes, which have no rows yet.
 
         Raises
         ------
@@ -449,19 +447,19 @@ class Federation:
             return self._change("classes", None, class_names=known)
 
     def choose(self, form: Mapping[str, Any]) -> Change:
-        """Make the head in another way until the next change, which drops the choice.
+        """Use the head `form` until the next change of the book.
 
         Parameters
         ----------
         form : mapping
-            ``closed_form``, and settings of this form: what those in the book were
-            asked for.
+            ``closed_form``, and settings of this form. The clients in the book chose
+            them.
 
         Raises
         ------
         ConfigError
-            A book cannot make such a head; or the book has changed since this object
-            read it, so that others were asked.
+            A book cannot make this kind of head. Or the book has changed since this
+            object read it, so other clients would have to choose.
         """
         _check_form(form["closed_form"])
         with self._unchanged():
@@ -514,7 +512,7 @@ class Federation:
     # what is proven
 
     def receipt(self, client: int) -> dict[str, Any]:
-        """The signed end of the chain, for a client."""
+        """A client's receipt: the last link of the chain, signed."""
         end = self.links[-1]
         known = {"book": self.links[0].hash, "client": client, "link": end.number}
         return signed({"kind": "receipt", **known, "hash": end.hash}, self._key)
@@ -535,11 +533,11 @@ class Federation:
         Raises
         ------
         DataError
-            The certificate is of another book, of another state of this book, or of
+            The certificate belongs to another book, another state of this book, or
             another head.
         """
         if certificate["public_key"] != public_of(self._key):
-            raise DataError("the certificate is of another book")
+            raise DataError("the certificate belongs to another book")
         if certificate["links"] != json.loads(
             json.dumps(list(map(asdict, self.links)))
         ):
@@ -591,11 +589,11 @@ class Federation:
 
     @contextmanager
     def _unchanged(self) -> Iterator[None]:
-        """As `_changing`, for what was made of the book as this object read it."""
+        """As `_changing`, but fail if the book differs from the state in memory."""
         end = self.links[-1]
         with self._changing():
             if self.links[-1] != end:
-                raise ConfigError("the book has changed meanwhile; begin again")
+                raise ConfigError("another process has changed the book; begin again")
             yield
 
     def _note(
@@ -619,7 +617,7 @@ class Federation:
         own = [n for n, entry in self._entries.items() if entry.client == client]
         if not own:
             raise ConfigError(
-                f"client {client} is not in the book; it has {self.clients}"
+                f"client {client} is not in the book; its clients: {self.clients}"
             )
         return own
 
@@ -632,8 +630,8 @@ class Federation:
             self.class_names
         ):
             raise StatisticsError(
-                f"client {client}: its statistics have another grid or other "
-                "classes than the book"
+                f"client {client}: the grid or the classes of its statistics differ "
+                "from the book's"
             )
         few = (statistics.counts > 0) & (statistics.counts < self.min_samples)
         if few.any() or not statistics.classes:
@@ -658,11 +656,11 @@ class Federation:
         class_names: Sequence[str] | None = None,
         chosen: Mapping[str, Any] | None = None,
     ) -> Change:
-        """Write a change and the head after it.
+        """Write a change and the new head.
 
-        `erased` are links of entries. All runs made with one of these entries are
-        deleted. The change drops the head that clients were asked for; `chosen` takes
-        its place.
+        `gone` and `erased` are numbers of links: the change removes the entries of
+        `gone`, and deletes all heads made with an entry of `erased`. An earlier choice
+        of the head ends; `chosen` is the new one.
         """
         number, gone = len(self.links), tuple(sorted(gone))
         entries = {n: e for n, e in self._entries.items() if n not in gone}
@@ -696,7 +694,7 @@ class Federation:
         return Change(link, str(self._folder.path / folder) if entries else "", said)
 
     def _with_entries(self, entries: Mapping[int, Entry]) -> Federation:
-        """The book with other entries; nothing is written."""
+        """A copy of the book in memory, with other entries."""
         other = copy.copy(self)
         other._entries = dict(entries)
         return other
@@ -706,9 +704,7 @@ class Federation:
         return bool(present(self.links[: link + 1]).keys() & set(entries))
 
     def _runs_with(self, erased: Sequence[int]) -> list[str]:
-        """The files and folders of all heads that were made with one of these
-        entries.
-        """
+        """The files and folders of all heads made with one of these entries."""
         own = [
             f"runs/{n.number:06d}_{n.kind}"
             for n in self.links
@@ -750,7 +746,7 @@ class Federation:
     def _run_files(
         self, folder: str, link: Link, said: Sequence[str]
     ) -> dict[str, bytes]:
-        """The files in the run folder of a change."""
+        """The files of the run folder that a change writes, by path in the book."""
         head = self._head_file()
         results = Results.begun(notes=list(said), **self._results_known())
         final = replace(
@@ -766,45 +762,30 @@ class Federation:
 
 
 def _check_form(name: str) -> None:
-    """Refuse a head that totals do not suffice for.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Raise `ConfigError` for a head that needs more than a book's totals."""
     if name not in CLOSED_FORMS or not CLOSED_FORMS[name].from_sums:
         raise ConfigError(
-            f"a book holds one second moment for all classes, and {name} needs more; "
-            "take lda, ridge or ncm"
+            f"a book has one second moment for all classes, but {name} needs more; "
+            "choose lda, ridge or ncm"
         )
 
 
 def check_empty(path: os.PathLike) -> None:
-    """Refuse a folder that holds files already.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Raise `ConfigError` for a folder that has files already."""
     if any(not name.startswith(".") for name in os.listdir(path)):
         raise ConfigError(
-            f"'{os.fspath(path)}' is not empty, and nothing is overwritten; name a "
-            "new folder for the book"
+            f"'{os.fspath(path)}' is not empty; name a new folder for the book, since "
+            "no file is overwritten"
         )
 
 
 def check_withdrawal(
     held: GridStatistics, rows: GridStatistics, least: int, names: Sequence[str]
 ) -> None:
-    """Refuse to remove `rows` from a client's rows if that would reveal single rows.
+    """Raise `ConfigError` if removing `rows` from `held` would reveal single rows.
 
-    In each class that loses rows, at least `least` rows must go, and none or at least
-    `least` must stay. Otherwise the whole class must go at once.
-
-    Raises
-    ------
-    ConfigError
-        The rule is broken; the message names the classes.
+    In each class that loses rows, at least `least` rows must go. None or at least
+    `least` rows must stay.
     """
     left = held.counts - rows.counts
     touched = rows.counts > 0
@@ -812,33 +793,28 @@ def check_withdrawal(
     if wrong.any():
         who = listed([repr(names[c]) for c in wrong.nonzero()[0]], 5)
         raise ConfigError(
-            f"class {who}: at least {least} rows must go, and none or at least {least} "
-            "must stay, or the change would reveal single rows. Withdraw the "
-            "whole class at once, in one file"
+            f"class {who}: the change would reveal single rows. At least {least} rows "
+            f"must go, and none or at least {least} must stay. Withdraw the whole "
+            "class at once, in one file"
         )
     if not touched.any():
-        raise ConfigError("there are no rows to withdraw")
+        raise ConfigError("the file has no rows to withdraw")
 
 
 def check_possible(statistics: GridStatistics) -> None:
-    """Refuse statistics that no rows can have: their scatter is not PSD.
-
-    Raises
-    ------
-    StatisticsError
-    """
+    """Raise `StatisticsError` if the scatter is not PSD: no rows can have it."""
     scatter = statistics.statistics().scatter()
     size = float(scatter.trace()) / len(scatter)
     smallest = scatter + 1e-7 * abs(size) * torch.eye(len(scatter), dtype=scatter.dtype)
     failed = torch.linalg.cholesky_ex(smallest).info != 0
     if size < 0 or (failed and bool(scatter.any())):
         raise StatisticsError(
-            "no rows have such statistics, so no client can have sent them"
+            "no rows can have such statistics, so no client can have sent them"
         )
 
 
 def _made_in(folder: str) -> list[str]:
-    """What a run leaves in its folder that is made of statistics."""
+    """The files of a run folder that are computed from clients' statistics."""
     return [os.path.join(folder, name) for name in _MADE_OF_STATISTICS]
 
 

@@ -1,9 +1,8 @@
-"""A folder whose files change together. A killed process leaves all old or all new
-files.
+"""A folder whose files change together: after a kill all are old, or all are new.
 
-A change is first written to files beside the old ones. One atomic write of a journal
-then makes the change final. After a kill, the next opening of the folder does again
-what the journal lists. So a deletion that the journal lists is always finished.
+A change first writes new files beside the old ones. Then one atomic write of a journal
+makes the change final. After a kill, the next opening of the folder repeats all that
+the journal lists, deletions included.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Folder:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Hold the folder's lock. An interrupted change is finished or dropped first.
+        """Lock the folder, and finish or drop an interrupted change.
 
         Raises
         ------
@@ -55,7 +54,7 @@ class Folder:
         Raises
         ------
         DataError
-            It cannot be read.
+            The file cannot be read.
         """
         try:
             return (self.path / name).read_bytes()
@@ -63,14 +62,15 @@ class Folder:
             raise DataError(f"'{self.path / name}' cannot be read: {error}") from error
 
     def change(self, files: Mapping[str, bytes], gone: Iterable[str] = ()) -> None:
-        """Write `files`, by their paths within the folder, and remove the files `gone`.
+        """Write `files` and delete `gone`, as one change.
 
         Parameters
         ----------
         files : mapping from str to bytes
+            The content by path within the folder.
         gone : iterable of str
-            Files or folders. A relative path is within the folder. A missing file is
-            ignored.
+            Files or folders to delete. A relative path is within the folder. A missing
+            file is ignored.
 
         Raises
         ------
@@ -120,7 +120,7 @@ def _remove(path: Path) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Make the folder's entries survive a power cut, where the system can."""
+    """Let the folder's entries survive a power cut, if the system can."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""What each client adds to the head, on rows that the server holds."""
+"""Each client's share of the head's accuracy, measured on rows of the server."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from federatedscope_ggeur.machine import torch_threads, usable_cores
 Part = tuple[int, ...]
 Parts = Generator[tuple[Part, GridStatistics], None, None]
 
-#: Of more clients there are too many parts.
+#: More clients have too many sets for Shapley values.
 MOST_CLIENTS = 12
 
 
 @dataclass(frozen=True)
 class Worth:
-    """What a client adds to the accuracy.
+    """The accuracy that a client adds.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class Worth:
     left_out : float
         The accuracy with all clients minus the accuracy without this client.
     shapley : float or None
-        Its Shapley value; None with more than `MOST_CLIENTS` clients.
+        The client's Shapley value; None with more than `MOST_CLIENTS` clients.
     """
 
     client: int
@@ -44,19 +44,19 @@ class Worth:
 
 
 def worth(book: Federation, features: Any, labels: Any) -> list[Worth]:
-    """What each client adds, on rows [n, D] with labels [n].
+    """The accuracy that each client adds, on rows [n, D] with labels [n].
 
     The value of a set of clients is the accuracy of the head made from this set. The
     empty set, or a set without a head, has the accuracy of chance. Shapley values add
     up to the accuracy of all clients minus the accuracy of chance.
 
-    Several sets are worked on at once, on all cores. The values do not depend on how
-    many. The memory grows with the number of clients, not of sets.
+    Threads work on several sets at once. The values do not depend on the number of
+    threads. The memory grows with the number of clients, not of sets.
 
     Raises
     ------
     ConfigError
-        There are no rows, or they have other classes than the book.
+        There are no rows, the book has no client, or a label is not in the book.
 
     References
     ----------
@@ -86,9 +86,9 @@ def worth(book: Federation, features: Any, labels: Any) -> list[Worth]:
 def _all_parts(
     totals: Mapping[int, GridStatistics], part: Part, total: GridStatistics
 ) -> Parts:
-    """`part` and all sets that add later clients to it, with their statistics.
+    """All sets that begin with `part`, each with the sum of its statistics.
 
-    The walk is depth first: it holds one sum for each client of the set.
+    Depth first, so that memory holds only one sum for each client of a set.
     """
     yield part, total
     for k, own in totals.items():
@@ -108,7 +108,7 @@ def _largest_parts(totals: Mapping[int, GridStatistics], none: GridStatistics) -
 def _accuracies(
     book: Federation, parts: Parts, features: Tensor, labels: Tensor
 ) -> dict[Part, float]:
-    """The accuracy of the head of each part."""
+    """The accuracy of the head of each set of clients."""
     threads = book.num_threads
     workers = max(1, usable_cores() // threads)
     found: dict[Part, float] = {}
@@ -123,13 +123,13 @@ def _accuracies(
             part, total = taken
             found[part] = _accuracy(book, total, features, labels)
 
-    # Each thread of Python has its own number of torch threads.
+    # torch counts its threads for each Python thread, so each worker sets the number.
     pool = ThreadPoolExecutor(workers, "worth", torch.set_num_threads, (threads,))
     with torch_threads(threads), pool:
         try:
             for worker in [pool.submit(work) for _ in range(workers)]:
                 worker.result()
-        finally:  # after an error or Ctrl-C the workers find no more parts
+        finally:  # after an error or Ctrl-C the workers find no more sets
             with taking:
                 parts.close()
     return found

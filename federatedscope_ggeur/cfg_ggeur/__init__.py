@@ -4,11 +4,7 @@
 """
 
 from federatedscope_ggeur.cfg_ggeur.described import describe_keys
-from federatedscope_ggeur.cfg_ggeur.keys import (
-    all_keys,
-    extend_ggeur_cfg,
-    get_key,
-)
+from federatedscope_ggeur.cfg_ggeur.keys import all_keys, extend_ggeur_cfg, get_key
 
 # It registers itself.
 from federatedscope_ggeur.cfg_ggeur import run_encoder  # isort: skip

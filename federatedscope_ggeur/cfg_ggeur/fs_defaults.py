@@ -9,13 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from federatedscope_ggeur.cfg_ggeur.fs_keys import (
-    HEAD,
-    TRAINER,
-    FSKey,
-    anything,
-    table,
-)
+from federatedscope_ggeur.cfg_ggeur.fs_keys import HEAD, TRAINER, FSKey, anything, table
 from federatedscope_ggeur.cfg_ggeur.keys import get_key
 from federatedscope_ggeur.cfg_ggeur.transform import row_transform
 from federatedscope_ggeur.data import NO_TRANSFORM

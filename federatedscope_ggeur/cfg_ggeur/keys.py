@@ -111,7 +111,7 @@ _RUN_KEYS = (
 #: Former keys of parts, each with advice on what to do now.
 _REMOVED = {
     "fisher.steps": "the head is trained to its optimum now, so remove this key "
-    "(ggeur.fisher.penalty bounds the head's weights)",
+    "(ggeur.fisher.penalty bounds the head's weights)"
 }
 #: The keys that lower packages bring, by subject.
 _OF_ROOMS = (

@@ -42,9 +42,9 @@ class LeftHead:
 
 
 def left_head(cfg) -> LeftHead | None:
-    """The head in closed form that a run with `cfg` leaves or may leave.
+    """The one-shot head that may be the result of a run with `cfg`.
 
-    None if the run leaves a trained or a calibrated head.
+    None if the result is a trained or a calibrated head.
     """
     demands = demands_of(cfg)
     alone = demands.closed_form and not demands.trains

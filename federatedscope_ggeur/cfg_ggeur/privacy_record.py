@@ -7,9 +7,7 @@ from federatedscope_ggeur.cfg_ggeur.method_settings import base_method, parts_in
 from federatedscope_ggeur.cfg_ggeur.run_settings import server_evaluates
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import plugin_exchanges
-from federatedscope_ggeur.federation.exchanges.noisy_release.keys import (
-    noise_settings,
-)
+from federatedscope_ggeur.federation.exchanges.noisy_release.keys import noise_settings
 from federatedscope_ggeur.federation.exchanges.secure_sums.keys import (
     BY_SERVER,
     word_for_keys,

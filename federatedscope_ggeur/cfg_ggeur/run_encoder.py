@@ -22,9 +22,7 @@ from federatedscope_ggeur.data.encoders import (
     register_encoder,
 )
 from federatedscope_ggeur.data.encoders.model import check_precision, forward_pass
-from federatedscope_ggeur.data.encoders.weights import (
-    file_stamp,
-)
+from federatedscope_ggeur.data.encoders.weights import file_stamp
 from federatedscope_ggeur.downloads import sha256_file
 from federatedscope_ggeur.errors import ConfigError, DataError, shown
 from federatedscope_ggeur.models import ImageNetwork

@@ -20,14 +20,10 @@ from federatedscope_ggeur.cfg_ggeur.method_settings import (
 )
 from federatedscope_ggeur.cfg_ggeur.networks import network_settings, trained_space
 from federatedscope_ggeur.cfg_ggeur.schedule import local_schedule
-from federatedscope_ggeur.cfg_ggeur.text_settings import (
-    text_mix,
-    text_model,
-    text_pull,
-)
+from federatedscope_ggeur.cfg_ggeur.text_settings import text_mix, text_model, text_pull
 from federatedscope_ggeur.cfg_ggeur.tracking import tracking_settings
 from federatedscope_ggeur.cfg_ggeur.transform import row_preparation, row_transform
-from federatedscope_ggeur.cfg_ggeur.yaml_file import to_plain
+from federatedscope_ggeur.cfg_ggeur.yaml_file import plain_config
 from federatedscope_ggeur.federation import (
     EarlyStopSettings,
     EvaluationSettings,
@@ -45,9 +41,7 @@ from federatedscope_ggeur.federation.exchanges.calibration.keys import (
 from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
     ClosedFormSettings,
 )
-from federatedscope_ggeur.federation.exchanges.noisy_release.keys import (
-    noise_settings,
-)
+from federatedscope_ggeur.federation.exchanges.noisy_release.keys import noise_settings
 from federatedscope_ggeur.federation.exchanges.noisy_release.public import public_rows
 from federatedscope_ggeur.federation.exchanges.secure_sums.keys import sum_settings
 from federatedscope_ggeur.federation.exchanges.statistics.keys import statistics_form
@@ -154,7 +148,7 @@ def run_settings(
                 Grid.of_steps(ggeur.book_steps, dim),
                 tuple(class_names),
                 encoder,
-                _plain(cfg),
+                plain_config(cfg),
             )
         )
     if demands.sums:
@@ -189,15 +183,6 @@ def run_settings(
         agreed=agreed,
         tracking=tracking_settings(cfg),
     )
-
-
-def _plain(cfg) -> dict:
-    """The settings of `cfg` as plain values, without FS's own entries."""
-    kept = cfg.clone()
-    kept.defrost()
-    if hasattr(kept, "clear_aux_info"):
-        kept.clear_aux_info()
-    return to_plain(kept)
 
 
 def checkpoint_every(ggeur) -> float | None:

@@ -33,10 +33,7 @@ from federatedscope_ggeur.geometry import AugmentationSettings
 
 
 def start_notes(
-    cfg,
-    settings: RunSettings,
-    client_domains: Mapping[int, str],
-    held: Holdings | None,
+    cfg, settings: RunSettings, client_domains: Mapping[int, str], held: Holdings | None
 ) -> list[str]:
     """Facts about a run that may surprise a user, one line each.
 

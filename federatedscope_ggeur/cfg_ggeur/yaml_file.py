@@ -113,3 +113,12 @@ def literal(value: object) -> object:
 def to_plain(cfg: Mapping) -> dict:
     """Convert a config to nested plain dicts."""
     return {k: to_plain(v) if isinstance(v, Mapping) else v for k, v in cfg.items()}
+
+
+def plain_config(cfg) -> dict:
+    """Convert a config as `to_plain` does, without the entries that FS adds to it."""
+    plain = cfg.clone()
+    plain.defrost()
+    if hasattr(plain, "clear_aux_info"):
+        plain.clear_aux_info()
+    return to_plain(plain)

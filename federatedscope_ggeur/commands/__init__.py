@@ -42,10 +42,7 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "quickstart": Command(
-        "quickstart",
-        "",
-        "compare methods on bundled digits, in half a minute",
-        RUN,
+        "quickstart", "", "compare methods on bundled digits, in half a minute", RUN
     ),
     "study": Command(
         "study",
@@ -130,10 +127,7 @@ COMMANDS = {
         LIVING,
     ),
     "certificate": Command(
-        "book",
-        "BOOK --out FILE",
-        "sign who is in a book, and its head",
-        LIVING,
+        "book", "BOOK --out FILE", "sign who is in a book, and its head", LIVING
     ),
     "verify": Command(
         "book", "FILE [--book BOOK]", "check a certificate of a book", LIVING
@@ -142,10 +136,7 @@ COMMANDS = {
         "token", "SECRET N", "make client N's join token for a distributed run", SITES
     ),
     "flower-app": Command(
-        "flower_app",
-        "FOLDER --cfg FILE",
-        "write the app folder for `flwr run`",
-        FLOWER,
+        "flower_app", "FOLDER --cfg FILE", "write the app folder for `flwr run`", FLOWER
     ),
     "site": Command(
         "site",

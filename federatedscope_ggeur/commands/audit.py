@@ -20,6 +20,7 @@ from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
 from federatedscope_ggeur.commands import config_parser
+from federatedscope_ggeur.engines.forecast import rehearsed
 from federatedscope_ggeur.engines.run import Run, load_federated_data
 from federatedscope_ggeur.engines.transcript import recorded, truth_of
 from federatedscope_ggeur.errors import ConfigError, GGEURError
@@ -33,7 +34,7 @@ PASSED, COULD_NOT, FAILED = 0, 2, 3
 _STATUS = {
     "passed": PASSED,
     "nothing to attack": PASSED,
-    "not told": COULD_NOT,
+    "undecided": COULD_NOT,
     "FAILED": FAILED,
 }
 _HEAD = (
@@ -41,10 +42,7 @@ _HEAD = (
     "note",
 )  # fmt: skip
 NO_PROOF = "A passed audit is no proof of privacy: other attacks may do better."
-_WHO = {
-    "curious": "curious parties, each by itself",
-    "lying": "one lying client",
-}
+_WHO = {"curious": "curious parties, each by itself", "lying": "one lying client"}
 
 
 def audit(arguments: Sequence[str]) -> int:
@@ -86,7 +84,7 @@ def audit(arguments: Sequence[str]) -> int:
     )
     options = parser.parse_intermixed_args(arguments)
     try:
-        cfg = _quiet(load_config(options.cfg, options.settings))
+        cfg = rehearsed(load_config(options.cfg, options.settings))
         if options.level == "dp":
             found = _canaries(cfg)
         elif options.own is None:
@@ -193,13 +191,3 @@ def _own(cfg, number: int, seconds: float) -> list[Finding]:
         )
     run = Run(cfg, replace(data, clients=mine, unseen=[]))
     return self_audit(recorded(run), truth_of(run), number, seconds)
-
-
-def _quiet(cfg):
-    """A copy of `cfg` that writes no checkpoints."""
-    cfg = cfg.clone()
-    cfg.defrost()
-    cfg.federate.save_to = cfg.federate.restore_from = ""
-    cfg.ggeur.privacy.dp.ledger = ""  # nothing leaves this machine
-    cfg.freeze()
-    return cfg

@@ -21,11 +21,7 @@ from federatedscope_ggeur.transport.certificates import (
     make_node_key,
     require_cryptography,
 )
-from federatedscope_ggeur.transport.security import (
-    Security,
-    make_token,
-    write_private,
-)
+from federatedscope_ggeur.transport.security import Security, make_token, write_private
 
 _KEYS = {"engine", "server", "port", "sites", "settings", "days"}
 _ENGINES = ("federatedscope", "flower")

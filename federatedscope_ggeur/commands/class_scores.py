@@ -17,12 +17,7 @@ from federatedscope_ggeur.cfg_ggeur.foreign import (
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.data import Embeddings, FederatedData
 from federatedscope_ggeur.engines.run import load_federated_data
-from federatedscope_ggeur.errors import (
-    DataError,
-    GGEURError,
-    UntrustedError,
-    listed,
-)
+from federatedscope_ggeur.errors import DataError, GGEURError, UntrustedError, listed
 from federatedscope_ggeur.predictor.left_models import LeftModels
 from federatedscope_ggeur.reporting import HEAD_FILE, Results, RoundRecord
 from federatedscope_ggeur.reporting.comparison import FoundRun

@@ -42,11 +42,12 @@ def complete() -> None:
 
 
 def completions(words: Sequence[str], prefix: str) -> tuple[dict[str, str], bool]:
-    """The words that can follow `words`, which lack the program's name.
+    """The words that can follow `words` on the command line.
 
     Parameters
     ----------
     words : sequence of str
+        The complete words that stand after the program's name.
     prefix : str
         The typed part of the next word.
 

@@ -15,12 +15,7 @@ from federatedscope_ggeur.commands import (
     config_parser,
 )
 from federatedscope_ggeur.commands.console import shown_on_console
-from federatedscope_ggeur.data import (
-    Encoded,
-    embed_data,
-    find_reader,
-    is_image_type,
-)
+from federatedscope_ggeur.data import Encoded, embed_data, find_reader, is_image_type
 from federatedscope_ggeur.engines.run import load_data_set
 from federatedscope_ggeur.printable import get_logger, say
 

@@ -17,10 +17,7 @@ def flower_app(arguments: Sequence[str]) -> int:
         "--cfg", metavar="FILE", required=True, help="the federation's file"
     )
     parser.add_argument(
-        "settings",
-        nargs="*",
-        metavar="KEY VALUE",
-        help="override settings of the file",
+        "settings", nargs="*", metavar="KEY VALUE", help="override settings of the file"
     )
     options = parser.parse_intermixed_args(arguments)
     from federatedscope_ggeur.cfg_ggeur.identity import check_role

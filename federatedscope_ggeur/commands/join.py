@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from federatedscope_ggeur.commands import INTERRUPTED, command_parser
+from federatedscope_ggeur.commands import command_parser
 from federatedscope_ggeur.printable import say
 
 
@@ -88,8 +88,5 @@ def _start(path: str, role: str, on_flower: Callable[[Any], None]) -> int:
     cfg = role_config(path, role)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with shown_on_console(cfg.verbose > 0):
-        try:
-            on_flower(cfg)
-        except KeyboardInterrupt:
-            return INTERRUPTED
+        on_flower(cfg)
     return 0

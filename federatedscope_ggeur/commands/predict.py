@@ -18,11 +18,7 @@ from federatedscope_ggeur.commands.console import shown_on_console
 from federatedscope_ggeur.commands.zero_shot import read_names, zero_shot_predictor
 from federatedscope_ggeur.data import EncoderSettings
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.predictor.predictor import (
-    Prediction,
-    Predictor,
-    find_images,
-)
+from federatedscope_ggeur.predictor.predictor import Prediction, Predictor, find_images
 from federatedscope_ggeur.predictor.rows import ROW_FILES, RowFile, read_rows
 from federatedscope_ggeur.printable import is_hidden, say
 from federatedscope_ggeur.reporting.tables import csv_text

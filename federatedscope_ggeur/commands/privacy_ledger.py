@@ -16,8 +16,7 @@ from federatedscope_ggeur.settings import is_number
 def privacy_ledger(arguments: Sequence[str]) -> int:
     """Print each release in clients' ledgers, and the total of the worst row."""
     parser = command_parser(
-        "privacy-ledger",
-        "mu^2 adds up over releases of a row, but epsilons do not.",
+        "privacy-ledger", "mu^2 adds up over releases of a row, but epsilons do not."
     )
     parser.add_argument(
         "folder", help="the folder of ggeur.privacy.dp.ledger, or one client's file"

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 
-from federatedscope_ggeur.commands import INTERRUPTED, command_parser
+from federatedscope_ggeur.commands import command_parser
 from federatedscope_ggeur.examples import find_config
 
 
@@ -42,10 +42,7 @@ def site(arguments: Sequence[str]) -> int:
         help="answer another run than the one that the folder belongs to",
     )
     parser.add_argument(
-        "settings",
-        nargs="*",
-        metavar="KEY VALUE",
-        help="override settings of the file",
+        "settings", nargs="*", metavar="KEY VALUE", help="override settings of the file"
     )
     options = parser.parse_intermixed_args(arguments)
     from federatedscope_ggeur.cfg_ggeur.identity import check_role
@@ -59,8 +56,5 @@ def site(arguments: Sequence[str]) -> int:
     folder = Path(options.folder or Path(cfg.outdir, experiment_name(cfg)))
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with shown_on_console(cfg.verbose > 0):
-        try:
-            serve_site(cfg, folder, options.new_run, options.socket, options.group)
-        except KeyboardInterrupt:
-            return INTERRUPTED
+        serve_site(cfg, folder, options.new_run, options.socket, options.group)
     return 0

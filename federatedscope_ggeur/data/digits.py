@@ -8,11 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from federatedscope_ggeur.data.embeddings import DataSet, Embeddings
-from federatedscope_ggeur.data.images.bundled_digits import (
-    DIGITS,
-    WHITE,
-    imaged_digits,
-)
+from federatedscope_ggeur.data.images.bundled_digits import DIGITS, WHITE, imaged_digits
 from federatedscope_ggeur.data.registry import register_reader
 from federatedscope_ggeur.data.split import split_domain
 

@@ -166,9 +166,7 @@ def _check_pair(folder: Path, found: dict[str, Path]) -> None:
 
 
 def read_npz(
-    path: Path,
-    needed: Sequence[str] = _NEEDED,
-    optional: Sequence[str] = _OPTIONAL,
+    path: Path, needed: Sequence[str] = _NEEDED, optional: Sequence[str] = _OPTIONAL
 ) -> dict[str, np.ndarray]:
     """Read the arrays of an npz file, by name.
 

@@ -91,7 +91,7 @@ class LeftOut:
 
 
 def select(images: Images, rows: np.ndarray) -> Images:
-    """The images in some `rows`, which must ascend."""
+    """The images with the row numbers `rows`, which must be ascending."""
 
     def some(column: tuple) -> tuple:
         return tuple(column[row] for row in rows)

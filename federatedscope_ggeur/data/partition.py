@@ -465,7 +465,7 @@ def partition(
 
 
 def _dealt(rows: Embeddings, parts: Sequence[np.ndarray]) -> Embeddings:
-    """The rows of all clients of a domain in one piece, client after client."""
+    """The rows of a domain in the order of its clients; `parts` has their indices."""
     order = np.concatenate(parts)
     in_place = len(order) == len(rows) and bool((order == np.arange(len(rows))).all())
     return rows if in_place else rows.select(order)

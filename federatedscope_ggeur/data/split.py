@@ -143,7 +143,7 @@ def hold_out(
 def deal_evenly(
     labels: np.ndarray, parts: int, rng: np.random.Generator
 ) -> list[np.ndarray]:
-    """Deal all rows to `parts` players, like cards that are sorted by class.
+    """Divide all rows at random into `parts` parts with equal shares of each class.
 
     Returns `parts` disjoint ascending arrays of row numbers. Their sizes differ by at
     most one, overall and within every class.

@@ -11,11 +11,7 @@ from PIL import Image
 
 from federatedscope_ggeur.data.encoded import Encoded
 from federatedscope_ggeur.data.encoders import EncoderSettings
-from federatedscope_ggeur.data.encoding import (
-    EncodingSettings,
-    encoded,
-    find_images,
-)
+from federatedscope_ggeur.data.encoding import EncodingSettings, encoded, find_images
 from federatedscope_ggeur.data.images.base import ImageDataSet, ImageDomain, Images
 from federatedscope_ggeur.errors import ConfigError, DataError
 

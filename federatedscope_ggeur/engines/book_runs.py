@@ -1,4 +1,4 @@
-"""Runs with the clients of a book, where this machine has the data of its run."""
+"""Runs with the clients of a book, on a machine that has these clients' data."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ def new_run(
     Raises
     ------
     ConfigError, DataError
-        The data cannot be read; or they are not the rows in the book, since a client
-        has withdrawn some or sent others. Or `settings` name a checkpoint.
+        The data cannot be read, or differ from the rows in the book: a client may have
+        withdrawn rows or sent others. Or `settings` name a checkpoint.
     """
     cfg = _config(book, {"ggeur.closed_form": "none"}, settings)
     if cfg.federate.save_to or cfg.federate.restore_from:
         raise ConfigError(
-            "federate.save_to, federate.restore_from: cannot go with a new run of a "
-            "book's clients; it begins anew and keeps its checkpoints in its own "
-            "folder, where forgetting removes them"
+            "federate.save_to, federate.restore_from: remove them for a new run with a "
+            "book's clients. The run starts at round 0 and writes its checkpoints into "
+            "its own folder, so that the book can delete them with a client"
         )
     data = load_federated_data(cfg)
     _check_classes(book, data)
@@ -86,9 +86,9 @@ def new_run(
 
 
 def chosen_form(book: Federation) -> dict[str, str | float]:
-    """The head, of those that a book can make, that classifies most rows rightly.
+    """Choose the book's head that classifies most rows correctly.
 
-    Each client of the book leaves out its own rows, as under ``closed_form: auto``.
+    The book's clients score heads on left-out rows, as with ``closed_form: auto``.
 
     Returns
     -------

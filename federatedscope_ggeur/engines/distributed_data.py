@@ -16,10 +16,7 @@ from federatedscope_ggeur.data import (
     FederatedData,
     validation_share,
 )
-from federatedscope_ggeur.engines.run import (
-    load_data_set,
-    load_federated_data,
-)
+from federatedscope_ggeur.engines.run import load_data_set, load_federated_data
 from federatedscope_ggeur.engines.text import class_texts
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.federation import Client
@@ -67,7 +64,7 @@ class ServerData:
     def of(
         cls, cfg, data: FederatedData, roles: dict[int, Client] | None = None
     ) -> ServerData:
-        """Make it from divided data; `roles` are filled later."""
+        """Make the server's data from divided data; the caller fills `roles` later."""
         rows = data.server_rows(cfg.eval.split, server_evaluates(cfg))
         client_num = cfg.federate.client_num or len(data.domains)
         held = None if roles is None else Holdings.of(data.clients, data.num_classes)

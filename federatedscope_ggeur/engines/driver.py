@@ -115,7 +115,7 @@ class Driver:
             self._collect(k, absence)
 
     def was_owed(self, number: int, kind: RequestKind, round_number: int) -> bool:
-        """Whether an answer for which nobody waits is a late one, and its first."""
+        """Whether this is the first late answer of a client to a request."""
         owed = number, kind, round_number
         if owed not in self._owed:
             return False

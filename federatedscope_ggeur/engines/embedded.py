@@ -16,11 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings
-from federatedscope_ggeur.data import (
-    FederatedData,
-    class_counts,
-    held_lazily,
-)
+from federatedscope_ggeur.data import FederatedData, class_counts, held_lazily
 from federatedscope_ggeur.engines.sides import (
     Shared,
     client_side,
@@ -226,7 +222,7 @@ class EmbeddedEngine:
 
 
 class _Clients(Mapping[int, Client]):
-    """The clients by number. There may be very many, so it holds none itself."""
+    """The clients by number. It asks the handlers for each, since there may be many."""
 
     def __init__(self, handlers: Mapping[int, ClientHandler]):
         self._handlers = handlers
@@ -254,7 +250,7 @@ class _States:
         self._before: dict[int, dict] = {k: {} for k in clients}
 
     def save(self, rounds: int) -> None:
-        """Write all states that belong to a checkpoint after so many rounds."""
+        """Write all states that belong to the checkpoint after `rounds` rounds."""
         for k, client in self._clients.items():
             self._stores[k].save({**self._before[k], **client.states})
             held = [n for n in client.states if n <= rounds]

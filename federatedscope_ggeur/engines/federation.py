@@ -22,7 +22,7 @@ from federatedscope_ggeur.cfg_ggeur.start_notes import (
     withheld_line,
 )
 from federatedscope_ggeur.cfg_ggeur.transform import row_preparation
-from federatedscope_ggeur.cfg_ggeur.yaml_file import to_plain
+from federatedscope_ggeur.cfg_ggeur.yaml_file import plain_config
 from federatedscope_ggeur.engines.checkpoints import (
     command_to_go_on,
     server_checkpoints,
@@ -157,7 +157,7 @@ class Federation:
         self.is_begun = True
 
     def _text(self, handshake: Handshake) -> ClassTexts | None:
-        """The text features, which must be those of the clients.
+        """The server's text features, after comparing them with the clients'.
 
         Raises
         ------
@@ -183,7 +183,7 @@ class Federation:
         self._tell(record)
 
     def end(self, record: RoundRecord | TemperatureScaling | None) -> None:
-        """End the run; `record` is of the step after the last round."""
+        """End the run; `record` describes the step after the last round, if any."""
         self.history.end(record)
         if isinstance(record, RoundRecord):
             self._tell(record)
@@ -271,15 +271,6 @@ class Federation:
                 ClientInfo(k, domain, None, None) for k, domain in clients.items()
             ],
         )
-
-
-def plain_config(cfg) -> dict:
-    """The settings as plain values, for the results."""
-    plain = cfg.clone()
-    plain.defrost()
-    if hasattr(plain, "clear_aux_info"):
-        plain.clear_aux_info()  # what FS keeps beside the settings
-    return to_plain(plain)
 
 
 def course(federation: Federation) -> Requests[None]:

@@ -26,7 +26,7 @@ from federatedscope_ggeur.federation.exchanges.training.messages import Broadcas
 from federatedscope_ggeur.machine import torch_threads
 from federatedscope_ggeur.reporting import PooledRows
 
-#: The time of a mini-batch is the mean over so many.
+#: The number of mini-batches whose mean time is the time of one.
 _TIMED = 32
 
 
@@ -98,20 +98,23 @@ class Forecast:
     seconds: Seconds
 
 
-def set_up(cfg) -> Run:
-    """Make the run of `cfg`, to begin at round 0 and without checkpoints."""
+def rehearsed(cfg):
+    """A copy of `cfg` for a run that begins at round 0 and writes no files."""
     cfg = cfg.clone()
     cfg.defrost()
     cfg.federate.save_to = cfg.federate.restore_from = ""
-    cfg.ggeur.privacy.dp.ledger = ""  # what is rehearsed is not released
+    cfg.ggeur.privacy.dp.ledger = ""  # this run releases nothing
     cfg.freeze()
-    return Run(cfg)
+    return cfg
+
+
+def set_up(cfg) -> Run:
+    """Make the run of `cfg`, to begin at round 0 and without files."""
+    return Run(rehearsed(cfg))
 
 
 def forecast(run: Run) -> Forecast:
     """Forecast the bytes, memory and time of a `run` made by `set_up`.
-
-    No files are written.
 
     Raises
     ------

@@ -188,7 +188,7 @@ class Leading:
     def _send_request(self, request: Request) -> dict[int, Absence]:
         gone = self._members.gone
         if self._hub is not None:
-            most = self.federation.coordinator.largest_answer(request.kind)
+            most = self.federation.coordinator.asking.largest_answer(request.kind)
             most = None if most is None else max(most, PLAIN)
             for number in request.parts.keys() - gone.keys():
                 self._hub.expect(number, most)
@@ -211,7 +211,7 @@ class Leading:
             self._send(FINISH, numbers, parts, state)
 
     def status(self) -> dict:
-        """What the status file says; see `server_status`."""
+        """The content of the status file; see `server_status`."""
         history = getattr(self.federation, "history", None)
         return server_status(self._members, self.driver, history)
 

@@ -18,10 +18,7 @@ from federatedscope_ggeur.cfg_ggeur.devices import (
 from federatedscope_ggeur.cfg_ggeur.encoding import encoding_settings
 from federatedscope_ggeur.cfg_ggeur.fs_defaults import idle_notes
 from federatedscope_ggeur.cfg_ggeur.load import load_config, to_plain
-from federatedscope_ggeur.cfg_ggeur.method_settings import (
-    base_method,
-    options_of,
-)
+from federatedscope_ggeur.cfg_ggeur.method_settings import base_method, options_of
 from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
 from federatedscope_ggeur.cfg_ggeur.run_settings import divides_by_domain
 from federatedscope_ggeur.cfg_ggeur.start_notes import (

@@ -57,7 +57,7 @@ class ServerSide(NamedTuple):
 def settings_for(
     cfg, data: Described, clients: int, text: ClassTexts | None
 ) -> RunSettings:
-    """The settings of a run of `cfg`, with so many clients, on `data`."""
+    """The settings of a run of `cfg` with `clients` clients on `data`."""
     names = data.class_names
     return run_settings(cfg, len(names), data.dim, clients, text, names, data.encoder)
 

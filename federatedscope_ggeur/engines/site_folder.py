@@ -16,8 +16,8 @@ import torch
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
 from federatedscope_ggeur.cfg_ggeur.transform import row_preparation
+from federatedscope_ggeur.cfg_ggeur.yaml_file import plain_config
 from federatedscope_ggeur.data import ClientData
-from federatedscope_ggeur.engines.federation import plain_config
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation import Client
 from federatedscope_ggeur.federation.course.ending import Ending
@@ -53,11 +53,7 @@ logger = get_logger(__name__)
 
 
 def site_results(
-    engine: str,
-    cfg,
-    held: ClientData,
-    class_names: Sequence[str],
-    encoder: str,
+    engine: str, cfg, held: ClientData, class_names: Sequence[str], encoder: str
 ) -> Results:
     """The results that a site knows before the run.
 

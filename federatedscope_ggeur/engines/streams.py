@@ -28,5 +28,5 @@ def transport_settings(cfg) -> TransportSettings:
 
 
 def _of(cfg, name: str):
-    """A key of FederatedScope's; a config has it only where a file names it."""
+    """FS's key ``distribute.<name>``; its default if the config lacks the key."""
     return cfg.distribute.get(name, OTHER_KEYS[f"distribute.{name}"].default)

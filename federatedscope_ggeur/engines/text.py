@@ -11,11 +11,7 @@ from federatedscope_ggeur.cfg_ggeur.method_settings import options_of
 from federatedscope_ggeur.cfg_ggeur.text import uses_text
 from federatedscope_ggeur.cfg_ggeur.transform import row_preparation
 from federatedscope_ggeur.data import TextFeatures
-from federatedscope_ggeur.data.text.features import (
-    TEXT,
-    is_text_file,
-    read_text_file,
-)
+from federatedscope_ggeur.data.text.features import TEXT, is_text_file, read_text_file
 from federatedscope_ggeur.data.transforms import rows_before
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.models.text import TEXT_MODELS, ClassTexts, TextPart

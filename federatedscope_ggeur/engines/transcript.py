@@ -9,11 +9,7 @@ import torch
 
 from federatedscope_ggeur.audit import Transcript, Truth
 from federatedscope_ggeur.audit.base import Lied, Update
-from federatedscope_ggeur.audit.lying_client import (
-    a_claim,
-    lying,
-    spoken_of,
-)
+from federatedscope_ggeur.audit.lying_client import a_claim, lying, spoken_of
 from federatedscope_ggeur.engines.embedded import EmbeddedEngine
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import GGEURError
@@ -45,7 +41,7 @@ from federatedscope_ggeur.federation.exchanges.training.messages import Broadcas
 from federatedscope_ggeur.geometry import Space
 from federatedscope_ggeur.models import LinearHead
 
-#: Updates of at most so many rounds are attacked.
+#: The number of rounds whose updates the audit attacks.
 ROUNDS = 3
 
 

@@ -13,9 +13,7 @@ import numpy as np
 
 from federatedscope_ggeur.errors import listed, setting
 from federatedscope_ggeur.federation.holdings import Withheld, median_rows
-from federatedscope_ggeur.federation.optimizers import (
-    OptimizerSettings,
-)
+from federatedscope_ggeur.federation.optimizers import OptimizerSettings
 from federatedscope_ggeur.federation.training_settings import TrainingSettings
 
 #: Shares of pairs and of rows that may be withheld without a note; see `is_much`.
@@ -115,7 +113,7 @@ def withheld_note(
 ) -> str:
     """A note if the threshold withholds many rows, or ""; `counts` is [K, C].
 
-    The rows of all clients are looked at together, and then those of each domain.
+    The note looks at the rows of all clients together, and at each domain's rows.
     """
     withheld = Withheld.from_counts(counts, threshold)
     lacking = lacking_domains(counts, threshold, domains)
@@ -173,7 +171,7 @@ def share_note(share: float) -> str:
 
 
 def reach_text(training: TrainingSettings, rows: int) -> str:
-    """A line of text that says how far SGD goes in a round on so many rows."""
+    """A line of text that says how far SGD goes in a round on `rows` rows."""
     optimizer = training.optimizer
     momentum = optimizer.momentum
     beside = f", momentum {momentum:g}" if momentum else ""

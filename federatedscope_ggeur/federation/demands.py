@@ -33,8 +33,8 @@ class Demands:
     leaves_out : bool
         Whether rows can be left out of the statistics of the one-shot head.
     is_cooled : bool
-        Whether heads get a temperature. Left-out rows choose that of the one-shot head,
-        validation rows that of a trained head.
+        Whether heads get a temperature. Left-out rows choose it for the one-shot head,
+        and validation rows for a trained head.
     tells_confidence : bool
         Whether clients also report how sure the head is of their left-out rows.
     keeps_best : bool

@@ -119,7 +119,7 @@ def median_rows(rows: Iterable[int]) -> int:
 
 
 def sources(domains: Sequence[str], prototypes: str) -> list[object]:
-    """The source of each client's prototypes: its domain, or with "client" itself."""
+    """The source of each client's prototypes: its domain, or its place in the list."""
     return list(domains) if prototypes == "domain" else list(range(len(domains)))
 
 

@@ -1,6 +1,6 @@
-"""A file of what one client has sent.
+"""A file that records what one client has sent.
 
-Of two processes of one client, at most one sends.
+If a client has two processes, at most one of them can send.
 """
 
 from __future__ import annotations

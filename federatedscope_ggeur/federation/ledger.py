@@ -10,8 +10,8 @@ import hashlib
 import json
 import math
 import secrets
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -192,13 +192,8 @@ class Ledger:
     def _mark(self) -> str:
         return hashlib.blake2b(key=self.salt, person=b"ledger").hexdigest()
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        if self._file is None:
-            yield
-            return
-        with self._file.locked():
-            yield
+    def _locked(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._file is None else self._file.locked()
 
 
 def ledger_path(folder: str, number: int) -> Path:

@@ -18,11 +18,7 @@ from federatedscope_ggeur.geometry.discrete_gaussian import (
     system_words,
 )
 from federatedscope_ggeur.geometry.gaussian_privacy import epsilon_of
-from federatedscope_ggeur.geometry.noisy_release import (
-    MOMENTS,
-    PublicRows,
-    ReleasePlan,
-)
+from federatedscope_ggeur.geometry.noisy_release import MOMENTS, PublicRows, ReleasePlan
 from federatedscope_ggeur.rng import numpy_generator
 
 #: Who adds the noise.
@@ -71,7 +67,7 @@ class NoiseSettings:
     public: Callable[[], PublicRows] | None = None
 
     def plan_of(self, clients: int) -> ReleasePlan:
-        """The plan for a run in which so many clients take part."""
+        """The plan for a run with this number of clients."""
         if self.by == SERVER:
             return self.plan
         spared = clients - 1 if self.by == CLIENT else self.spared(clients)
@@ -88,7 +84,7 @@ class NoiseSettings:
         return seeded_words(numpy_generator(self.test_seed, "noise", *key))
 
     def observers(self, clients: int) -> dict[str, float]:
-        """Epsilon against each kind of observer of a run with so many clients.
+        """Epsilon against each kind of observer of a run with this number of clients.
 
         An infinite epsilon means no protection.
         """

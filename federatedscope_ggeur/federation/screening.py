@@ -23,9 +23,9 @@ logger = get_logger(__name__)
 
 #: What happens to findings.
 SCREENS = ("warn", "off", "refuse")
-#: Rows and aggregation weights may be so many times the others'.
+#: The largest usual ratio of a client's rows or aggregation weight to the others'.
 ROWS = 100.0
-#: A declared norm may be so many times the others'. All are powers of two.
+#: The largest usual ratio of a declared norm to the others'; all are powers of two.
 NORM = 8.0
 
 #: By client number: how the client's answer differs from the others'.

@@ -27,7 +27,7 @@ class RoleSettings:
         everything else on the CPU.
     min_samples : int
         The min-count threshold: a client sends statistics of a class only if it has at
-        least so many rows of it.
+        least this many rows of the class.
     eval_every : int
         The head is scored every `eval_every` rounds, and after the last one.
     unseen_client_num : int

@@ -7,10 +7,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from federatedscope_ggeur.errors import ConfigError, setting
-from federatedscope_ggeur.federation.optimizers import (
-    OptimizerSettings,
-    Schedule,
-)
+from federatedscope_ggeur.federation.optimizers import OptimizerSettings, Schedule
 from federatedscope_ggeur.models import CPU, Model
 
 #: The least momentum of SGD on a share of the set.
@@ -57,14 +54,14 @@ class TrainingSettings:
         return replace(self, optimizer=replace(self.optimizer, lr=rate))
 
     def batches(self, rows: int) -> int:
-        """How many mini-batches a round has on so many rows."""
+        """The number of mini-batches of a round on `rows` rows."""
         per_epoch = -(-self.usable(rows) // self.batch_size)
         if self.batch_or_epoch == "epoch" or per_epoch == 0:
             return self.local_update_steps * per_epoch
         return self.local_update_steps
 
     def reach(self, rows: int) -> float:
-        """T: how far SGD goes in a round on so many rows.
+        """T: how far SGD goes in a round on `rows` rows.
 
         T limits what a round can learn, whatever the number of rows. See
         `OptimizerSettings.reach`.
@@ -104,7 +101,7 @@ def check_batches(
     Raises
     ------
     ConfigError
-        `client`, which trains on so many `rows`, would have such a batch.
+        `client`, with this number of `rows`, would have such a batch.
     """
     if not model.norm_modules or 1 not in training.batch_sizes(rows):
         return

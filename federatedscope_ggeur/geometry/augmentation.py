@@ -145,7 +145,7 @@ class _Block:
         return self.around_own + len(self.prototypes) * self.around_each
 
     def anchor_order(self) -> Tensor:
-        """The anchor index of each new row, as `_anchors_of` numbers anchors."""
+        """The anchor index of each new row; see `_anchors_of`."""
         own, around_own, around_each = self.sizes
         return _anchors_of(torch.arange(self.new), own, around_own, around_each)
 

@@ -1,4 +1,4 @@
-"""Class statistics in few bytes: few directions of one pooled scatter, in few bits.
+"""Class statistics in few bytes: the leading directions of one pooled scatter, rounded.
 
 Clients send `CompressedStatistics`. Its `restore` gives statistics that merge like all
 others. `CompressionLoss` measures what compression has changed.
@@ -90,7 +90,7 @@ class CompressionLoss:
 
 @dataclass(frozen=True)
 class CompressedStatistics:
-    """Counts, means and a factor of the pooled scatter; means and factor in few bits.
+    """Counts, and rounded means and directions of the pooled scatter.
 
     Attributes
     ----------
@@ -179,7 +179,7 @@ class CompressedStatistics:
         return means
 
     def _even(self) -> float:
-        """The part of `left_out` that each direction beyond the kept ones gets."""
+        """The part of `left_out` that `restore` gives each direction left out."""
         if self.factor is None or self.left_out == 0:
             return 0.0
         rank, dim = self.factor.numbers.shape

@@ -100,7 +100,10 @@ def _below(count: int, limit: int, words: Words) -> np.ndarray:
 
 
 def _geometric(count: int, words: Words) -> np.ndarray:
-    """How often in a row an event of probability 1/e happens: int64 array [count]."""
+    """Draw how often an event of probability 1/e happens before it fails.
+
+    The result is an int64 array [count].
+    """
     times, going = np.zeros(count, dtype=np.int64), np.arange(count)
     while len(going):
         happens = _exponentially(np.ones(len(going), dtype=object), 1, words)

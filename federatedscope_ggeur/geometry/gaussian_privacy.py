@@ -1,10 +1,10 @@
 """Differential privacy of Gaussian noise: from epsilon and delta to a scale, and back.
 
-A mechanism is mu-GDP under this condition: telling two neighbouring data sets apart by
-its output is no easier than telling N(0, 1) from N(mu, 1). A vector that moves by at
-most Delta, with noise of standard deviation s, is (Delta / s)-GDP. Several such outputs
-together are ``sqrt(sum mu_b^2)``-GDP, even if each output depends on earlier ones. All
-of this is exact.
+A mechanism is mu-GDP if its output tells two neighbouring data sets apart no better
+than one draw tells N(0, 1) from N(mu, 1). If one row changes a vector by at most Delta,
+the vector with noise of standard deviation s is (Delta / s)-GDP. Several outputs
+together are ``sqrt(sum mu_b^2)``-GDP, even if each depends on earlier ones. These
+statements are exact.
 
 References
 ----------

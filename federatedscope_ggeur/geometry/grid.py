@@ -7,7 +7,7 @@ order of adding and removing the same rows gives the same numbers.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -21,7 +21,7 @@ from federatedscope_ggeur.geometry.scatter import Scatter
 from federatedscope_ggeur.geometry.statistics import check_embeddings
 from federatedscope_ggeur.geometry.summed import SummedStatistics
 
-#: The exponent of the default step. It suits embeddings of any usual length.
+#: The exponent of the default step. It suits embeddings of usual length.
 USUAL_EXPONENT = -32
 #: Exponents of steps lie between -400 and 400, so that squares fit into float64.
 MOST_EXPONENT = 400
@@ -132,8 +132,8 @@ class GridStatistics:
     Raises
     ------
     StatisticsError
-        Shapes do not fit, a count is negative, or a number is out of range. `a` and `b`
-        differ in their grid or number of classes.
+        Shapes do not fit, a count is negative, or a number is out of range. Or `a` and
+        `b` differ in grid or number of classes.
     """
 
     grid: Grid
@@ -173,9 +173,7 @@ class GridStatistics:
                 "the grid"
             )
         if not in_range or (self.sums[self.counts == 0] != 0).any():
-            raise StatisticsError(
-                "no set of rows can have these sums: they are damaged"
-            )
+            raise StatisticsError("the sums are damaged: no set of rows can have them")
 
     @classmethod
     def empty(cls, num_classes: int, grid: Grid) -> GridStatistics:
@@ -247,21 +245,39 @@ class GridStatistics:
         )
 
     def padded(self, num_classes: int) -> GridStatistics:
-        """The same statistics with `num_classes` classes. The added classes have no
-        rows."""
+        """The statistics for `num_classes` classes; the added classes have no rows."""
         more = num_classes - self.num_classes
         counts = np.pad(self.counts, (0, more))
         return replace(self, counts=counts, sums=np.pad(self.sums, ((0, more), (0, 0))))
 
     def digest(self, salt: bytes) -> str:
-        """SHA-256 of the statistics with `salt`, in hex. Classes without rows do not
-        count."""
-        held = np.array(self.classes, dtype=np.int64)
-        parts = (np.array(self.grid.exponents), held, self.counts[held])
+        """SHA-256 of the statistics with `salt`, in hex. It ignores empty classes."""
         found = hashlib.sha256(salt)
-        for part in (*parts, self.sums[held], self.high, self.low):
+        for part in (np.array(self.grid.exponents), *self.arrays().values()):
             found.update(np.ascontiguousarray(part, dtype="<i8").tobytes())
         return found.hexdigest()
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The numbers by name, without the classes that have no rows."""
+        held = np.array(self.classes, dtype=np.int64)
+        return {
+            "classes": held,
+            "counts": self.counts[held],
+            "sums": self.sums[held],
+            "high": self.high,
+            "low": self.low,
+        }
+
+    @classmethod
+    def of_arrays(
+        cls, num_classes: int, grid: Grid, arrays: Mapping[str, np.ndarray]
+    ) -> GridStatistics:
+        """Make the statistics again from the result of `arrays`."""
+        counts = np.zeros(num_classes, dtype=np.int64)
+        sums = np.zeros((num_classes, grid.dim), dtype=np.int64)
+        counts[arrays["classes"]] = arrays["counts"]
+        sums[arrays["classes"]] = arrays["sums"]
+        return cls(grid, counts, sums, arrays["high"], arrays["low"])
 
     def statistics(self) -> SummedStatistics:
         """The statistics as floats.
@@ -304,7 +320,7 @@ class GridStatistics:
         return bool((spread < squares / 2**10).any())
 
     def _floats(self) -> list[np.ndarray]:
-        """Four arrays of float64 whose exact sum is the second moment."""
+        """Four float64 arrays whose exact sum is the second moment."""
         half, mask = 2**30, 2**30 - 1
         return [
             (self.high >> 30).astype(float) * 2.0 ** (_LOW + 30),

@@ -11,8 +11,8 @@ from federatedscope_ggeur.geometry.moments import Located, Means
 class MeanStatistics(Located):
     """Counts and means of `C` classes, without scatters.
 
-    The closed form "nearest class means" needs no more. Objects are immutable; ``a +
-    b`` and ``a - b`` work as for `ClassStatistics`.
+    They suffice for nearest class means. Objects are immutable; ``a + b`` and ``a - b``
+    work as for `ClassStatistics`.
 
     Attributes
     ----------

@@ -72,11 +72,10 @@ class Means:
         return Means.rounded(self.counts, linear((self.high - centre) + self.low))
 
     def plus(self, other: Means) -> tuple[Means, Tensor]:
-        """Merge two sets of means; also return the term between them, [C, D].
+        """Merge two sets of means; also return vectors [C, D] between the sets.
 
-        The merged scatter of a class is the sum of its two scatters and an outer
-        product. That is the product of the class's row in the second result with
-        itself.
+        The merged scatter of class c is the sum of its two scatters and ``b b^T``,
+        where b is row c of these vectors.
         """
         self._require_alike(other)
         counts = self.counts + other.counts
@@ -93,8 +92,7 @@ class Means:
         return Means(counts, high, low), between
 
     def minus(self, other: Means) -> tuple[Means, Tensor]:
-        """Remove `other`; return the means that are left, and the term between as in
-        `plus`."""
+        """Remove `other`; return the means that are left, and vectors as in `plus`."""
         self._require_alike(other)
         counts = self.counts - other.counts
         if (counts < 0).any():

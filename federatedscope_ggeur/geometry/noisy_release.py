@@ -1,10 +1,10 @@
 """The numbers that clients release under differential privacy, and their noise.
 
-Rows are scaled to length 1 and rounded to a grid. So all sums are sums of whole
-numbers, and one row changes a sum by at most its sensitivity in the table below. Stage
-"moments" sums the counts of classes, and the rows. Stage "spread" takes the rows about
-their noisy overall mean, cut to length r. It sums them for each class. If `square` is
-set, it also sums their second moment over all classes.
+Clients scale rows to length 1 and round them to a grid. So all sums are sums of whole
+numbers, and one row changes a sum by at most the sensitivity in the table below. Stage
+"moments" counts the rows of each class, and sums all rows. Stage "spread" subtracts the
+noisy overall mean from each row, cuts the difference to length r, and sums these per
+class. If `square` is set, it also sums their second moment over all classes.
 
 ========  ==================  ===========
 block     numbers             sensitivity
@@ -42,16 +42,16 @@ from federatedscope_ggeur.geometry.gaussian_privacy import mu_of
 MOMENTS, SPREAD = RELEASE_STAGES = ("moments", "spread")
 #: Binary digits after the point: of the released numbers, and of a row's entries.
 GRID_BITS, ROW_BITS = 32, 16
-#: Rows about the mean are cut to this norm, the 75% quantile with two encoders.
+#: Row minus mean is cut to this norm: with two encoders, 75% of rows are shorter.
 CLIP = 0.75
-#: With this many rows for each class or more, the second moment is worth its share.
+#: From this many rows a class on, the second moment is worth its share of the budget.
 ROWS_FOR_SQUARE = 100
 _SHARES = {
     False: {"counts": 0.03, "mean": 0.02, "sums": 0.95},
     True: {"counts": 0.03, "mean": 0.02, "sums": 0.5, "square": 0.45},
 }
 _SENSITIVITIES = {"counts": 1.0, "mean": 1.0, "sums": CLIP, "square": CLIP**2}
-#: Checks of totals allow noise of this many standard deviations.
+#: A total may contain noise of up to this many standard deviations.
 _DEVIATIONS = 12
 _CHUNK = 4096
 
@@ -70,8 +70,8 @@ class ReleasePlan:
     clients : int
         K, the number of clients that add noise; 1 if only the server adds noise.
     spared : int
-        t, the number of clients that may leave out or reveal their noise. The noise of
-        the others is enough. K means that each client's own noise is enough.
+        t, the number of clients that may leave out or reveal their noise: the noise of
+        the other clients is enough. With t = K each client's own noise is enough.
     """
 
     num_classes: int
@@ -104,7 +104,7 @@ class ReleasePlan:
         return self.steps(block) / 2**GRID_BITS * math.sqrt(self.clients)
 
     def sharers(self, adding: int) -> float:
-        """The mu against attackers who know all noise but that of `adding` clients."""
+        """The mu against attackers who know the noise of all but `adding` clients."""
         if not adding:
             return math.inf
         squares = (
@@ -254,7 +254,7 @@ class PublicRows:
 
 @dataclass(frozen=True, eq=False)
 class NoisyStatistics:
-    """A release: all that is known of the clients' rows under differential privacy.
+    """A release: noisy sums over the clients' rows.
 
     Whatever is computed from a release is as private as the release. No number in it is
     exact: counts may be negative, and `square` need not be positive semi-definite.
@@ -265,9 +265,9 @@ class NoisyStatistics:
     centre : Tensor of shape (D,), float64
         The noisy mean of all rows.
     sums : Tensor of shape (C, D), float64
-        For each class, the sum of its rows about `centre`, cut to length `CLIP`.
+        For each class, the sum of z, a row minus `centre`, cut to length `CLIP`.
     square : Tensor of shape (D, D), float64, or None
-        The sum of ``z z^T`` over these rows z.
+        The sum of ``z z^T`` over all rows.
     noise : dict from block to float
         The standard deviation of each block's noise; for `square`, on the diagonal.
     public : PublicRows, optional
@@ -291,7 +291,7 @@ class NoisyStatistics:
 
     @property
     def classes(self) -> list[int]:
-        """All declared classes, because it is not known which of them have rows."""
+        """All declared classes, because no exact number shows which ones have rows."""
         return list(range(self.num_classes))
 
 
@@ -328,10 +328,9 @@ def _cut(rows: np.ndarray, most: float) -> np.ndarray:
 def replaced_mu(plan: ReleasePlan) -> float:
     """A bound on mu for two data sets that differ in the value of one row.
 
-    `plan.mu` is for two data sets of which one has one row more. The bound is ``plan.mu
-    * sqrt(max(same, other))``. `same` is for a row that keeps its class, and `other`
-    for a row whose class changes. Both are sums over the blocks of their shares of the
-    budget.
+    `plan.mu` itself holds for data sets where one has an additional row. The bound is
+    ``plan.mu * sqrt(max(same, other))``: `same` if the row keeps its class, `other` if
+    its class changes. Both are weighted sums of the blocks' shares of the budget.
     """
     a = {"square": 0.0, **plan.shares}
     same = 4 * (a["mean"] + a["sums"]) + 2 * a["square"]

@@ -1,4 +1,4 @@
-"""Rows stored in few bits, each with its own scale."""
+"""Rows in few bits, each row with its own scale."""
 
 from __future__ import annotations
 
@@ -8,11 +8,7 @@ import torch
 from torch import Tensor
 
 #: The types that rows may be stored in, by name.
-ROW_DTYPES = {
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "int8": torch.int8,
-}
+ROW_DTYPES = {"float32": torch.float32, "float16": torch.float16, "int8": torch.int8}
 #: In int8 the largest entry of a row becomes this number.
 _LARGEST = 127.0
 
@@ -34,8 +30,7 @@ class RoundedRows:
     int8 the largest entry becomes 127, or less if `of` is given a coarser step. The
     error of an int8 entry is at most half a step. The relative error of a
     floating-point entry is at most 2^-11 (float16) or 2^-24 (float32). Restoring the
-    length changes entries too, but only in
-    second order.
+    length changes entries too, but only in second order.
     """
 
     numbers: Tensor

@@ -41,8 +41,9 @@ def thin_factor(rows: Tensor) -> Tensor:
 
     Notes
     -----
-    F depends on ``Z^T Z`` alone. U is dropped, because U holds everything that Z tells
-    beyond its scatter. For equal singular values a fixed rule chooses the directions.
+    F depends on ``Z^T Z`` alone. It has no part of U, because U contains all that Z
+    reveals beyond its scatter. For equal singular values a fixed rule chooses the
+    directions.
     Do not use a triangular QR factor: if the leading columns of Z are zero, that factor
     is the rows themselves.
     """
@@ -72,8 +73,7 @@ def _settle_ties(factor: Tensor) -> Tensor:
 
 
 def _echelon(rows: Tensor) -> Tensor:
-    """Rows with the same ``R^T R`` [D, D], found by pivoting on the longest column in
-    turn."""
+    """Rows with the same ``R^T R`` [D, D], found by pivoting on the longest column."""
     found = []
     for _ in range(len(rows)):
         sizes = rows.norm(dim=0)
@@ -89,7 +89,7 @@ class Scatter:
     """A scatter as the sum of a matrix and of factors: ``dense + sum of block^T
     block``.
 
-    Blocks are kept until a matrix takes fewer numbers than all of them.
+    The object keeps blocks until a matrix takes fewer numbers than all blocks.
 
     Attributes
     ----------
@@ -182,8 +182,7 @@ class Scatter:
         return canonical_signs(_settle_ties(factor.flip(0)))
 
     def plus(self, other: Scatter, between: Tensor) -> Scatter:
-        """The sum of this scatter, `other` and ``B^T B``. B is `between`, [D] or [r,
-        D]."""
+        """Add `other` and ``B^T B`` to this scatter. B is `between`, [D] or [r, D]."""
         dense = self.dense if other.dense is None else other.dense
         if self.dense is not None and other.dense is not None:
             dense = self.dense + other.dense
@@ -196,8 +195,7 @@ class Scatter:
         return Scatter(self.dim, merged.matrix())
 
     def minus(self, other: Scatter, between: Tensor) -> Scatter:
-        """Remove `other` and ``B^T B`` from this scatter. B is `between`, [D] or [r,
-        D]."""
+        """Remove `other` and ``B^T B``. B is `between`, [D] or [r, D]."""
         # This needs matrices, because a factor cannot express a difference.
         between = torch.atleast_2d(between)
         left = self.matrix() - other.matrix() - between.T @ between

@@ -70,7 +70,7 @@ class Space:
     @classmethod
     @cache
     def raw(cls, dim: int) -> Space:
-        """The space of embeddings as they are: its transform changes nothing."""
+        """The raw space, whose transform changes nothing."""
         return cls("raw", torch.zeros(dim, dtype=torch.float64))
 
     @classmethod

@@ -23,7 +23,7 @@ LARGEST_EMBEDDING = 1e15
 class ClassStatistics(Located):
     r"""Counts, means and covariances of `C` classes of `D`-dimensional embeddings.
 
-    Objects are immutable. Everything is held and accumulated in float64, centred.
+    Objects are immutable. All sums are float64, and centred.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ class ClassStatistics(Located):
         factors : mapping from class to Tensor of shape (r, D)
             ``F`` with ``F^T F = n Sigma``.
         covariances : mapping from class to Tensor of shape (D, D)
-            ``Sigma`` (divided by n) of each class that `factors` does not hold.
+            ``Sigma`` (divided by n) of each class that is not in `factors`.
         """
         scatters = {
             c: Scatter.from_factor(factor.to(torch.float64))
@@ -148,8 +148,7 @@ class ClassStatistics(Located):
         return self._scatter_of(c).factor()
 
     def stacked_rows(self, c: int) -> Tensor | None:
-        """Rows ``R`` of shape (r, D) with ``R^T R = n Sigma``; None if only a matrix is
-        held.
+        """Rows ``R`` [r, D] with ``R^T R = n Sigma``; None for a dense scatter.
 
         R is not canonical. Use it for computations on the spot, and never send it.
         """
@@ -192,7 +191,7 @@ class ClassStatistics(Located):
         return ClassStatistics(Means.rounded(self.counts, means), self._scatters)
 
     def restrict(self, classes: Iterable[int]) -> ClassStatistics:
-        """The same statistics without the classes that are not in `classes`."""
+        """The same statistics with the rows of `classes` only."""
         kept = set(classes) & set(self.classes)
         mask = torch.zeros(self.num_classes, dtype=torch.bool)
         mask[sorted(kept)] = True

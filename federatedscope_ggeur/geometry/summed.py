@@ -1,7 +1,7 @@
 """Counts and means of classes with one scatter for all of them, and their exact merge.
 
-LDA, nearest class means and ridge regression need no more. `SummedStatistics` obeys the
-law of `ClassStatistics`: adding two objects gives the statistics of both data sets
+LDA, nearest class means and ridge regression need only these. `SummedStatistics` obeys
+the law of `ClassStatistics`: adding two objects gives the statistics of both data sets
 together.
 """
 
@@ -20,7 +20,7 @@ from federatedscope_ggeur.geometry.statistics import ClassStatistics
 class SummedStatistics(Located):
     """Counts and means of `C` classes, and the sum of their within-class scatters.
 
-    Objects are immutable. Everything is held and accumulated in float64, centred.
+    Objects are immutable. All sums are float64, and centred.
 
     Attributes
     ----------
@@ -96,7 +96,7 @@ class SummedStatistics(Located):
         return self._scatter.factor()
 
     def stacked_rows(self) -> Tensor | None:
-        """Rows ``R`` of shape (r, D) with ``R^T R = W``; None if only a matrix is held.
+        """Rows ``R`` of shape (r, D) with ``R^T R = W``; None for a dense scatter.
 
         R is not canonical. Use it for computations on the spot, and never send it.
         """

@@ -17,9 +17,9 @@ from federatedscope_ggeur.geometry.summed import SummedStatistics
 class Totals:
     """Count, mean and spread of rows, without their classes.
 
-    The totals tell as much as n, sum x, and sum x^2 of each dimension. ``a + b`` are
-    the totals of both sets of rows. All numbers are kept centred: far from the origin,
-    ``sum |x|^2 / n - |mean|^2`` would be lost to rounding.
+    The totals reveal as much as n, sum x, and sum x^2 of each dimension. ``a + b`` are
+    the totals of both sets of rows. All numbers are centred: far from the origin,
+    rounding would destroy ``sum |x|^2 / n - |mean|^2``.
 
     Attributes
     ----------

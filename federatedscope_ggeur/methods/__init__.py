@@ -1,6 +1,6 @@
 """Federated optimisation methods, one file each. `base` defines what a method is.
 
-A file of this folder that registers a method needs no line anywhere else.
+A new method is one file of this folder, which registers it.
 """
 
 from federatedscope_ggeur.methods.base import Method, initial_weights, weighted_mean

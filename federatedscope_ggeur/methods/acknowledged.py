@@ -1,10 +1,10 @@
 """Keep clients' states in step with the server's, even if an update is lost.
 
-A client that has trained does not know whether the server took its update. If the
-client always went on from its new state, a lost update would make the sum of the
-clients' states differ from the server's for ever. The method would then converge to a
-wrong point. So a client keeps its tensor from before and from after a round. The server
-tells each client the last round whose update it took.
+A client that has trained does not know whether the server received its update. If the
+client always used its new state, then after a lost update the sum of the clients'
+states would differ from the server's for ever, and the method would converge to a wrong
+point. So a client stores its tensor from before and from after a round. The server
+tells each client the last round whose update it received.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ logger = get_logger(__name__)
 
 
 def first_state(context: ServerContext, **mean: Tensor) -> Tensors:
-    """Server: the state before round 1. `mean` is a named tensor to keep in it."""
+    """Server: the state before round 1, with the named tensor `mean`."""
     none = torch.zeros(0, dtype=torch.int64)
     return {**mean, "acknowledged_rounds": none, "weight": _total_weight(context)}
 
@@ -63,13 +63,16 @@ def _total_weight(context: ServerContext) -> Tensor:
 
 
 def kept(context: LocalContext, before: Tensor, after: Tensor) -> Tensors:
-    """Client: the state to keep for a tensor that changed in this round."""
+    """Client: the state after a round that changed the tensor `before` to `after`."""
     number = torch.tensor([context.round_number])
     return {"before": before, "after": after, "round": number}
 
 
 def counted(context: LocalContext, default: Tensor) -> Tensor:
-    """Client: the tensor as the server counts it; `default` before the first round."""
+    """Client: the tensor of the last update that the server received.
+
+    Before the first round it is `default`.
+    """
     acknowledged_rounds = context.download["acknowledged_rounds"]
     taken = (
         int(acknowledged_rounds[context.client])

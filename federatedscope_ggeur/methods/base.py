@@ -1,14 +1,15 @@
 """The definition of a federated optimisation method.
 
 A method is one object with two sides. The client side turns a round's context into
-`LocalHooks`, which `fit` calls. It also names what clients send besides the weights.
-The server side names what the server sends besides the weights, and turns the updates
-into the next weights. Methods work on vectors of the P trainable numbers. The roles
-average a network's Q running statistics (`models.vectors`). Everything else is plain
-dicts of tensors, so that an engine can send it and a checkpoint can hold it.
+`LocalHooks`, which `fit` calls. It also names the tensors that clients send besides the
+weights. The server side names the tensors that the server sends besides the weights,
+and computes the next weights from the updates. Methods work on vectors of the P
+trainable numbers. The roles average a network's Q running statistics
+(`models.vectors`). All other values are plain dicts of tensors, which engines can send
+and checkpoints can store.
 
-A method's file registers it with `registry.register_method`. Its settings, its demands
-on the local optimiser and its flags stand there and nowhere else. Examples:
+A method's file registers it with `registry.register_method`. Only this file has its
+settings, its flags, and what it needs of the local optimiser. Examples:
 `add_correction` in fedprox.py, a client's state in scaffold.py, `loss_term` in moon.py
 and fedproto.py, `objective` and round 0 in fedmix.py, `transform` in fedfa.py, `start`
 in local.py, the server's state in fedopt.py.
@@ -91,17 +92,17 @@ class Method:
     #: True if a robust mean can replace the server's step. Never inherited.
     robust: ClassVar[bool] = False
 
-    #: True if clients send means over few rows. If they are subtracted from sums over a
-    #: class, single rows could be left.
+    #: True if clients send means over few rows. Sums over a class minus these means
+    #: could reveal single rows.
     sends_row_means: ClassVar[bool] = False
 
     #: True if the tensors that clients send depend only on weights, not on rows.
     sends_weights_alone: ClassVar[bool] = False
 
-    #: True if a client scores weights of its own, because a subclass defines
+    #: True if a client scores its own weights, because a subclass defines
     #: `eval_params`. These weights are in the space of training, like
-    #: `context.broadcast`. Afterwards they are folded back into a model on raw
-    #: embeddings. The run also saves them on the client's machine.
+    #: `context.broadcast`. The client converts them to a model on raw embeddings, and
+    #: the run saves this model on the client's machine.
     personal: bool = False
 
     def __init_subclass__(cls) -> None:
@@ -131,7 +132,7 @@ class Method:
 
     @classmethod
     def setting_notes(cls, settings: Mapping[str, object]) -> Iterable[Problem]:
-        """Yield notes on valid settings whose effect a person may not expect."""
+        """Yield notes on valid settings with a surprising effect."""
         return ()
 
     @classmethod
@@ -141,34 +142,34 @@ class Method:
         if cls.needs_norms:
             has_one = bool(run["network.name"])
             norms = {"network.norm": ["batch"]} if has_one else {"network.name": []}
-            yield Objection(own, norms, "which is about BatchNorm layers")
+            yield Objection(own, norms, "which only changes BatchNorm layers")
         if not cls.federated:
             unseen = {"unseen_domains": [[]], "unseen_client_num": [0]}
             yield Objection(own, unseen, "because nobody trains a model for them")
             nothing = {"closed_form": ["none"], "calibrate": ["none"]}
-            yield Objection(own, nothing, "where there is no global model")
+            yield Objection(own, nothing, "which has no global model")
             added = {"augmentation": ["ggeur", "none"]}
-            yield Objection(own, added, "where there is no federation")
+            yield Objection(own, added, "since its clients send nothing")
         if cls.pools_data:
             one = {"mode": ["standalone"], "unseen_client_num": [0]}
-            yield Objection(own, one, "where one client has all clients' rows")
+            yield Objection(own, one, "since one client has the rows of all clients")
         if cls.personal or not cls.federated:
             text = {
                 "text.model": [""],
                 "text.regulariser": [0],
                 "text.interpolate": [1],
             }
-            why = "in which every client has a head of its own"
+            why = "which gives every client its own head"
             yield Objection(own, {"keep": ["trained"], **text}, why)
         if own == "augmentation" and not run.trains:
-            why = f"which acts in training; or set {setting('init')}: closed_form"
+            why = f"which needs training; or set {setting('init')}: closed_form"
             yield Objection(own, {"closed_form": ["none"]}, why)
         if cls.sends_row_means and run["min_samples"] > 1:
             least = setting("min_samples")
             why = (
                 f"and {least} {run['min_samples']}: sums over classes minus the sums "
-                "of its means can leave single rows; take another augmentation, or "
-                f"set {least} 1 to allow that"
+                "of its means can reveal single rows; choose another augmentation, or "
+                f"allow this by {least} 1"
             )
             sums = {"calibrate": ["none"], "init": ["random"]}
             yield Objection(own, {**sums, "space": ["standard", "raw"]}, why)
@@ -179,7 +180,7 @@ class Method:
         return ()
 
     def model_problem(self, model: Model) -> str:
-        """The reason why the method cannot train this model; "" if it can."""
+        """Why the method cannot train this model; "" if it can."""
         return ""
 
     def init_upload_shapes(self, model: Model) -> Specs:
@@ -218,7 +219,7 @@ class Method:
         return LocalHooks()
 
     def eval_params(self, context: LocalContext) -> Tensor:
-        """Client: the weights [P + Q] to score after a round and to keep at the end.
+        """Client: the weights [P + Q] to score after a round and to save at the end.
 
         `context` has the state after the round.
         """
@@ -235,17 +236,16 @@ class Method:
     def scoring_download(self, state: Tensors) -> Tensors:
         """Server: tensors that clients get together with weights to score.
 
-        By default these are those of `download`. Override the method if `eval_params`
-        does not need all of them.
+        By default they are the tensors of `download`. Override this hook if
+        `eval_params` needs fewer.
         """
         return self.download(state)
 
     def scored_params(self, params: Tensor, state: Tensors) -> Tensor:
-        """Server: the weights [P + Q] that are scored after a round and saved at the
-        end.
+        """Server: the weights [P + Q] to score after a round and to save at the end.
 
-        The next round begins with `params` nevertheless. The state may keep other
-        weights for scoring, such as an average over rounds.
+        The next round still begins with `params`. The state may hold other weights for
+        scoring, such as an average over rounds.
         """
         return params
 
@@ -271,21 +271,16 @@ class Method:
 
 
 def initial_weights(model: Model, seed: int) -> Tensor:
-    """The weights [P + Q], on the CPU, with which a run of this seed begins."""
+    """The initial weights [P + Q] of a run with this seed, on the CPU."""
     fresh = copy.deepcopy(model).cpu()  # all draws are made on the CPU
     return to_vector(fresh.reset(torch_generator(seed, "head")))
 
 
 def weighted_mean(params: Tensor, updates: Sequence[Update]) -> Tensor:
-    """The mean of the updates' weights, in float64, weighted by aggregation weights
-    n_k.
+    """The mean of the updates' weights, weighted by aggregation weights n_k.
 
-    It is ``sum_k p_k w_k`` with ``p_k = n_k / sum_j n_j``.
-
-    It is ``sum_k p_k w_k`` with ``p_k = n_k / sum_j n_j``.
-
-    Clients without data (n_k = 0) do not count. If no client has data, the result is
-    `params`.
+    It is ``sum_k p_k w_k`` with ``p_k = n_k / sum_j n_j``, computed in float64. Clients
+    without data (n_k = 0) do not count. If no client has data, the result is `params`.
     """
     total = sum(update.aggregation_weight for update in updates)
     if total == 0:

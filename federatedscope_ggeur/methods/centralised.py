@@ -1,4 +1,4 @@
-"""All data in one place, as an upper bound for a federation."""
+"""Training on the pooled rows of all clients, as an upper bound."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ class Centralised(Method):
     """
 
     meaning = (
-        "a bound: the training rows of all clients, as they are dealt, are those of "
-        "one client, which trains"
+        "an upper bound: one client has the training rows of all clients, and trains"
     )
     pools_data = True

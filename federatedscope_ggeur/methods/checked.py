@@ -23,10 +23,10 @@ from federatedscope_ggeur.settings import is_number, is_of_plugin, kind_of, wher
 
 
 def checked(part: type[Method]) -> type[Method]:
-    """Make the hooks of a user's own method check what they return.
+    """Add checks of results to the hooks of a user's own method.
 
-    The class is changed in place and returned. The package's own methods stay as they
-    are.
+    It changes the class in place and returns it. It does not change the package's own
+    methods.
     """
     if is_of_plugin(part):
         for name, check in _CHECKS.items():
@@ -49,7 +49,7 @@ def _checking(name: str, hook: Callable, check: Callable) -> Callable:
 
 
 class _Returned:
-    """The value that a hook returned, with checks whose errors name the hook.
+    """A hook's result, with checks whose errors name the hook.
 
     Parameters
     ----------
@@ -89,8 +89,8 @@ class _Returned:
     def finite(self, what: str, tensor: Tensor) -> None:
         if not torch.isfinite(tensor).all():
             raise self.refuse(
-                f"made {what} with NaN or infinity, but its input had none. "
-                f"Correct it; or, if training diverges, lower {setting('optimizer.lr')}"
+                f"made {what} with NaN or infinity from finite input. Correct the "
+                f"hook; or, if training diverges, lower {setting('optimizer.lr')}"
             )
 
     def tensors(self, found: Any, what: str = "tensors") -> None:
@@ -108,7 +108,7 @@ class _Returned:
             self.finite(f"'{name}'", tensor)
 
     def declared(self, found: Any, specs: Specs, by: str) -> None:
-        """Refuse tensors to send that the method's function `by` does not declare."""
+        """Refuse tensors to send unless the method's function `by` declares them."""
         self.tensors(found, "tensors to send")
         if found.keys() != specs.keys():
             raise self.refuse(

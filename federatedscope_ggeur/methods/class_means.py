@@ -1,4 +1,4 @@
-"""Class means of the representation, which clients send without counts."""
+"""Class means of the representation; clients send them without counts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def class_means_specs(model: Model) -> Specs:
 
 
 def class_means_problem(upload: Tensors) -> str:
-    """The reason to refuse sent class means of the right shapes; "" if none."""
+    """Why to refuse a client's class means of the right shapes; "" if they are good."""
     known = upload["known"]
     if ((known != 0) & (known != 1)).any():
         return "'known' must be 0 or 1"
@@ -31,9 +31,9 @@ def class_means_problem(upload: Tensors) -> str:
 def class_means(
     model: Model, features: Tensor, labels: Tensor, wanted: Tensor
 ) -> Tensors:
-    """Class means of the representation that `model` gives of rows [n, D] of the data.
+    """Class means of the representation of rows [n, D] by `model`.
 
-    Only `wanted` classes [C] that have rows get means. Other means are zero.
+    Only `wanted` classes [C] with rows get means. Other means are zero.
     """
     counts = torch.bincount(labels, minlength=len(wanted))
     known = wanted & (counts > 0)

@@ -29,20 +29,21 @@ class Combined(Method):
     base : Method
         The base method. Its `step` makes the next weights.
     augmentation : Method
-        The augmentation. Of its `step` only the state is used.
+        The augmentation. `Combined` takes only the state from its `step`.
 
     Raises
     ------
     ConfigError
-        The weights of `base` stay with the clients. `local` raises it if both parts set
-        an objective, or both set a `perturb`.
+        The clients of `base` send no weights. `local` raises it if both parts set an
+        objective, or both set a `perturb`.
     """
 
     def __init__(self, base: Method, augmentation: Method):
         if not base.federated:
             raise ConfigError(
                 f"augmentation: {augmentation.name} needs clients that send weights, "
-                f"but with base_method {base.name} they do not; change one of the two"
+                f"but clients of base_method {base.name} send none; change one of the "
+                "two"
             )
         self.base, self.augmentation = base, augmentation
         self.parts = {"base": base, "augmentation": augmentation}

@@ -53,7 +53,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class LocalOutcome:
-    """The outcome of a client's training, as `LocalHooks.finish` gets it.
+    """The result of a client's training, for `LocalHooks.finish`.
 
     Attributes
     ----------
@@ -61,13 +61,13 @@ class LocalOutcome:
         The weights after training.
     steps : int
         The number of mini-batches that the client took.
-    features : Tensor of shape (n, D), as data has them
-        The rows that were trained on. Valid only during the call: copy rows that you
-        keep.
+    features : Tensor of shape (n, D), in the data's type
+        The rows that the client trained on. Valid only during the call: copy rows that
+        you need later.
     labels : Tensor of shape (n,), int64
         The classes of these rows. Valid only during the call.
     weights : Tensor of shape (P + Q,), float32
-        `params` with the running statistics behind them, for `Model.at`.
+        `params` followed by the running statistics, for `Model.at`.
     """
 
     params: Tensor
@@ -90,8 +90,8 @@ class LocalHooks:
     Attributes
     ----------
     transform : callable (features [B, D], labels [B]) -> features [B, D]
-        Changes a batch before it is used. It must return a new tensor: the batch may be
-        the training set itself.
+        Changes a batch before training uses it. It must return a new tensor: the batch
+        may be the training set itself.
     objective : callable (model, features [B, D], labels [B]) -> scalar Tensor
         The loss that replaces the cross-entropy. The hook runs the model itself.
         Autograd computes the gradient.
@@ -106,13 +106,13 @@ class LocalHooks:
         taken on the same batch, with the same dropout and frozen running statistics.
         Then the weights are moved back.
     stage : callable (k, map [B, C_k, H, W]) -> map
-        Takes the map of each stage k = 0, 1, ... of a network, and returns the map to
-        go on with.
+        Changes the map of each stage k = 0, 1, ... of a network. Its result is the next
+        stage's input.
     finish : callable (LocalOutcome) -> (upload, state)
         Called after training. Returns the tensors to send with the weights, and the
         client's state for later rounds. Both are dicts of tensors.
     start : Tensor of shape (P + Q,), float32
-        The weights to start from, in place of the broadcast ones.
+        The weights to start from, instead of the broadcast weights.
     """
 
     transform: Callable[[Tensor, Tensor], Tensor] | None = None
@@ -139,7 +139,7 @@ class LocalHooks:
 
 @dataclass(frozen=True)
 class LocalContext:
-    """The information that a method has on a client in one round.
+    """What a method knows on a client in one round.
 
     P is the number of trained weights. Q is the number of running statistics (0 for
     heads). C is the number of classes.
@@ -160,20 +160,19 @@ class LocalContext:
     init_broadcast : dict of Tensor
         The tensors of `Method.aggregate_init`, sent to all clients in round 0.
     state : dict of Tensor
-        The state that `LocalHooks.finish` kept on this client. Empty before its first
-        round.
+        The state that `LocalHooks.finish` returned on this client last. Empty before
+        the client's first round.
     counts : Tensor of shape (C,), int64
         The client's own rows of each class, without augmented ones.
     min_samples : int
-        The min-count threshold. Values computed from fewer rows of a class must not be
-        sent.
+        The min-count threshold. Do not send values computed from fewer rows of a class.
     optimizer : Optimizer
         The local optimiser of this round: its `type`, `lr` and `options`.
     seed : int
         The run's seed. `generator(purpose)` makes a generator for this client, round
         and purpose.
     weights : Tensor of shape (P + Q,), float32
-        `broadcast` with the running statistics behind it, for `Model.at`.
+        `broadcast` followed by the running statistics, for `Model.at`.
     """
 
     client: int
@@ -200,7 +199,7 @@ class LocalContext:
 
 @dataclass(frozen=True)
 class Update:
-    """A client's result, as the server side of a method sees it.
+    """A client's result, for the server side of a method.
 
     Attributes
     ----------
@@ -225,7 +224,7 @@ class Update:
 
 @dataclass(frozen=True)
 class ServerContext:
-    """The information that a method has on the server in one round.
+    """What a method knows on the server in one round.
 
     Attributes
     ----------

@@ -8,9 +8,9 @@ from federatedscope_ggeur.methods.registry import register_method
 
 @register_method("fedavg")
 class FedAvg(Method):
-    """The next weights are the mean of the clients' weights.
+    """The next weights are the weighted mean of the clients' weights.
 
-    Client k counts with its aggregation weight n_k, usually its number of rows.
+    The weight of client k is its aggregation weight n_k, usually its number of rows.
     """
 
     meaning = "mean of the clients' weights, each counted n_k times"

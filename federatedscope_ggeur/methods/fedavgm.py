@@ -13,7 +13,7 @@ from federatedscope_ggeur.settings import Key, below, positive
 class FedAvgM(Method):
     """Momentum on the server: ``v = b v + (w_g - sum p_k w_k)``, then ``w_g -= lr v``.
 
-    b is `momentum`. v is kept over rounds.
+    b is `momentum`. v stays from round to round.
     """
 
     meaning = "momentum on the server"

@@ -13,8 +13,8 @@ class FedBN(Method):
 
     A BatchNorm layer has scales, shifts and running statistics. A client scores and
     saves the global model with its own BatchNorm layers. Clients also send these
-    layers. Their mean is in the global model, for clients that have not trained,
-    including unseen ones. Without BatchNorm the method is FedAvg, to the bit.
+    layers. The global model has their mean, for clients that have not trained, such as
+    unseen ones. Without BatchNorm the method is FedAvg, to the bit.
     """
 
     meaning = "every client keeps its own BatchNorm layers, and scores with them"

@@ -22,11 +22,11 @@ from federatedscope_ggeur.settings import Key, positive
 
 @register_method("feddyn")
 class FedDyn(Method):
-    """FedAvg with a dynamic regulariser, whose term h_k each client keeps.
+    """FedAvg with a dynamic regulariser; client k stores its own term h_k.
 
     The local loss is ``CE - <h_k, w> + alpha/2 |w - w_g|^2``.
 
-    After training, a client sets ``h_k -= alpha (w_k - w_g)``. The server keeps the
+    After training, a client sets ``h_k -= alpha (w_k - w_g)``. The server updates the
     mean over all clients, h = sum_k pi_k h_k, by ``h -= alpha sum_S pi_k (w_k - w_g)``.
     Then it sets ``w_g = sum_S p_k w_k - h / alpha``.
     """

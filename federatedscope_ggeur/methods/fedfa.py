@@ -24,14 +24,14 @@ class FedFA(Method):
     plain embeddings. ``s_j = Var_k(r_kj)`` is the variance over the clients of the
     round (divided by their number). Then ``q_j = s_j / (1 + s_j)`` and ``gamma_j = D
     q_j / sum(q)``. gamma is 1 before the first round, and if all s are 0. This is FedFA
-    for maps of one pixel: an embedding is its own mean, and nothing varies over space.
+    for maps of one pixel: an embedding is its own mean.
 
     In the paper r_k is a running mean over training batches (decay 0.99), sent after
     every round. Here embeddings are frozen, so a running mean would estimate a
     constant, and two successive ones would reveal the rows between them. So r_k is the
-    exact mean of the client's own rows, sent once. Rows of a class with fewer than
-    `min_samples` rows are left out. A client without other rows says only that, and
-    does not count in s.
+    exact mean of the client's own rows, sent once. It leaves out classes with fewer
+    than `min_samples` rows. A client with no other classes says only that, and does not
+    count in s.
 
     `probability` is the share of batches that get noise. With 0 the method is FedAvg,
     to the bit.

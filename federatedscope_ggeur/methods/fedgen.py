@@ -21,7 +21,14 @@ from federatedscope_ggeur.methods.registry import register_augmentation
 from federatedscope_ggeur.methods.tensors import TensorSpec, count_problem
 from federatedscope_ggeur.models import LinearHead, Model
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.settings import Key, not_negative, positive, whole
+from federatedscope_ggeur.settings import (
+    Key,
+    amount,
+    batch_rows,
+    layer_width,
+    not_negative,
+    positive,
+)
 
 logger = get_logger(__name__)
 
@@ -40,7 +47,7 @@ class FedGen(Method):
     ``exp(-mean_ij |e_i - e_j|^2 |G_i - G_j|_1)``, which keeps draws apart. Its
     distances are means over dimensions. a_ky is client k's share of the rows of class y
     among the clients of the round. y is drawn uniformly from the classes that these
-    clients have. Before G's first training, the clients' loss has no such term. If a
+    clients have. Before G's first training, the clients' loss has no term of G. If a
     client has fewer than `min_samples` rows of a class, it counts as having none.
 
     With `alpha` 0 the method is FedAvg, to the bit. G's Adam begins anew each round.
@@ -58,26 +65,11 @@ class FedGen(Method):
     )
     SETTINGS = (
         Key("alpha", 1.0, "Weight of the loss on generated rows.", not_negative),
-        Key(
-            "noise_dim",
-            32.0,
-            "Dimensions of the generator's noise.",
-            whole(1, maximum=2**16),
-        ),
-        Key("hidden", 128.0, "Hidden units of the generator.", whole(1, maximum=2**16)),
+        Key("noise_dim", 32.0, "Dimensions of the generator's noise.", layer_width),
+        Key("hidden", 128.0, "Hidden units of the generator.", layer_width),
         Key("lr", 0.001, "Learning rate of the generator's Adam.", positive),
-        Key(
-            "steps",
-            50.0,
-            "Training steps of the generator in a round.",
-            whole(1, maximum=10**6),
-        ),
-        Key(
-            "batch_size",
-            32.0,
-            "Generated rows in each of these steps.",
-            whole(2, maximum=10**6),
-        ),
+        Key("steps", 50.0, "Training steps of the generator in a round.", amount),
+        Key("batch_size", 32.0, "Generated rows in each of these steps.", batch_rows),
     )
 
     alpha: float
@@ -136,7 +128,7 @@ class FedGen(Method):
         trained = self._train(generator, state["generator"], layers, counts, rng)
         if not torch.isfinite(trained).all():
             logger.warning(
-                "round %d: fedgen's generator diverged, so its update is discarded; "
+                "round %d: fedgen's generator diverged; its update is discarded; "
                 "lower fedgen.lr, or check the clients' weights",
                 context.round_number,
             )

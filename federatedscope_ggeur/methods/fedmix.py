@@ -23,10 +23,9 @@ class FedMix(Method):
     method draws its own units.
 
     A client divides its rows at random into groups, and sends one mean for each group.
-    A group has at least `batch_size` rows, and at least `min_samples`. Remaining rows
-    join these groups, because a row in no mean could be found as the difference to a
-    sum over all rows. Only rows of a class with fewer than `min_samples` rows are in no
-    mean.
+    A group has at least `batch_size` rows, and at least `min_samples`. The remaining
+    rows join these groups: otherwise the sum over all rows minus the means would reveal
+    them. Only classes with fewer than `min_samples` rows are in no mean.
 
     m is `weight`. With 0 the method is FedAvg up to rounding.
     """

@@ -17,9 +17,9 @@ class FedNTD(Method):
     The loss gets the term ``beta t^2 KL(softmax(l_g/t) || softmax(l/t))`` over all
     classes except the row's own.
 
-    l are the logits, and l_g are the logits by the broadcast weights, as constants. The
-    column of a row's true class is left out of both. With two classes the term is zero.
-    t is `temperature`. With `beta` 0 the method is FedAvg, to the bit.
+    l are the logits. l_g are the logits of the broadcast weights, as constants. Both
+    leave out the column of the row's true class. With two classes the term is zero. t
+    is `temperature`. With `beta` 0 the method is FedAvg, to the bit.
     """
 
     meaning = "distils the global model's view of the not-true classes"

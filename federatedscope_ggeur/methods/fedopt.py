@@ -35,8 +35,8 @@ class FedOpt(Method):
     - Adagrad: ``v = v + d^2``
 
     with ``v_0 = eps^2``. Then ``w_g += lr u / (sqrt(v) + eps)``. This is Algorithm 2 of
-    the paper. There is no bias correction: the one of `torch.optim` would move every
-    weight by lr in the first round. SGD with momentum uses ``v = momentum v + d`` in
+    the paper. There is no bias correction: with that of `torch.optim`, the first round
+    would move every weight by lr. SGD with momentum uses ``v = momentum v + d`` in
     place of d.
     """
 

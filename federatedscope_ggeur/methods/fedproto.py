@@ -27,17 +27,16 @@ class FedProto(Method):
     The loss gets the term ``strength * mean_i mean_d (z_id - P_{y_i, d})^2``.
 
     z is the representation (the logits of a linear head). A client sends the class
-    means of z by its trained weights. P_c is the mean of these over the clients of the
-    last round that had class c, weighted by counts. Rows of a class without P_c add 0,
-    so there is no term in the first round. Weights are averaged as in FedAvg. A client
-    sends nothing for a class of which it has fewer than `min_samples` own rows.
+    means of z by its trained weights, for classes with at least `min_samples` own rows.
+    P_c is the mean of these over the clients of the last round, weighted by counts.
+    Rows of a class without P_c add 0, so the first round has no term. Weights are
+    averaged as in FedAvg.
 
     `strength` is the paper's lambda. With 0 the method is FedAvg, to the bit.
-    `strength` multiplies a mean over dimensions, as in the authors' code, and not a
-    sum.
+    `strength` multiplies a mean over dimensions, not a sum, as in the authors' code.
     """
 
-    meaning = "draws the representation to the global class means of it"
+    meaning = "pulls representations to their global class means"
     source = "Tan 2022"
     sends = "class means of the representation, and counts"
     receives = "global class means, and which are known"

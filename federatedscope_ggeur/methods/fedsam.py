@@ -13,7 +13,7 @@ from federatedscope_ggeur.settings import Key, not_negative, one_of
 
 @register_method("fedsam")
 class FedSAM(Method):
-    """Steps by the gradient at ``w + e``, near which the loss is about highest.
+    """Steps by the gradient at ``w + e``, about the worst point near the weights w.
 
     ``e = rho g / |g|``, where g is the gradient at w. With `adaptive` (ASAM), ``e = rho
     T^2 g / |T g|``. T is |w| + eta for the numbers of tensors called ``weight``, and 1

@@ -1,7 +1,7 @@
 """FINCH (Sarfraz et al., CVPR 2019): clusters without a given number or threshold.
 
-Every point is joined to its nearest neighbour. The connected parts are the clusters.
-Their means are clustered in the same way, and so on.
+FINCH joins every point to its nearest neighbour. The connected parts are the clusters.
+It clusters their means in the same way, and so on.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ def finch(points: Tensor) -> Tensor:
     """The coarsest clusters of points [n, D] by cosine: cluster numbers [n], int64.
 
     The result is the last partition with several clusters, or else the first partition.
-    Clusters are numbered from 0 by their first point. If neighbours are equally near,
-    the first one counts.
+    Numbers follow the clusters' first points. Of equally near neighbours the first one
+    counts.
     """
     if not len(points):
         return torch.zeros(0, dtype=torch.int64)

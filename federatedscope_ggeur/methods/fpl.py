@@ -46,8 +46,8 @@ class FPL(Method):
     """
 
     meaning = (
-        "draws the representation to clusters of the clients' class means, and to "
-        "the mean of the clusters"
+        "pulls representations to clusters of the clients' class means, and to the "
+        "mean of the clusters"
     )
     source = "Huang 2023 (FPL)"
     sends = "class means of the representation, and of which classes"
@@ -125,7 +125,7 @@ class FPL(Method):
 def cluster_contrast(
     z: Tensor, labels: Tensor, clusters: Tensor, of_class: Tensor, temperature: float
 ) -> Tensor:
-    """The contrast of each z: low if clusters of its own class are nearest.
+    """The contrastive loss of each row: low if clusters of its class are nearest.
 
     Parameters
     ----------

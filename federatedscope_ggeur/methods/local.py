@@ -1,4 +1,4 @@
-"""Training without a federation: a lower bound for what clients gain by joining."""
+"""Training without a federation, as a baseline: do clients gain by joining?"""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from federatedscope_ggeur.methods.registry import register_method
 
 @register_method("local")
 class Local(Method):
-    """Every client trains a model of its own, which never leaves the client.
+    """Every client trains its own model and never sends it.
 
     A client begins with the same model as a federation. In each round for which it is
-    drawn, it goes on from its own last weights. It scores and saves its own model.
+    drawn, it continues from its own last weights. It scores and saves its own model.
     """
 
-    meaning = "a bound: every client trains a model of its own, which never leaves it"
+    meaning = "a baseline: every client trains its own model and never sends it"
     federated = False
     keeps_state = True
 

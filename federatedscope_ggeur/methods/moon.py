@@ -16,18 +16,17 @@ class Moon(Method):
 
     The loss gets mu times the mean of ``-log(e^{s_g/t} / (e^{s_g/t} + e^{s_p/t}))``.
 
-    s_g is the cosine between the representation and the one by the broadcast weights.
-    s_p is the cosine between the representation and the one by the client's own last
-    weights. Both other representations are constants. The client keeps its last
-    weights, from before averaging. There is no term until it has some. With a linear
-    head the representation is the logits.
+    s_g is the cosine between a row's representations by the current and the broadcast
+    weights. s_p is the same with the client's own last weights, from before averaging.
+    The representations by broadcast and last weights are constants. A client's first
+    round has no term. With a linear head the representation is the logits.
 
     t is `temperature`. With `mu` 0 the method is FedAvg, to the bit.
     """
 
     meaning = (
-        "contrasts the representation with the global model's and the client's own "
-        "last one's"
+        "pulls representations to those of the global model, and away from those of "
+        "the client's last model"
     )
     source = "Li 2021"
     SETTINGS = (

@@ -1,4 +1,4 @@
-"""Let every client keep some of the weights as its own."""
+"""Some weights stay on each client and are not averaged."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from federatedscope_ggeur.methods.contexts import LocalContext, LocalHooks
 
 
 def keeping(context: LocalContext, own: Tensor) -> LocalHooks:
-    """Hooks that start training from `with_own` and keep the client's own weights.
+    """Hooks that start training from `with_own` and store the client's own weights.
 
-    `own` [P + Q], bool, says which weights are kept as the client's state.
+    `own` [P + Q], bool, marks the weights that the client stores in its state.
     """
 
     def finish(outcome):
@@ -22,7 +22,7 @@ def keeping(context: LocalContext, own: Tensor) -> LocalHooks:
 def with_own(context: LocalContext, own: Tensor) -> Tensor:
     """The broadcast weights [P + Q], with the client's own values where `own` is true.
 
-    Before the client has own values, these are the broadcast weights alone.
+    Before the client's first round these are the broadcast weights alone.
     """
     if "own" not in context.state:
         return context.weights

@@ -43,8 +43,8 @@ def register_method(name: str) -> Callable[[type[Method]], type[Method]]:
 def register_augmentation(name: str) -> Callable[[type[Method]], type[Method]]:
     """Decorator: register a subclass of `Method` as ``ggeur.augmentation: <name>``.
 
-    The augmentation runs with any base method. Of its `step` only the returned state is
-    used. Settings and errors are those of `register_method`.
+    The augmentation runs with any base method. The run takes only the state from its
+    `step`. Settings and errors are as for `register_method`.
 
     Examples
     --------
@@ -80,8 +80,8 @@ def build_method(
     Raises
     ------
     ConfigError
-        A name is unknown. Or there is an augmentation, but the method's clients send no
-        weights.
+        A name is unknown, or the method's clients send no weights, which an
+        augmentation needs.
     """
     base = METHODS.find(name)(**settings)
     if augmentation in AUGMENTATIONS.taken:

@@ -54,7 +54,7 @@ class Scaffold(Method):
     @classmethod
     def optimizer_problems(cls, optimizer):
         """Yield problems of optimisers whose steps `_momentum_steps` cannot count."""
-        why = "with scaffold, whose control variates count plain steps"
+        why = "with scaffold, which needs plain steps of SGD"
         if optimizer.type != "SGD":
             return [("type", f"must be SGD {why}; got {optimizer.type}")]
         problems = [

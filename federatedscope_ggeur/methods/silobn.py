@@ -32,6 +32,6 @@ class SiloBN(Method):
 
 
 def _statistics(model: Model) -> Tensor:
-    """Which of the P + Q numbers are running statistics: bool. They are the last Q."""
+    """A mask of the running statistics, which are the last Q numbers: bool [P + Q]."""
     size = num_parameters(model)
     return torch.arange(size) >= size - num_buffers(model)

@@ -18,15 +18,15 @@ from federatedscope_ggeur.geometry import ClassStatistics, GeometricShape
 from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.vectors import split_vector
 from federatedscope_ggeur.rng import torch_generator
-from federatedscope_ggeur.settings import Key, whole
+from federatedscope_ggeur.settings import Key, amount
 
 SETTINGS = (
-    Key("samples", 500.0, "CCVR: draws for each class.", whole(1, maximum=10**6)),
+    Key("samples", 500.0, "CCVR: draws for each class.", amount),
     Key(
         "epochs",
         10.0,
         "CCVR: epochs on the draws, with train.optimizer and dataloader.batch_size.",
-        whole(1, maximum=10**6),
+        amount,
     ),
 )
 

@@ -77,7 +77,7 @@ class EnsembleHead(Model):
         return self
 
     def make_room_for(self, size: int) -> None:
-        """Take as many components as the mixture's part of `size` parameters holds."""
+        """Resize the mixture, so that the whole model has `size` parameters."""
         self.statistics.make_room_for(size - self.zero_shot.numel())
 
     def represent(self, features: Tensor) -> Tensor:

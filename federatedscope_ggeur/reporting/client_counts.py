@@ -48,7 +48,7 @@ def draw_client_counts(
     Raises
     ------
     ConfigError
-        The file cannot be written. No part of it is left then.
+        The file cannot be written. Then no part of the file remains.
     """
     order = client_order(counts, domains)
     figure = Figure(

@@ -1,8 +1,8 @@
-"""What results hold for each of very many clients: a table beside ``results.json``.
+"""The results of each client, in a table beside ``results.json`` if there are many.
 
-Up to `MOST` clients, ``results.json`` holds everything. Beyond, ``clients.csv`` has a
-row for each client, and ``results.json`` has sums in place of what the table holds.
-Both together give the same results to the bit.
+Up to `MOST` clients, ``results.json`` has the results of each client. With more
+clients, ``clients.csv`` has a row for each client, and ``results.json`` has only sums.
+Both files together give the same results to the bit.
 """
 
 import csv
@@ -20,7 +20,7 @@ from federatedscope_ggeur.reporting.json_values import parse_json
 from federatedscope_ggeur.reporting.tables import csv_text
 
 CLIENTS_FILE = "clients.csv"
-#: So many clients stand in results.json one by one.
+#: With more clients, results.json does not list them one by one.
 MOST = 1000
 
 _ROWS = ("train_rows", "test_rows", "val_rows")
@@ -42,16 +42,16 @@ _COLUMNS = (
 
 #: A table cell without a value.
 _ABSENT = ""
-#: No number of results comes near it; sums of such numbers are finite.
+#: Far above all numbers in results, so their sums stay finite.
 _LARGEST = 2.0**64
 Columns = dict[str, list]
 
 
 def divided(raw: dict[str, Any]) -> tuple[dict[str, Any], Optional[str]]:
-    """Results as plain values, as the value of results.json and the text of the table.
+    """Divide results into the value of results.json and the text of clients.csv.
 
-    Up to `MOST` clients the first is `raw`, and the second None. Beyond, `raw` is
-    changed in place.
+    Up to `MOST` clients these are `raw` and None. With more clients, the function
+    changes `raw` in place.
     """
     clients = raw["clients"]
     numbers = [client["number"] for client in clients]
@@ -90,25 +90,25 @@ def divided(raw: dict[str, Any]) -> tuple[dict[str, Any], Optional[str]]:
 
 
 def joined(raw: dict[str, Any], text: str) -> dict[str, Any]:
-    """The value of results.json with what the table's `text` holds put back.
+    """Put the content `text` of clients.csv back into the value of results.json.
 
-    `raw` is changed in place. Without sums it stays as it is.
+    The function changes `raw` in place, unless `raw` lists the clients itself.
 
     Raises
     ------
     DataError
-        The table is missing or broken, or it is of other results.
+        The table is missing or broken, or belongs to other results.
     """
     about = raw.get("clients")
     if not isinstance(about, dict):
         return raw
     if not text:
         raise DataError(
-            f"there are more than {MOST} clients, and {CLIENTS_FILE}, which holds "
-            "them, is missing; copy it into the same folder"
+            f"{CLIENTS_FILE} is missing, which lists the clients if there are more "
+            f"than {MOST}; copy it into the same folder"
         )
     if about.get("sha256") != _digest(text):
-        raise _broken("is not the table of these results")
+        raise _broken("belongs to other results")
     columns = _read(text)
     raw["clients"] = list(_clients(columns, about))
     numbers = columns["number"]
@@ -141,9 +141,9 @@ def _digest(text: str) -> str:
 
 
 def _find(raw: Any, path: Sequence[str]) -> tuple[dict, str, Any]:
-    """The object that holds the value at `path`, its key there, and the value.
+    """Find the value at `path`: returns the dict that has it, its key, and the value.
 
-    The value is None if there is none.
+    A missing value is None.
     """
     owner = raw
     for name in path[:-1]:
@@ -154,7 +154,7 @@ def _find(raw: Any, path: Sequence[str]) -> tuple[dict, str, Any]:
 
 
 def _summed(values: dict[str, Any]) -> dict[str, Any]:
-    """How many clients have a value, and the sum, mean, least and largest of them."""
+    """The number of clients with a value, and the values' sum, mean and extremes."""
     known = [value for value in values.values() if value is not None]
     whole = all(isinstance(value, int) for value in known)
     total = sum(known) if whole else math.fsum(known)
@@ -205,7 +205,7 @@ def _of_clients(clients: Sequence[dict]) -> Columns:
 
 
 def _are_among(members: Any, numbers: Sequence[int]) -> bool:
-    """Whether the table can hold a list: some of its clients, in its order."""
+    """Whether `members` are some of the table's clients `numbers`, in their order."""
     if not isinstance(members, list):
         return False
     chosen = set(members)
@@ -237,7 +237,7 @@ def _ranges(rounds: Sequence[int]) -> Iterator[str]:
 
 
 def _shown(value: Any) -> Any:
-    """A cell; texts as they are."""
+    """The text of a cell: numbers as in JSON, texts unchanged."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -245,7 +245,7 @@ def _shown(value: Any) -> Any:
 
 
 def _read(text: str) -> Columns:
-    """The columns of a table: numbers, None and, where a cell is empty, False."""
+    """Read the columns of a table: numbers and None; an empty cell becomes False."""
     try:
         names, *rows = csv.reader(io.StringIO(text))
     except (ValueError, csv.Error) as error:
@@ -266,14 +266,14 @@ def _read(text: str) -> Columns:
 
 
 def _numbers_of(name: str, cells: Iterable[str]) -> list:
-    """The values of a column, read at once: there may be very many."""
+    """The values of a column, parsed together, since there may be very many."""
     cells = [cell or "false" for cell in cells]
     try:
         found = parse_json(f"[{','.join(cells)}]")
     except DataError as error:
-        raise _broken(f"has no numbers in the column {name}: {error}") from error
+        raise _broken(f"has a cell without a number in {name}: {error}") from error
     if not all(map(_is_plain, found)) or len(found) != len(cells):
-        raise _broken(f"has no numbers in the column {name}")
+        raise _broken(f"has a cell without a number in {name}")
     return found
 
 
@@ -284,7 +284,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _clients(columns: Columns, about: dict) -> Iterator[dict[str, Any]]:
-    """Each client as it stands in a results.json of few clients."""
+    """Yield each client in the form of a results.json with few clients."""
     domains = about.get("domains")
     rows = zip(*(columns[name] for name in ("number", "domain", *_ROWS)))
     for number, place, *held in rows:
@@ -327,4 +327,6 @@ def _put_rounds(raw: dict, columns: Columns, numbers: Sequence[int]) -> None:
 
 
 def _broken(problem: str) -> DataError:
-    return DataError(f"{CLIENTS_FILE} {problem}; was a file changed or left behind?")
+    return DataError(
+        f"{CLIENTS_FILE} {problem}; restore it and results.json as the run wrote them"
+    )

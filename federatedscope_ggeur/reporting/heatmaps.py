@@ -57,7 +57,7 @@ def draw_heatmap(
     Raises
     ------
     ConfigError
-        The file cannot be written. No part of it is left then.
+        The file cannot be written. Then no part of the file remains.
     """
     counts = values.dtype.kind in "iu"
     texts = _texts(values, counts)

@@ -207,7 +207,7 @@ def _list_reader(read: Reader, whole: bool) -> Reader:
 def _are_small(numbers: list) -> bool:
     """Whether all numbers are whole and within the limits.
 
-    This is one quick look, because a round may have thousands of clients.
+    One check for the whole list is fast; a round may have thousands of clients.
     """
     if set(map(type, numbers)) - {int}:
         return False

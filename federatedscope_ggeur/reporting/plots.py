@@ -44,7 +44,7 @@ def draw_curve(results: Results, path: str | os.PathLike) -> None:
     Raises
     ------
     ConfigError
-        The file cannot be written. No part of it is left then.
+        The file cannot be written. Then no part of the file remains.
     """
     evaluated = [record for record in results.rounds if record.evaluated]
     made = [results.closed_form, results.calibrated]

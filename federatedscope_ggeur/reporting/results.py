@@ -108,8 +108,8 @@ class Results:
     provenance : Provenance or None
         Where and how the run was made.
     shared : SharedScores or None
-        In a site's folder the table of the whole federation, where the server shares
-        it; everything else there is what the site itself knows.
+        In a site's folder: the table of the whole federation, if the server shares it.
+        All other fields have only what the site itself knows.
     model : Model or None
         The trained model; None if there is no global one. The file does not hold it,
         and equality ignores it. The same is true of the next three.
@@ -288,8 +288,9 @@ class Results:
 
     @staticmethod
     def from_json(text: str, clients: str = "") -> "Results":
-        """The results that `to_json` wrote, or a run beside `clients`, the text of its
-        ``clients.csv``.
+        """Read results from the `text` that `to_json` wrote.
+
+        `clients` is the text of a run's ``clients.csv``, if the run wrote this file.
 
         Raises
         ------
@@ -464,10 +465,7 @@ def numbers(results: Results) -> dict:
 
 
 def _versions() -> dict[str, str]:
-    found = {
-        "federatedscope_ggeur": __version__,
-        "python": platform.python_version(),
-    }
+    found = {"federatedscope_ggeur": __version__, "python": platform.python_version()}
     for name in _REPORTED_PACKAGES:
         try:
             found[name] = version(name)

@@ -89,10 +89,7 @@ def _write_results(folder: Path, results: Results) -> None:
 
 
 def _write_models(
-    folder: Path,
-    results: Results,
-    head: bytes | None,
-    own: Iterable[tuple[int, bytes]],
+    folder: Path, results: Results, head: bytes | None, own: Iterable[tuple[int, bytes]]
 ) -> None:
     if head is not None:
         write_atomically(folder / HEAD_FILE, head)

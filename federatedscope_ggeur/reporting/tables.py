@@ -17,9 +17,7 @@ _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
 def text_table(
-    *blocks: Sequence[Sequence[str]],
-    left: Collection[int] = (0,),
-    ruled: bool = False,
+    *blocks: Sequence[Sequence[str]], left: Collection[int] = (0,), ruled: bool = False
 ) -> list[str]:
     """Rows of printable cells as lines of text with aligned columns.
 

@@ -22,9 +22,12 @@ from federatedscope_ggeur.settings.registry import Registry, import_modules
 from federatedscope_ggeur.settings.rules import (
     NOT_SET,
     Rule,
+    amount,
+    batch_rows,
     below,
     fraction,
     is_number,
+    layer_width,
     names,
     not_negative,
     number_problem,

@@ -26,7 +26,7 @@ class Registry(Mapping[str, Part]):
     field : str
         The setting that chooses a part, for messages, e.g. ``"base_method"``.
     taken : sequence of str
-        Values of that setting that are no names of parts.
+        Values of `field` that mean something else, so no part may have these names.
     removed : mapping of str to str
         The names of former parts, and what replaces each.
     """

@@ -136,3 +136,8 @@ steps = rule_of(
         isinstance(value, (list, tuple)) and list(value) in ([], [1], [2], [1, 2])
     ),
 )
+#: The rule of a number of rows or steps, which bounds the time and memory of a run.
+amount = whole(1, maximum=10**6)
+#: The rule of a mini-batch, of at least two rows because of BatchNorm.
+batch_rows = whole(2, maximum=10**6)
+layer_width = whole(1, maximum=2**16)

@@ -12,15 +12,14 @@ from federatedscope_ggeur.transport.probe import PATIENCE, split_address
 from federatedscope_ggeur.transport.security import Security
 from federatedscope_ggeur.transport.settings import (
     ASK,
-    HEALTH,
-    HEALTH_SERVICE,
     REASON,
     SERVICE,
-    SERVING,
     TransportSettings,
-    channel_options,
+    open_channel,
     require_grpc,
 )
+
+_SECONDS = 10.0  # for an answer
 
 
 def reach_problem(address: str) -> str:
@@ -65,9 +64,7 @@ def certificate_end(address: str, security: Security) -> datetime | None:
     return datetime.fromtimestamp(end, timezone.utc)
 
 
-def ask_server(
-    address: str, number: int, settings: TransportSettings, seconds: float = 10.0
-) -> bytes:
+def ask_server(address: str, number: int, settings: TransportSettings) -> bytes:
     """Ask the server at `address` for the facts that client `number` may know.
 
     Only the number and the token are sent, and the client does not join.
@@ -77,37 +74,16 @@ def ask_server(
     Refused
         The server refuses to answer this client, with a reason.
     ConnectionLost
-        There is no answer within `seconds`.
+        There is no answer within ten seconds.
     ConfigError
         A file of `settings.security` cannot be used.
     """
+    grpc = require_grpc()
     who = Introduction(number, settings.security.token())
     frame = asking_frame(who, settings)
-    return _call(address, f"/{SERVICE}/{ASK}", frame, settings, seconds)
-
-
-def is_serving(address: str, settings: TransportSettings, seconds: float = 5.0) -> bool:
-    """Whether the server's health service reports that the server is serving."""
-    method = f"/{HEALTH_SERVICE}/{HEALTH}"
-    try:
-        return _call(address, method, b"", settings, seconds) == SERVING
-    except (Refused, ConnectionLost):
-        return False
-
-
-def _call(
-    address: str, method: str, request: bytes, settings: TransportSettings, seconds
-) -> bytes:
-    grpc = require_grpc()
-    options = channel_options(settings)
-    credentials = settings.security.channel_credentials()
-    if credentials is None:
-        channel = grpc.insecure_channel(address, options)
-    else:
-        channel = grpc.secure_channel(address, credentials, options)
-    with channel:
+    with open_channel(address, settings) as channel:
         try:
-            return channel.unary_unary(method)(request, timeout=seconds)
+            return channel.unary_unary(f"/{SERVICE}/{ASK}")(frame, timeout=_SECONDS)
         except grpc.RpcError as error:
             for key, value in error.trailing_metadata() or ():
                 if key == REASON:

@@ -36,10 +36,7 @@ def make_authority(name: str) -> tuple[bytes, bytes]:
 
 
 def make_certificate(
-    name: str,
-    authority: tuple[bytes, bytes],
-    days: int,
-    reached_at: Sequence[str] = (),
+    name: str, authority: tuple[bytes, bytes], days: int, reached_at: Sequence[str] = ()
 ) -> tuple[bytes, bytes]:
     """Make a certificate signed by the authority; returns it and its key, as PEM.
 

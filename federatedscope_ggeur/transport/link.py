@@ -30,7 +30,7 @@ from federatedscope_ggeur.transport.settings import (
     REASON,
     SERVICE,
     TransportSettings,
-    channel_options,
+    open_channel,
     require_grpc,
 )
 from federatedscope_ggeur.transport.streams import Allowance
@@ -71,15 +71,9 @@ class Link:
     def __init__(
         self, address: str, number: int, join: Envelope, settings: TransportSettings
     ):
-        grpc = require_grpc()
         self._settings = settings
         who = Introduction(number, settings.security.token())
-        credentials = settings.security.channel_credentials()
-        options = channel_options(settings)
-        if credentials is None:
-            self._channel = grpc.insecure_channel(address, options)
-        else:
-            self._channel = grpc.secure_channel(address, credentials, options)
+        self._channel = open_channel(address, settings)
         try:
             self._call = self._join(address, join, who)
         except BaseException:

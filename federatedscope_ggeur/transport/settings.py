@@ -110,15 +110,20 @@ def server_options(settings: TransportSettings) -> list[tuple[str, Any]]:
     ]
 
 
-def channel_options(settings: TransportSettings) -> list[tuple[str, Any]]:
-    """gRPC's options of a client's channel."""
-    return [
+def open_channel(address: str, settings: TransportSettings) -> Any:
+    """Open a client's gRPC channel to `address`, with TLS if `settings` ask for it."""
+    grpc = require_grpc()
+    options = [
         *_options(settings),
         ("grpc.enable_http_proxy", int(settings.http_proxy)),
         # A client may start long before the server: it must not sleep for minutes.
         ("grpc.initial_reconnect_backoff_ms", 200),
         ("grpc.max_reconnect_backoff_ms", 2000),
     ]
+    credentials = settings.security.channel_credentials()
+    if credentials is None:
+        return grpc.insecure_channel(address, options)
+    return grpc.secure_channel(address, credentials, options)
 
 
 def _options(settings: TransportSettings) -> list[tuple[str, Any]]:

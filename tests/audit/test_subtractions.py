@@ -76,7 +76,7 @@ class TestS2:
         form, head, classes = head_of(clients, "lda", LDA)
         seen = transcript(form=form, head=head, head_classes=classes)
         found = only(s2(seen, truth_of(clients), CLOCK))
-        assert (found.value, found.note) == (0.0, "1 could be guessed at")
+        assert (found.value, found.note) == (0.0, "the attack had a guess for 1")
 
 
 class TestS3:

@@ -90,8 +90,8 @@ def test_of_a_client_alone(config):
 OUTCOMES = [
     ([True, False], 1, "FAILED"),
     ([True, None], 0, "passed"),
-    ([None], 0, "not told"),
-    ([None], 5, "not told"),
+    ([None], 0, "undecided"),
+    ([None], 5, "undecided"),
     ([None], None, "nothing to attack"),
     ([], None, "nothing to attack"),
 ]

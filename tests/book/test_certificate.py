@@ -29,7 +29,7 @@ def test_what_is_proven(book):
         NOT_PROVEN,
     ]
     said = verify(certificate, book, receipts[1])
-    assert "the head is that of the 2 entries in the book, to the bit" in said
+    assert "the head equals, to the bit, the head of the 2 entries in the book" in said
     assert "client 1 is in the book (links [1])" in said
     book.forget(1)
     said = verify(plain(book.certificate()), book, receipts[1])

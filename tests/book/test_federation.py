@@ -144,7 +144,7 @@ def test_rules_of_joining(tmp_path):
     with pytest.raises(StatisticsError, match="fewer than 5 rows of a class"):
         book.take(2, few, "here")
     other = GridStatistics.of_rows(*rows_of(2), len(NAMES), Grid((-20,) * DIM))
-    with pytest.raises(StatisticsError, match="another grid"):
+    with pytest.raises(StatisticsError, match="the grid or the classes"):
         book.take(2, other, "here")
     with pytest.raises(ConfigError, match="client 9 is not in the book"):
         book.leave(9)

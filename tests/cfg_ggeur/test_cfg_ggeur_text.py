@@ -60,7 +60,7 @@ def test_text_is_used_where_something_is_made_of_it(quickstart, pairs, used):
         (["ggeur.text.interpolate", 2], "must lie in 0..1"),
         (["ggeur.text.prior", -1], "must lie in 0..1e\\+15"),
         (["ggeur.text.regulariser", 1, "ggeur.mlp_hidden_dim", 4], "linear head"),
-        (["ggeur.text.interpolate", 0.5, "ggeur.base_method", "local"], "of its own"),
+        (["ggeur.text.interpolate", 0.5, "ggeur.base_method", "local"], "its own head"),
         (
             [*START, "ggeur.keep", "best", "ggeur.text.interpolate", 0.5],
             "must be 1 with ggeur.keep: best",

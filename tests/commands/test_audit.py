@@ -40,8 +40,8 @@ def test_the_default_fails_and_says_by_what(audit):
     failed = [f["attack"] for f in content["findings"] if f["passed"] is False]
     assert "A7" in failed
     assert len(content["findings"]) == 18
-    assert "one lying client, level rows: not told (not tried: A11)" in said
-    assert content["verdicts"]["lying"]["outcome"] == "not told"
+    assert "one lying client, level rows: undecided (not tried: A11)" in said
+    assert content["verdicts"]["lying"]["outcome"] == "undecided"
     assert content["claims"] == []
 
 

@@ -96,7 +96,7 @@ def test_rows_that_are_not_those_in_the_book_are_refused(config, capsys):
 def test_no_checkpoint_lies_where_forgetting_does_not_look(config, capsys, key):
     begin(config, *FOUR)
     assert main(["update", "book", "--retrain", key, "elsewhere"]) == 1
-    assert "keeps its checkpoints in its own folder" in capsys.readouterr().err
+    assert "writes its checkpoints into its own folder" in capsys.readouterr().err
 
 
 def test_who_is_forgotten_while_a_run_goes_on_leaves_no_head(config, tmp_path, capsys):
@@ -138,11 +138,11 @@ def test_what_was_made_of_an_older_book_is_refused(config):
     begin(config, *FOUR)
     old = Federation.load("book")
     Federation.load("book").leave(2)
-    with pytest.raises(ConfigError, match="has changed meanwhile"):
+    with pytest.raises(ConfigError, match="another process has changed"):
         old.choose({"closed_form": "ncm"})
     old = Federation.load("book")
     Federation.load("book").leave(3)
-    with pytest.raises(ConfigError, match="has changed meanwhile"):
+    with pytest.raises(ConfigError, match="another process has changed"):
         old.begin_run("a folder")
 
 
@@ -168,7 +168,7 @@ def test_those_in_the_book_choose_until_the_next_change(config, capsys):
     assert main(["certificate", "book", "--out", "c.json"]) == 0
     assert main(["verify", "c.json", "--book", "book"]) == 0
     assert main(["update", "book", "--forget", "3"]) == 0
-    assert "asked for before are dropped" in capsys.readouterr().out
+    assert "chose before no longer hold" in capsys.readouterr().out
     after = Federation.load("book")
     assert after.form.described() == book_form(config).described()
     assert bits(after) not in (before, chosen)

@@ -137,7 +137,7 @@ def test_more_classes_change_no_digest_and_no_scatter():
         (lambda: some() - (some() + some()), "remove only rows that were added"),
         (lambda: some() + some().padded(9), "cannot be combined"),
         (lambda: some(lambda s: s * 2**30), "larger steps"),
-        (lambda: some(lambda s: s + 1), "no set of rows can have these sums"),
+        (lambda: some(lambda s: s + 1), "no set of rows can have them"),
     ],
 )
 def test_what_is_refused(broken, words):

@@ -119,9 +119,15 @@ def test_the_table_has_a_row_for_each_client(make_results, make_record, tmp_path
 SPOILT = {
     "cut": (lambda text: text[:-20], "several lengths"),
     "columns": (lambda text: "x" + text, "has the columns xnumber"),
-    "text": (lambda text: text.replace("\n4,1", "\n4,one", 1), "no numbers"),
-    "two in a cell": (lambda text: text.replace("\n4,1", '\n4,"1,1"', 1), "no numbers"),
-    "infinite": (lambda text: text.replace("\n4,1", "\n4,1e999", 1), "no numbers"),
+    "text": (lambda text: text.replace("\n4,1", "\n4,one", 1), "without a number"),
+    "two in a cell": (
+        lambda text: text.replace("\n4,1", '\n4,"1,1"', 1),
+        "without a number",
+    ),
+    "infinite": (
+        lambda text: text.replace("\n4,1", "\n4,1e999", 1),
+        "without a number",
+    ),
     "a domain": (lambda text: text.replace("\n4,1", "\n4,9", 1), "unknown domain"),
     "rounds": (lambda text: text.replace(",1-2,", ",1-x,", 1), "in the column rounds"),
     "many rounds": (lambda text: text.replace(",1-2,", ",1-999999999,", 1), None),
@@ -136,10 +142,10 @@ def test_a_table_that_is_missing_or_of_other_results_is_refused(
     write_left(tmp_path, results, None, ())
     path = tmp_path / CLIENTS_FILE
     path.write_text(path.read_text(encoding="utf-8").replace("\n4,", "\n5,", 1))
-    with pytest.raises(DataError, match="is not the table of these results"):
+    with pytest.raises(DataError, match="belongs to other results"):
         read_results(tmp_path)
     path.unlink()
-    with pytest.raises(DataError, match="which holds them, is missing"):
+    with pytest.raises(DataError, match="is missing, which lists the clients"):
         read_results(tmp_path)
 
 

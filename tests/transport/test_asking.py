@@ -12,11 +12,7 @@ from federatedscope_ggeur.transport import (
     TransportSettings,
     make_token,
 )
-from federatedscope_ggeur.transport.asking import (
-    ask_server,
-    is_serving,
-    reach_problem,
-)
+from federatedscope_ggeur.transport.asking import ask_server, reach_problem
 
 SECRET = "0123456789abcdef"
 
@@ -67,11 +63,14 @@ def test_with_tokens_only_the_right_one_is_answered(guarded):
 
 
 def test_the_standard_health_service_says_serving(guarded):
+    grpc = pytest.importorskip("grpc")
     hub, _ = guarded
-    assert is_serving(address(hub), settings())
-    where = address(hub)
-    hub.close(grace=1.0)
-    assert not is_serving(where, settings(), seconds=1.0)
+    with grpc.insecure_channel(address(hub)) as channel:
+        check = channel.unary_unary("/grpc.health.v1.Health/Check")
+        assert check(b"", timeout=5.0) == b"\x08\x01"  # the status SERVING
+        hub.close(grace=1.0)
+        with pytest.raises(grpc.RpcError):
+            check(b"", timeout=1.0)
 
 
 def test_a_closed_port_and_an_unknown_host_are_told_apart():

@@ -11,7 +11,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.files import safetensors_header, write_atomically
 
 VERSION = 1
 _HEADER = "ggeur_embeddings"
@@ -66,9 +66,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict]:
     try:
         data = path.read_bytes()
         tensors = load(data)
-        length = int.from_bytes(data[:8], "little")
-        metadata = json.loads(data[8 : 8 + length])["__metadata__"]
-        written = json.loads(metadata[_HEADER])
+        written = json.loads(safetensors_header(data)["__metadata__"][_HEADER])
         version, digest, header = (written[k] for k in ("version", "sha256", "header"))
     except FileNotFoundError:
         raise

@@ -12,10 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from federatedscope_ggeur.data.encoders.base import Encoder, EncoderSettings
-from federatedscope_ggeur.data.encoders.weights import (
-    file_stamp,
-    local_file,
-)
+from federatedscope_ggeur.data.encoders.weights import file_stamp, local_file
 from federatedscope_ggeur.downloads import Remote, find
 from federatedscope_ggeur.errors import ConfigError
 

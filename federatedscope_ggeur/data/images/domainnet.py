@@ -7,11 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from federatedscope_ggeur.data.images.base import ImageDataSet, register_image_reader
-from federatedscope_ggeur.data.images.folder import (
-    DomainFiles,
-    class_files,
-    numbered,
-)
+from federatedscope_ggeur.data.images.folder import DomainFiles, class_files, numbered
 from federatedscope_ggeur.data.images.layout import Layout, shown, subfolders
 from federatedscope_ggeur.data.images.lists import OfficialLists
 from federatedscope_ggeur.errors import DataError

@@ -5,11 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from federatedscope_ggeur.data.images.base import ImageDataSet, register_image_reader
-from federatedscope_ggeur.data.images.folder import (
-    DomainFiles,
-    data_set,
-    read_domain,
-)
+from federatedscope_ggeur.data.images.folder import DomainFiles, data_set, read_domain
 from federatedscope_ggeur.data.images.layout import Layout
 from federatedscope_ggeur.data.images.lists import OfficialLists
 from federatedscope_ggeur.printable import get_logger

@@ -100,9 +100,9 @@ def register_splitter(
 ) -> Callable[[Splitter], Splitter]:
     """Decorator: register a function as ``data.splitter: <name>``.
 
-    For each domain, it is called as ``splitter(task, **arguments)`` with a `Task` and
-    the arguments in ``data.splitter_args``. It returns `Shares`, or an array that
-    stands for their `of_rows`, or `Holders`.
+    The package calls ``splitter(task, **arguments)`` for each domain, with a `Task` and
+    the arguments in ``data.splitter_args``. The result is `Shares`, `Holders`, or an
+    array ``of_rows`` in place of ``Shares(of_rows)``.
 
     Parameters
     ----------

@@ -63,11 +63,11 @@ def classes(task: Task, per_client: int) -> np.ndarray:
 def _deal(
     hands: int, size: int, kinds: int, rng: np.random.Generator
 ) -> list[np.ndarray]:
-    """Deal hands x size cards, equally many of each kind, no kind twice in a hand.
+    """Choose `size` different kinds for each hand, and each kind equally often.
 
-    Hands are dealt one after the other. The chance of a kind is its share of the cards
-    left. If a kind has as many cards left as there are hands left, it goes into each of
-    them. So dealing never has to start again.
+    Hands get their kinds one after the other. The chance of a kind is its share of the
+    remaining places. A kind that must go into all remaining hands goes into each of
+    them. So the drawing never has to start again.
     """
     left = np.full(kinds, hands * size // kinds)
     dealt = []

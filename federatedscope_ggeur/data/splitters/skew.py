@@ -12,13 +12,7 @@ from federatedscope_ggeur.data.splitters.base import (
 )
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.rng import numpy_generator
-from federatedscope_ggeur.settings import (
-    NOT_SET,
-    Key,
-    positive,
-    positive_up_to,
-    whole,
-)
+from federatedscope_ggeur.settings import NOT_SET, Key, positive, positive_up_to, whole
 
 
 def lds_matrix(

@@ -48,10 +48,7 @@ class TextTower:
     """
 
     def __init__(
-        self,
-        side: nn.Module,
-        tokenize: Callable[[Sequence[str]], Tensor],
-        scale: float,
+        self, side: nn.Module, tokenize: Callable[[Sequence[str]], Tensor], scale: float
     ):
         self._check(side)
         self._side: Any = side

@@ -250,11 +250,7 @@ class _Socket(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
 
 def serve_site(
-    cfg,
-    folder: Path,
-    new_run: bool = False,
-    path: Path | None = None,
-    group: str = "",
+    cfg, folder: Path, new_run: bool = False, path: Path | None = None, group: str = ""
 ) -> None:
     """Answer for the client of the site's file `cfg` until its run is over.
 

@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from federatedscope_ggeur.engines.facts import Facts
-from federatedscope_ggeur.engines.fs.install import (
-    EXTRA,
-    find,
-    missing_packages,
-)
+from federatedscope_ggeur.engines.fs.install import EXTRA, find, missing_packages
 from federatedscope_ggeur.engines.site_check import Finding, way_findings
 from federatedscope_ggeur.engines.streams import transport_settings
 from federatedscope_ggeur.errors import ConfigError, GGEURError

@@ -7,20 +7,13 @@ from federatedscope.core.communication import StandaloneCommManager
 from federatedscope.core.message import Message
 from federatedscope.core.workers import Client as FSClient
 
-from federatedscope_ggeur.engines.checkpoints import (
-    check_client_place,
-    take_sigterm,
-)
+from federatedscope_ggeur.engines.checkpoints import check_client_place, take_sigterm
 from federatedscope_ggeur.engines.fs.channel import SERVER, ClientManager
 from federatedscope_ggeur.engines.fs.config import check
 from federatedscope_ggeur.engines.fs.rejoining import Rejoining
 from federatedscope_ggeur.engines.fs.setup import follow_fs_logging, for_constructor
 from federatedscope_ggeur.engines.leading import CONVERGED, FAILED, FINISH, JOIN
-from federatedscope_ggeur.engines.sides import (
-    handshake_of,
-    join_of,
-    log_client_notes,
-)
+from federatedscope_ggeur.engines.sides import handshake_of, join_of, log_client_notes
 from federatedscope_ggeur.engines.site_folder import (
     SiteFolder,
     final_message,
@@ -201,7 +194,7 @@ class GGEURClient(FSClient):
         )
 
     def _is_new(self) -> bool:
-        """Whether the server may not know yet that this is a new process."""
+        """Whether this process has no state of a run, so it may have been restarted."""
         return self.mode == "distributed" and self.trainer.client.recipe is None
 
     def _unknown(self, message: Message) -> None:

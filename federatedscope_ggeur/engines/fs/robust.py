@@ -8,12 +8,7 @@ from torch import Tensor
 
 from federatedscope_ggeur.cfg_ggeur import get_key
 from federatedscope_ggeur.errors import GGEURError
-from federatedscope_ggeur.methods import (
-    AUGMENTATIONS,
-    METHODS,
-    Method,
-    Update,
-)
+from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method, Update
 from federatedscope_ggeur.models import named_tensors
 
 #: Each rule's argument in `aggregator.BFT_args`, and m: with h hostile clients it needs

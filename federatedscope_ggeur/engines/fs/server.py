@@ -19,11 +19,7 @@ from federatedscope_ggeur.engines.fs.fs_scores import (
     domain_metrics,
     settle_monitor,
 )
-from federatedscope_ggeur.engines.fs.robust import (
-    RULES,
-    RobustFedAvg,
-    least_clients,
-)
+from federatedscope_ggeur.engines.fs.robust import RULES, RobustFedAvg, least_clients
 from federatedscope_ggeur.engines.fs.setup import follow_fs_logging, for_constructor
 from federatedscope_ggeur.engines.leading import (
     CONVERGED,
@@ -200,10 +196,7 @@ class GGEURServer(FSServer):
             self.driver.start(welcome, lambda _: begin_training(is_new=False))
 
     def broadcast_model_para(
-        self,
-        msg_type="model_para",
-        sample_client_num=-1,
-        filter_unseen_clients=True,
+        self, msg_type="model_para", sample_client_num=-1, filter_unseen_clients=True
     ):
         """Begin the next round with the clients that the server role draws."""
         requests = self.federation.coordinator.round(self.state + 1)

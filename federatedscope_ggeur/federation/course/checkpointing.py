@@ -57,7 +57,7 @@ class Checkpointing:
     def note(
         self, coordinator: Coordinator, round0: Round0, rounds: list[RoundRecord]
     ) -> None:
-        """Hold the state after the last of `rounds` or round 0; write it if due.
+        """Take the state after the newest round; write it if a checkpoint is due.
 
         Raises
         ------

@@ -7,7 +7,7 @@ replies back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from federatedscope_ggeur.data import Embeddings
@@ -16,7 +16,6 @@ from federatedscope_ggeur.federation.course.membership import Membership
 from federatedscope_ggeur.federation.course.plan import Plan
 from federatedscope_ggeur.federation.exchanges.base import (
     Exchange,
-    Request,
     RequestKind,
     Requests,
     Spent,
@@ -29,14 +28,9 @@ from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
     EvaluationExchange,
 )
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
-from federatedscope_ggeur.federation.exchanges.training.exchange import (
-    TrainingExchange,
-)
+from federatedscope_ggeur.federation.exchanges.training.exchange import TrainingExchange
 from federatedscope_ggeur.federation.release import Release
-from federatedscope_ggeur.federation.screening import (
-    Screen,
-    declared_findings,
-)
+from federatedscope_ggeur.federation.screening import Screen, declared_findings
 from federatedscope_ggeur.federation.server import Server
 from federatedscope_ggeur.reporting import (
     Divergence,
@@ -81,6 +75,8 @@ class Coordinator:
     exchanges : list of Exchange
         The exchanges that are due, in order.
     screen : Screen
+    asking : Asking
+        Asks the clients, and decodes and checks their answers.
     evaluation : EvaluationExchange
     """
 
@@ -101,7 +97,7 @@ class Coordinator:
         self.screen = Screen(plan.screen)
         self._demands = server.settings.demands
         self.exchanges = [part(self) for part in due_exchanges(self._demands)]
-        self._asking = Asking(self.exchanges, membership, self._demands.rounds, dismiss)
+        self.asking = Asking(self.exchanges, membership, self._demands.rounds, dismiss)
         self.evaluation = self.find(EvaluationExchange)
 
     # the course
@@ -192,21 +188,21 @@ class Coordinator:
         welcome: Callable[[], Requests[None]] | None = None,
     ) -> Requests[list]:
         """Ask clients and return their usable answers; see `Asking.ask`."""
-        return self._asking.ask(kind, number, parts, sizes, welcome)
+        return self.asking.ask(kind, number, parts, sizes, welcome)
 
     def tell(
         self, kind: RequestKind, number: int, parts: Mapping[int, tuple[bytes, ...]]
     ) -> Requests[None]:
         """Send clients a message that needs no answer; see `Asking.tell`."""
-        return self._asking.tell(kind, number, parts)
+        return self.asking.tell(kind, number, parts)
 
     def put_out(self, findings: Mapping[int, str], when: str) -> None:
         """Bar clients and refuse their answers; see `Asking.put_out`."""
-        self._asking.put_out(findings, when)
+        self.asking.put_out(findings, when)
 
     def spent(self) -> Spent:
         """The time and bytes spent so far; see `Asking.spent`."""
-        return self._asking.spent()
+        return self.asking.spent()
 
     def evaluate(self, number: int) -> Requests[dict[str, Any]]:
         """Score the head, also for each client; in round 0 the one-shot head."""
@@ -238,10 +234,6 @@ class Coordinator:
 
     # for the engines
 
-    def decode(self, request: Request, client: int, parts: Sequence[bytes]) -> Any:
-        """Decode and check a client's answer; see `Asking.decode`."""
-        return self._asking.decode(request, client, parts)
-
     @property
     def diverged(self) -> Divergence | None:
         """Signs from the last evaluated round that training has diverged, or None."""
@@ -254,10 +246,6 @@ class Coordinator:
         """The findings of screening, and the kinds of answers that it cannot screen."""
         unscreened = [e.UNSCREENED for e in self.exchanges if e.UNSCREENED]
         return Screening(self.screen.findings, unscreened)
-
-    def largest_answer(self, kind: RequestKind) -> int | None:
-        """The size of the longest answer allowed; see `Asking.largest_answer`."""
-        return self._asking.largest_answer(kind)
 
 
 def _note(known: dict[str, Any], exchange: Exchange, values: Mapping[str, Any]) -> None:

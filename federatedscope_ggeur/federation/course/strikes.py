@@ -6,9 +6,9 @@ from collections import Counter
 
 from federatedscope_ggeur.errors import setting
 
-#: A client is barred after so many refused or unasked messages.
+#: A client is barred after this number of refused or unasked messages.
 STRIKES = 3
-#: A client is barred after so many missed deadlines in a run.
+#: A client is barred after this number of missed deadlines in a run.
 DEADLINES = 2
 
 

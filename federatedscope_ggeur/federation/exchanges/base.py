@@ -469,7 +469,7 @@ def require_tensors(
     field: str,
     client: int,
 ) -> None:
-    """Refuse an answer whose tensors are not those that the method sends."""
+    """Refuse an answer unless its tensors have the names and shapes of `specs`."""
     if tensors.keys() != specs.keys():
         raise refusal(
             client,

@@ -72,6 +72,13 @@ class Declared:
                 sender=f"client {client}",
             )
 
+    def check_means(self, client: int, field: str, means: Tensor) -> None:
+        """Raise `MessageError` if a class mean [C, D] exceeds the declared norm."""
+        norms = means.norm(dim=1)
+        if len(norms) and float(norms.max()) > self.longest:
+            c = int(norms.argmax())
+            self.refuse_norm(client, field, f"the mean of class {c}", float(norms[c]))
+
     def refuse_norm(self, client: int, field: str, what: str, norm: float) -> None:
         """Raise `MessageError` for a vector whose norm exceeds the declared one."""
         raise MessageError(

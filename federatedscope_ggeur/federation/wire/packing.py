@@ -21,6 +21,7 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation.arithmetic import largest
+from federatedscope_ggeur.files import safetensors_header
 
 VERSION = 4
 
@@ -82,8 +83,7 @@ def unpack(data: bytes, kind: str, sender: str) -> Message:
     """
     try:
         tensors = load_safetensors(data)
-        length = int.from_bytes(data[:8], "little")
-        metadata = json.loads(data[8 : 8 + length]).get("__metadata__", {})
+        metadata = safetensors_header(data).get("__metadata__", {})
         header = json.loads(metadata["ggeur"])
         version, found = header["version"], header["kind"]
         numbers = dict(header["numbers"])
@@ -139,8 +139,7 @@ def size_with(data: bytes, numbers: Mapping[str, int]) -> int:
 
     `data` must be from this process. Numbers that its header lacks are ignored.
     """
-    length = int.from_bytes(data[:8], "little")
-    header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["ggeur"])
+    header = json.loads(safetensors_header(data)["__metadata__"]["ggeur"])
     held = header["numbers"]
     changed = {name: numbers.get(name, value) for name, value in held.items()}
     return len(pack(header["kind"], changed, load_safetensors(data)))

@@ -48,7 +48,7 @@ def shaken(
     std_noise: Tensor,
     floor: float = EPS,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The FFA layer: noise changes the mu and sigma of maps (Eqs. 4 and 8-10).
+    """FedFA's layer: noise changes the mu and sigma of maps (Eqs. 4 and 8-10).
 
     The new mean is ``mu^ = mu + e sqrt(f Var_b(mu) + floor)``; sigma^ is computed
     likewise. The result is ``X^ = sigma^ (X - mu) / sigma + mu^``. Gradients flow
@@ -115,15 +115,15 @@ class _Shaken(torch.autograd.Function):
 def _spread(apart: Tensor, factor: Tensor | float, floor: float):
     """The spread ``d = sqrt(factor Var_b + floor)`` [C], and its derivative [B, C].
 
-    The derivative is by the values. `apart` [B, C] are the values minus their mean. The
-    derivative comes first in the result.
+    `apart` [B, C] are the values minus their mean. The derivative is with respect to
+    the values, and comes first in the result.
     """
     spread = (factor * apart.square().mean(dim=0) + floor).sqrt()
     return apart * (factor / (len(apart) * spread)), spread
 
 
 class RunningStatistics:
-    """The running means of mu and sigma over a round's batches (Eq. 5), for one layer.
+    """A layer's running means of mu and sigma over a round's batches (Eq. 5).
 
     The paper's means start at 0 and 1 in each round. Each batch that the layer acts on
     moves them by ``1 - momentum``. So after t batches, only the share ``1 -
@@ -168,7 +168,7 @@ class RunningStatistics:
 
     @property
     def debiased(self) -> tuple[Tensor, Tensor]:
-        """The means of mu and sigma, float32 of shape (C,), without the start.
+        """The means of mu and sigma without the effect of the start: float32 [C] each.
 
         They are zero before the first batch.
         """

@@ -90,9 +90,9 @@ class FedFAPlus(Method):
     ``plus`` and ``h`` add ``weight * mean_c 1/2 [KL(pi_B || pi) + KL(pi || pi_B)]`` to
     the loss, over the channels of `align_stages` (Eqs. 11-14). pi_B is the soft
     histogram of the batch's maps, averaged over pixels. pi is the plain mean of the
-    clients' histograms. A client's histogram is of all its rows after training, without
-    the layers. Before pi is known, there is no such term. A histogram is scaled to the
-    range of its rows, so it shows a shape, and never location or scale.
+    clients' histograms. A client makes its histogram from all its rows after training,
+    without the layers. The term is missing until the server knows pi. A histogram is
+    scaled to the range of its rows: it reveals their shape, but not location or scale.
 
     On the server all clients count equally in gamma and pi, as in the paper. (Their
     weights are averaged equally only with `ignore_weight`.) A client withholds its
@@ -248,7 +248,7 @@ class FedFAPlus(Method):
         layers = Layers(self, context)
         target = context.download.get("histogram", torch.zeros(0))
         if not target.any():
-            layers.aligned = []  # nobody has sent one yet
+            layers.aligned = []  # no client has sent a histogram yet
 
         def loss_term(model, batch):
             values = torch.cat([layers.pooled[k] for k in layers.aligned], dim=1)
@@ -272,9 +272,9 @@ class FedFAPlus(Method):
         )
 
     def _histogram(self, model: Model, rows: Tensor, enough: bool) -> Tensor:
-        """The histogram of all the client's rows by `model`: shape (C, L).
+        """The histogram [C, L] of all the client's rows; 0 if the client withholds it.
 
-        It is 0 if the client withholds it.
+        `model` makes the features of the rows.
         """
         stages = self.aligned_stages(model)
         if not enough or not len(rows):
@@ -314,9 +314,10 @@ class FedFAPlus(Method):
         return weighted_mean(params, updates), state
 
     def _factor(self, sent: list[Tensor], before: Tensor) -> Tensor:
-        """gamma [C] of a stage (s for ``direct``), from the means that clients sent.
+        """Compute a stage's gamma [C] from the clients' means `sent`.
 
-        With fewer than two clients, it stays as `before`.
+        The variant ``direct`` gets s instead. With fewer than two clients the result is
+        `before`.
         """
         if len(sent) < 2:
             return before
@@ -335,9 +336,9 @@ def _of_stage(updates: Sequence[Update], name: str, stage: int, widths) -> list[
 
 
 def _histogram_problem(histogram: Tensor) -> str:
-    """What is wrong with a client's histogram [C, L]; "" if nothing.
+    """Why to refuse a client's histogram [C, L]; "" if it is good.
 
-    All zeros mean that the client withholds it.
+    A withheld histogram is all zeros.
     """
     if (histogram < 0).any() or (histogram > 1).any():
         return "'histogram' must lie in 0..1"
@@ -352,8 +353,8 @@ class Layers:
     Attributes
     ----------
     aligned : list of int
-        The stages to align. `pooled` keeps the present batch's maps after the layer,
-        averaged over pixels [B, C].
+        The stages to align. For these, `pooled` has the current batch's maps after the
+        layer, averaged over pixels [B, C].
     """
 
     def __init__(self, method: FedFAPlus, context: LocalContext):
@@ -403,10 +404,9 @@ class Layers:
         return new
 
     def statistics(self, enough: bool) -> dict[str, Tensor]:
-        """The tensors to send: `mu` and `sigma` [sum C_k], 0 if withheld, and `rows`
-        [K].
+        """The tensors to send: `mu` and `sigma` [sum C_k], and `rows` [K].
 
-        Everything is withheld unless the client has `enough` rows.
+        Withheld numbers are 0. Without `enough` rows the client withholds all.
         """
         parts = []
         for running in self.running.values():

@@ -36,6 +36,9 @@ from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.settings import (
     NOT_SET,
     Key,
+    amount,
+    batch_rows,
+    layer_width,
     not_negative,
     one_of,
     positive,
@@ -45,8 +48,8 @@ from federatedscope_ggeur.settings import (
 
 logger = get_logger(__name__)
 
-#: If a generator's numbers move less than this in a round, it is hardly trained: those
-#: of its first layer begin between -0.04 and 0.04.
+#: A generator whose weights move less than this in a round is hardly trained: the
+#: weights of its first layer begin between -0.04 and 0.04.
 _HARDLY = 0.01
 
 
@@ -61,15 +64,14 @@ class FedPG(Method):
     batches of this set besides their own (`virtual_images.VirtualTerm`). The first
     round has no images. For each class a client sends the mean of the representation of
     up to `support` random rows, by its trained weights. The class's prototype P_c is
-    the plain mean of these over the round's clients. A client sends nothing for a class
-    of which it has fewer than `min_samples` own rows, and no mean of fewer rows than
-    that.
+    the plain mean of these over the round's clients. Every mean is over at least
+    `min_samples` rows; a client sends nothing for classes with fewer own rows.
 
     `prototypes` says where virtual prototypes P' begin each round: at N(0, 1) (redrawn,
     as the authors do), where the last round left them (kept), or at P_c (global). A
     rate of 2e-5 over 300 falling steps moves a number by 0.004 in a round. So with
-    redrawn prototypes, the network represents the images like random codes that carry
-    no labels. The record of every round shows whether images carry labels:
+    redrawn prototypes, the images get random representations that say nothing about
+    labels. The record of every round shows whether images show their labels:
     `virtual_accuracy` is the share of the new set that the averaged network classifies
     as labelled.
 
@@ -82,24 +84,21 @@ class FedPG(Method):
     """
 
     meaning = (
-        "trains also on virtual images, alike for all clients, of a generator that the "
-        "server trains against class means of the representation"
+        "trains also on virtual images, the same for all clients; the server trains "
+        "their generator against class means of the representation"
     )
     source = "Xue 2025 (FedPG)"
     sends = "means of the representation of some rows of each class, and of which"
     receives = "C times `images_per_class` virtual images, uint8"
     SETTINGS = (
         Key(
-            "images_per_class",
-            64.0,
-            "Number of virtual images of each class.",
-            whole(1, maximum=10**6),
+            "images_per_class", 64.0, "Number of virtual images of each class.", amount
         ),
         Key(
             "batch_size",
             64.0,
             "Virtual images in each training step of a client.",
-            whole(2, maximum=10**6),
+            batch_rows,
         ),
         Key(
             "virtual",
@@ -128,12 +127,7 @@ class FedPG(Method):
             "Network of the generator: fc (the authors') or conv (this package's own).",
             one_of("fc", "conv"),
         ),
-        Key(
-            "noise_dim",
-            512.0,
-            "Dimensions of the generator's noise.",
-            whole(1, maximum=2**16),
-        ),
+        Key("noise_dim", 512.0, "Dimensions of the generator's noise.", layer_width),
         Key("lr", 2e-5, "Learning rate of the generator's Adam.", positive),
         Key(
             "prototype_lr",
@@ -141,18 +135,8 @@ class FedPG(Method):
             "Learning rate of the virtual prototypes' Adam; -1: as fedpg.lr.",
             positive_or_not_set,
         ),
-        Key(
-            "steps",
-            300.0,
-            "Training steps of the generator in a round.",
-            whole(1, maximum=10**6),
-        ),
-        Key(
-            "generator_batch",
-            128.0,
-            "Images in each of these steps.",
-            whole(2, maximum=10**6),
-        ),
+        Key("steps", 300.0, "Training steps of the generator in a round.", amount),
+        Key("generator_batch", 128.0, "Images in each of these steps.", batch_rows),
         Key(
             "scale",
             2.0,
@@ -164,14 +148,14 @@ class FedPG(Method):
             "prototypes",
             "redrawn",
             "Values of the virtual prototypes at the start of a round: redrawn (new "
-            "random ones), kept (those of the last round) or global (those of the "
-            "clients).",
+            "random values), kept (the last round's values) or global (the clients' "
+            "prototypes).",
             one_of("redrawn", "kept", "global"),
         ),
         Key(
             "constraint",
             True,
-            "Pull virtual prototypes towards those of the clients.",
+            "Pull virtual prototypes towards the clients' prototypes.",
             one_of(True, False),
         ),
         Key(
@@ -300,8 +284,8 @@ class FedPG(Method):
         vector = to_vector(generator).cpu()
         if not (torch.isfinite(vector).all() and torch.isfinite(virtual).all()):
             logger.warning(
-                "round %d: fedpg's generator diverged, so its update is discarded and "
-                "its images stay; lower fedpg.lr, or check the clients' weights",
+                "round %d: fedpg's generator diverged; its update is discarded and the "
+                "last images stay; lower fedpg.lr, or check the clients' weights",
                 context.round_number,
             )
             return dict(state)
@@ -331,13 +315,12 @@ class FedPG(Method):
 
 
 def global_prototypes(updates) -> tuple[Tensor, Tensor]:
-    """The plain mean of each class over the clients that sent it (Eq. 5), and the
-    classes.
+    """The plain mean of each class over the clients that sent it (Eq. 5).
 
     Returns
     -------
     tuple of Tensor of shape (|J|, D') and Tensor of shape (|J|,), int64
-        J are the classes that at least one client sent.
+        The means, and the classes J that at least one client sent.
     """
     sent = torch.stack([u.upload["known"] for u in updates])
     sums = torch.stack([u.upload["means"] for u in updates]).sum(dim=0)

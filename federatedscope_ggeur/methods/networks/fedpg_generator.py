@@ -33,10 +33,10 @@ class Generator(nn.Module):
     ----------
     kind : {"fc", "conv"}
         ``fc`` is the authors' network: Linear, BatchNorm and LeakyReLU to 128, 256, 512
-        and 1024 numbers, then Linear and tanh. ``conv`` is this package's own, because
-        the authors' is not published. A linear layer makes 128 channels of a quarter of
-        the side. They are doubled in size and convolved twice, to 128 and to 64
-        channels, and then convolved to the image.
+        and 1024 numbers, then Linear and tanh. ``conv`` is this package's own network,
+        because the authors did not publish theirs. A linear layer makes 128 channels
+        with a quarter of the image's side. Twice, the size is doubled and a convolution
+        follows, to 128 and to 64 channels. A last convolution makes the image.
     noise_dim, num_classes : int
     shape : (c, h, w)
         The shape of an image.
@@ -70,9 +70,9 @@ class Generator(nn.Module):
         return noise.to(device), labels.to(device)
 
     def draw(self, per_class: int, rng: torch.Generator) -> Tensor:
-        """Draw `per_class` images of each class, with running statistics: uint8 rows.
+        """Draw `per_class` images of each class: uint8 rows. Row i is of class i mod C.
 
-        Row i is of class i mod C.
+        BatchNorm uses its running statistics.
         """
         labels = torch.arange(self.num_classes).repeat(per_class)
         noise, labels = self.inputs(labels, rng)
@@ -121,8 +121,7 @@ def generator_loss(
     scale: float,
     strength: float,
 ) -> Tensor:
-    """The generator's loss L_G (Eq. 10): low if images are near their labels'
-    prototypes.
+    """The generator's loss L_G (Eq. 10): low if images are near their prototypes.
 
     The loss is ``CE(-scale d, y) + strength mean_i d_{i, y_i} + (1/|J|) sum_{c in J}
     CE(-scale |P'_c - P_.|^2, c)`` with ``d_ic = |z_i - P'_c|^2`` (Eqs. 8, 9, 7). J are
@@ -143,11 +142,11 @@ def generator_loss(
 
     Notes
     -----
-    Where the authors' code differs from the paper, this follows the code. Distances are
-    squared. `scale` multiplies them; the paper divides by tau. The sum of Eq. 8
-    includes the image's own class; otherwise the loss would have no lower bound. There
-    is one difference to the code: Eq. 7 is over J only, while the code has zeros for
-    unknown prototypes.
+    Where the authors' code and paper differ, this function follows the code. Distances
+    are squared. `scale` multiplies them; the paper divides by tau. The sum of Eq. 8
+    includes the image's own class; otherwise the loss would have no lower bound. This
+    function differs from the code in one point: Eq. 7 is over J only, while the code
+    uses zeros for unknown prototypes.
     """
     squares = _squared_distances(z, virtual)
     loss = F.cross_entropy(-scale * squares, labels)
@@ -167,7 +166,7 @@ def _squared_distances(rows: Tensor, others: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class GeneratorTraining:
-    """Trains a generator in a round. Adam begins anew each time.
+    """Trains a generator in a round. Each round begins with a new Adam.
 
     Attributes
     ----------
@@ -201,9 +200,9 @@ class GeneratorTraining:
     ) -> Tensor:
         """Train `generator` in place against a frozen `model`.
 
-        Returns P', the virtual prototypes after training. Labels are drawn uniformly.
-        The other arguments are those of `generator_loss`. If training diverges, the
-        results hold NaN.
+        Returns the virtual prototypes P' after training. Labels are drawn uniformly. If
+        training diverges, the results have NaN. `virtual`, `prototypes` and `known` are
+        as in `generator_loss`.
         """
         vector = to_vector(generator)
         bind_vector(generator, vector)
@@ -244,9 +243,9 @@ def virtual_prototypes(
 ) -> Tensor:
     """The virtual prototypes P' [C, D'] at the start of a round.
 
-    For classes in `known` they are `prototypes` [|J|, D']. For other classes they are
-    drawn around the mean of these, with their spread. If `known` is empty, all are
-    drawn from N(0, 1).
+    Classes in `known` have their `prototypes` [|J|, D']. Other classes get draws with
+    the mean and spread of these prototypes. If `known` is empty, all classes get draws
+    from N(0, 1).
     """
     drawn = torch.randn(size, generator=rng).to(prototypes.device)
     if len(known):

@@ -90,10 +90,9 @@ class MixStyle(Method):
 
 
 def mixed(maps: Tensor, other: Tensor, share: Tensor) -> Tensor:
-    """Maps [B, C, H, W] whose statistics are mixed with those of other rows.
+    """Mix the statistics of maps [B, C, H, W] with those of the rows `other` [B].
 
-    A row keeps the share `share` [B, 1] of its own statistics. The rest comes from the
-    rows `other` [B].
+    `share` [B, 1] is the share of a row's own statistics in the mixture.
     """
     with torch.no_grad():
         _, mean, std = decompose(maps)

@@ -1,4 +1,4 @@
-"""Histograms with soft bins, and how far two of them differ (FedFA+, Eqs. 11-14)."""
+"""Histograms with soft bins, and their divergence (FedFA+, Eqs. 11-14)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _ROWS = 1024
 
 
 def soft_histogram(values: Tensor, bins: int, temperature: float) -> Tensor:
-    """The shares of soft bins in each column (Eqs. 11-13).
+    """The histogram with soft bins of each column (Eqs. 11-13).
 
     Every column is scaled to 0..1 by its smallest and largest value, without a gradient
     through these. A constant column becomes 0. Then ``Phi(z) = softmax((w z + b) / t)``
     with ``w = 1..L`` and ``b = -[0, cumsum(rho)]``. rho are the L - 1 cut points,
     spread evenly over ``0..1``. The histogram is the mean of Phi. The first and the
-    last bin lie outside 0..1, so only the ends fall there.
+    last bin lie outside 0..1 and get only the smallest and the largest values.
 
     Parameters
     ----------
@@ -62,10 +62,8 @@ def _bins(bins: int, temperature: float) -> tuple[Tensor, Tensor]:
 def symmetric_divergence(one: Tensor, other: Tensor) -> Tensor:
     """The symmetric divergence of two histograms for each row (Eq. 14): shape (C,).
 
-    It is ``1/2 (KL(p || q) + KL(q || p))``, in nats.
-
-    `one` and `other` are histograms [C, L]. Both are smoothed to ``(pi + s) / (1 + s
-    L)``.
+    It is ``1/2 (KL(p || q) + KL(q || p))``, in nats. p and q are the histograms `one`
+    and `other` [C, L], each smoothed to ``(pi + s) / (1 + s L)``, s = `SMOOTHING`.
     """
     total = 1 + SMOOTHING * one.shape[-1]
     p, q = ((pi + SMOOTHING) / total for pi in (one, other))

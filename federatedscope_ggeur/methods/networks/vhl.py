@@ -16,7 +16,14 @@ from federatedscope_ggeur.methods.networks.virtual_images import (
 )
 from federatedscope_ggeur.methods.registry import register_augmentation
 from federatedscope_ggeur.rng import torch_generator
-from federatedscope_ggeur.settings import Key, not_negative, positive, whole
+from federatedscope_ggeur.settings import (
+    Key,
+    amount,
+    batch_rows,
+    not_negative,
+    positive,
+    whole,
+)
 
 
 @register_augmentation("vhl")
@@ -33,20 +40,15 @@ class VHL(Method):
     With `virtual` and `alignment` 0 the method is FedAvg, to the bit.
     """
 
-    meaning = "trains also on a fixed set of smooth noise images, alike for all clients"
+    meaning = "trains also on one fixed set of smooth noise images for all clients"
     source = "Tang 2022 (VHL), without its StyleGAN and extra outputs"
     SETTINGS = (
-        Key(
-            "images_per_class",
-            64.0,
-            "Number of noise images of each class.",
-            whole(1, maximum=10**6),
-        ),
+        Key("images_per_class", 64.0, "Number of noise images of each class.", amount),
         Key(
             "batch_size",
             128.0,
             "Noise images in each training step of a client.",
-            whole(2, maximum=10**6),
+            batch_rows,
         ),
         Key(
             "virtual", 1.0, "Weight of the cross-entropy on noise images.", not_negative

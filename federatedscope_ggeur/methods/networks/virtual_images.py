@@ -40,7 +40,7 @@ def as_inputs(model: Model, images: Tensor) -> Tensor:
 
 
 def virtual_accuracy(model: Model, images: Tensor) -> float:
-    """The share of a set's rows that `model` classifies as labelled."""
+    """The share of a set's rows for which `model` predicts the label."""
     found = model.in_chunks(lambda x: model(x).argmax(dim=1), images).to(images.device)
     return float((found == labels_of(images, model.num_classes)).double().mean())
 
@@ -68,7 +68,7 @@ def smooth_noise(count: int, shape: Shape, rng: torch.Generator) -> Tensor:
 
 
 def needs_images(model: Model) -> str:
-    """The reason why `model` cannot train on virtual images; "" if it can."""
+    """Why `model` cannot train on virtual images; "" if it can."""
     if model.takes_images:
         return ""
     return (
@@ -117,9 +117,9 @@ class VirtualTerm:
     """The loss term ``virtual CE(g f(x'), y') + alignment l(f(x), y, f(x'), y')``.
 
     An object is a `LocalHooks.loss_term`. Every batch of own rows gets the next virtual
-    batch (x', y'). A second pass over the same own rows (FedSAM's) gets the same
-    virtual batch. Virtual rows are not augmented. Running statistics use only own rows:
-    otherwise, with equal batches, half of them would come from virtual rows.
+    batch (x', y'); FedSAM's second pass over own rows gets the same virtual batch.
+    Virtual rows are not augmented. Running statistics use only own rows, because else
+    half of them would come from virtual rows.
 
     Parameters
     ----------

@@ -40,7 +40,7 @@ class Automatic(ClosedForm):
     tell kinds apart. If leave-one-out cannot choose, LDA is taken.
 
     LDA, the mixture and ridge are tried on rows as they are and on standardized rows.
-    Dimensions in different units need the latter.
+    Dimensions in different units need standardized rows.
 
     If text is used (``text.prior``, ``text.ensemble``), the zero-shot head and its
     ensemble with LDA are candidates, too. LDA and the mixture then use the prior.
@@ -138,8 +138,7 @@ class Automatic(ClosedForm):
     def pick_among(
         self, takes: Callable[[ClosedForm], bool], hits: Tensor, rows: int
     ) -> ClosedForm:
-        """The one that `pick` would take, by the same hits, if only the kinds that
-        `takes` accepts were candidates."""
+        """Choose as `pick` does, by the same hits, among kinds that `takes` accepts."""
         places: list[int] = []
         kinds: list[ClosedForm] = []
         start = 0

@@ -15,9 +15,7 @@ from federatedscope_ggeur.models.closed_forms.base import (
     linear_head,
     register_closed_form,
 )
-from federatedscope_ggeur.models.closed_forms.choices import (
-    strength_key,
-)
+from federatedscope_ggeur.models.closed_forms.choices import strength_key
 from federatedscope_ggeur.models.closed_forms.components import Components, Rows
 from federatedscope_ggeur.models.closed_forms.left_out import ROUNDING, LeftOut
 
@@ -175,7 +173,7 @@ def gamma(
     shown, degrees, squares : Tensor, all of one shape
         The sums that `Spread.sums` returns.
     total, free : float
-        N, and N less the number of classes.
+        N, and N minus the number of classes.
     dim : int
     """
     mean_square = squares / (max(total, 1) * dim)

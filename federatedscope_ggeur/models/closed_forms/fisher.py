@@ -20,7 +20,7 @@ from federatedscope_ggeur.models.closed_forms.choices import (
 )
 from federatedscope_ggeur.models.closed_forms.shrinkage import common_covariance
 from federatedscope_ggeur.rng import torch_generator
-from federatedscope_ggeur.settings import Key, fraction, positive, whole
+from federatedscope_ggeur.settings import Key, amount, fraction, positive
 
 #: The value of the column for biases. With 1, the loss would be so flat in the biases,
 #: compared with the weights, that L-BFGS would take ten times as many steps.
@@ -78,12 +78,7 @@ class FisherSynthesis(ClosedForm):
             "Fisher: factor on the standard deviation of the draws.",
             positive,
         ),
-        Key(
-            "samples",
-            100.0,
-            "Fisher: number of draws for each class.",
-            whole(1, maximum=10**6),
-        ),
+        Key("samples", 100.0, "Fisher: number of draws for each class.", amount),
         Key(
             "penalty",
             0.001,

@@ -111,17 +111,18 @@ def with_square(release: NoisyStatistics, text: ClassTexts | None = None) -> Bel
 
 
 def believed(release: NoisyStatistics, text: ClassTexts | None = None) -> Believed:
-    """What to believe of a release, by what is in it, and by `text` of its classes."""
+    """Estimate the classes from a release, with `text` features of them, if given."""
     how = spherical if release.square is None else with_square
     return how(release, text)
 
 
 def bridge(release: NoisyStatistics, text: ClassTexts) -> float:
-    """The number a that bridges text and images, see `text_prior`, of noisy sums.
+    """Estimate the factor a of `text_prior.bridge` from noisy sums.
 
-    What is measured of it is a plus Gaussian noise of a known size. This is the mean of
-    what a may then be, from 0 to 1: rows and texts have length 1. Without noise it is
-    what is measured, if that is not negative.
+    The measured value is a plus Gaussian noise of a known size. The estimate is the
+    posterior mean for a uniform prior of a in 0..1, or up to the measured value if that
+    is larger. (Rows and texts have length 1.) Without noise the estimate is the
+    measured value, or 0 if that is negative.
     """
     offsets, counts = text.offsets, likely_counts(release)
     lengths = offsets.square().sum(dim=1)
@@ -147,10 +148,10 @@ def _believed(
     kappa: float,
     priors: bool,
 ) -> Believed:
-    """Class means along `basis`, between what is measured and the `guess` [C, D].
+    """Class means along `basis`, between the noisy means and the `guess` [C, D].
 
-    Half of the spread `sizes` [D] is within classes and half between them. A guess that
-    counts like `kappa` rows leaves less between them.
+    Half of the spread `sizes` [D] is within classes and half between class means. A
+    guess that counts like `kappa` rows reduces the spread between class means.
     """
     counts, overall = likely_counts(release), _overall(release)
     within = sizes / 2
@@ -178,8 +179,10 @@ def _kappa(text: ClassTexts | None) -> float:
 
 
 def _guess_of_text(release: NoisyStatistics, text: ClassTexts | None) -> Tensor:
-    """Class means from text alone, less the mean of all rows: shape (C, D). Without
-    text they are zeros."""
+    """Class means from text alone, minus the mean of all rows: shape (C, D).
+
+    They are zeros without text.
+    """
     if text is None:
         return torch.zeros_like(release.sums)
     return bridge(release, text) * text.offsets

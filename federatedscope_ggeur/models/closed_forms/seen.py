@@ -68,10 +68,7 @@ class Seen:
 
     @classmethod
     def of(
-        cls,
-        statistics: Statistics,
-        components: Components | None = None,
-        seed: int = 0,
+        cls, statistics: Statistics, components: Components | None = None, seed: int = 0
     ) -> Seen:
         classes = statistics.classes
         counts, means = statistics.counts[classes].double(), statistics.means[classes]

@@ -94,7 +94,7 @@ def image_shape(dim: int) -> ImageShape:
 
 @dataclass(frozen=True)
 class Network:
-    """A plain torch module, and where the parts of a `Model` are in it.
+    """A plain torch module, and the places in it of a `Model`'s parts.
 
     The functions take the module as an argument, because the module may be copied.
 

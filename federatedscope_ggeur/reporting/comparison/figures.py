@@ -11,11 +11,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from federatedscope_ggeur.reporting.comparison.comparison import Comparison
-from federatedscope_ggeur.reporting.comparison.measures import (
-    AVG,
-    bytes_so_far,
-    scored,
-)
+from federatedscope_ggeur.reporting.comparison.measures import AVG, bytes_so_far, scored
 from federatedscope_ggeur.reporting.comparison.pictures import (
     LABEL_CHARACTERS,
     TITLE_CHARACTERS,

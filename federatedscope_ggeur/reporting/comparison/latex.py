@@ -7,11 +7,7 @@ import unicodedata
 from collections.abc import Sequence
 
 from federatedscope_ggeur.printable import LINE, printable
-from federatedscope_ggeur.reporting.comparison.sheets import (
-    Cell,
-    Sheet,
-    sheets,
-)
+from federatedscope_ggeur.reporting.comparison.sheets import Cell, Sheet, sheets
 from federatedscope_ggeur.reporting.comparison.table import Table
 
 PREAMBLE = """\

@@ -11,12 +11,7 @@ from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.reporting.results import Results
 from federatedscope_ggeur.reporting.run import RESULTS_FILE, read_results
-from federatedscope_ggeur.reporting.study import (
-    Cell,
-    Study,
-    read_cell,
-    read_study,
-)
+from federatedscope_ggeur.reporting.study import Cell, Study, read_cell, read_study
 
 #: Folders that are left out of reports: the runs of tuning, and cells in progress.
 _TUNING, _IN_PROGRESS = "tuning", ".part"

@@ -131,7 +131,7 @@ class Table:
 
     @property
     def scored_by_clients(self) -> list[str]:
-        """The rows whose scores are of clients' own models."""
+        """The rows with a run that scored clients' own models."""
         return [
             name
             for name, row in self.rows.items()

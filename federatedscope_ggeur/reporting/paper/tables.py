@@ -25,11 +25,7 @@ PAPER_TABLES = tuple(_TABLES)
 _ROUNDING = 0.0112
 _BATCH = "Table 8; App. C says 64 for all sets"
 #: The settings of a head that is trained on embeddings.
-_HEAD = {
-    "ggeur.text.model": "",
-    "ggeur.closed_form": "none",
-    "ggeur.network.name": "",
-}
+_HEAD = {"ggeur.text.model": "", "ggeur.closed_form": "none", "ggeur.network.name": ""}
 
 
 @dataclass(frozen=True)

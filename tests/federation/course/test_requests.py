@@ -57,7 +57,7 @@ def asked(kind, number, client):
 def test_an_answer_is_one_part(federation, kind, parts):
     problem = f"client 2 .*'parts': expected one part, got {len(parts)}"
     with pytest.raises(MessageError, match=problem):
-        federation.coordinator.decode(asked(kind, 1, 2), 2, parts)
+        federation.coordinator.asking.decode(asked(kind, 1, 2), 2, parts)
 
 
 @pytest.mark.parametrize("kind", ANSWERED, ids=by_name)
@@ -66,20 +66,20 @@ def test_an_answer_of_another_kind_is_refused(federation, kind):
     other = federation.side(1, AugmentationClient).prepare(None, None).to_bytes()
     wrong = other if kind is TRAIN else update
     with pytest.raises(MessageError, match=r"client 1 .*instead of"):
-        federation.coordinator.decode(asked(kind, 1, 1), 1, (wrong,))
+        federation.coordinator.asking.decode(asked(kind, 1, 1), 1, (wrong,))
 
 
 def test_an_answer_in_another_clients_name_is_refused(federation):
     update = federation.train(1)[0].to_bytes()
     with pytest.raises(MessageError, match=r"client 2 .*own number, got 1"):
-        federation.coordinator.decode(asked(TRAIN, 1, 2), 2, (update,))
+        federation.coordinator.asking.decode(asked(TRAIN, 1, 2), 2, (update,))
 
 
 def test_what_the_server_knows_counts(federation):
     """A second upload; a reply of another weight than before."""
     upload = federation.side(1, StatisticsClient).statistics().to_bytes()
     with pytest.raises(MessageError, match=r"client 1 .*sent twice"):
-        federation.coordinator.decode(asked(STATISTICS, 0, 1), 1, (upload,))
+        federation.coordinator.asking.decode(asked(STATISTICS, 0, 1), 1, (upload,))
     other = federation.side(1, AugmentationClient).prepare(None, None).to_bytes()
     with pytest.raises(MessageError, match="'aggregation_weight'"):
-        federation.coordinator.decode(asked(PREPARE, 0, 1), 1, (other,))
+        federation.coordinator.asking.decode(asked(PREPARE, 0, 1), 1, (other,))

@@ -51,7 +51,7 @@ def test_answers_of_every_method_fit(name):
     carried.round0()
     carried.rounds(1, 2, 3)
     for request in carried.requests:
-        most = carried.coordinator.largest_answer(request.kind)
+        most = carried.coordinator.asking.largest_answer(request.kind)
         for kind, number, _, reply in carried.answers:
             if (kind, number) == (request.kind.name, request.round_number):
                 assert most is None or sum(map(len, reply)) <= most

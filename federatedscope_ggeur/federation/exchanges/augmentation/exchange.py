@@ -61,9 +61,9 @@ _NO_UPLOAD: Mapping[str, Tensor] = {}
 
 
 class SetMaker:
-    """Makes the recipe of a client's training set from what came down.
+    """Makes the recipe of a client's training set from the server's messages.
 
-    A client that is never drawn holds no more of its set than this.
+    A client that is never drawn only holds this object, and no set.
     """
 
     __slots__ = ("geometry", "prototypes")

@@ -1,4 +1,4 @@
-"""A federation's book: clients send whole numbers, and the server keeps them."""
+"""Clients send statistics as whole numbers; the server stores them in a book."""
 
 from __future__ import annotations
 
@@ -11,11 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from federatedscope_ggeur.book.chain import check_signed
-from federatedscope_ggeur.book.federation import (
-    Federation,
-    check_empty,
-    check_possible,
-)
+from federatedscope_ggeur.book.federation import Federation, check_empty, check_possible
 from federatedscope_ggeur.errors import DataError, MessageError, StatisticsError
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import (
@@ -47,7 +43,7 @@ logger = get_logger(__name__)
 
 @dataclass(frozen=True)
 class BookSettings:
-    """A run's settings for the book that it fills.
+    """The settings of a run that writes a book.
 
     Attributes
     ----------
@@ -92,7 +88,7 @@ def noted_in_book(settings: RoleSettings, folder: str | os.PathLike) -> Iterator
 
 
 class BookClient(ClientSide):
-    """Sends statistics on the grid, and checks the receipt.
+    """Sends statistics on the grid, and checks the server's receipt.
 
     Attributes
     ----------
@@ -119,7 +115,7 @@ class BookClient(ClientSide):
         Raises
         ------
         MessageError
-            The receipt is of another client, or its signature is wrong.
+            The receipt is for another client, or its signature is wrong.
         """
         number = self.client.number
         try:
@@ -128,13 +124,13 @@ class BookClient(ClientSide):
         except (ValueError, DataError) as error:
             raise MessageError(str(error), field="text", sender="the server") from error
         if of != number:
-            problem = f"it is not of client {number}"
+            problem = f"the receipt is not for client {number}"
             raise MessageError(problem, field="text", sender="the server")
         logger.info("client %d: receipt of the book: %s", number, message.text)
 
 
 def _validate(exchange: BookExchange, request: Request, upload: BookUpload) -> None:
-    """Refuse a second upload, another grid, or statistics that no rows have."""
+    """Refuse a second upload, another grid, or statistics that no rows can have."""
     require_known(
         upload.client,
         exchange.server.client_domains,
@@ -142,7 +138,7 @@ def _validate(exchange: BookExchange, request: Request, upload: BookUpload) -> N
     )
     check_domain(upload, exchange)
     if upload.whole.grid != exchange.settings.grid:
-        raise refusal(upload.client, "exponents", "has another grid than the book")
+        raise refusal(upload.client, "exponents", "the grid differs from the book's")
     try:
         check_possible(upload.whole)
     except StatisticsError as error:
@@ -153,10 +149,7 @@ def _bound(declared: Declared, exchange: Any, upload: BookUpload) -> None:
     """Refuse more rows or longer means than the client declared."""
     held, k = upload.whole.statistics(), upload.client
     declared.check_rows(k, "counts", int(held.counts.sum()), declared.train)
-    norms = held.means.norm(dim=1)
-    if len(norms) and float(norms.max()) > declared.longest:
-        c = int(norms.argmax())
-        declared.refuse_norm(k, "sums", f"the mean of class {c}", float(norms[c]))
+    declared.check_means(k, "sums", held.means)
 
 
 def _largest(exchange: BookExchange) -> int:
@@ -187,7 +180,7 @@ BOOK_RECEIPT = RequestKind(
 
 @register_exchange("book")
 class BookExchange(Exchange):
-    """Asks for statistics on the grid, keeps them in a book, and hands out receipts.
+    """Asks for statistics on the grid, writes them into a book, and sends receipts.
 
     Attributes
     ----------
@@ -201,8 +194,8 @@ class BookExchange(Exchange):
     agreed = staticmethod(keys.agreed)
     objections = staticmethod(keys.objections)
     REVEALS = (
-        "counts and sums of each client's classes, and one second moment of its rows, "
-        "which the server keeps"
+        "counts and sums of each client's classes, and one second moment of its rows; "
+        "the server stores them"
     )
 
     def __init__(self, course):
@@ -216,7 +209,7 @@ class BookExchange(Exchange):
         return demands.book
 
     def begin(self) -> Requests[None]:
-        """Take the uploads, and make exact totals of them.
+        """Ask the clients for their statistics, and add them up exactly.
 
         Raises
         ------
@@ -240,7 +233,7 @@ class BookExchange(Exchange):
         server.uploaded_rows.update(rows)
 
     def complete(self) -> Requests[None]:
-        """Write the book once there is a head; send each client its receipt."""
+        """Write the book after the head is made, and send each client its receipt."""
         settings = self.settings
         book = Federation.create(
             settings.folder,

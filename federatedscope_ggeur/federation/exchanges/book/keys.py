@@ -1,4 +1,4 @@
-"""Settings of a federation's book, and what cannot go with it."""
+"""Settings of a federation's book, and the settings that cannot go with it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from federatedscope_ggeur.settings import Key, Objection, Objections, text
 
 
 def _steps(value: object) -> str:
-    """The rule for steps; returns what is wrong with the value."""
+    """Says what is wrong with a value of ``ggeur.book_steps``; "" if nothing is."""
     if not isinstance(value, (list, tuple)):
         return "must be a list of powers of two, one for each dimension, or one for all"
     try:
@@ -26,42 +26,42 @@ KEYS = (
     Key(
         "book",
         "",
-        "Server: a new folder for the federation's book, which keeps the clients' "
-        "statistics. With `ggeur update`, clients join, leave and are forgotten "
-        "there, and the head follows.",
+        "Server: a new folder for the federation's book, where the server stores the "
+        "clients' statistics. `ggeur update` lets clients join or leave, or forgets "
+        "them, and makes the head anew.",
         text,
     ),
     Key(
         "book_steps",
         [],
-        "With ggeur.book: the step, a public power of two, that statistics are "
-        "rounded to. One for all dimensions, or one for each; []: 2^-32, for entries "
-        "up to 4096.",
+        "With ggeur.book: clients round statistics to multiples of this step, a "
+        "public power of two. One step for all dimensions, or one for each; []: "
+        "2^-32, for entries up to 4096.",
         _steps,
     ),
 )
 
 
 def agreed(run: Demands) -> dict[str, object]:
-    """What all sides must share for a book, beside the shared keys."""
+    """The book's settings that server and clients must share."""
     return {"book_steps": run["book_steps"]}
 
 
 def objections(run: Demands) -> Objections:
-    """What cannot go with a book."""
+    """The settings that cannot go with a book."""
     if not run.book:
         if run["book_steps"]:
-            yield "book_steps", "is for a run with ggeur.book"
+            yield "book_steps", "needs ggeur.book"
         return
     if find_spec("cryptography") is None:
         install = "pip install 'federatedscope-ggeur[privacy]'"
         yield "book", f"needs the package cryptography: {install}"
     forms = [name for name, form in CLOSED_FORMS.items() if form.from_sums]
-    why = "which holds counts, class sums and one second moment of each client"
+    why = "which stores counts, class sums and one second moment of each client"
     yield Objection("book", {"closed_form": forms}, why)
-    why = "since a trained head is forgotten by training again only"
+    why = "since only training again removes a client from a trained head"
     yield Objection("book", {"init": ["random"]}, why)
-    why = "since the server keeps what each client sends, exactly"
+    why = "since the server stores each client's exact statistics"
     yield Objection("book", {"secure_sums": ["none"], "dp.epsilon": [0]}, why)
     plain = {
         "statistics": ["class", "summed"],
@@ -70,4 +70,4 @@ def objections(run: Demands) -> Objections:
         "text.prior": [0],
         "text.ensemble": [0],
     }
-    yield Objection("book", plain, "whose head is a function of its totals alone")
+    yield Objection("book", plain, "since its head depends on the totals only")

@@ -1,4 +1,4 @@
-"""The messages of a book: statistics on its grid (up), the end of its chain (down)."""
+"""The messages of a book: the client's statistics, and the server's receipt."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ _TENSORS = ("exponents", "classes", "counts", "sums", "high", "low")
 
 @dataclass(frozen=True)
 class BookUpload:
-    """Round 0, up: a client's statistics as whole numbers, after the min-count
-    threshold.
+    """Round 0, client to server: whole-number statistics above the min-count threshold.
 
     Attributes
     ----------
@@ -33,16 +32,8 @@ class BookUpload:
     whole: GridStatistics
 
     def to_bytes(self) -> bytes:
-        held = self.whole
-        classes = np.array(held.classes, dtype=np.int64)
-        arrays = {
-            "exponents": np.array(held.grid.exponents, dtype=np.int64),
-            "classes": classes,
-            "counts": held.counts[classes],
-            "sums": held.sums[classes],
-            "high": held.high,
-            "low": held.low,
-        }
+        exponents = np.array(self.whole.grid.exponents, dtype=np.int64)
+        arrays = {"exponents": exponents, **self.whole.arrays()}
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         numbers = {"client": self.client, "domain": self.domain}
         return wire.pack("book_statistics", numbers, tensors)
@@ -53,19 +44,21 @@ class BookUpload:
         message.only(_TENSORS)
         size, dim = schema.num_classes, schema.dim
         labels = message.labels("classes", size, distinct=True)
-        known = message.tensor("counts", I64, (len(labels),))
-        if ((known <= 0) | (known > wire.LARGEST)).any():
+        counts = message.tensor("counts", I64, (len(labels),))
+        if ((counts <= 0) | (counts > wire.LARGEST)).any():
             raise message.refuse("counts", f"counts must lie in 1..{wire.LARGEST}")
-        counts, sums = torch.zeros(size, dtype=I64), torch.zeros(size, dim, dtype=I64)
-        counts[labels] = known
-        sums[labels] = message.tensor("sums", I64, (len(labels), dim))
         grid = Grid(tuple(message.tensor("exponents", I64, (dim,)).tolist()))
-        high, low = (
-            message.tensor(name, I64, (dim * (dim + 1) // 2,)).numpy()
-            for name in ("high", "low")
-        )
+        triangle = (dim * (dim + 1) // 2,)
+        tensors = {
+            "classes": labels,
+            "counts": counts,
+            "sums": message.tensor("sums", I64, (len(labels), dim)),
+            "high": message.tensor("high", I64, triangle),
+            "low": message.tensor("low", I64, triangle),
+        }
+        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
         try:
-            whole = GridStatistics(grid, counts.numpy(), sums.numpy(), high, low)
+            whole = GridStatistics.of_arrays(size, grid, arrays)
         except StatisticsError as error:
             raise message.refuse("sums", str(error)) from error
         return cls(message.client(), message.text("domain"), whole)
@@ -73,7 +66,7 @@ class BookUpload:
 
 @dataclass(frozen=True)
 class BookReceipt:
-    """Round 0, down: the signed end of the book's chain, for a client.
+    """Round 0, server to client: a receipt with the signed end of the book's chain.
 
     Attributes
     ----------

@@ -128,13 +128,13 @@ class ClosedFormClient(ClientSide):
         """Compute one candidate's log-loss on the rows of `hit_counts`.
 
         There is one loss for each temperature. Validation rows count only if there are
-        at least ``min_samples``. A client that was restarted has lost the components,
-        and reports no rows.
+        at least ``min_samples``. A restarted client has lost the components and reports
+        no rows.
 
         Raises
         ------
         MessageError
-            It was asked before, for something else.
+            The client has answered a different query before.
         """
         self._check(query, "log-losses")
         if message is not None:
@@ -153,7 +153,7 @@ class ClosedFormClient(ClientSide):
         Raises
         ------
         MessageError
-            It was asked before, for something else.
+            The client has answered a different query before.
         """
         self._check(query, "confidences")
         counts = torch.zeros(CONFIDENCE_BINS, dtype=torch.int64)
@@ -310,7 +310,6 @@ LOG_LOSSES = RequestKind(
     answer=LogLosses,
     validate=require_uploader,
     bound=bound_rows,
-    largest=lambda e: limits.PLAIN,
     optional_parts=True,
     shared_parts=True,
 )
@@ -331,7 +330,6 @@ CONFIDENCES = RequestKind(
     answer=Confidences,
     validate=require_uploader,
     bound=_bound_counts,
-    largest=lambda e: limits.PLAIN,
 )
 
 
@@ -434,7 +432,7 @@ class ClosedFormExchange(Exchange):
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether the head has a temperature, for which clients got the components."""
+        """Whether leave-one-out has found a temperature for the head."""
         return "temperature" in self._details
 
     def complete(self) -> Requests[None]:

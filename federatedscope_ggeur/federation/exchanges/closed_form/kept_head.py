@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
-    MOST_WITHHELD,
-)
+from federatedscope_ggeur.federation.exchanges.closed_form.choice import MOST_WITHHELD
 from federatedscope_ggeur.models.closed_forms import LARGER_PART
 from federatedscope_ggeur.reporting import Kept, Round0, RoundRecord
 

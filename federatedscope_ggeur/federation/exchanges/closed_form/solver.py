@@ -7,11 +7,7 @@ from collections.abc import Iterable
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.wire.schema import Statistics
 from federatedscope_ggeur.models import ClosedForm
-from federatedscope_ggeur.models.closed_forms import (
-    ComponentBook,
-    Components,
-    Solved,
-)
+from federatedscope_ggeur.models.closed_forms import ComponentBook, Components, Solved
 
 
 class HeadSolver:
@@ -29,11 +25,7 @@ class HeadSolver:
     """
 
     def __init__(
-        self,
-        form: ClosedForm,
-        compares: bool,
-        domains: Iterable[str],
-        seed: int,
+        self, form: ClosedForm, compares: bool, domains: Iterable[str], seed: int
     ):
         self.form, self._seed, self._compares = form, seed, compares
         self._book: ComponentBook | None = None

@@ -34,12 +34,6 @@ class Reliability:
     sums: Tensor
 
     @classmethod
-    def none(cls) -> Reliability:
-        """The counts over no rows."""
-        shape = torch.zeros(3, BINS, dtype=torch.int64)
-        return cls(shape, torch.zeros(2, dtype=torch.int64))
-
-    @classmethod
     def of(cls, logits: Tensor, labels: Tensor) -> Reliability:
         """Count over rows with logits [n, C], float64, and labels [n]."""
         probabilities = logits.softmax(dim=1)

@@ -36,7 +36,7 @@ class EarlyStopSettings:
     Attributes
     ----------
     patience : int
-        The run ends after so many evaluations without an improvement; 0 means never.
+        The run ends after this many evaluations without improvement; 0 means never.
     delta : float
         The least improvement of the metric that counts.
     mode : {"best", "mean"}

@@ -44,16 +44,14 @@ from federatedscope_ggeur.geometry.noisy_release import (
 )
 from federatedscope_ggeur.reporting import NoiseRecord
 
-#: Checks of totals allow for so many rows: as many as secure sums do by default.
+#: A total may come from at most this many rows. Secure sums have the same default.
 _MOST_ROWS = 2**20
-#: What follows for clients from a release that does not come to its end.
-SPENT = "Clients that have sent anything have spent their budget for it"
+#: The error's last sentence if a release fails before its end.
+SPENT = "Clients that sent a vector have spent their privacy budget for this release"
 
 
 class ReleaseClient(ClientSide):
-    """Answers one session: one vector for each stage. Each is noted before it is
-    sent.
-    """
+    """Answers a session with one vector a stage, and saves each vector first."""
 
     def __init__(self, client: Client, rows):
         super().__init__(client, rows)
@@ -64,12 +62,12 @@ class ReleaseClient(ClientSide):
         self._uploads = Uploads(settings.ledger, client.number)
 
     def vector(self, request: ReleaseRequest) -> ReleaseVector:
-        """The client's vector of a stage. The same request gets the same bytes.
+        """The client's vector of a stage; the same request gets the same bytes.
 
         Raises
         ------
         MessageError
-            A stage is requested too early, or a second time with other contents.
+            The server requests a stage too early, or twice with different contents.
         GGEURError
             The privacy budget of the rows is spent; see `Ledger.charge`.
         """
@@ -82,13 +80,14 @@ class ReleaseClient(ClientSide):
             asked, values = sent[stage]
             if asked != contents:
                 raise _refused(
-                    "stage",
-                    f"'{stage}' is requested a second time, with other contents",
+                    "stage", f"the second request of '{stage}' differs from the first"
                 )
             return ReleaseVector(self.client.number, session, stage, values)
         if stage != RELEASE_STAGES[len(sent)]:
             raise _refused(
-                "stage", f"'{stage}' is requested, but another stage comes next"
+                "stage",
+                f"got a request of '{stage}', but "
+                f"'{RELEASE_STAGES[len(sent)]}' comes next",
             )
         vector = self._releaser.vector(stage, 1, request.centre)
         values = torch.from_numpy(vector)
@@ -106,13 +105,11 @@ def _refused(field: str, problem: str) -> MessageError:
 def _validate(
     exchange: NoisyReleaseExchange, request: Request, vector: ReleaseVector
 ) -> None:
-    """Check that a vector belongs to this session and stage, and has the common
-    length.
-    """
+    """Check the session, stage and length of a client's vector."""
     k, stage = vector.client, _stage_of(request.kind)
     require_known(k, exchange.server.participants)
     if vector.session != exchange.session:
-        raise refusal(k, "session", "belongs to another session than the current one")
+        raise refusal(k, "session", "the vector belongs to another session")
     length = exchange.settings.plan.length(stage)
     require_stage(k, vector.stage, stage, "values", vector.values, length)
 
@@ -145,8 +142,8 @@ def _stage_of(kind: RequestKind) -> str:
 class NoisyReleaseExchange(Exchange):
     """Every client releases its statistics in two stages; the server adds them up.
 
-    Under secure sums clients add shares of the noise below their masks. Then the
-    secure-sums exchange asks the clients, and this exchange only records.
+    Under secure sums each client adds a share of the noise before it masks its vector.
+    Then the secure-sums exchange asks the clients; this exchange only makes the record.
     """
 
     KINDS = tuple(RELEASE_KINDS.values())
@@ -156,8 +153,8 @@ class NoisyReleaseExchange(Exchange):
     objections = staticmethod(keys.objections)
     REVEALS = "statistics with noise"
     UNSCREENED = (
-        "differential privacy: what a client sends is noise for the most part, so "
-        "none can be screened: one client can spoil the release"
+        "differential privacy: most of a client's upload is noise, so the server "
+        "cannot screen uploads. One client can spoil the release"
     )
 
     def __init__(self, course):
@@ -165,7 +162,7 @@ class NoisyReleaseExchange(Exchange):
         self.settings = self.server.settings.of(NoiseSettings)
         self.session = secrets.token_bytes(SESSION_BYTES)
         self._sizes: dict[str, int] = {}
-        # Read before anything is spent.
+        # Read the file before any client spends its budget.
         read = self.settings.public
         self._public = None if read is None else read()
 
@@ -183,7 +180,7 @@ class NoisyReleaseExchange(Exchange):
         Raises
         ------
         GGEURError
-            A client is lost, or a total is impossible.
+            A client does not answer, or no rows can have such a total.
         """
         course, server = self.course, self.server
         if server.settings.demands.sums:
@@ -205,9 +202,9 @@ class NoisyReleaseExchange(Exchange):
         self.take(plan.released(counts, centre, total), roster)
 
     def take(self, release: NoisyStatistics, roster: Iterable[int]) -> None:
-        """Hand the server a `release` from the clients in `roster`.
+        """Give the server the `release` of the clients in `roster`.
 
-        All numbers of the release may be sent to clients.
+        The server may send all numbers of the release to clients.
         """
         self.server.take_noisy(replace(release, public=self._public), roster)
 
@@ -227,7 +224,7 @@ class NoisyReleaseExchange(Exchange):
     def record(self) -> dict[str, Any]:
         server, clients = self.server, len(self.server.uploaded_rows)
         if server.noisy is None:
-            return {}  # a run that goes on has its record from the checkpoint
+            return {}  # a restored run has its record from the checkpoint
         own, plan = self.settings, self.settings.plan_of(clients)
         known: dict[str, Any] = {
             "noise": NoiseRecord(

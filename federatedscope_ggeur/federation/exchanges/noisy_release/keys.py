@@ -1,4 +1,4 @@
-"""Settings of differential privacy, and what cannot go with it."""
+"""Settings of differential privacy, and the settings that cannot go with it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from federatedscope_ggeur.settings import (
 )
 
 _DP = "privacy.dp"
-#: Above, e^epsilon says nothing that a person could use.
+#: A larger epsilon protects nobody: e^100 is about 10^43.
 LARGEST_EPSILON = 100.0
 
 
@@ -77,15 +77,15 @@ KEYS = (
     Key(
         f"{_DP}.rows_per_class",
         0.0,
-        "Differential privacy: a public guess of how many rows a class has over all "
-        "clients. Nothing looks at the data for it. From 100 on, the release has the "
-        "second moment, too.",
+        "Differential privacy: your guess of how many rows a class has over all "
+        "clients, from public knowledge only. From 100 on, clients also release the "
+        "second moment.",
         whole(0),
     ),
     Key(
         f"{_DP}.project",
         256.0,
-        "Differential privacy: a random projection takes longer embeddings to this "
+        "Differential privacy: a random projection reduces longer embeddings to this "
         "many dimensions; 0: no projection.",
         whole(0),
     ),
@@ -99,22 +99,22 @@ KEYS = (
         f"{_DP}.prior",
         "",
         "Differential privacy, server: npz file of public embeddings (features, "
-        "labels), one or more for each class. Their class means are the first guess, "
-        "which the release corrects.",
+        "labels), one or more for each class. The release corrects their class means.",
         text,
     ),
     Key(
         f"{_DP}.ledger",
         "",
-        "Differential privacy, client: folder of the ledger, which records the budget "
-        "spent on each row. Keep it from run to run. Distributed runs need one.",
+        "Differential privacy, client: folder of the ledger, where the client records "
+        "the budget spent on each row. Keep it from run to run. Distributed runs need "
+        "one.",
         text,
     ),
     Key(
         f"{_DP}.epsilon_total",
         0.0,
-        "Differential privacy, client: budget of a row over all releases, as epsilon "
-        "at dp.delta; 0: dp.epsilon, which is enough for one release.",
+        "Differential privacy, client: the largest epsilon of a row over all its "
+        "releases together, at dp.delta; 0: dp.epsilon, enough for one release.",
         _epsilon("0 (one release)"),
     ),
     Key(
@@ -133,7 +133,7 @@ KEYS = (
     ),
 )
 
-#: What all sides must have alike.
+#: The settings that server and clients must have in common.
 _AGREED = (
     "epsilon", "delta", "noise", "tolerated", "rows_per_class", "project",
     "project_seed", "report_scores",
@@ -141,7 +141,7 @@ _AGREED = (
 
 
 def agreed(run: Demands) -> dict[str, object]:
-    """The settings that all sides must share if statistics are released with noise."""
+    """The noise settings that server and clients must share; {} without noise."""
     return {f"dp.{name}": run[f"dp.{name}"] for name in _AGREED}
 
 
@@ -170,7 +170,7 @@ def noise_settings(
 
 
 def releases_square(run: Demands) -> bool:
-    """Whether the second moment is released; only public numbers decide this."""
+    """Whether clients release the second moment; only public numbers decide this."""
     form = run.form
     return (
         form is not None
@@ -181,48 +181,49 @@ def releases_square(run: Demands) -> bool:
 
 
 def objections(run: Demands) -> Objections:
-    """What cannot go with differential privacy, and what needs it."""
+    """The settings that exclude differential privacy, and those that need it."""
     if not run.noisy:
         for key in KEYS[1:]:
             field = key.name.removeprefix("privacy.")
             default = key.read(key.default)
-            why = "which is no differential privacy"
+            why = "which turns differential privacy off"
             yield Objection("dp.epsilon", {field: [default]}, why)
         return
     own = "dp.epsilon"
     yield from _own_problems(run)
     if run["dp.noise"] == DISTRIBUTED and not run.sums:
         kinds = [SERVER, CLIENT]
-        why = "where nobody adds up what clients send under masks"
+        why = "since without masks nobody adds up the clients' shares of the noise"
         yield Objection("secure_sums", {"dp.noise": kinds}, why)
     elif run["dp.noise"] != DISTRIBUTED:
         yield Objection("dp.noise", {"secure_sums": ["none"]}, "which needs no sums")
     forms = [name for name, form in CLOSED_FORMS.items() if form.from_noise]
-    why = "since other heads are lost in the noise" if run.form else _ROUNDS
+    why = "since the noise drowns other heads" if run.form else _ROUNDS
     yield Objection(own, {"closed_form": forms}, why)
     for field, (allowed, reason) in _TURNED_OFF.items():
         yield Objection(own, {field: allowed}, reason)
     if "train" in run["splits"]:
-        yield Objection(own, {"splits": []}, "since scores of training rows are exact")
+        yield Objection(
+            own, {"splits": []}, "since scores of training rows have no noise"
+        )
     if run.reads_images:
-        why = "whose rows must be embeddings: make them with `ggeur embed`"
-        yield own, f"cannot go with images, {why}"
+        yield own, "needs embeddings, not images; make them with `ggeur embed`"
     for part in (run.method, run.augmentation):
         if part is not None and part.pools_data:
             yield Objection(own, {part.chosen_by: []}, "since there is one client")
     if plugin_exchanges(run):
         yield (
             "plugins",
-            f"the exchanges of plugins cannot be asked with {setting(own)}: what "
-            "their answers tell of rows is covered by no noise",
+            f"remove plugins that ask clients, or {setting(own)}: no noise covers "
+            "what these answers reveal about rows",
         )
 
 
-_ROUNDS = "since rounds send exact updates: they tell rows, and no epsilon covers them"
+_ROUNDS = "since rounds send exact updates, which reveal rows and which epsilon ignores"
 _EXACT = "since clients would send exact numbers"
-_SCALED = "which scales rows to length 1 and has a grid of its own"
-_FIXED = "whose heads are fixed beforehand and know the noise"
-#: What other settings must be, and why.
+_SCALED = "which scales rows to length 1 and has its own grid"
+_FIXED = "which fixes the settings of its heads, to suit the noise"
+#: The values that other settings may have, and the reason.
 _TURNED_OFF: Mapping[str, tuple[Sequence[object], str]] = {
     "init": (["random"], _ROUNDS),
     "text.model": (["none", ""], _ROUNDS),
@@ -230,18 +231,18 @@ _TURNED_OFF: Mapping[str, tuple[Sequence[object], str]] = {
     "personal.head": (["none"], _EXACT),
     "confidences": ([False], _EXACT),
     "network.name": ([""], "which releases embeddings"),
-    "text.ensemble": ([0], "which knows nothing of the noise"),
+    "text.ensemble": ([0], "since the ensemble ignores the noise"),
     "lda.shrinkage": ([None], _FIXED),
     "lda.rule": (["leave_one_out"], _FIXED),
     "lda.priors": (["counts"], _FIXED),
     "lda.standardize": ([False], _FIXED),
-    "statistics": (["class"], "which has a release of its own"),
-    "float32_means": ([False], "where no means travel"),
-    "min_samples": ([5, 1], "where every row enters and no threshold holds"),
+    "statistics": (["class"], "which sends statistics in its own form"),
+    "float32_means": ([False], "since clients send no means"),
+    "min_samples": ([5, 1], "which uses all rows, without a threshold"),
     "secure_sums_radius": ([1.01], _SCALED),
     "secure_sums_fraction_bits": ([40], _SCALED),
-    "secure_sums_new_roster": ([False], "where dp.ledger says what may be sent"),
-    "unseen_client_num": ([0], "since unseen clients do nothing but send scores"),
+    "secure_sums_new_roster": ([False], "since dp.ledger limits what a client sends"),
+    "unseen_client_num": ([0], "since unseen clients only send exact scores"),
 }
 
 
@@ -249,29 +250,30 @@ def _own_problems(run: Demands) -> Iterator[Problem]:
     if not run["dp.rows_per_class"]:
         yield (
             "dp.rows_per_class",
-            "must be set: about how many rows a class has over all clients, as far as "
-            "it is public; a look at the data would cost privacy",
+            "must be set: about how many rows a class has over all clients. Guess it "
+            "from public knowledge; a look at the data would cost privacy",
         )
     total = run["dp.epsilon_total"]
     if 0 < total < run["dp.epsilon"]:
-        yield "dp.epsilon_total", f"is below {setting('dp.epsilon')}"
+        yield "dp.epsilon_total", f"must not be below {setting('dp.epsilon')}"
     if run.distributed and not run["dp.ledger"]:
         yield "dp.ledger", "must name a folder in distributed mode"
     if run.distributed and not run["agreed.class_names"]:
         yield (
             "agreed.class_names",
-            "must name all classes, in the order of their numbers, in distributed "
-            "mode: a client that counts its classes would tell the server which it has",
+            "must name all classes in distributed mode, in the order of their "
+            "numbers: otherwise a client's own list tells the server its classes",
         )
     if run["dp.prior"] and run["text.prior"]:
-        yield "dp.prior", f"cannot go with {setting('text.prior')}: name one of them"
+        yield "dp.prior", f"cannot go with {setting('text.prior')}; set one of the two"
     if not run["dp.project"] and run["dp.project_seed"]:
-        yield "dp.project_seed", f"is of no use with {setting('dp.project')}: 0"
+        yield "dp.project_seed", f"has no effect with {setting('dp.project')}: 0"
     clients, spared = run["client_num"], run["dp.tolerated"]
     if spared is not None and run["dp.noise"] != DISTRIBUTED:
-        yield "dp.tolerated", f"is for {setting('dp.noise')}: distributed"
+        yield "dp.tolerated", f"needs {setting('dp.noise')}: distributed"
     elif spared is not None and 0 < clients < spared + 2:
         yield (
             "dp.tolerated",
-            f"{spared} of {clients} clients: at least two must be honest",
+            f"lets {spared} of {clients} clients collude, but at least two must be "
+            "honest",
         )

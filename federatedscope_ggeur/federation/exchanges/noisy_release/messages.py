@@ -17,14 +17,14 @@ SESSION_BYTES = 16
 
 @dataclass(frozen=True)
 class ReleaseRequest:
-    """Round 0, down, the same for everyone: one stage of a release.
+    """Round 0, server to all clients: asks for the vectors of one stage.
 
     Attributes
     ----------
     session : bytes
     stage : {"moments", "spread"}
     centre : Tensor of shape (D,), float64
-        The centre that is subtracted from rows in stage "spread"; else zeros.
+        In stage "spread" clients subtract it from their rows; in "moments" it is 0.
     """
 
     session: bytes
@@ -47,14 +47,14 @@ class ReleaseRequest:
 
 @dataclass(frozen=True)
 class ReleaseVector:
-    """Round 0, up: a client's part of a release in one stage.
+    """Round 0, client to server: the client's vector of one stage.
 
     Attributes
     ----------
     client : int
     session, stage : bytes, str
     values : Tensor of shape (P,), int64
-        In steps of the grid, see `geometry.noisy_release`.
+        In steps of the grid; see `geometry.noisy_release`.
     """
 
     client: int

@@ -1,4 +1,4 @@
-"""Public rows that the release corrects: ``ggeur.privacy.dp.prior``."""
+"""Reads the public rows of ``ggeur.privacy.dp.prior``."""
 
 from __future__ import annotations
 
@@ -14,20 +14,17 @@ from federatedscope_ggeur.geometry.noisy_release import PublicRows
 
 
 def public_rows(
-    path: str,
-    num_classes: int,
-    dim: int,
-    prepare: Callable[[Tensor], Tensor] | None,
+    path: str, num_classes: int, dim: int, prepare: Callable[[Tensor], Tensor] | None
 ) -> PublicRows:
-    """The statistics of the classes in the public rows of an npz file.
+    """Class statistics of the public rows in an npz file.
 
     Parameters
     ----------
     path : str
     num_classes, dim : int
-        C, and D of the rows once they are prepared.
+        C, and D after `prepare`.
     prepare : callable, optional
-        The preparation that the run's own rows go through first.
+        The preparation of the run's own rows, for the public rows, too.
 
     Raises
     ------
@@ -45,8 +42,8 @@ def public_rows(
     rows = features if prepare is None else prepare(features)
     if rows.shape[1] != dim:
         raise DataError(
-            f"{where}: '{path}' has rows of {features.shape[1]} dimensions, and the "
-            "run's embeddings have others"
+            f"{where}: '{path}' has rows of {features.shape[1]} dimensions; the run's "
+            "embeddings have another number of dimensions"
         )
     if not rows.isfinite().all():
         raise DataError(f"{where}: '{path}' holds NaN or infinity")

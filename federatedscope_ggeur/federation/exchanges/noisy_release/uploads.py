@@ -1,9 +1,9 @@
-"""Keeps what a client sent of the current release, so that it can send it again."""
+"""Saves a client's vectors, so that a restarted client can send the same bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import torch
@@ -13,14 +13,12 @@ from federatedscope_ggeur.errors import ConfigError, setting
 from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.kept_file import KeptFile
 
-#: By stage: a digest of the request, and the values sent.
+#: For each stage: a digest of the request, and the values that the client sent.
 Sent = Mapping[str, tuple[str, Tensor]]
 
 
 class Uploads:
-    """The uploads of one client's last session. A file keeps them, so that a restart
-    changes no byte; without a folder they stay in memory.
-    """
+    """The uploads of a client's last session, in a file; in memory without a folder."""
 
     def __init__(self, folder: str, number: int):
         self._number = number
@@ -35,28 +33,23 @@ class Uploads:
         """The uploads of a session; empty if the session is new."""
         return self._sent if session == self._session else {}
 
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Charge and `keep` within: no other process of the client does so meanwhile.
+    def alone(self) -> AbstractContextManager[None]:
+        """Lock the file, so that no other process charges or saves at the same time.
 
         Raises
         ------
         ConfigError
-            Another process has noted an upload.
+            Another process has saved an upload.
         """
-        if self._file is None:
-            yield
-            return
-        with self._file.alone():
-            yield
+        return nullcontext() if self._file is None else self._file.alone()
 
     def keep(self, session: bytes, sent: Sent) -> None:
-        """Note an upload before it is sent.
+        """Save all uploads of the session, before the client sends the newest.
 
         Raises
         ------
         ConfigError
-            The note cannot be written, or another process has noted an upload.
+            The file cannot be written, or another process has saved an upload.
         """
         if self._file is not None:
             tensors = wire.under("values", {s: v for s, (_, v) in sent.items()})
@@ -86,6 +79,6 @@ class Uploads:
         except (OSError, ValueError, KeyError) as error:
             raise ConfigError(
                 f"{setting('dp.ledger')}: '{file.path}' cannot be used: {error}; "
-                "remove it if no run is going on"
+                "delete it if no run is going on"
             ) from error
         self._session, self._sent = session.numpy().tobytes(), sent

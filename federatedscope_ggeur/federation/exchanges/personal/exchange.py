@@ -1,7 +1,7 @@
-"""Clients' own one-shot heads, which each client makes and keeps itself.
+"""Each client makes its own one-shot head and never sends it.
 
-One kappa is chosen for all clients. A client's own head is never sent: together with
-the covariance it reveals the client's class means.
+Head and covariance together would reveal the client's class means. The server chooses
+one kappa for all clients.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class PersonalClient(ClientSide):
     def losses(self, query: PersonalQuery) -> PersonalLosses:
         """The log-loss of left-out rows for each kappa and each of four temperatures.
 
-        A client that was restarted has lost the components, and reports no rows.
+        A restarted client has lost the merged statistics, so it reports no rows.
 
         Raises
         ------
@@ -72,8 +72,8 @@ class PersonalClient(ClientSide):
         """
         if self._asked is not None and self._asked != query:
             problem = (
-                "log-losses of own heads were asked for before, with other "
-                "settings; a client answers only once"
+                "the server asked for these log-losses before, with other settings; "
+                "a client answers only once"
             )
             raise MessageError(problem, field="kind", sender="the server")
         self._asked = query
@@ -91,7 +91,7 @@ class PersonalClient(ClientSide):
         return PersonalLosses(number, *sum_losses(score, parts, by, least))
 
     def make(self, query: PersonalQuery) -> PersonalScore:
-        """Make and keep the client's own head, and score it on the test rows."""
+        """Make the client's own head, store it here, and score it on the test rows."""
         client, merged = self.client, self.client.merged
         test = self.rows.get("test")
         if merged is None:
@@ -125,7 +125,7 @@ class PersonalClient(ClientSide):
         )
 
     def _own_means(self) -> OwnMeans:
-        """The client's own means of the classes that it has sent."""
+        """The client's class means, for the classes whose statistics it has sent."""
         client = self.client
         sent = (client.counts >= client.settings.min_samples)[client.labels]
         classes = client.task.num_classes
@@ -168,7 +168,7 @@ PERSONAL_HEAD = RequestKind(
 
 @register_exchange("personal")
 class PersonalExchange(Exchange):
-    """Chooses kappa by all clients' log-losses, and lets clients make their heads."""
+    """Chooses kappa by all clients' log-losses, then lets clients make their heads."""
 
     KINDS = (PERSONAL_LOSSES, PERSONAL_HEAD)
     CLIENT = PersonalClient
@@ -185,17 +185,17 @@ class PersonalExchange(Exchange):
         return demands.closed_form and demands.personal
 
     def complete(self) -> Requests[None]:
-        """Choose kappa and let clients make their heads, if the one-shot head is left.
+        """Choose kappa, and let clients make their heads if the run ends with round 0.
 
-        No heads are made if the one-shot head is not calibrated, since no rows were
-        left out then.
+        Clients make no heads if the one-shot head is not calibrated: then they have
+        left out no rows.
         """
         found, before = self.course.find(ClosedFormExchange), self.course.spent()
         lda, server = found.lda, self.server
         if lda is None or not found.is_calibrated or server.trains:
             logger.warning(
-                "no client has a head of its own: own heads need left-out rows, and "
-                "a run that leaves the one-shot head"
+                "no client has its own head: that needs scores of left-out rows, and "
+                "a run whose result is the one-shot head"
             )
             return
         query = PersonalQuery(lda.chosen, lda.standardize, server.temperature)
@@ -245,8 +245,8 @@ class PersonalExchange(Exchange):
 def best_kappa(answers: Sequence[PersonalLosses]) -> tuple[int, float]:
     """The index of the best kappa, and the factor of its best temperature.
 
-    The best kappa has the least log-loss over all clients. Of equally good ones the
-    largest is taken.
+    The best kappa has the smallest log-loss over all clients. In a tie the largest
+    kappa wins.
     """
     start = torch.zeros(len(KAPPAS), len(FACTORS), dtype=torch.int64)
     summed: Tensor = sum((answer.losses for answer in answers), start)

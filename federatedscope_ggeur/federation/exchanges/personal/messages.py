@@ -13,20 +13,20 @@ from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import 
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
 from federatedscope_ggeur.models.closed_forms.personal import KAPPAS
 
-#: The temperatures of each kappa, as multiples of the global head's.
+#: The temperatures tried for each kappa, as multiples of the one-shot head's.
 FACTORS = (0.5, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True)
 class PersonalQuery:
-    """Round 0, server to client: the settings of the LDA for clients' own heads.
+    """Round 0, server to client: the LDA settings of clients' own heads.
 
     Attributes
     ----------
     shrinkage : float
     standardize : bool
     temperature : float
-        The temperature of the global head; with a kappa, that of the client's own head.
+        The one-shot head's temperature; if `kappa` is chosen, the own head's.
     kappa : int
         The index of the chosen kappa; -1 while the client tries all of them.
     """
@@ -73,9 +73,9 @@ class PersonalLosses:
     ----------
     client : int
     rows : int
-        The number of summed rows; 0 if there are fewer than ``ggeur.min_samples``.
+        The number of left-out rows; 0 if there are fewer than ``ggeur.min_samples``.
     losses : Tensor of shape (kappas, FACTORS), int64
-        Sums over these rows, in 1/64 nat.
+        Sums over the left-out rows, in 1/64 nat.
     """
 
     client: int
@@ -105,7 +105,7 @@ class PersonalScore:
     correct, total : int
         Hits and test rows; both are 0 for a client without its own head.
     recall : float
-        The mean over classes of the share of rows classified correctly.
+        The mean over classes of the share of correctly classified rows.
     """
 
     client: int

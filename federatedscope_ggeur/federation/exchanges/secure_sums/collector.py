@@ -37,11 +37,7 @@ from federatedscope_ggeur.federation.exchanges.secure_sums.vectors import (
 )
 from federatedscope_ggeur.federation.noise import NoiseSettings
 from federatedscope_ggeur.geometry import MeanStatistics, SummedStatistics
-from federatedscope_ggeur.geometry.noisy_release import (
-    MOMENTS,
-    SPREAD,
-    NoisyStatistics,
-)
+from federatedscope_ggeur.geometry.noisy_release import MOMENTS, SPREAD, NoisyStatistics
 from federatedscope_ggeur.models import ClosedForm
 
 Statistics = Union[SummedStatistics, MeanStatistics]
@@ -56,8 +52,8 @@ class Summed:
     statistics : SummedStatistics or MeanStatistics
         The summed statistics of the named classes over all clients.
     kept_back : tuple of int
-        Classes of which one client owns nearly all rows. Clients never get the means of
-        these classes, since that client could subtract its own rows.
+        Classes of which one client owns nearly all rows. Clients never get these means,
+        since the owner could subtract its own rows.
     nearly_all : bool
         Whether one client owns nearly all rows of all classes.
     unnamed : int
@@ -71,16 +67,16 @@ class Summed:
 
     @property
     def open_classes(self) -> list[int]:
-        """The named classes that are not kept back."""
+        """The named classes whose means clients may get."""
         return [c for c in self.statistics.classes if c not in self.kept_back]
 
     def for_head(self, form: ClosedForm, sends_shape: bool) -> Statistics:
-        """The statistics from which a head for clients is made.
+        """The statistics for a head that clients get.
 
-        They hold all classes, or all but those kept back. Classes are left out if
-        clients could compute class means from the head. This is so in three cases:
-        clients also get a shape, the head's weights are nearly the means, or there are
-        at least as many classes as dimensions.
+        They leave out the classes in `kept_back` if clients could compute class means
+        from the head. That is possible in three cases: clients also get a shape, the
+        head's weights are nearly the means, or there are at least as many classes as
+        dimensions.
 
         Parameters
         ----------
@@ -91,7 +87,7 @@ class Summed:
         Raises
         ------
         GGEURError
-            Every class is kept back.
+            All classes are in `kept_back`.
         """
         held = self.statistics
         tells = sends_shape or len(held.classes) >= held.dim or form.shows_means(held)
@@ -106,10 +102,10 @@ class Summed:
         return self.released()
 
     def released(self) -> Statistics:
-        """The statistics of the classes that are not kept back.
+        """The statistics of `open_classes`.
 
-        The scatter of all classes is scaled, so that the covariance ``W / (N - C)``
-        stays the same.
+        They have the scatter of all classes, scaled so that the covariance ``W / (N -
+        C)`` stays the same.
         """
         held, kept = self.statistics, self.open_classes
         counts, means = torch.zeros_like(held.counts), torch.zeros_like(held.means)
@@ -137,7 +133,7 @@ class Collector:
     Attributes
     ----------
     release : NoisyStatistics or None
-        With noise: the released statistics, once the last stage is over.
+        With noise: the released statistics, after the last stage.
 
     Raises
     ------
@@ -232,7 +228,7 @@ class Collector:
             self._added.append(one.client)
 
     def end(self, stage: str) -> None:
-        """Evaluate the total of `stage`, once all vectors have arrived.
+        """Evaluate the total of `stage` after all vectors have arrived.
 
         Raises
         ------
@@ -288,7 +284,7 @@ class Collector:
         return self._means is not None and self._means.nearly_all
 
     def summed(self) -> Summed:
-        """The statistics, once the last stage is over."""
+        """The totals, after the last stage."""
         assert self._means is not None, "the stage of means is not over"
         assert self._counts is not None, "the stage of counts is not over"
         held = self._held if self._summed is None else self._summed

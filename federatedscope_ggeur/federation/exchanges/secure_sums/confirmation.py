@@ -9,7 +9,7 @@ from federatedscope_ggeur.errors import GGEURError, setting
 from federatedscope_ggeur.federation.exchanges.secure_sums.pairwise import words_of
 from federatedscope_ggeur.printable import say
 
-#: People may mishear one of 32 digits on the telephone, so they get more tries.
+#: A person may mishear one of 32 digits on the telephone, so there are several tries.
 _TRIES = 3
 
 
@@ -26,11 +26,10 @@ def require_terminal(number: int) -> None:
 
 
 def confirm(number: int, roster: Sequence[int], keys: Sequence[bytes]) -> None:
-    """Wait until a person types the words of the next client in the roster.
+    """Wait until a person types the words of another client in the roster.
 
-    The person at that client reads the words out by telephone. If this succeeds at
-    every client, all clients have the same keys, and the server has made up none of
-    them.
+    The person at the other client reads the words out by telephone. If this succeeds at
+    every client, all clients have the same keys, and the server has invented none.
 
     Raises
     ------
@@ -61,8 +60,8 @@ def confirm(number: int, roster: Sequence[int], keys: Sequence[bytes]) -> None:
             )
     raise _refusal(
         number,
-        f"the typed words are not those of client {reader}. Either they were "
-        "misheard, or the server passed on keys that clients did not make",
+        f"the typed words are not those of client {reader}. Either a person misheard "
+        "them, or the server sent keys that clients did not make",
     )
 
 

@@ -50,7 +50,7 @@ from federatedscope_ggeur.federation.wire import limits
 from federatedscope_ggeur.geometry.noisy_release import RELEASE_STAGES
 from federatedscope_ggeur.reporting import SumsRecord
 
-#: What follows for everybody if an answer to a secure sum is missing.
+#: The error's last sentences if an answer to a secure sum is missing.
 _UNHARMED = "The server has learnt nothing about any client. Begin the run again"
 
 
@@ -169,7 +169,7 @@ class SumsExchange(Exchange):
     def withheld_note(
         cls, counts: np.ndarray, threshold: int, domains: Sequence[str] = ()
     ) -> str:
-        """A note on withheld classes; the threshold counts the rows of all clients."""
+        """A note on classes with fewer rows over all clients than the threshold."""
         totals = counts.sum(axis=0)
         back = (totals > 0) & (totals < threshold)
         if not back.any():

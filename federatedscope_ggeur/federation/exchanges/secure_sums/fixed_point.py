@@ -21,8 +21,8 @@ def largest_fraction_bits(radius: float, max_rows: int) -> int:
 
     f is the largest number with ``4 M max(R, R^2) 2^f < 2^63``. Then sums over M rows x
     of norm at most R do not overflow. Sums of ``(x - o)(x - o)^T`` about any o of norm
-    at most R do not overflow either, since ``|x - o|^2 <= 4 R^2``. The factor also
-    covers `svec`, which scales their off-diagonal part by the root of 2.
+    at most R do not overflow either, since ``|x - o|^2 <= 4 R^2``. There is also room
+    for the factor sqrt(2) in `svec`.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def largest_fraction_bits(radius: float, max_rows: int) -> int:
     max_rows : int
         M.
     """
-    # By logarithms: the square of a radius may be beyond float64.
+    # By logarithms, because the square of a radius may be too large for float64.
     norm = math.log2(radius) + math.log2(1 + SLACK)
     size = 2 + math.log2(max_rows) + max(norm, 2 * norm)
     return min(MOST_BITS, math.ceil(63 - size) - 1)

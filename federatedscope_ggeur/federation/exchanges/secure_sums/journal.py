@@ -1,8 +1,8 @@
 """A client's journal of secure sums: the sent vectors, and the rows behind them.
 
-The journal is written before an answer is sent. So a restarted client sends the same
-bytes for the same request. With the journal the client also refuses a second sum if its
-difference from an earlier sum would reveal single rows.
+The client writes the journal before it sends an answer. So a restarted client sends the
+same bytes for the same request. With the journal the client also refuses a second sum
+if its difference from an earlier sum would reveal single rows.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from federatedscope_ggeur.federation.exchanges.secure_sums.messages import (
 from federatedscope_ggeur.federation.kept_file import KeptFile
 from federatedscope_ggeur.federation.row_digests import ROW_BYTES, SALT_BYTES
 
-#: The version of the file. Version 1 had digests of rows with class numbers.
+#: The version of the file format. In version 1, digests had class numbers, not names.
 _FORM = 2
 
 
@@ -41,7 +41,7 @@ class PastSum:
     commitments : mapping from client number to bytes
         `RowDigests.whole` of each client of the roster.
     settings : str
-        A digest of the settings that totals depend on.
+        A digest of the settings that change totals.
     rows : frozenset of bytes
         `RowDigests.rows` of this client.
     named : mapping from name to int, or None
@@ -140,20 +140,15 @@ class Journal:
             if message is not None:
                 self._load(message)
 
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """`keep` within: no other process of the client does so meanwhile.
+    def alone(self) -> AbstractContextManager[None]:
+        """Lock the journal, so that no other process calls `keep` at the same time.
 
         Raises
         ------
         ConfigError
             Another process has changed the journal.
         """
-        if self._file is None:
-            yield
-            return
-        with self._file.alone():
-            yield
+        return nullcontext() if self._file is None else self._file.alone()
 
     def keep(self, current: Current, past: Sequence[PastSum] | None = None) -> None:
         """Write the state of the session, completely or not at all.
@@ -175,7 +170,7 @@ class Journal:
 
     @property
     def _mark(self) -> str:
-        """A hash of the salt, by which a journal shows which salt belongs to it."""
+        """A hash of the salt. The journal stores it to recognise its own salt file."""
         return hashlib.blake2b(key=self.salt, person=b"journal").hexdigest()
 
     def _save(self, now: Current) -> None:
@@ -205,7 +200,7 @@ class Journal:
             "requests": now.requests,
             "past": json.dumps(past),
         }
-        # It holds the secret of a session.
+        # The file holds the secret of a session.
         sealed = wire.sealed(numbers, tensors)
         self._file.write(wire.pack("sums journal", sealed, tensors))
 
@@ -215,8 +210,8 @@ class Journal:
         message.check_content()
         if not message.says("form") or message.integer("form") != _FORM:
             raise ValueError(
-                "another version of this program wrote it, so it cannot show which "
-                "rows were summed before"
+                "another version of this program wrote it, so this version cannot read "
+                "which rows were summed before"
             )
         return message
 

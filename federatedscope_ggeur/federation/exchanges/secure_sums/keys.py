@@ -41,7 +41,7 @@ KEYS = (
         _NAME,
         "none",
         "statistics: clients mask their statistics of round 0, and the masks cancel "
-        "in the sum. The server sees totals alone, and privacy.min_samples applies to "
+        "in the sum. The server sees only totals, and privacy.min_samples applies to "
         "totals. none: the server sees each client's statistics.",
         one_of("none", "statistics"),
     ),
@@ -100,8 +100,8 @@ KEYS = (
         f"{_NAME}_store",
         "secure_sums",
         "Secure sums, distributed, client: folder that records what the client has "
-        "sent. By it the client never sends two sums whose difference reveals rows. "
-        "Keep it from run to run.",
+        "sent, so that it never joins two sums whose difference reveals rows. Keep it "
+        "from run to run.",
         text,
     ),
     Key(
@@ -126,11 +126,11 @@ BY_SERVER = "keys through the server"
 
 
 def agreed(run: Demands) -> dict[str, object]:
-    """Further values that must be equal on all sides, if sums are on."""
+    """The settings of secure sums that server and clients must share."""
     own = ("min_clients", "radius", "max_rows", "fraction_bits", "confirm")
     fields = ["secure_sums", *(f"secure_sums_{name}" for name in own)]
     found = {field: run[field] for field in (*fields, "min_samples", "prototypes")}
-    # Each side may name its file of keys as it likes.
+    # The path of the file of keys may differ between sides.
     trust = run["secure_sums_trust"]
     return {**found, "secure_sums_trust": trust if trust == SERVER else "a file"}
 
@@ -197,18 +197,16 @@ def objections(run: Demands) -> Objections:
     own = "secure_sums"
     if not run.sums:
         kinds = {"prototypes": ["domain", "client"]}
-        yield Objection(
-            own, kinds, "without which the means over all other clients are not known"
-        )
+        yield Objection(own, kinds, "which has no means over all other clients")
         silent = {"secure_sums_confirm": [False]}
-        yield Objection(own, silent, "where there are no keys to compare")
+        yield Objection(own, silent, "which has no keys to compare")
         return
     yield from _own_problems(run)
     if "train" in run["splits"]:
         why = "since the server would see each client's loss on the summed rows"
         yield Objection(own, {"splits": []}, why)
     forms = ["none", *(name for name, form in CLOSED_FORMS.items() if form.from_sums)]
-    why = "which gives counts, means and one scatter over all clients"
+    why = "which only gives counts, means and one scatter over all clients"
     yield Objection(own, {"closed_form": forms}, why)
     why = "since the choice between heads needs answers of single clients"
     yield Objection(own, {"keep": ["trained"]}, why)
@@ -218,21 +216,21 @@ def objections(run: Demands) -> Objections:
         "since calibration sends statistics of each client",
     )
     sums = {"statistics": ["class", "summed"]}
-    yield Objection(own, sums, "which sends sums only")
+    yield Objection(own, sums, "which only sends sums")
     why = "since nobody sees single clients' statistics in round 0"
     yield Objection(own, {"screen": ["warn", "off"]}, why)
     yield Objection(own, {"network.name": [""]}, "which sums embeddings")
     if run.steps and not run["network.name"]:
-        why = "where one scatter is summed for all classes"
+        why = "which sums one scatter for all classes"
         yield Objection(own, {"geometry": ["pooled"]}, why)
     if 2 in run.steps and not run["network.name"]:
-        why = "where nobody knows the mean of a single domain or client"
+        why = "since nobody knows the mean of a single domain or client"
         yield Objection(own, {"prototypes": ["others"]}, why)
     for part in (run.method, run.augmentation):
         if part is not None and part.pools_data:
             yield Objection(own, {part.chosen_by: []}, "since there is one client")
         elif part is not None and _sends_of_rows(part):
-            why = "since its clients send more than weights, which reveals rows"
+            why = "since its clients also send tensors that reveal rows"
             yield Objection(own, {part.chosen_by: []}, why)
 
 

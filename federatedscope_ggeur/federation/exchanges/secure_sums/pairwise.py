@@ -1,12 +1,12 @@
 """Makes keys for pairs of clients, and masks from these keys; pure functions.
 
-The primitives come from the package `cryptography` (the extra ``[privacy]``). It is
-imported when a key is made, never with this module.
+The primitives come from the package `cryptography` (the extra ``[privacy]``). Functions
+import it when they need it; this module does not.
 
 References
 ----------
 Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning",
-CCS 2017. This module has its pairwise masks, without recovery of lost clients.
+CCS 2017. This module has the paper's pairwise masks, but no recovery of lost clients.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from federatedscope_ggeur.errors import MessageError
 
 NAME = b"ggeur secure sum 1"
-KEY_BYTES, SIGNATURE_BYTES, SESSION_BYTES = 32, 64, 16
+KEY_BYTES, SESSION_BYTES = 32, 16
 
 
 def digest(*fields: bytes | str | int | float) -> bytes:

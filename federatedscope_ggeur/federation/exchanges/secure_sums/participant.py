@@ -10,12 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.errors import (
-    ConfigError,
-    GGEURError,
-    MessageError,
-    setting,
-)
+from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError, setting
 from federatedscope_ggeur.federation.exchanges.secure_sums.confirmation import (
     confirm,
     require_terminal,
@@ -69,8 +64,8 @@ _NO_COMMITMENT = bytes(32)
 class Participant:
     """Answers requests of secure sums for one client.
 
-    In each stage of a session it makes one masked upload. It saves the upload before
-    the client sends it.
+    In each stage of a session it makes one masked upload, and saves it before the
+    client sends it.
 
     Parameters
     ----------
@@ -177,7 +172,7 @@ class Participant:
                 "all clients together; raise it on all sides"
             )
         if not self._rows.fits:
-            # The server learns no more than this. The log stays with the client.
+            # The norm goes only to the client's own log; the server gets the error.
             logger.error(
                 "client %d: its longest row has the norm %.4g",
                 self._number,
@@ -240,7 +235,7 @@ class Participant:
             self._note(request, now, bound, sent)
         return MaskedVector(self._number, now.session, stage, sent)
 
-    # what it keeps
+    # what the journal stores
 
     def _note(
         self, request: MaskedRequest, now: Current, bound: bytes, sent: Tensor
@@ -298,12 +293,12 @@ class Participant:
 
     @property
     def _commitment(self) -> bytes:
-        """The commitment to the client's rows that clients get; none under noise."""
+        """The commitment to the client's rows for other clients; zeros with noise."""
         return self._digests.whole if self._releaser is None else _NO_COMMITMENT
 
     @property
     def _totals_of(self) -> str:
-        """A digest of the settings that influence a total over the same rows."""
+        """A digest of the settings that change a total over the same rows."""
         own = self._settings
         numbers = own.min_samples, own.radius, own.max_rows, own.fraction_bits
         return digest("totals", *map(float, numbers), own.num_classes).hex()
@@ -317,7 +312,7 @@ class Participant:
         return digest("about", *fields, *own.class_names)
 
     def _summed(self, now: Current, commitments: dict[int, bytes]) -> PastSum:
-        """The current session in the form in which the journal keeps past ones."""
+        """The current session as the journal's `PastSum`."""
         rows = self._digests.rows
         return PastSum(now.session.hex(), commitments, self._totals_of, rows)
 
@@ -337,7 +332,7 @@ class Participant:
         fields += [request.min_samples, *limits, self._settings.agreed, "classes"]
         return digest(*fields, *self._settings.class_names)
 
-    # what it adds
+    # vectors
 
     def _vector(self, request: MaskedRequest, now: Current) -> np.ndarray:
         if self._releaser is not None:
@@ -353,7 +348,7 @@ class Participant:
         named = self._named or self._named_before()
         norm = float(request.origin.double().norm())
         if not norm <= self._settings.radius * (1 + SLACK):
-            raise _refusal("origin", "lies too far out to be a mean of rows")
+            raise _refusal("origin", "the origin is too long to be a mean of rows")
         return self._rows.pooled(named, request.origin)
 
     def _named_before(self) -> Named:
@@ -363,7 +358,7 @@ class Participant:
         counts = (held[self._settings.class_names[c]] for c in classes)
         return Named(tuple(classes), tuple(counts))
 
-    # what it refuses
+    # refusals
 
     def _check_settings(self, request: SumKeysRequest) -> None:
         own = self._settings
@@ -394,7 +389,7 @@ class Participant:
             raise _refusal(
                 "roster",
                 f"{len(roster)} clients, but {setting('client_num')} is "
-                f"{noise.most_clients}; with more clients each would add less noise",
+                f"{noise.most_clients}; with more clients each adds less noise",
             )
 
     def _check_begun(self, now: Current) -> None:
@@ -446,15 +441,15 @@ class Participant:
     ) -> None:
         """Refuse a roster if this sum with earlier ones reveals a sum over few clients.
 
-        All combinations of this sum and of earlier sums over this client's rows are
-        checked.
+        The check covers all combinations of this sum and of earlier sums over this
+        client's rows.
         """
         past = [
             one.commitments
             for one in self._journal.past
             if one.rows & self._digests.rows
         ]
-        # A client whose commitment is not known yet is taken to have its last rows.
+        # If a client's commitment is unknown yet, assume that it has its last rows.
         last = {k: held for one in past for k, held in one.items()}
         now = commitments or {k: last.get(k, b"") for k in roster}
         if tells_of_few(
@@ -539,11 +534,11 @@ class Participant:
             )
         totals = vectors.view(np.uint64).sum(axis=0, dtype=np.uint64).view(np.int64)
         most = self._settings.max_rows
-        # The client's own rows are not compared. A lying server could learn about them
-        # from refusals.
+        # Do not compare with the client's own rows: refusals would tell a lying server
+        # about them.
         if (totals < 0).any() or (totals > most).any() or totals.sum() > most:
             raise _refusal(
-                "vectors", "the sum of the vectors cannot be numbers of rows"
+                "vectors", "the vectors do not sum to possible numbers of rows"
             )
         named = Named.of_totals(totals, self._settings.min_samples)
         asked = Named(tuple(request.classes.tolist()), tuple(request.counts.tolist()))

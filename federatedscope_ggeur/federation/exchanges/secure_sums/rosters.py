@@ -11,7 +11,7 @@ from collections.abc import Collection, Hashable, Sequence
 from fractions import Fraction
 from itertools import combinations
 
-#: More sets of clients are not gone through: such rosters are refused.
+#: If the search needs more sets of clients, the rosters are refused.
 MOST_SETS = 20_000
 
 
@@ -24,11 +24,9 @@ def tells_of_few(rosters: Sequence[Collection[Hashable]], least: int) -> bool:
 
     Notes
     -----
-    A vector of the span has equal entries for clients that are in the same rosters.
-    Such
-    clients form a set that a combination contains completely or not at all. A nonzero
-    vector has its nonzero entries within sets T if the rosters have a smaller rank
-    without
+    A vector of the span has equal entries for clients that are in the same rosters. A
+    combination contains all or none of these clients. The span has a nonzero vector
+    that is zero outside a set T of clients if the rosters have a smaller rank without
     T.
     """
     everyone = sorted({k for roster in rosters for k in roster}, key=repr)

@@ -9,7 +9,7 @@ from federatedscope_ggeur.geometry.noisy_release import RELEASE_STAGES
 
 #: The stages, in order; each is one sum.
 COUNTS, MEANS, POOLED = STAGES = ("counts", "means", "pooled")
-#: Of all sums, those under noise included.
+#: The stages of all sums, with or without noise.
 ALL_STAGES = (*STAGES, *RELEASE_STAGES)
 
 
@@ -24,8 +24,8 @@ class SumSettings:
     min_samples : int
         The min-count threshold over all clients. A class with fewer rows is not summed.
     stages : tuple of str
-        The stages: all of `STAGES`, or only counts and means if no scatter is needed.
-        With noise, the stages of a release.
+        All of `STAGES`, or only counts and means if no scatter is needed. With noise,
+        the stages of a release.
     min_clients : int
         The least number of clients in a roster, at least 3.
     radius : float

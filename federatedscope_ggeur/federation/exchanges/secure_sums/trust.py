@@ -1,4 +1,4 @@
-"""Checks mask keys by signatures, if a client does not trust the server's keys."""
+"""Checks the signatures of mask keys, for clients that do not trust the server."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from federatedscope_ggeur.errors import ConfigError, MessageError, setting
-from federatedscope_ggeur.federation.exchanges.secure_sums.messages import (
-    MaskedRequest,
-)
+from federatedscope_ggeur.federation.exchanges.secure_sums.messages import MaskedRequest
 from federatedscope_ggeur.federation.exchanges.secure_sums.pairwise import (
     KEY_BYTES,
     signed_bytes,
 )
 
-#: Clients trust the server, which passes their keys on.
+#: Clients trust the server to send them each other's keys.
 SERVER = "server"
 _LINE = re.compile(rf"\s*(\d{{1,6}})\s+([0-9a-fA-F]{{{2 * KEY_BYTES}}})\s*(#.*)?")
 

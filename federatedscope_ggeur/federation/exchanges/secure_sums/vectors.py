@@ -21,9 +21,9 @@ from federatedscope_ggeur.geometry import MeanStatistics, SummedStatistics
 
 F64 = torch.float64
 _CHUNK = 4096
-#: A client can subtract its own scatter from a shape. From the scatter of 20 rows of
-#: others all rows could be computed, from 30 rows a few (docs/privacy.md). The span of
-#: as many rows as dimensions reveals nothing.
+#: A client can subtract its own scatter from a shape. From a scatter of 20 rows of
+#: others it could compute all rows, from 30 rows a few (docs/privacy.md). With as many
+#: rows as dimensions, the scatter's span reveals nothing.
 FEW_BEHIND_A_SHAPE = 64
 
 
@@ -42,7 +42,7 @@ class Named:
 
     @classmethod
     def of_totals(cls, totals: np.ndarray, min_samples: int) -> Named:
-        """The classes with at least `min_samples` rows in the total [C]."""
+        """Make it from the numbers of rows [C], for classes with `min_samples` rows."""
         kept = np.flatnonzero(totals >= min_samples).tolist()
         return cls(tuple(kept), tuple(int(totals[c]) for c in kept))
 
@@ -87,11 +87,11 @@ class ClientRows:
         """The vector of stage "means": uint64 [m (D + 1) + 1] for m classes `named`.
 
         First come the sums of their rows [m, D], in fixed point. Then comes one flag
-        for each class: whether the other clients hold rows of it, but fewer than the
-        threshold. The last flag says the same for all rows together. Its threshold is
-        at least 2 (C + 1) and, if clients get a shape, also the smaller of D and
-        `FEW_BEHIND_A_SHAPE`. If any client raises a flag, that class, or the whole
-        head, stays with the server.
+        for each class: whether the other clients have rows of the class, but fewer than
+        the threshold. The last flag says the same for all rows together. Its threshold
+        is at least 2 (C + 1) and, if clients get a shape, also the smaller of D and
+        `FEW_BEHIND_A_SHAPE`. If any client raises a flag, the server sends no mean of
+        that class; with the last flag, it sends no head.
         """
         settings, classes = self.settings, list(named.classes)
         sums = torch.zeros(settings.num_classes, settings.dim, dtype=F64)
@@ -174,7 +174,7 @@ def count_totals(
 def mean_totals(
     total: np.ndarray, named: Named, settings: SumSettings, clients: int
 ) -> MeanTotals:
-    """Check the total of stage "means" and take it apart."""
+    """Check the total of stage "means" and decode its parts."""
     m, dim = len(named.classes), settings.dim
     sums = torch.from_numpy(decode(total[: m * dim], settings.fraction_bits))
     sums = sums.reshape(m, dim)
@@ -192,16 +192,16 @@ def mean_totals(
 def shared_origin(means: MeanTotals, named: Named, settings: SumSettings) -> Tensor:
     """The centre of stage "pooled", float32 [D].
 
-    It is the mean over the classes that are not kept back, or 0 without such classes.
-    From a mean over all classes, a client could compute the classes kept back: it would
-    subtract the means that it gets.
+    It is the mean over the classes outside ``means.kept_back``, or 0 without any. From
+    a mean over all classes, a client could compute the others: it would subtract the
+    means that it gets.
     """
     open_ = [i for i, c in enumerate(named.classes) if c not in means.kept_back]
     rows = sum(named.counts[i] for i in open_)
     origin = torch.zeros(settings.dim, dtype=F64)
     if rows:
         origin = means.sums[open_].sum(dim=0) / rows
-    # Rounding to float32 may have moved it beyond the radius.
+    # Rounding to float32 may have made the origin longer than the radius.
     longest = float(origin.norm())
     if longest > settings.radius:
         origin = origin * (settings.radius / longest) * (1 - SLACK)

@@ -103,10 +103,7 @@ def _bound(declared: Declared, exchange: Any, upload: StatisticsUpload) -> None:
     """
     held, k = upload.statistics, upload.client
     declared.check_rows(k, "counts", int(held.counts.sum()), declared.train)
-    norms = held.means.norm(dim=1)
-    if len(norms) and float(norms.max()) > declared.longest:
-        c = int(norms.argmax())
-        declared.refuse_norm(k, "means", f"the mean of class {c}", float(norms[c]))
+    declared.check_means(k, "means", held.means)
     if isinstance(held, MeanStatistics):
         return
     spread, rows = held.trace(), int(held.counts.sum())

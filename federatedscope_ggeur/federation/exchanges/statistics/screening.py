@@ -11,9 +11,9 @@ from federatedscope_ggeur.federation.exchanges.statistics.upload import Statisti
 from federatedscope_ggeur.federation.screening import Findings
 from federatedscope_ggeur.geometry import ClassStatistics, MeanStatistics
 
-#: A mean or a standard deviation may be so many times as long as the others' rows.
+#: The largest usual ratio of a mean or a standard deviation to the others' rows.
 LENGTH = 5.0
-# statistics of so many clients are kept for comparison
+# the number of clients whose statistics are stored for comparison
 _KEPT = 64
 
 

@@ -239,7 +239,7 @@ def _take_scatters(message, freedom: Tensor, dim: int, form: StatisticsForm):
         sigma = torch.zeros(dim, dim, dtype=F64)
         sigma[upper[0], upper[1]] = triangle.double()
         sigma = sigma + sigma.T - sigma.diag().diag()
-        # a covariance, or a scatter: a sum of at most so many
+        # a covariance, or a scatter, which sums at most wire.LARGEST covariances
         largest = LARGEST_EMBEDDING**2 * (
             wire.LARGEST if form.content == "pooled" else 1
         )

@@ -21,9 +21,9 @@ from federatedscope_ggeur.reporting.json_values import as_json_value, from_json_
 
 logger = get_logger(__name__)
 
-#: The loss may be so many times that of the first round.
+#: The largest allowed ratio of the loss to the loss of the first round.
 GROWTH = 10.0
-#: Loss and weights may be so many times those of the start.
+#: The largest allowed ratio of loss and weights to those of the start.
 BOUND = 1000.0
 
 

@@ -38,9 +38,7 @@ from federatedscope_ggeur.federation.exchanges.training.messages import (
 from federatedscope_ggeur.federation.exchanges.training.running_statistics import (
     mean_running_statistics,
 )
-from federatedscope_ggeur.federation.exchanges.training.screening import (
-    update_findings,
-)
+from federatedscope_ggeur.federation.exchanges.training.screening import update_findings
 from federatedscope_ggeur.federation.sampling import draw_clients, in_client_order
 from federatedscope_ggeur.federation.server import Server
 from federatedscope_ggeur.federation.shares import capped

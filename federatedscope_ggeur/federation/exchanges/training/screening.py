@@ -10,8 +10,9 @@ from torch import Tensor
 from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
 from federatedscope_ggeur.federation.screening import Findings, beyond
 
-#: An update may be so many times as long as the others', or as long as the weights it
-#: starts from. Near the end of training most updates are short, and honest ones vary.
+#: The largest usual ratio of an update's length to the others', or to the length of its
+#: starting weights. Near the end of training most updates are short, and honest ones
+#: vary.
 UPDATE = 10.0
 
 

@@ -53,8 +53,9 @@ def test_parts_add_up():
 
 
 def test_of_no_rows_there_is_nothing_to_say():
-    assert Reliability.none().scores() is None
-    assert Reliability.none() + Reliability.none() == Reliability.none()
+    none = Reliability.of(*made(0))
+    assert none.scores() is None
+    assert none + none == none
 
 
 def test_a_row_that_is_certain_and_wrong_stays_finite():

@@ -135,4 +135,4 @@ class TestAServerThatMakesUpKeys:
         one, request, lie, _ = self.asked(CONFIRM)
         # What client 2 shows, who was sent the true keys.
         person(*[words_of(2, request.roster, request.keys)] * 3)
-        refused(one, lie, "or the server passed on keys")
+        refused(one, lie, "or the server sent keys")
