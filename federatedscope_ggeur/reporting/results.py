@@ -6,6 +6,7 @@ bytes, times are seconds. A number that does not exist is None, never NaN.
 
 import platform
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import PackageNotFoundError, distributions, version
 from typing import TYPE_CHECKING, Any, Literal, Optional
 
@@ -157,7 +158,7 @@ class Results:
         return cls(
             SCHEMA_VERSION,
             status="failed",
-            versions=_versions(),
+            versions=dict(_versions()),
             round0=None,
             rounds=[],
             calibrated=None,
@@ -463,7 +464,9 @@ def numbers(results: Results) -> dict:
     return plain
 
 
+@cache
 def _versions() -> dict[str, str]:
+    """The versions that a run notes; what is installed stays as it is meanwhile."""
     found = {
         "federatedscope_ggeur": __version__,
         "python": platform.python_version(),
