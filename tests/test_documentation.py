@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 import yaml
 from documented import FILES, PROGRAMS, ROOT, blocks, commands
-from own_process import program, python
+from own_process import in_turn, python
 
 import federatedscope_ggeur
 from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
@@ -195,25 +195,23 @@ def test_settings_of_plugins_are_taken(block, place):
 @pytest.mark.slow
 @pytest.mark.parametrize("file", PAGES, ids=lambda file: file.name)
 def test_a_page_is_followed_to_the_letter(file, tmp_path):
-    """What names itself a file is written; scripts and commands run, in order."""
-    said = []
+    """What names itself a file is written; then scripts and commands run, in order."""
     blocks_of_page = [b for b in BLOCKS if b.file == file and b.runs]
+    calls = []
     for block in blocks_of_page:
         if block.file_name:
             (tmp_path / block.file_name).write_text(block.text)
         elif block.language == "python":
-            done = python("-c", block.text, cwd=tmp_path)
-            assert done.returncode == 0, done.stderr
+            calls.append(["-c", block.text])
         elif block.is_shell:
-            for command in commands(block):
-                words = shlex.split(command)
+            for words in map(shlex.split, commands(block)):
                 ours = _words_of_ours(words)
-                run_it = program if ours else python
-                done = run_it(*(ours or words[1:]), cwd=tmp_path)
-                assert done.returncode == 0, done.stderr
-                trains = ours and ours[0] == "--cfg" and "--dry-run" not in ours
-                assert "AVG" in done.stdout or not trains
-                said += words
+                calls.append(["-m", "federatedscope_ggeur", *ours] if ours else words[1:])
+    for words, (status, output) in zip(calls, in_turn(calls, tmp_path)):
+        assert status == 0, output
+        trains = words[2:3] == ["--cfg"] and "--dry-run" not in words
+        assert "AVG" in output or not trains
+    said = [word for words in calls for word in words]
     named = {b.file_name for b in blocks_of_page if b.file_name.endswith(".yaml")}
     assert named <= set(said), "each file of settings is run"
 
