@@ -206,7 +206,9 @@ def test_a_page_is_followed_to_the_letter(file, tmp_path):
         elif block.is_shell:
             for words in map(shlex.split, commands(block)):
                 ours = _words_of_ours(words)
-                calls.append(["-m", "federatedscope_ggeur", *ours] if ours else words[1:])
+                calls.append(
+                    ["-m", "federatedscope_ggeur", *ours] if ours else words[1:]
+                )
     for words, (status, output) in zip(calls, in_turn(calls, tmp_path)):
         assert status == 0, output
         trains = words[2:3] == ["--cfg"] and "--dry-run" not in words
