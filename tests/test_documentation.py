@@ -233,15 +233,23 @@ PYTHON = {
 }
 
 
+@pytest.fixture(scope="module")
+def snippets(tmp_path_factory):
+    """Exit status and output of each file's snippets, run in a row."""
+    codes = {
+        file.name: "\n".join([BEFORE.get(file.name, ""), *(b.text for b in found)])
+        for file, found in PYTHON.items()
+        if found
+    }
+    calls = [["-c", code] for code in codes.values()]
+    return dict(zip(codes, in_turn(calls, tmp_path_factory.mktemp("snippets"))))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "file", [file for file in FILES if PYTHON[file]], ids=lambda file: file.name
-)
-def test_snippets_run_as_they_stand(file, tmp_path):
-    before = BEFORE.get(file.name, "")
-    code = "\n".join([before, *(block.text for block in PYTHON[file])])
-    done = python("-c", code, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+@pytest.mark.parametrize("name", [file.name for file in FILES if PYTHON[file]])
+def test_snippets_run_as_they_stand(name, snippets):
+    status, output = snippets[name]
+    assert status == 0, output
 
 
 # A block of commands that an earlier one has, too, is run there.
