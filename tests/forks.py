@@ -13,7 +13,6 @@ import os
 import runpy
 import sys
 import threading
-import traceback
 
 
 def main(first: str, calls: list) -> None:
@@ -39,7 +38,7 @@ def _status(number: int, words: list[str], hidden: list[str]) -> int:
             print(ended.code, file=sys.stderr)
         return ended.code if isinstance(ended.code, int) else int(bool(ended.code))
     except BaseException:
-        traceback.print_exc()
+        sys.excepthook(*sys.exc_info())
         return 1
     return 0
 
