@@ -173,6 +173,7 @@ def pictures_of_digits(tmp_path) -> list[str]:
         "ggeur.encoder.name", "image",
         "ggeur.encoder.image_size", "8",
         "ggeur.encoder.cache", str(tmp_path / "cache"),
+        "ggeur.encoder.num_workers", "0",
         "ggeur.network.name", "digits_cnn",
         "ggeur.privacy.min_samples", "2",
     ]  # fmt: skip

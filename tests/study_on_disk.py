@@ -1,16 +1,19 @@
 """Studies of the bundled digits, written and run as a user does."""
 
 import contextlib
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import yaml
 
+from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.reporting import Results, numbers
 
 METHODS = {"FedAvg": {"ggeur.steps": []}, "+ GGEUR": {}}
@@ -48,6 +51,16 @@ class StudyOnDisk:
         assert process.returncode == status, said + errors
         assert "Traceback" not in errors
         return said + errors
+
+    def told(self, *words, status=0):
+        """What the command says in this process, which suffices if it runs nothing."""
+        said = io.StringIO()
+        with redirect_stdout(said), redirect_stderr(said):
+            ended = main(
+                ["study", str(self.file), "--out", str(self.out), *map(str, words)]
+            )
+        assert ended == status, said.getvalue()
+        return said.getvalue()
 
     def numbers(self, out=None):
         """What every finished run found, by its folder in the study's."""

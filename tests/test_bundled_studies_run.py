@@ -21,10 +21,10 @@ DOMAINS = {
     "office_home@ggeur": ("art", "clipart", "product", "real_world"),
 }
 ALL = {
-    "federate.total_round_num": 2,
+    "federate.total_round_num": 1,
     "federate.sample_client_num": -1,
     "train.local_update_steps": 1,
-    "eval.freq": 2,
+    "eval.freq": 1,
     "dataloader.batch_size": 16,
 }
 HEADS = {

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 import yaml
 from documented import FILES, PROGRAMS, ROOT, blocks, commands
-from own_process import program, python
+from own_process import in_turn, python
 
 import federatedscope_ggeur
 from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
@@ -195,25 +195,25 @@ def test_settings_of_plugins_are_taken(block, place):
 @pytest.mark.slow
 @pytest.mark.parametrize("file", PAGES, ids=lambda file: file.name)
 def test_a_page_is_followed_to_the_letter(file, tmp_path):
-    """What names itself a file is written; scripts and commands run, in order."""
-    said = []
+    """What names itself a file is written; then scripts and commands run, in order."""
     blocks_of_page = [b for b in BLOCKS if b.file == file and b.runs]
+    calls = []
     for block in blocks_of_page:
         if block.file_name:
             (tmp_path / block.file_name).write_text(block.text)
         elif block.language == "python":
-            done = python("-c", block.text, cwd=tmp_path)
-            assert done.returncode == 0, done.stderr
+            calls.append(["-c", block.text])
         elif block.is_shell:
-            for command in commands(block):
-                words = shlex.split(command)
+            for words in map(shlex.split, commands(block)):
                 ours = _words_of_ours(words)
-                run_it = program if ours else python
-                done = run_it(*(ours or words[1:]), cwd=tmp_path)
-                assert done.returncode == 0, done.stderr
-                trains = ours and ours[0] == "--cfg" and "--dry-run" not in ours
-                assert "AVG" in done.stdout or not trains
-                said += words
+                calls.append(
+                    ["-m", "federatedscope_ggeur", *ours] if ours else words[1:]
+                )
+    for words, (status, output) in zip(calls, in_turn(calls, tmp_path)):
+        assert status == 0, output
+        trains = words[2:3] == ["--cfg"] and "--dry-run" not in words
+        assert "AVG" in output or not trains
+    said = [word for words in calls for word in words]
     named = {b.file_name for b in blocks_of_page if b.file_name.endswith(".yaml")}
     assert named <= set(said), "each file of settings is run"
 
@@ -233,21 +233,28 @@ PYTHON = {
 }
 
 
+@pytest.fixture(scope="module")
+def snippets(tmp_path_factory):
+    """Exit status and output of each file's snippets, run in a row."""
+    codes = {
+        file.name: "\n".join([BEFORE.get(file.name, ""), *(b.text for b in found)])
+        for file, found in PYTHON.items()
+        if found
+    }
+    calls = [["-c", code] for code in codes.values()]
+    return dict(zip(codes, in_turn(calls, tmp_path_factory.mktemp("snippets"))))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "file", [file for file in FILES if PYTHON[file]], ids=lambda file: file.name
-)
-def test_snippets_run_as_they_stand(file, tmp_path):
-    before = BEFORE.get(file.name, "")
-    code = "\n".join([before, *(block.text for block in PYTHON[file])])
-    done = python("-c", code, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+@pytest.mark.parametrize("name", [file.name for file in FILES if PYTHON[file]])
+def test_snippets_run_as_they_stand(name, snippets):
+    status, output = snippets[name]
+    assert status == 0, output
 
 
 # A block of commands that an earlier one has, too, is run there.
-RUNNABLE = list(
-    {tuple(commands(b)): b for b in reversed(SHELL) if b.runs and commands(b)}.values()
-)[::-1]
+RUNNABLE = {tuple(commands(b)): b for b in reversed(SHELL) if b.runs and commands(b)}
+RUNNABLE.pop(("ggeur quickstart",))  # tests/test_readme.py runs it with all its seeds
 
 
 #: Behind commands that train: their rounds are tried elsewhere.
@@ -255,7 +262,7 @@ FEW_ROUNDS = ["federate.total_round_num", "2"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", **named(RUNNABLE))
+@pytest.mark.parametrize("block", **named([*RUNNABLE.values()][::-1]))
 def test_commands_run(block, place, request, capfd, parser_of, monkeypatch):
     """As they stand, but for the number of rounds, and of a study's seeds."""
     monkeypatch.setattr(study_file, "load_study", _two_seeds)
@@ -270,7 +277,6 @@ def test_commands_run(block, place, request, capfd, parser_of, monkeypatch):
                 parser = parser_of(find_command(words[0]))
                 _make_runs(parser.parse_intermixed_args(words[1:]).folders)
             trains = words[0] in ("--cfg", "study") and len(words) > 1
-            trains = trains or words[0] == "quickstart"
             assert main([*words, *FEW_ROUNDS * trains]) == 0, command
             assert capfd.readouterr().out
         return

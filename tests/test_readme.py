@@ -162,12 +162,17 @@ def test_every_row_of_the_first_table_is_a_command_that_runs(first_table):
 def test_the_first_tables_numbers_are_those_of_its_commands(first_table):
     text = START.read_text(encoding="utf-8")
     lines = text.split("<!-- table: first -->")[1].split("\n\n")[0].strip().split("\n")
-    for line, (_, settings) in zip(lines[2:], first_table.rows(text)):
+    of_study = marked(START, "output", "quickstart")
+    for line, (head, settings) in zip(lines[2:], first_table.rows(text)):
         said = [float(x) for x in re.findall(r"\| ([0-9.]+) \(", line)]
         assert len(said) == 2
-        for value, more in zip(said, first_table.DIVISIONS.values()):
-            found = first_table.scores([*settings, *more], seeds=10)
-            assert fmean(found) == pytest.approx(value, abs=WITHIN)
+        found = re.search(rf"^{head} +([0-9.]+)", of_study, re.MULTILINE)
+        if found:  # another test makes the runs of this table
+            assert said[0] == round(float(found[1]), 1)
+        columns = list(zip(said, first_table.DIVISIONS.values()))
+        for value, more in columns[1:] if found else columns:
+            scores = first_table.scores([*settings, *more], seeds=10)
+            assert fmean(scores) == pytest.approx(value, abs=WITHIN)
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from federatedscope_ggeur.errors import ConfigError, DataError
@@ -52,7 +52,7 @@ class Link:
 
     @property
     def hash(self) -> str:
-        return digest_of(asdict(self))
+        return digest_of(vars(self))
 
     @classmethod
     def of_plain(cls, value: Any) -> Link:

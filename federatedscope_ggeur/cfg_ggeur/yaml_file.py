@@ -45,7 +45,7 @@ def read_tree(path: str | Path) -> tuple[dict, str]:
         text = Path(path).read_text(encoding="utf-8")
         tree = yaml.compose(text, yaml.SafeLoader)
         _check_tree(tree, path)
-        content = yaml.safe_load(text)
+        content = yaml.SafeLoader("").construct_document(tree) if tree else None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the config file {path}: {error}") from error
     except yaml.YAMLError as error:

@@ -6,6 +6,7 @@ bytes, times are seconds. A number that does not exist is None, never NaN.
 
 import platform
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import PackageNotFoundError, distributions, version
 from typing import TYPE_CHECKING, Any, Literal, Optional
 
@@ -157,7 +158,7 @@ class Results:
         return cls(
             SCHEMA_VERSION,
             status="failed",
-            versions=_versions(),
+            versions=dict(_versions()),
             round0=None,
             rounds=[],
             calibrated=None,
@@ -464,7 +465,9 @@ def numbers(results: Results) -> dict:
     return plain
 
 
+@cache
 def _versions() -> dict[str, str]:
+    """The versions of this package, Python and others, read once a process."""
     found = {"federatedscope_ggeur": __version__, "python": platform.python_version()}
     for name in _REPORTED_PACKAGES:
         try:

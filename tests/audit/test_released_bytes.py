@@ -182,6 +182,6 @@ def test_nobody_finds_a_canary_more_often_than_epsilon_says(config, mode):
 def test_nor_do_the_server_and_colluders_unless_there_is_one_too_many(config):
     cfg = settings_of(config, "distributed")
     allowed, more = epsilons_found(
-        "distributed", cfg, claimed_plan(cfg), runs=400, colluders=(1, 2)
+        "distributed", cfg, claimed_plan(cfg), runs=250, colluders=(1, 2)
     )
     assert allowed <= EPSILON < more

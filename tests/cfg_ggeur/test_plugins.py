@@ -24,6 +24,7 @@ from federatedscope_ggeur.engines.run import run
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
 from federatedscope_ggeur.reporting import Results
+from federatedscope_ggeur.reporting.results import _versions
 
 TOY = """
 from federatedscope_ggeur.methods import LocalHooks, Method, register_method
@@ -54,6 +55,7 @@ def _forget(monkeypatch):
         monkeypatch.setattr(registry, "_parts", dict(registry._parts))
     yield
     _installed.cache_clear()
+    _versions.cache_clear()
     for name in set(sys.modules) - modules:
         if not name.startswith("federatedscope"):
             del sys.modules[name]
@@ -209,6 +211,7 @@ class TestEntryPoints:
         points = f"[federatedscope_ggeur.plugins]\nmine = {module}\n"
         (info / "entry_points.txt").write_text(points)
         _installed.cache_clear()
+        _versions.cache_clear()
 
     def test_an_installed_package_s_are_loaded(
         self, cfg, quickstart, tmp_path, monkeypatch

@@ -153,11 +153,11 @@ def test_no_command_imports_what_a_folder_names(command, foreign, capfd):
     assert not (foreign.here / "head").exists()
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_nor_does_its_process(command, foreign):
-    done = python("-m", "federatedscope_ggeur", *words_of(command, foreign),
+def test_nor_does_its_process(foreign):
+    words = words_of("predict by a network", foreign)
+    done = python("-m", "federatedscope_ggeur", *words,
                   cwd=foreign.here, path=sys.path[0])  # fmt: skip
-    assert "Traceback" not in done.stderr
+    assert done.returncode == 0, done.stderr
     assert not foreign.imported()
 
 
@@ -167,8 +167,8 @@ def test_nor_does_a_study_that_goes_on(foreign, tmp_path):
         "base: ggeur_quickstart\nseeds: [0, 1]\n"
         "settings: {federate.total_round_num: 2}\n"
     )
-    words = ["-m", "federatedscope_ggeur", "study", "s.yaml", "--workers", "1"]
-    assert python(*words, "--out", "out", cwd=foreign.here).returncode == 0
+    words = ["study", "s.yaml", "--workers", "1", "--out", "out"]
+    assert main(words) == 0
     out = foreign.here / "out"
     for seed in (0, 1):
         change(out / f"seed_{seed}", ggeur__plugins=[NAME])
@@ -177,7 +177,7 @@ def test_nor_does_a_study_that_goes_on(foreign, tmp_path):
     (out / "seed_1.part" / "results.json").unlink()
     for name in ("checkpoint", "checkpoint.round0"):
         shutil.copy(foreign.folder / name, out / "seed_1.part")
-    again = python(*words, "--out", "out", cwd=foreign.here)
+    again = python("-m", "federatedscope_ggeur", *words, cwd=foreign.here)
     assert again.returncode == 0, again.stderr
     assert (out / "seed_1" / "results.json").is_file()
     assert not foreign.imported()

@@ -72,7 +72,8 @@ def test_rows_that_would_keep_one_head_are_named_before_they_run(tmp_path, capsy
         settings={**best, "ggeur.keep": "best", "federate.total_round_num": 1},
         seeds=[0],
     )
-    assert main(["study", str(study.file), "--out", str(study.out)]) == 0
+    words = ["study", str(study.file), "--out", str(study.out), "--workers", "1"]
+    assert main(words) == 0
     first, *others = capsys.readouterr().out.splitlines()
     assert first.startswith("note: these rows keep one and the same head, in ")
     assert "plain\\nFORGED; \\x1b[2Jother. To compare" in first

@@ -63,12 +63,12 @@ def test_what_is_over_stays_as_it_is(make_study):
     study.run()
     before = study.numbers()
     times = {p: p.stat().st_mtime_ns for p in study.out.rglob("results.json")}
-    assert "4 of 4 runs are finished" in study.run()
-    said = study.run("train.optimizer.lr", 0.5, status=1)
+    assert "4 of 4 runs are finished" in study.told()
+    said = study.told("train.optimizer.lr", 0.5, status=1)
     assert "holds a run with other settings (train.optimizer.lr None, now 0.5" in said
     assert study.numbers() == before
     study.write({**study.content, "seeds": [0, 1, 2]})
-    assert study.run("--list").count("to do") == 2
+    assert study.told("--list").count("to do") == 2
     study.run()
     assert {p: p.stat().st_mtime_ns for p in times} == times
     assert len(study.numbers()) == 6
@@ -78,7 +78,7 @@ def test_what_is_over_stays_as_it_is(make_study):
 def test_a_folder_in_the_way_is_left_alone(make_study):
     study = make_study()
     (study.out / "fedavg" / "seed_0").mkdir(parents=True)
-    assert "is not a run of a study" in study.run(status=1)
+    assert "is not a run of a study" in study.told(status=1)
 
 
 @pytest.mark.slow
@@ -98,7 +98,7 @@ def test_a_run_that_fails_stops_no_other(make_study, tmp_path):
 @pytest.mark.slow
 def test_wrong_settings_are_said_before_anything_runs(make_study):
     study = make_study(axes={"method": {**METHODS, "x": {"ggeur.step1_sice": 3}}})
-    said = study.run(status=1)
+    said = study.told(status=1)
     assert "x / seed 0: " in said
     assert "did you mean ggeur.step1_size?" in said
     assert not study.out.exists()
@@ -152,14 +152,14 @@ def test_images_are_embedded_once_before_the_runs(make_study, tmp_path):
 @pytest.mark.slow
 def test_tuning_wants_validation_rows(make_study):
     study = make_study(axes={"tune": {"train.optimizer.lr": [0.1, 0.01]}})
-    assert "set data.splits so that" in study.run(status=1)
+    assert "set data.splits so that" in study.told(status=1)
 
 
 @pytest.mark.slow
 def test_one_that_is_interrupted_goes_on_from_its_checkpoint(make_study):
     """In the middle of its rounds, with clients that keep a state."""
     settings = {
-        "federate.total_round_num": 300,
+        "federate.total_round_num": 120,
         "ggeur.checkpoint_every": 1e-3,
         "ggeur.base_method": "scaffold",
         "eval.freq": 10,

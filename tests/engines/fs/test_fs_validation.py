@@ -71,7 +71,7 @@ def test_the_same_rows_choose_the_temperature(fs, config, more):
 
 
 @settings(
-    max_examples=8,
+    max_examples=4,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from programs import ROOT, Call, run_programs
+from own_process import ROOT
+from programs import Call, run_programs
 from safetensors.torch import load, load_file
 from standalone import as_before, merged, outcome
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 
 import pytest
-from programs import ROOT, Call, run_programs
+from own_process import ROOT
+from programs import Call, run_programs
 
 #: Settings behind the quickstart, and the lines of the error.
 WRONG = {

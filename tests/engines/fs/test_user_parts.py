@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from own_process import in_turn
+from processes import Fleet
 from safetensors.torch import load_file
 
 ROOT = Path(__file__).parents[3]
@@ -184,46 +186,38 @@ def test_embedded(folder):
 
 
 @pytest.mark.slow
-def test_the_same_in_federatedscope(folder, federatedscope):
-    pytest.importorskip("grpc", reason="distributed mode needs grpcio")
+def test_the_same_in_federatedscope(folder, fork_server):
     here = run(folder, "embedded", "-m", "federatedscope_ggeur")
     launch = ("-m", "federatedscope_ggeur", "--engine", "federatedscope")
     assert run(folder, "standalone", *launch) == here
-    script = str(ROOT / "scripts" / "run_distributed.py")
-    settings = ["outdir", str(folder / "exp"), "expname", "fleet"]
-    done = subprocess.run(
-        [sys.executable, script, "--cfg", str(folder / "toy.yaml"), *settings],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert outcome(folder / "exp" / "fleet_server") == here
+    (folder / "fleet").mkdir()
+    settings = ["expname", "ggeur_quickstart"]
+    fleet = Fleet(fork_server, folder / "fleet", folder / "toy.yaml", settings)
+    server = fleet.server()
+    clients = [fleet.client(number) for number in (1, 2, 3, 4)]
+    try:
+        assert [worker.wait() for worker in (server, *clients)] == [0] * 5, fleet
+    finally:
+        fleet.end()
+    assert outcome(server.run_folder) == here
 
 
 @pytest.mark.slow
 def test_its_keys_are_listed_and_checked(folder):
-    def call(*words):
-        return subprocess.run(
-            [sys.executable, "-m", "federatedscope_ggeur", *words],
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-        )
-
-    listed = call("keys", "--cfg", "toy.yaml").stdout
+    calls = (
+        ("keys", "--cfg", "toy.yaml"),
+        ("--cfg", "toy.yaml", "ggeur.toy_method.share", "-1.0"),
+        ("--cfg", "toy.yaml", "ggeur.plugins", "[]"),
+    )
+    found = in_turn([("-m", "federatedscope_ggeur", *words) for words in calls], folder)
+    (_, listed), (wrong, why), (unnamed, why_unnamed) = found
     for key in ("toy_method.share = 1", "toy_form.scale = 1", "toy_encoder.gain = 1"):
         assert f"ggeur.{key}" in listed
     assert "ggeur.toy_images.per_class = 12" in listed
     assert "toy_split" in listed
-    wrong = call("--cfg", "toy.yaml", "ggeur.toy_method.share", "-1.0")
-    assert wrong.returncode == 1
-    assert "ggeur.toy_method.share: must be above 0" in wrong.stderr
-    unnamed = call("--cfg", "toy.yaml", "ggeur.plugins", "[]")
-    assert unnamed.returncode == 1
-    assert "ggeur.toy_method" in unnamed.stderr
+    assert wrong == unnamed == 1
+    assert "ggeur.toy_method.share: must be above 0" in why
+    assert "ggeur.toy_method" in why_unnamed
 
 
 def test_no_file_of_the_package_knows_them():
