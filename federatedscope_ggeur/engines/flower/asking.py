@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import stat
 import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from federatedscope_ggeur.engines.site_check import Finding, way_findings
+from federatedscope_ggeur.engines.site_check import Finding, token_finding, way_findings
 from federatedscope_ggeur.engines.streams import transport_settings
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.transport.certificates import read_node_key
 
 _KEY = "ggeur.node_keys"
 
@@ -37,57 +36,23 @@ def superlink_findings(cfg) -> Iterator[Finding]:
     What the federation has agreed on is in the site's own file, and compared when the
     data are read. A SuperLink knows nothing of it.
     """
-    key, finding = _private_key(cfg.ggeur.node_keys)
-    yield finding
-    yield (token := _token(cfg))
-    security = transport_settings(cfg).security
+    security, number = transport_settings(cfg).security, int(cfg.ggeur.client_number)
+    key = None
     try:
-        if not security.authority:
-            problem = "a SuperNode with a key needs TLS: set ggeur.tls.authority"
-            raise ConfigError(problem)
-        security.channel_credentials()  # checks the files
+        key = read_node_key(cfg.ggeur.node_keys)
+        yield Finding("node key", f"'{cfg.ggeur.node_keys}', for its owner alone")
     except ConfigError as error:
-        yield Finding("TLS", str(error), True)
+        yield Finding("node key", f"{_KEY}: {error}", True)
+    yield (token := token_finding(security, number))
+    if not security.authority:
+        said = "a SuperNode with a key needs TLS: set ggeur.tls.authority"
+        yield Finding("TLS", said, True)
         return
     address = f"{cfg.distribute.server_host}:{cfg.distribute.server_port}"
     way = list(way_findings(address, security))
     yield from way
     if key is not None and not token.problem and not way[-1].problem:
         yield _accepted(address, Path(security.authority).read_bytes(), key)
-
-
-def _private_key(path: str):
-    """The SuperNode's key, or None, and whether it can be used."""
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-
-    try:
-        with open(path, "rb") as file:
-            others = stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077
-            key = load_ssh_private_key(file.read(), None)
-        if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise ValueError("it is not of an elliptic curve")
-    except (OSError, ValueError) as error:
-        problem = getattr(error, "strerror", None) or error
-        said = f"{_KEY}: '{path}' holds no private key of a SuperNode: {problem}"
-        return None, Finding("node key", said, True)
-    if others:
-        said = f"{_KEY}: others may read '{path}': chmod 600, and ask for a new one"
-        return key, Finding("node key", said, True)
-    return key, Finding("node key", f"'{path}', for its owner alone")
-
-
-def _token(cfg) -> Finding:
-    """Whether the site's token is its own; who leads the run checks the rest of it."""
-    try:
-        token = transport_settings(cfg).security.token()
-    except ConfigError as error:
-        return Finding("token", str(error), True)
-    named = token.partition(":")[0]
-    if named not in ("", number := str(int(cfg.ggeur.client_number))):
-        said = f"it is that of client {named}, but this is client {number}"
-        return Finding("token", f"ggeur.join_token: {said}", True)
-    return Finding("token", f"of client {named}" if named else "none")
 
 
 def _accepted(address: str, authority: bytes, key) -> Finding:

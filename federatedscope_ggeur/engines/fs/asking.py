@@ -10,7 +10,7 @@ from federatedscope_ggeur.engines.fs.install import (
     find,
     missing_packages,
 )
-from federatedscope_ggeur.engines.site_check import Finding, way_findings
+from federatedscope_ggeur.engines.site_check import Finding, token_finding, way_findings
 from federatedscope_ggeur.engines.streams import transport_settings
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.federation.wire.handshake import Handshake
@@ -58,6 +58,9 @@ def server_findings(cfg, own: Handshake | None) -> Iterator[Finding]:
             yield finding
             if finding.problem:
                 return
+    if (own_token := token_finding(security, number)).problem:
+        yield own_token
+        return
     try:
         facts = Facts.from_bytes(ask_server(address, number, settings))
     except (StreamEnded, ConfigError) as error:

@@ -15,14 +15,17 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from own_scores import check_own_score
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.data import ClientData
+from federatedscope_ggeur.engines.distributed_data import site_data
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.exchanges.secure_sums.journal import Journal
 from federatedscope_ggeur.federation.exchanges.secure_sums.settings import STAGES
 from federatedscope_ggeur.federation.ledger import ledger_path, read_ledger
-from federatedscope_ggeur.reporting import read_results
+from federatedscope_ggeur.reporting import RESULTS_FILE, read_results
 
 pytestmark = pytest.mark.slow
 
@@ -112,9 +115,13 @@ def test_the_same_bits_as_embedded(
         assert left.status == "finished"
         if CASES[case] is NOISE:  # the sites' folders go, what both runs spent stays
             assert len(read_ledger(ledger_path("spent", k))[0].entries) == 2
-        else:
-            assert left.final.avg is not None
+        check_own_score(one.site(k), held_at(one.site(k)))
         assert head.read_bytes() == (folder / head.name).read_bytes()
+
+
+def held_at(site: Path) -> ClientData:
+    """The rows of a site, by its own file."""
+    return site_data(load_config(site / "site.yaml", on_fs=True)).held
 
 
 def test_the_page_has_the_cases(flower):
@@ -206,6 +213,10 @@ def test_too_few_sites_end_the_run_by_name(federation, programs, small):
     going.end()
     assert "2 of 3 clients are left, but ggeur.quorum needs 3" in going.error
     assert "client 1" in going.error
+    for k in (2, 3):  # the last model that the sites which are left have received
+        waited((one.site(k) / RESULTS_FILE).exists)
+        assert read_results(one.site(k)).status == "failed"
+        check_own_score(one.site(k), held_at(one.site(k)))
 
 
 def test_a_superlink_that_ends_is_named_and_the_run_goes_on(
