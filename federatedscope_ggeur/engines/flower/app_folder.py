@@ -28,7 +28,7 @@ clientapp = "{module}.client:app"
 # Settings of federation.yaml to change: flwr run ... -c "settings='KEY VALUE ...'"
 [tool.flwr.app.config]
 settings = ""
-report = ""
+folder = ""
 """
 _SERVER = '''\
 """Leads the federation of federation.yaml."""

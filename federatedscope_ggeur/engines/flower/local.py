@@ -105,7 +105,7 @@ class LocalFederation:
 
     def run(self, settings: Sequence[str] = ()) -> Path:
         """See `SuperLink.run`."""
-        return self.superlink.run(self._programs.folder / "app", settings)
+        return self.superlink.run(self._programs.folder / "app", self._cfg, settings)
 
     def _config(self, *more: str):
         return load_config(self._cfg, [*self._changes, *more], on_fs=True)

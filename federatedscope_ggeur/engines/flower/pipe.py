@@ -1,4 +1,4 @@
-"""Blocks of bytes over the Unix socket between a ClientApp and its resident."""
+"""Blocks of bytes, and their way between a ClientApp and its resident: a socket."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import signal
@@ -15,9 +16,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
 from federatedscope_ggeur.engines.flower.own_clientapp import write_programs
+from federatedscope_ggeur.engines.watch import read_status
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.printable import get_logger, printable
+from federatedscope_ggeur.reporting import new_run_folder
 from federatedscope_ggeur.transport import Security
 
 logger = get_logger(__name__)
@@ -49,9 +53,11 @@ class Programs:
 
     def __init__(self):
         self.running: dict[str, subprocess.Popen] = {}
-        self.environ: dict[str, str] = {}
         # Short: the path of a socket has at most about 100 characters.
         self.folder = Path(tempfile.mkdtemp(prefix="ggeur-"))
+        beside = str(Path(sys.executable).parent)  # where Flower's programs are
+        path = os.pathsep.join([beside, os.environ.get("PATH", os.defpath)])
+        self.environ = {**_QUIET, "FLWR_HOME": str(self.folder / "flwr"), "PATH": path}
 
     def __enter__(self) -> Programs:
         return self
@@ -60,21 +66,13 @@ class Programs:
         self.close()
 
     def start(
-        self, name: str, command: Sequence[str], path: str = ""
+        self, name: str, command: Sequence[str], **environ: str
     ) -> subprocess.Popen:
-        """Start a process; `name` stands for it from now on.
-
-        `path` is where it finds programs; by default where Flower's are, and those of
-        this process.
-        """
-        if not path:
-            programs = str(Path(sys.executable).parent)
-            path = f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-        own = {"FLWR_HOME": str(self.folder / "flwr"), "PATH": path}
+        """Start a process; `name` stands for it from now on."""
         with open(self.folder / f"{name}.log", "ab") as log:
             self.running[name] = subprocess.Popen(
                 command,
-                env={**os.environ, **self.environ, **_QUIET, **own},
+                env={**os.environ, **self.environ, **environ},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -191,8 +189,21 @@ class SuperLink:
                 said = self._programs.words(name)
                 raise GGEURError(f"Flower did not take the key '{key}': {said}")
 
-    def run(self, app: Path, settings: Sequence[str] = ()) -> Path:
-        """Run an app folder to its end; returns the run's folder.
+    def run(self, app: Path, cfg, settings: Sequence[str] = ()) -> Path:
+        """Run an app folder to its end, and show what its server says.
+
+        Parameters
+        ----------
+        app : path
+        cfg : CfgNode
+            The settings of the app folder.
+        settings : sequence of str
+            ``[key, value, ...]``, which override those.
+
+        Returns
+        -------
+        path
+            The run's folder.
 
         Raises
         ------
@@ -201,30 +212,39 @@ class SuperLink:
         KeyboardInterrupt
             Somebody ended it; the server has written its files by then.
         """
-        programs = self._programs
-        report = programs.folder / "report.json"
-        report.unlink(missing_ok=True)
-        said = f"report='{report}' settings='{' '.join(settings)}'"
+        folder = new_run_folder(cfg.outdir, experiment_name(cfg)).resolve()
+        given = {"folder": str(folder), "settings": " ".join(settings)}
+        said = " ".join(f"{name}={json.dumps(text)}" for name, text in given.items())
         command = [program("flwr"), "run", str(app), _HERE, "--stream", "-c", said]
-        run = programs.start("run", command)
-        until = float("inf")
+        self._programs.start("run", command)
         try:
-            while not (told := _told(report)).get("over") and time.monotonic() < until:
-                if programs.running["superlink"].poll() is not None:
-                    said = programs.words("superlink")
-                    raise GGEURError(f"Flower's SuperLink ended: {said}")
-                # What shows the server's words may end before the server does.
-                if run.poll() is not None and not _is_there(told.get("process")):
-                    until = min(until, time.monotonic() + _GRACE)
-                time.sleep(0.2)
+            self._follow(folder)
         except KeyboardInterrupt:
-            _stop_server(report)
+            _stop_server(folder)
             raise
-        if "error" in told:
-            raise GGEURError(told["error"])
-        if not told.get("over"):
-            raise GGEURError(f"the run failed in Flower: {programs.words('run')}")
-        return Path(told["folder"])
+        status = read_status(folder)
+        if status.get("state") != "finished":
+            words = self._programs.words("run")
+            raise GGEURError(
+                status.get("error") or f"the run failed in Flower: {words}"
+            )
+        return folder
+
+    def _follow(self, folder: Path) -> None:
+        """Show the log of the server that writes into `folder`, until it ends."""
+        running, shown, until = self._programs.running, 0, float("inf")
+        while (status := read_status(folder)).get("state", "running") == "running":
+            if running["superlink"].poll() is not None:
+                said = self._programs.words("superlink")
+                raise GGEURError(f"Flower's SuperLink ended: {said}")
+            # `flwr run` may end before the server does.
+            if running["run"].poll() is not None and not _is_there(status.get("pid")):
+                until = min(until, time.monotonic() + _GRACE)
+            if time.monotonic() > until:
+                return
+            shown = _show_log(folder, shown)
+            time.sleep(0.2)
+        _show_log(folder, shown)
 
 
 def start_supernode(
@@ -258,7 +278,7 @@ def start_supernode(
     path = programs.folder / "bin"
     if not path.exists():
         write_programs(path, program("flower-superexec"))
-    return programs.start(name, command, str(path))
+    return programs.start(name, command, PATH=str(path))
 
 
 def program(name: str) -> str:
@@ -295,9 +315,17 @@ def _listens(process: subprocess.Popen, place: tuple[str, int]) -> bool:
     return False
 
 
-def _told(report: Path) -> dict:
-    """What the ServerApp has reported so far."""
-    return json.loads(report.read_text("utf-8")) if report.exists() else {}
+def _show_log(folder: Path, shown: int) -> int:
+    """Show the lines of the server's log from byte `shown`; returns where they end."""
+    log = folder / "log.txt"
+    if log.exists():
+        data = log.read_bytes()
+        lines = data[shown : data.rfind(b"\n") + 1]
+        for line in lines.decode(errors="replace").splitlines():
+            level = logging.DEBUG if " DEBUG " in line[:40] else logging.INFO
+            logger.log(level, "%s", line)
+        shown += len(lines)
+    return shown
 
 
 def _is_there(process: int | None) -> bool:
@@ -311,16 +339,16 @@ def _is_there(process: int | None) -> bool:
     return True
 
 
-def _stop_server(report: Path) -> None:
+def _stop_server(folder: Path) -> None:
     """Let the ServerApp write the files of the rounds that are over."""
-    told, until = _told(report), time.monotonic() + _STOP
-    if "process" not in told:
+    until, process = time.monotonic() + _STOP, read_status(folder).get("pid")
+    if process is None:
         return
     with suppress(ProcessLookupError):
-        os.kill(told["process"], signal.SIGTERM)
-    while not _told(report).get("over") and time.monotonic() < until:
+        os.kill(process, signal.SIGTERM)
+    while read_status(folder).get("state") == "running" and time.monotonic() < until:
         time.sleep(0.1)
-    logger.warning("interrupted; the files so far are in %s", told["folder"])
+    logger.warning("interrupted; the files so far are in %s", folder)
 
 
 def _signal(process: subprocess.Popen, number: int) -> None:

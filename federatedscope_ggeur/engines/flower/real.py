@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
@@ -53,7 +50,7 @@ def lead(cfg) -> Path:
         superlink = SuperLink(programs, host, port, security, keys)
         superlink.start()
         logger.info("listening on %s:%d; %d sites are awaited", host, port, len(keys))
-        return superlink.run(app)
+        return superlink.run(app, cfg)
 
 
 def take_part(cfg, new_run: bool = False) -> None:
@@ -75,38 +72,23 @@ def take_part(cfg, new_run: bool = False) -> None:
     address = f"{cfg.distribute.server_host}:{cfg.distribute.server_port}"
     folder = Path(cfg.outdir, experiment_name(cfg))
     with Programs() as programs:
-        socket = programs.folder / SOCKET
+        socket, start_at = programs.folder / SOCKET, 0.0
         files = security.authority, cfg.ggeur.node_keys
 
-        def start():
-            return start_supernode(programs, "supernode", address, socket, *files)
+        def keep_supernode() -> None:
+            """Start the SuperNode; start it again a while after it has ended."""
+            nonlocal start_at
+            process, now = programs.running.get("supernode"), time.monotonic()
+            if process is not None and process.poll() is None:
+                start_at = now + _PAUSE
+            elif now >= start_at:
+                if process is not None:
+                    said = programs.words("supernode")
+                    logger.warning("the SuperNode has ended: %s", said)
+                start_supernode(programs, "supernode", address, socket, *files)
 
-        with _kept_running(programs, start):
-            serve_site(cfg, folder, new_run, socket)
-            _await_sent(programs)
-
-
-@contextmanager
-def _kept_running(programs: Programs, start) -> Iterator[None]:
-    """Start the SuperNode, again whenever it has ended, until the block is over."""
-    over, first = threading.Event(), start()
-
-    def keep() -> None:
-        process = first
-        while not over.wait(1.0):
-            if process.poll() is not None:
-                said = programs.words("supernode")
-                logger.warning("the SuperNode has ended: %s", said)
-                if not over.wait(_PAUSE):
-                    process = start()
-
-    thread = threading.Thread(target=keep, name="supernode", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+        serve_site(cfg, folder, new_run, socket, meanwhile=keep_supernode)
+        _await_sent(programs)
 
 
 def _await_sent(programs: Programs) -> None:
