@@ -104,6 +104,9 @@ def test_from_nothing_to_a_prediction_at_a_site(
         for name, process in processes.items():
             said, _ = process.communicate(timeout=PATIENCE)
             assert process.returncode == 0, (name, said)
+            if name == "leader":  # it says what happens, and at the end where files are
+                assert "has joined: 3 of 3" in said
+                assert "results.json" in said
     finally:
         for process in processes.values():
             process.terminate()

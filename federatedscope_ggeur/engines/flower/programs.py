@@ -12,17 +12,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
 from federatedscope_ggeur.engines.flower.own_clientapp import write_programs
-from federatedscope_ggeur.engines.watch import read_status
+from federatedscope_ggeur.engines.watch import is_fresh, read_status
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.printable import get_logger, printable
 from federatedscope_ggeur.reporting import new_run_folder
 from federatedscope_ggeur.transport import Security
+from federatedscope_ggeur.transport.asking import reach_problem
 
 logger = get_logger(__name__)
 
@@ -95,9 +96,7 @@ class Programs:
         there = self._running()
         for process in there:
             _signal(process, signal.SIGTERM)
-        until = time.monotonic() + _GRACE
-        while time.monotonic() < until and (self._running() or self._detached()):
-            time.sleep(0.1)
+        wait_for(lambda: not self._running() and not self._detached(), _GRACE)
         for process in there:
             _signal(process, signal.SIGKILL)
             process.wait()
@@ -147,7 +146,7 @@ class SuperLink:
     ):
         self._programs, self._keys = programs, keys
         self._options = ["--host", host, "--port", str(port)]
-        self._place, trust = (LOOPBACK, port), "insecure = true"
+        self._address, trust = f"{LOOPBACK}:{port}", "insecure = true"
         if security.certificate:
             files = ["--ssl-certfile", security.certificate]
             files += ["--ssl-keyfile", security.key]
@@ -161,7 +160,7 @@ class SuperLink:
         home = programs.folder / "flwr"
         home.mkdir()
         (home / "config.toml").write_text(
-            f'[superlink.{_HERE}]\naddress = "{LOOPBACK}:{port}"\n{trust}\n', "utf-8"
+            f'[superlink.{_HERE}]\naddress = "{self._address}"\n{trust}\n', "utf-8"
         )
 
     def start(self) -> None:
@@ -174,20 +173,24 @@ class SuperLink:
         """
         command = [program("flower-superlink"), *self._options]
         process = self._programs.start("superlink", command)
-        if not _listens(process, self._place):
+        wait_for(lambda: self._listens() or process.poll() is not None, _START)
+        if process.poll() is not None or not self._listens():
             said = self._programs.words("superlink")
             raise GGEURError(f"Flower's SuperLink did not start: {said}")
+        told = {}
         for key in self._keys:
             words = ["supernode", "register", str(key), _HERE, "--name", key.stem]
-            self._programs.start(f"register {key.stem}", [program("flwr"), *words])
-        until = time.monotonic() + _START
-        for key in self._keys:
             name = f"register {key.stem}"
+            told[key] = self._programs.start(name, [program("flwr"), *words])
+        for key, process in told.items():
             with suppress(subprocess.TimeoutExpired):
-                self._programs.running[name].wait(max(0.0, until - time.monotonic()))
-            if self._programs.running[name].poll() != 0:
-                said = self._programs.words(name)
+                process.wait(_START)
+            if process.poll() != 0:
+                said = self._programs.words(f"register {key.stem}")
                 raise GGEURError(f"Flower did not take the key '{key}': {said}")
+
+    def _listens(self) -> bool:
+        return not reach_problem(self._address)
 
     def run(self, app: Path, cfg, settings: Sequence[str] = ()) -> Path:
         """Run an app folder to its end, and show what its server says.
@@ -233,12 +236,12 @@ class SuperLink:
     def _follow(self, folder: Path) -> None:
         """Show the log of the server that writes into `folder`, until it ends."""
         running, shown, until = self._programs.running, 0, float("inf")
-        while (status := read_status(folder)).get("state", "running") == "running":
+        while read_status(folder).get("state", "running") == "running":
             if running["superlink"].poll() is not None:
                 said = self._programs.words("superlink")
                 raise GGEURError(f"Flower's SuperLink ended: {said}")
             # `flwr run` may end before the server does.
-            if running["run"].poll() is not None and not _is_there(status.get("pid")):
+            if running["run"].poll() is not None and not is_fresh(folder):
                 until = min(until, time.monotonic() + _GRACE)
             if time.monotonic() > until:
                 return
@@ -298,21 +301,18 @@ def program(name: str) -> str:
     return str(beside)
 
 
+def wait_for(condition: Callable[[], bool], seconds: float) -> None:
+    """Wait until the condition holds, for at most so many seconds."""
+    until = time.monotonic() + seconds
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.1)
+
+
 def free_port() -> int:
     """A port of this machine that nobody listens at."""
     with socket.socket() as one:
         one.bind((LOOPBACK, 0))
         return one.getsockname()[1]
-
-
-def _listens(process: subprocess.Popen, place: tuple[str, int]) -> bool:
-    """Wait until the process listens at `place`; False if the process ends first."""
-    until = time.monotonic() + _START
-    while time.monotonic() < until and process.poll() is None:
-        with suppress(OSError), socket.create_connection(place, 1.0):
-            return True
-        time.sleep(0.1)
-    return False
 
 
 def _show_log(folder: Path, shown: int) -> int:
@@ -328,26 +328,14 @@ def _show_log(folder: Path, shown: int) -> int:
     return shown
 
 
-def _is_there(process: int | None) -> bool:
-    """Whether a process of this machine has not ended."""
-    if process is None:
-        return False
-    try:
-        os.kill(process, 0)
-    except OSError:
-        return False
-    return True
-
-
 def _stop_server(folder: Path) -> None:
     """Let the ServerApp write the files of the rounds that are over."""
-    until, process = time.monotonic() + _STOP, read_status(folder).get("pid")
+    process = read_status(folder).get("pid")
     if process is None:
         return
     with suppress(ProcessLookupError):
         os.kill(process, signal.SIGTERM)
-    while read_status(folder).get("state") == "running" and time.monotonic() < until:
-        time.sleep(0.1)
+    wait_for(lambda: read_status(folder).get("state") != "running", _STOP)
     logger.warning("interrupted; the files so far are in %s", folder)
 
 

@@ -11,6 +11,7 @@ from federatedscope_ggeur.engines.flower.programs import (
     Programs,
     SuperLink,
     start_supernode,
+    wait_for,
 )
 from federatedscope_ggeur.engines.flower.resident import SOCKET, serve_site
 from federatedscope_ggeur.engines.streams import transport_settings
@@ -93,12 +94,13 @@ def take_part(cfg, new_run: bool = False) -> None:
 
 def _await_sent(programs: Programs) -> None:
     """Wait until the SuperNode has sent the resident's last answer."""
-    log, until = programs.folder / "supernode.log", time.monotonic() + _LAST
-    while time.monotonic() < until:
+    log = programs.folder / "supernode.log"
+
+    def is_sent() -> bool:
         said = log.read_text(errors="replace")
-        if said.count("Sent successfully") >= said.count("Received successfully"):
-            return
-        time.sleep(0.5)
+        return said.count("Sent successfully") >= said.count("Received successfully")
+
+    wait_for(is_sent, _LAST)
 
 
 def _run_id(cfg) -> str:
