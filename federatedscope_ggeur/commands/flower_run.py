@@ -30,5 +30,4 @@ def run_with_flower(cfg, level: str | None = None) -> int:
         except KeyboardInterrupt:
             return INTERRUPTED
     print(results_table(read_results(folder)))
-    print(f"the files of the run are in {folder}")
     return 0

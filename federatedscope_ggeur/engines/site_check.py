@@ -160,9 +160,9 @@ class SiteCheck:
 
 
 def way_findings(address: str, security: Security) -> Iterator[Finding]:
-    """Whether the server at `address` can be reached, and what its TLS is like.
+    """Check whether the server at `address` can be reached, and its TLS.
 
-    The first problem is the last finding.
+    It ends with the first problem.
     """
     problem = reach_problem(address)
     yield Finding("server", f"{address}: {problem or 'reached'}", bool(problem))

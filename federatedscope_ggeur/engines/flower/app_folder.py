@@ -1,4 +1,4 @@
-"""The app folder that ``flwr run`` takes to a federation."""
+"""Writes the app folder that ``flwr run`` takes to a federation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ publisher = "ggeur"
 serverapp = "{module}.server:app"
 clientapp = "{module}.client:app"
 
-# Settings of federation.yaml to change: flwr run ... -c "settings='KEY VALUE ...'"
+# To change settings of federation.yaml: flwr run ... -c "settings='KEY VALUE ...'"
+# The folder is the run's; by default it is made below `outdir`.
 [tool.flwr.app.config]
 settings = ""
 folder = ""
@@ -37,7 +38,7 @@ from pathlib import Path
 
 from federatedscope_ggeur.engines.flower.server import server_app
 
-# Residents answer one run, the first that asks: this one.
+# A resident answers one run only, the first that asks.
 RUN = "{run}"
 app = server_app(Path(__file__).with_name("federation.yaml"), RUN)
 '''
@@ -51,15 +52,15 @@ __all__ = ["app"]
 
 
 def new_run_id() -> str:
-    """An id for a run; residents answer only the run that they belong to."""
+    """Make an id for a run. A resident only answers the run that it belongs to."""
     return secrets.token_hex(16)
 
 
 def write_app(folder: Path, cfg, run: str = "") -> None:
     """Write the app folder for the federation of `cfg`, and the run `run`.
 
-    Without `run` it is a new run. Sites get the whole folder: it holds no secrets, and
-    no plugins.
+    Without `run` it is a new run. Flower sends the whole folder to the sites. It holds
+    no secrets and no plugins.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Whether a site of a Flower federation can join: asked without taking a place."""
+"""Checks whether a site of a Flower federation can join. It takes no place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KEY = "ggeur.node_keys"
 
 
 def install_finding() -> Finding:
-    """Whether Flower is there."""
+    """Check whether Flower is installed."""
     try:
         return Finding("Flower", f"flwr {version('flwr')}")
     except PackageNotFoundError:
@@ -29,12 +29,11 @@ def install_finding() -> Finding:
 
 
 def superlink_findings(cfg) -> Iterator[Finding]:
-    """Whether the SuperLink can be reached, and knows this site's key.
+    """Check whether the SuperLink can be reached and knows this site's key.
 
-    Only the public key and a signed time are sent.
-
-    What the federation has agreed on is in the site's own file, and compared when the
-    data are read. A SuperLink knows nothing of it.
+    The check sends only the public key and a signed time. A SuperLink knows neither the
+    server's release nor what the federation has agreed on: the server compares these
+    when the site joins.
     """
     security, number = transport_settings(cfg).security, int(cfg.ggeur.client_number)
     key = None
@@ -56,11 +55,11 @@ def superlink_findings(cfg) -> Iterator[Finding]:
 
 
 def _accepted(address: str, authority: bytes, key) -> Finding:
-    """Whether the SuperLink knows the key.
+    """Check whether the SuperLink knows the key.
 
-    It is asked to take the SuperNode with a heartbeat every 0 s, which it always
-    refuses. It looks for the key first, so the refusal tells whether it has the key,
-    and no place is taken.
+    The check asks it to activate the SuperNode with a heartbeat every 0 s. A SuperLink
+    always refuses that, so the site takes no place. It looks for the key first, so the
+    kind of refusal shows whether it knows the key.
     """
     import httpx
     from flwr.proto.fleet_pb2 import ActivateNodeRequest
@@ -86,11 +85,15 @@ def _accepted(address: str, authority: bytes, key) -> Finding:
             return Finding("key", "the SuperLink knows it")
         if code == ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED:
             said = f"the SuperLink does not know this site's key ({_KEY})"
-            more = "ask who leads the federation to add its public half"
+            more = "ask the person who leads the federation to add its public half"
             return Finding("key", f"{said}: {more}", True)
         status = error.response.status_code
         clock = "; is this machine's clock right?" if status == 401 else ""
-        return Finding("key", f"the SuperLink answers {status}{clock}", True)
+        return Finding(
+            "key", f"the SuperLink answers with HTTP status {status}{clock}", True
+        )
     except httpx.HTTPError as error:
         return Finding("key", f"the SuperLink does not answer: {error}", True)
-    return Finding("key", "the SuperLink answers as no tested release does", True)
+    return Finding(
+        "key", "the SuperLink answers as no tested release of Flower does", True
+    )

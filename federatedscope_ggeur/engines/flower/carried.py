@@ -15,7 +15,7 @@ from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.transport.frames import Envelope, read_envelope, to_frames
 from federatedscope_ggeur.transport.settings import TransportSettings
 
-#: Bytes of a session, and that of a question to whoever is there.
+#: Bytes of a session, and the session of a request to whoever is there.
 SESSION = 16
 NOBODY = bytes(SESSION)
 #: Kinds of messages beside the course's own. DONE: all was taken, and no answer is due.
@@ -26,7 +26,7 @@ DONE, RESTARTED = "flower.done", "flower.restarted"
 def packed(
     session: bytes, envelopes: Sequence[Envelope], settings: TransportSettings
 ) -> bytes:
-    """Messages as bytes.
+    """Pack a session and messages into bytes.
 
     Raises
     ------
@@ -47,7 +47,9 @@ def unpacked(
     sender: str,
     due: Callable[[], int] | None = None,
 ) -> tuple[bytes, list[Envelope]]:
-    """The session and the messages in `data`; see `read_envelope` for `due`.
+    """Unpack the session and the messages in `data`.
+
+    See `read_envelope` for `due`.
 
     Raises
     ------

@@ -29,12 +29,13 @@ from federatedscope_ggeur.transport.settings import TransportSettings
 
 logger = get_logger(__name__)
 
-_PULL, _LOOK = 0.2, 2.0  # s, between looks for replies, and for nodes
-#: s, after which a node is asked again who is there: one whose resident did not answer,
-#: and one whose resident was sent away, in case that it is another by then.
+#: Seconds between two looks for replies, and for nodes.
+_PULL, _LOOK = 0.2, 2.0
+#: Seconds until a node is asked again who is there: after its resident did not answer,
+#: and after its resident was sent away. Then it may have another one.
 _AGAIN, _MUCH_LATER = 5.0, 30.0
-#: s, for residents to take the last message of a run that is over, and of one that has
-#: failed. SuperNodes that are gone are not waited for.
+#: Seconds in which residents must take the last message of a finished run, and of a
+#: failed one. The server does not wait for SuperNodes that are gone.
 _LAST, _LAST_FAILED = 300.0, 30.0
 
 
@@ -46,7 +47,7 @@ class _Node:
     """
 
     id: int
-    #: When it may be asked who is there, and the session that was sent away before.
+    #: The time at which it may be asked, and the session that was sent away before.
     ask_at: float = 0.0
     refused: bytes = NOBODY
     is_asked: bool = False
@@ -54,7 +55,7 @@ class _Node:
     session: bytes = NOBODY
     connection: int = 0
     most: int | None = PLAIN
-    #: What needs no answer, until something goes out that does.
+    #: Messages that need no answer. They go out with the next one that does.
     waiting: list[Envelope] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -95,7 +96,7 @@ class GridHub:
         self._pending: dict[str, _Node] = {}
         self._connections, self._look_at = count(1), 0.0
 
-    # what who leads the run asks
+    # called by `Leading`
 
     def receive(self, timeout: float | None) -> Event | None:
         """Wait for what happens next; None after `timeout` seconds."""
@@ -116,8 +117,9 @@ class GridHub:
             self._clients[number].most = most
 
     def send(self, number: int, envelope: Envelope) -> None:
-        """Send a client a message. If it expects no answer, it goes out with the next
-        message.
+        """Send a client a message.
+
+        A message that needs no answer goes out with the next one that does.
         """
         node = self._clients.get(number)
         if node is None:
@@ -133,9 +135,7 @@ class GridHub:
             self._send_away(node, reason)
 
     def close(self, reason: str = "") -> None:
-        """Send the remaining messages, or the `reason` of a failure; wait until they
-        are taken.
-        """
+        """Send what remains, or the `reason` of a failure; wait until it is taken."""
         for node in list(self._clients.values()):
             if reason:
                 node.waiting = [_failed(reason)]
@@ -150,7 +150,7 @@ class GridHub:
     # nodes
 
     def _look(self, asks: bool = True) -> None:
-        """See which SuperNodes are there, and ask new ones who they are."""
+        """See which SuperNodes are there, and ask new ones for their clients."""
         now = time.monotonic()
         if now < self._look_at:
             return
@@ -188,7 +188,7 @@ class GridHub:
         self._forget(node, _MUCH_LATER, node.session)
 
     def _forget(self, node: _Node, pause: float, refused: bytes = b"") -> None:
-        """Begin anew with a node, after `pause` seconds."""
+        """Forget what is known of a node, and ask it again after `pause` seconds."""
         if self._clients.get(node.number) is node:
             del self._clients[node.number]
         if node.id in self._nodes:
@@ -204,7 +204,7 @@ class GridHub:
         message = Message(content_of(data), node.id, "query")
         (sent,) = self._grid.push_messages([message]) or (None,)
         if sent is None:
-            self._lose(node, "Flower's SuperLink did not take a message to it")
+            self._lose(node, "Flower's SuperLink refused a message to it")
         else:
             self._pending[sent] = node
 
@@ -265,7 +265,7 @@ class GridHub:
             self._forget(node, _AGAIN)
             return
         if other is not None:
-            self._lose(other, "it answers behind another SuperNode")
+            self._lose(other, "its resident answers behind another SuperNode now")
         node.number, node.connection = number, next(self._connections)
         self._clients[number] = node
         event = Event(number, Envelope(JOIN, 0, (join,)), connection=node.connection)

@@ -1,4 +1,4 @@
-"""Blocks of bytes, and their way between a ClientApp and its resident: a socket."""
+"""Passes blocks of bytes between a ClientApp and its resident, over a Unix socket."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""Flower's own programs, as processes that end with us."""
+"""Starts Flower's own programs, as processes that end with this one."""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
+import re
 import shutil
 import signal
 import socket
@@ -28,28 +29,31 @@ from federatedscope_ggeur.transport.asking import reach_problem
 logger = get_logger(__name__)
 
 LOOPBACK = "127.0.0.1"
-#: No telemetry, no look for updates, nothing installed while it runs.
+#: No telemetry, no update check, and no installation of packages.
 _QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
 }
+#: How a message begins in the server's log; its further lines do not.
+_LOGGED = re.compile(r"\S+ \S+ (DEBUG|INFO|WARNING|ERROR|CRITICAL) ")
 _HERE = "here"  # the SuperLink's name in Flower's config.toml
-#: s, to start, to end by itself, and for the server to write files and tell the sites.
+#: Seconds for a program to start, and to end by itself; and for the server to write its
+#: files and tell the sites.
 _START, _GRACE, _STOP = 300.0, 20.0, 60.0
 
 
 class Programs:
     """Processes, each in a group of its own, and a folder for their logs.
 
-    As a context it ends all of them and removes the folder.
+    At the end of the context all processes end, and the folder is removed.
 
     Attributes
     ----------
     running : dict from name to Popen
     folder : Path
     environ : dict
-        Variables that every process gets beside our own.
+        Variables that every process gets, beside those of this process.
     """
 
     def __init__(self):
@@ -69,7 +73,7 @@ class Programs:
     def start(
         self, name: str, command: Sequence[str], **environ: str
     ) -> subprocess.Popen:
-        """Start a process; `name` stands for it from now on."""
+        """Start a process that `running` has by this name, with more variables."""
         with open(self.folder / f"{name}.log", "ab") as log:
             self.running[name] = subprocess.Popen(
                 command,
@@ -121,7 +125,7 @@ class Programs:
 
 
 class SuperLink:
-    """A SuperLink of ours, and runs on it.
+    """Starts a SuperLink, and federations on it.
 
     Parameters
     ----------
@@ -130,7 +134,8 @@ class SuperLink:
         The address that it listens at.
     port : int
     security : Security
-        With a certificate it talks TLS. The certificate must be for 127.0.0.1, too.
+        With a certificate the SuperLink uses TLS. The certificate must be for
+        127.0.0.1, too.
     keys : sequence of path
         The public keys of the sites' SuperNodes. Without any, every SuperNode may
         connect.
@@ -220,11 +225,7 @@ class SuperLink:
         said = " ".join(f"{name}={json.dumps(text)}" for name, text in given.items())
         command = [program("flwr"), "run", str(app), _HERE, "--stream", "-c", said]
         self._programs.start("run", command)
-        try:
-            self._follow(folder)
-        except KeyboardInterrupt:
-            _stop_server(folder)
-            raise
+        self._follow(folder)
         status = read_status(folder)
         if status.get("state") != "finished":
             words = self._programs.words("run")
@@ -236,18 +237,23 @@ class SuperLink:
     def _follow(self, folder: Path) -> None:
         """Show the log of the server that writes into `folder`, until it ends."""
         running, shown, until = self._programs.running, 0, float("inf")
-        while read_status(folder).get("state", "running") == "running":
-            if running["superlink"].poll() is not None:
-                said = self._programs.words("superlink")
-                raise GGEURError(f"Flower's SuperLink ended: {said}")
-            # `flwr run` may end before the server does.
-            if running["run"].poll() is not None and not is_fresh(folder):
-                until = min(until, time.monotonic() + _GRACE)
-            if time.monotonic() > until:
-                return
-            shown = _show_log(folder, shown)
-            time.sleep(0.2)
-        _show_log(folder, shown)
+        try:
+            while read_status(folder).get("state", "running") == "running":
+                if running["superlink"].poll() is not None:
+                    said = self._programs.words("superlink")
+                    raise GGEURError(f"Flower's SuperLink ended: {said}")
+                # `flwr run` may end before the server does.
+                if running["run"].poll() is not None and not is_fresh(folder):
+                    until = min(until, time.monotonic() + _GRACE)
+                if time.monotonic() > until:
+                    return
+                shown = _show_log(folder, shown)
+                time.sleep(0.2)
+        except KeyboardInterrupt:
+            _stop_server(folder)
+            raise
+        finally:
+            _show_log(folder, shown)
 
 
 def start_supernode(
@@ -317,12 +323,13 @@ def free_port() -> int:
 
 def _show_log(folder: Path, shown: int) -> int:
     """Show the lines of the server's log from byte `shown`; returns where they end."""
-    log = folder / "log.txt"
+    log, level = folder / "log.txt", logging.INFO
     if log.exists():
         data = log.read_bytes()
         lines = data[shown : data.rfind(b"\n") + 1]
         for line in lines.decode(errors="replace").splitlines():
-            level = logging.DEBUG if " DEBUG " in line[:40] else logging.INFO
+            if begun := _LOGGED.match(line):
+                level = logging.getLevelName(begun[1])
             logger.log(level, "%s", line)
         shown += len(lines)
     return shown

@@ -1,4 +1,4 @@
-"""The two ends of a federation of real sites: lead it, and take part in it."""
+"""Leads a federation of real sites, or takes part in one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from federatedscope_ggeur.printable import get_logger
 
 logger = get_logger(__name__)
 
-#: s, before a SuperNode that has ended is started again, and for its last message.
+#: Seconds until a SuperNode that has ended is started again, and for its last message.
 _PAUSE, _LAST = 10.0, 60.0
 
 
@@ -41,7 +41,7 @@ def lead(cfg) -> Path:
     security = transport_settings(cfg).security
     if not (security.certificate and security.authority):
         raise ConfigError(
-            "ggeur.tls: keys of SuperNodes need TLS: set certificate, key, authority"
+            "ggeur.tls: SuperNodes with keys need TLS: set certificate, key and authority"
         )
     security.server_credentials()  # checks the files
     host, port = cfg.distribute.server_host, int(cfg.distribute.server_port)
@@ -50,12 +50,12 @@ def lead(cfg) -> Path:
         write_app(app, cfg, _run_id(cfg))
         superlink = SuperLink(programs, host, port, security, keys)
         superlink.start()
-        logger.info("listening on %s:%d; %d sites are awaited", host, port, len(keys))
+        logger.info("listening on %s:%d; waiting for %d sites", host, port, len(keys))
         return superlink.run(app, cfg)
 
 
 def take_part(cfg, new_run: bool = False) -> None:
-    """Be the site of the file `cfg`: its resident and its SuperNode.
+    """Take part as the site of the file `cfg`: run its resident and its SuperNode.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def _await_sent(programs: Programs) -> None:
 
 
 def _run_id(cfg) -> str:
-    """The run's id: kept beside the checkpoint, for when the run goes on from it."""
+    """The run's id. It is kept beside the checkpoint, for a run that goes on."""
     save_to, restore_from = cfg.federate.save_to, cfg.federate.restore_from
     path = Path(f"{restore_from or save_to}.run")
     if restore_from and path.exists():

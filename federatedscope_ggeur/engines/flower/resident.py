@@ -55,7 +55,7 @@ logger = get_logger(__name__)
 #: In the site's folder: the socket, and the run that this folder answers.
 SOCKET, RUN = "socket", "run"
 _RUN_ID = re.compile(r"[0-9a-f]{16,64}")
-#: s, in which a ClientApp must hand over a whole message.
+#: Seconds in which a ClientApp must hand over a whole message.
 _PATIENCE = 60.0
 _SERVER = "the server"
 
@@ -80,7 +80,7 @@ class Resident:
     finished : bool
         Whether the run is over.
     doing : str
-        For the status file.
+        What it is doing, for the status file.
 
     Raises
     ------
@@ -121,7 +121,7 @@ class Resident:
         return handler
 
     def answer(self, data: bytes) -> bytes:
-        """The answer to bytes that came through Flower. They may come from anybody."""
+        """Answer bytes that came through Flower. They may come from anybody."""
         try:
             session, asked = unpacked(data, self._carried, _SERVER)
             replies = self._answers(session, asked)
@@ -139,7 +139,7 @@ class Resident:
         return [one for one in replies if one is not None] or [Envelope(DONE)]
 
     def _joined(self, parts: Sequence[bytes]) -> Envelope:
-        """Send the join message to the server of the folder's run."""
+        """Answer the server of the folder's run with the message to join."""
         if len(parts) != 2 or len(parts[1]) != SESSION:
             raise _refusal("parts", "must be a run and a server")
         run, server = parts[0][:80].decode(errors="replace"), parts[1]
@@ -155,10 +155,10 @@ class Resident:
             raise _refusal(
                 "run",
                 f"the run is {run}, but this site's folder answers the run {known}; "
-                "to change this, its user starts the resident with --new-run",
+                "to join another run, its user starts the site with --new-run",
             )
         if server != self._server:
-            # The server begins, or goes on from a checkpoint: nothing of before holds.
+            # The server begins, or goes on from a checkpoint: what was is not valid.
             self._handler, self._server = self._new_handler(), server
             self._session = secrets.token_bytes(SESSION)
             own = place if place.exists() else self._folder
@@ -301,7 +301,7 @@ def _listening(path: Path, group: str, resident: Resident, cfg) -> _Socket:
 
 
 def _in_folder(cfg, folder: Path):
-    """Put relative paths of what the site notes of its uploads into its folder."""
+    """Put the journal of sums and the ledger, if relative, into the site's folder."""
     own = cfg.clone()
     own.defrost()
     privacy = own.ggeur.privacy

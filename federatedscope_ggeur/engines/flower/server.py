@@ -101,7 +101,7 @@ def _lead(grid: Grid, cfg, run: str, folder: Path, watch: Watch) -> None:
         leading.driver.start(course(leading.federation), end)
 
     def end(_) -> None:
-        logger.info("\n%s", leading.federation.write("finished"))
+        logger.debug("%s", leading.federation.write("finished"))
         history = leading.federation.history
         leading.send_finals(
             history.ending(cfg.ggeur.share_results), len(history.rounds)
