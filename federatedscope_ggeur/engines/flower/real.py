@@ -41,7 +41,7 @@ def lead(cfg) -> Path:
     security = transport_settings(cfg).security
     if not (security.certificate and security.authority):
         raise ConfigError(
-            "ggeur.tls: SuperNodes with keys need TLS: set certificate, key and authority"
+            "ggeur.tls: keys of SuperNodes need TLS: set certificate, key, authority"
         )
     security.server_credentials()  # checks the files
     host, port = cfg.distribute.server_host, int(cfg.distribute.server_port)
