@@ -120,9 +120,11 @@ def read_status(folder: str | os.PathLike) -> dict[str, Any]:
 
 def is_fresh(folder: str | os.PathLike) -> bool:
     """Whether a run in this folder is still running, by its ``status.json``."""
-    if read_status(folder).get("state") != "running":
+    try:
+        age = time.time() - Path(folder, STATUS_FILE).stat().st_mtime
+    except OSError:
         return False
-    return time.time() - Path(folder, STATUS_FILE).stat().st_mtime < 3 * PAUSE
+    return read_status(folder).get("state") == "running" and age < 3 * PAUSE
 
 
 def waits_for(what: str, missing: Sequence[int], of: int) -> str:
@@ -158,10 +160,10 @@ def _when(seconds: float) -> str:
 
 
 @contextmanager
-def closing(watch: Watch) -> Iterator[None]:
+def closing(watch: Watch) -> Iterator[Watch]:
     """A context that closes `watch` at its end with the right state."""
     try:
-        yield
+        yield watch
     except KeyboardInterrupt:
         watch.close("interrupted")
         raise

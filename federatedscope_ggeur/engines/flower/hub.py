@@ -244,15 +244,15 @@ class GridHub:
             self._events.append(event)
 
     def _take_join(self, node: _Node, session: bytes, envelope: Envelope) -> None:
-        node.session = session
-        if session == node.refused:
-            self._forget(node, _MUCH_LATER)
-            return
         if envelope.kind == FAILED:
             reason = b"".join(envelope.parts)[:500].decode(errors="replace")
             logger.warning("%s: its resident does not join: %s", node, reason)
             self._forget(node, _MUCH_LATER)
             return
+        if session == node.refused:
+            self._forget(node, _MUCH_LATER)
+            return
+        node.session = session
         try:
             number, join = self._admitted(node, envelope)
         except (MessageError, Refused) as error:

@@ -74,7 +74,6 @@ def take_part(cfg, new_run: bool = False) -> None:
     folder = Path(cfg.outdir, experiment_name(cfg))
     with Programs() as programs:
         socket, start_at = programs.folder / SOCKET, 0.0
-        files = security.authority, cfg.ggeur.node_keys
 
         def keep_supernode() -> None:
             """Start the SuperNode; start it again a while after it has ended."""
@@ -86,7 +85,14 @@ def take_part(cfg, new_run: bool = False) -> None:
                 if process is not None:
                     said = programs.words("supernode")
                     logger.warning("the SuperNode has ended: %s", said)
-                start_supernode(programs, "supernode", address, socket, *files)
+                start_supernode(
+                    programs,
+                    "supernode",
+                    address,
+                    socket,
+                    security.authority,
+                    cfg.ggeur.node_keys,
+                )
 
         serve_site(cfg, folder, new_run, socket, meanwhile=keep_supernode)
         _await_sent(programs)

@@ -158,13 +158,19 @@ class Resident:
                 "to join another run, its user starts the site with --new-run",
             )
         if server != self._server:
-            # The server begins, or goes on from a checkpoint: what was is not valid.
+            # The server begins, or goes on from a checkpoint: the old state is invalid.
             self._handler, self._server = self._new_handler(), server
             self._session = secrets.token_bytes(SESSION)
             own = place if place.exists() else self._folder
-            held, whole = self._data.held, self._data.whole
-            about = held, whole, self._handler, self._settings
-            self._leaves = SiteFolder(own, "flower", self._cfg, *about)
+            self._leaves = SiteFolder(
+                own,
+                "flower",
+                self._cfg,
+                self._data.held,
+                self._data.whole,
+                self._handler,
+                self._settings,
+            )
             logger.info("client %d joins the run %s", self.number, run)
         return Envelope(JOIN, 0, (self._join, self._token))
 

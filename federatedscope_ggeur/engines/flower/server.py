@@ -70,8 +70,8 @@ def _serve(
     logging.getLogger("federatedscope_ggeur").addHandler(shown)
     # Flower's own handler ends this process before any file is written.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    watch = Watch(own, "server", dict)
-    with logging_to(own / "log.txt"), closing(watch):
+    log = logging_to(own / "log.txt")
+    with log, closing(Watch(own, "server", dict)) as watch:
         logger.info("run folder: %s", own)
         try:
             _lead(grid, cfg, run, own, watch)

@@ -147,6 +147,14 @@ def test_who_is_dismissed_is_told_and_stays_away(hub, nodes, resident):
     joined(hub)
 
 
+def test_a_resident_of_another_run_is_named(hub, nodes, resident, tmp_path, caplog):
+    (tmp_path / "run").write_text("fedcba9876543210")
+    nodes.behind[7] = resident().answer
+    assert hub.receive(0.1) is None
+    assert "SuperNode 7: its resident does not join: " in caplog.text
+    assert "answers the run fedcba9876543210" in caplog.text
+
+
 @pytest.mark.parametrize("spoil", ["token", "version"])
 def test_who_may_not_join_is_told_why(hub, nodes, resident, caplog, monkeypatch, spoil):
     caplog.set_level("WARNING", logger="federatedscope_ggeur")
