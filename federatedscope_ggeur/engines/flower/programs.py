@@ -90,11 +90,6 @@ class Programs:
         text = (self.folder / f"{name}.log").read_text(errors="replace")
         return printable(" ".join(text.split())[-1000:], 1000) or "it said nothing"
 
-    def kill(self, name: str) -> None:
-        """Kill a process and its children."""
-        _signal(self.running[name], signal.SIGKILL)
-        self.running[name].wait()
-
     def close(self) -> None:
         """End all processes, and remove the folder."""
         there = self._running()

@@ -77,6 +77,13 @@ def waited(condition) -> None:
     assert held
 
 
+def kill(programs, name: str) -> None:
+    """Kill a process and its children."""
+    with suppress(ProcessLookupError):
+        os.killpg(programs.running[name].pid, signal.SIGKILL)
+    programs.running[name].wait()
+
+
 def embedded(cfg):
     """Results and head of the same run on the embedded engine."""
     one = Run(cfg)
@@ -167,7 +174,7 @@ def test_a_resident_killed_between_two_stages_of_a_sum(federation, programs, sma
     sums = one.site(2) / "secure_sums"
     waited(lambda: held(sums))
     sent = held(sums)
-    programs.kill("resident 2")
+    kill(programs, "resident 2")
     before = Journal(str(sums), 2).current
     assert sent <= before.vectors.keys() < {*STAGES}
     one.start_resident(2)
@@ -194,7 +201,7 @@ def test_a_supernode_killed_in_a_round_comes_back(federation, programs, small):
     one = federation(small("ggeur.quorum", 2, "federate.total_round_num", 4))
     going = Going(one, programs.folder / "run.log")
     going.says("round 0:")
-    programs.kill("supernode 3")
+    kill(programs, "supernode 3")
     going.says("client 3 is gone: ")
     one.start_supernode(3)
     going.says("client 3 (domain ")
@@ -209,7 +216,7 @@ def test_too_few_sites_end_the_run_by_name(federation, programs, small):
     one = federation(small("ggeur.quorum", 3, "federate.total_round_num", 4))
     going = Going(one, programs.folder / "run.log")
     going.says("round 1 of 4 is over")
-    programs.kill("resident 1")
+    kill(programs, "resident 1")
     going.end()
     assert "2 of 3 clients are left, but ggeur.quorum needs 3" in going.error
     assert "client 1" in going.error
@@ -231,10 +238,10 @@ def test_a_superlink_that_ends_is_named_and_the_run_goes_on(
     os.kill(programs.running["superlink"].pid, signal.SIGKILL)
     going.end()
     assert "SuperLink ended" in going.error
-    programs.kill("superlink")  # what it started
+    kill(programs, "superlink")  # what it started
     one.superlink.start()
     for k in (1, 2, 3):  # it knows the SuperNodes of before no more
-        programs.kill(f"supernode {k}")
+        kill(programs, f"supernode {k}")
         one.start_supernode(k)
     again = Going(
         one, programs.folder / "run.log", ["federate.restore_from", str(checkpoint)]
