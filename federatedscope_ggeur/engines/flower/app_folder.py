@@ -8,7 +8,6 @@ from pathlib import Path
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.files import write_atomically
 
-_MODULE = "ggeur_federation"
 _PROJECT = """\
 # Made by `ggeur flower-app`; `flwr run` takes this folder to a federation.
 [project]
@@ -22,8 +21,8 @@ dependencies = []
 publisher = "ggeur"
 
 [tool.flwr.app.components]
-serverapp = "{module}.server:app"
-clientapp = "{module}.client:app"
+serverapp = "ggeur_federation.server:app"
+clientapp = "federatedscope_ggeur.engines.flower.client:app"
 
 # To change settings of federation.yaml: flwr run ... -c "settings='KEY VALUE ...'"
 # The folder is the run's; by default it is made below `outdir`.
@@ -41,13 +40,6 @@ from federatedscope_ggeur.engines.flower.server import server_app
 # A resident answers one run only, the first that asks.
 RUN = "{run}"
 app = server_app(Path(__file__).with_name("federation.yaml"), RUN)
-'''
-_CLIENT = '''\
-"""Carries bytes to the site's resident."""
-
-from federatedscope_ggeur.engines.flower.client import app
-
-__all__ = ["app"]
 '''
 
 
@@ -67,7 +59,7 @@ def write_app(folder: Path, cfg, run: str = "") -> None:
     ConfigError
         The folder is not empty or cannot be written.
     """
-    module = folder / _MODULE
+    module = folder / "ggeur_federation"
     try:
         if folder.exists() and any(folder.iterdir()):
             raise ConfigError(
@@ -78,10 +70,9 @@ def write_app(folder: Path, cfg, run: str = "") -> None:
         problem = error.strerror or error
         raise ConfigError(f"cannot make the folder '{module}': {problem}") from error
     files = {
-        folder / "pyproject.toml": _PROJECT.format(module=_MODULE),
+        folder / "pyproject.toml": _PROJECT,
         module / "__init__.py": "",
         module / "federation.yaml": cfg.dump(),
-        module / "client.py": _CLIENT,
         module / "server.py": _SERVER.format(run=run or new_run_id()),
     }
     for path, text in files.items():

@@ -294,6 +294,11 @@ def test_a_hostile_fab_gets_no_answer(federation, programs, small, program):
     package, mark = programs.folder / "app" / "ggeur_federation", programs.folder / "x"
     (package / "server.py").write_text(_HOSTILE_SERVER)
     (package / "client.py").write_text(f"open({str(mark)!r}, 'w')\n{_HOSTILE_CLIENT}")
+    project = package.parent / "pyproject.toml"
+    ours = "federatedscope_ggeur.engines.flower.client"
+    text = project.read_text()
+    assert ours in text
+    project.write_text(text.replace(ours, "ggeur_federation.client"))
     if program != "ours":
         used = programs.folder / "bin" / "flwr-clientapp"
         used.unlink()
