@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 
+from federatedscope_ggeur.engines.flower.programs import program
 from federatedscope_ggeur.engines.site_check import Finding, token_finding, way_findings
 from federatedscope_ggeur.engines.streams import transport_settings
 from federatedscope_ggeur.errors import ConfigError
@@ -18,14 +18,10 @@ _KEY = "ggeur.node_keys"
 def install_finding() -> Finding:
     """Check whether Flower is installed."""
     try:
+        program("flower-supernode")
         return Finding("Flower", f"flwr {version('flwr')}")
-    except PackageNotFoundError:
-        python = ".".join(map(str, sys.version_info[:2]))
-        said = (
-            f"it is not installed (this is Python {python}; it needs 3.11 or later): "
-            "pip install 'federatedscope-ggeur[flower]'"
-        )
-        return Finding("Flower", said, True)
+    except ConfigError as error:
+        return Finding("Flower", str(error), True)
 
 
 def superlink_findings(cfg) -> Iterator[Finding]:

@@ -295,9 +295,10 @@ def program(name: str) -> str:
     """
     beside = Path(sys.executable).with_name(name)
     if not beside.exists():
+        python = ".".join(map(str, sys.version_info[:2]))
         raise ConfigError(
             f"Flower's program '{name}' is not installed. It needs Python 3.11 or "
-            "later: pip install 'federatedscope-ggeur[flower]'"
+            f"later (this is {python}): pip install 'federatedscope-ggeur[flower]'"
         )
     return str(beside)
 
