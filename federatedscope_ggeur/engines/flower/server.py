@@ -114,4 +114,7 @@ def _lead(grid: Grid, cfg, run: str, folder: Path, watch: Watch) -> None:
 
 
 def _to_go_on(checkpoint: Path) -> str:
-    return f"flwr run APP NAME -c \"settings='federate.restore_from {checkpoint}'\""
+    return (
+        f"set federate.restore_from {checkpoint}, in the server's file or by "
+        "flwr run APP NAME -c \"settings='KEY VALUE'\""
+    )
