@@ -23,5 +23,4 @@ def run_with_flower(cfg, level: str | None = None) -> int:
     with shown_on_console(cfg.verbose > 0 if level is None else level):
         folder = run_locally(cfg)
     print(results_table(read_results(folder)))
-    print(f"the files of the run are in {folder}")
     return 0

@@ -36,8 +36,9 @@ def serve(arguments: Sequence[str]) -> int:
 
     def on_flower(cfg) -> None:
         from federatedscope_ggeur.engines.flower.real import lead
+        from federatedscope_ggeur.reporting import read_results, results_table
 
-        lead(cfg)
+        print(results_table(read_results(lead(cfg))))
 
     return _start(options.cfg, "server", on_flower)
 

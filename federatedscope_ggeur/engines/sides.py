@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings, run_settings
-from federatedscope_ggeur.cfg_ggeur.start_notes import client_notes
 from federatedscope_ggeur.data import ClientData, Embeddings
 from federatedscope_ggeur.engines.text import text_key
-from federatedscope_ggeur.federation import Client, MemoryBudget, Server
+from federatedscope_ggeur.federation import MemoryBudget, Server
 from federatedscope_ggeur.federation.course.checkpoint import Progress, restore
 from federatedscope_ggeur.federation.course.client_handler import (
     ClientHandler,
@@ -19,13 +18,9 @@ from federatedscope_ggeur.federation.course.client_handler import (
 from federatedscope_ggeur.federation.course.coordinator import Coordinator
 from federatedscope_ggeur.federation.course.membership import Membership
 from federatedscope_ggeur.federation.demands import Demands
-from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.federation.wire.declared import Declared
 from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
 from federatedscope_ggeur.models.text import ClassTexts
-from federatedscope_ggeur.printable import get_logger
-
-logger = get_logger(__name__)
 
 
 class Described(Protocol):
@@ -94,27 +89,6 @@ def client_side(
     return ClientHandler.of(
         held, settings.role, splits, memory, shared.cache, save_to, asked
     )
-
-
-def log_client_notes(
-    cfg, settings: RunSettings, held: ClientData, classes: int, client: Client
-) -> None:
-    """Log the notes of the start that only this client can know.
-
-    Parameters
-    ----------
-    cfg : the client's own settings
-    settings : RunSettings
-    held : ClientData
-        The client's rows.
-    classes : int
-    client : Client
-        It has made its augmented set.
-    """
-    recipe = client.recipe
-    holdings = Holdings.of([held], classes)
-    for note in client_notes(cfg, settings, holdings, recipe.rows, recipe.whole):
-        logger.info("client %d: %s", held.number, note)
 
 
 def join_of(held: ClientData, handshake: Handshake, demands: Demands) -> Join:

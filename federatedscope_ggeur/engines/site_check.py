@@ -160,9 +160,9 @@ class SiteCheck:
 
 
 def way_findings(address: str, security: Security) -> Iterator[Finding]:
-    """Whether the server at `address` can be reached, and what its TLS is like.
+    """Check whether the server at `address` can be reached, and its TLS.
 
-    The first problem is the last finding.
+    It ends with the first problem.
     """
     problem = reach_problem(address)
     yield Finding("server", f"{address}: {problem or 'reached'}", bool(problem))
@@ -172,6 +172,7 @@ def way_findings(address: str, security: Security) -> Iterator[Finding]:
 
 def _tls(address: str, security: Security) -> Finding:
     try:
+        security.channel_credentials()  # checks the files
         if problem := handshake_problem(address, security):
             return Finding("TLS", problem, True)
         end = certificate_end(address, security)
@@ -182,6 +183,19 @@ def _tls(address: str, security: Security) -> Finding:
     days = (end - datetime.now(timezone.utc)).days
     soon = "; ask for a new one soon" if days < _WEEK else ""
     return Finding("TLS", f"the server's certificate is valid for {days} days{soon}")
+
+
+def token_finding(security: Security, number: int) -> Finding:
+    """Check whether the token is one of client `number`; the server checks the rest."""
+    try:
+        token = security.token()
+    except ConfigError as error:
+        return Finding("token", str(error), True)
+    named = token.partition(":")[0]
+    if named not in ("", str(number)):
+        said = f"it is that of client {named}, but this is client {number}"
+        return Finding("token", f"ggeur.join_token: {said}", True)
+    return Finding("token", f"of client {named}" if named else "none")
 
 
 def _room(what: str, needed: int, free: int, where: str) -> Finding:

@@ -10,18 +10,22 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
+from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings
+from federatedscope_ggeur.cfg_ggeur.start_notes import client_notes
 from federatedscope_ggeur.cfg_ggeur.transform import row_preparation
 from federatedscope_ggeur.cfg_ggeur.yaml_file import plain_config
 from federatedscope_ggeur.data import ClientData
+from federatedscope_ggeur.engines.sides import Described
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation import Client
 from federatedscope_ggeur.federation.course.ending import Ending
-from federatedscope_ggeur.federation.course.plan import Plan
+from federatedscope_ggeur.federation.exchanges.augmentation.exchange import PREPARE
 from federatedscope_ggeur.federation.exchanges.base import RequestKind
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
     EVALUATE,
@@ -29,6 +33,7 @@ from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
 )
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
+from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.models import (
     LinearHead,
     Model,
@@ -52,36 +57,6 @@ from federatedscope_ggeur.reporting.results import Status
 logger = get_logger(__name__)
 
 
-def site_results(
-    engine: str, cfg, held: ClientData, class_names: Sequence[str], encoder: str
-) -> Results:
-    """The results that a site knows before the run.
-
-    Parameters
-    ----------
-    engine : str
-    cfg : the site's own settings
-    held : ClientData
-        The site's rows.
-    class_names, encoder : of the site's data
-    """
-    parts, noisy = (held.train, held.test, held.val), demands_of(cfg).noisy
-    # Under differential privacy exact numbers of rows stay out of results.
-    rows = [None if noisy else len(part) for part in parts]
-    return Results.begun(
-        engine=f"{engine}, a client",
-        config=plain_config(cfg),
-        seed=cfg.seed,
-        domains=[held.domain],
-        unseen_domains=[],
-        class_names=list(class_names),
-        encoder=encoder,
-        privacy=privacy_of(cfg),
-        prepare=row_preparation(cfg, encoder),
-        clients=[ClientInfo(held.number, held.domain, *rows)],
-    )
-
-
 def final_message(parts: Sequence[bytes], client: Client) -> tuple[Broadcast, Ending]:
     """Read the server's last message to `client`.
 
@@ -97,6 +72,16 @@ def final_message(parts: Sequence[bytes], client: Client) -> tuple[Broadcast, En
     return final, Ending.from_bytes(parts[1])
 
 
+class Side(Protocol):
+    """What answers for a client, such as a `ClientHandler`."""
+
+    client: Client
+
+    def answer(
+        self, kind: RequestKind, parts: Sequence[bytes]
+    ) -> tuple[bytes, ...]: ...
+
+
 class SiteFolder:
     """Follows one client's run, and writes its model and scores.
 
@@ -104,34 +89,57 @@ class SiteFolder:
     ----------
     folder : path
         The client's own run folder. It must exist.
-    begun : Results
-        The results of `site_results`.
+    engine : str
+    cfg : the site's own settings
     held : ClientData
-    client : Client
-    plan : Plan
+        The site's rows.
+    data : Described
+        Names the classes and the encoder.
+    side : Side
+        Answers for the client.
+    settings : RunSettings
     """
 
     def __init__(
-        self, folder, begun: Results, held: ClientData, client: Client, plan: Plan
+        self,
+        folder,
+        engine: str,
+        cfg,
+        held: ClientData,
+        data: Described,
+        side: Side,
+        settings: RunSettings,
     ):
-        self._folder, self._begun, self._held = Path(folder), begun, held
-        self._client, self._plan = client, plan
-        self._evaluation = EvaluationClient(client, {})
+        self._folder, self._cfg, self._held = Path(folder), cfg, held
+        self._side, self._client, self._settings = side, side.client, settings
+        self._begun = _begun(engine, cfg, held, data)
+        self._evaluation = EvaluationClient(self._client, {})
         self._scored: bytes | None = None
         self._trained: bytes | None = None
         self._up = self._down = 0
 
-    def received(self, kind: RequestKind, parts: Sequence[bytes]) -> None:
-        """Record a request that has arrived from the server."""
+    def answer(self, kind: RequestKind, parts: Sequence[bytes]) -> tuple[bytes, ...]:
+        """Answer a request of the server; see `ClientHandler.answer`.
+
+        When the augmented set is made, what only this client can know of it is logged.
+        """
         self._down += sum(map(len, parts))
         if kind is EVALUATE and parts:
             self._scored = parts[0]
         elif kind is TRAIN and parts:
             self._trained = parts[0]
+        answer = self._side.answer(kind, parts)
+        self._up += sum(map(len, answer))
+        if kind is PREPARE:
+            self._log_notes()
+        return answer
 
-    def sent(self, parts: Sequence[bytes]) -> None:
-        """Record an answer that has been sent."""
-        self._up += sum(map(len, parts))
+    def _log_notes(self) -> None:
+        cfg, held, recipe = self._cfg, self._held, self._client.recipe
+        holdings = Holdings.of([held], len(self._begun.class_names))
+        rows, whole = recipe.rows, recipe.whole
+        for note in client_notes(cfg, self._settings, holdings, rows, whole):
+            logger.info("client %d: %s", held.number, note)
 
     def finish(self, final: Broadcast, ending: Ending | None = None) -> Results:
         """Write the final model and the client's own scores, after a finished run.
@@ -192,7 +200,7 @@ class SiteFolder:
         if shared is not None:
             head = head_bytes(shared, *about)
         params, own = client.personal, []
-        keeps = params is not None or self._plan.leaves_own(client.task.method)
+        keeps = params is not None or self._settings.plan.leaves_own(client.task.method)
         if params is None:
             params = self._evaluation.eval_params(broadcast)
         if keeps:
@@ -242,6 +250,25 @@ class SiteFolder:
                 None if accuracy is None else {str(self._held.number): accuracy}
             ),
         )
+
+
+def _begun(engine: str, cfg, held: ClientData, data: Described) -> Results:
+    """The results that a site knows before the run."""
+    parts, noisy = (held.train, held.test, held.val), demands_of(cfg).noisy
+    # Under differential privacy exact numbers of rows stay out of results.
+    rows = [None if noisy else len(part) for part in parts]
+    return Results.begun(
+        engine=f"{engine}, a client",
+        config=plain_config(cfg),
+        seed=cfg.seed,
+        domains=[held.domain],
+        unseen_domains=[],
+        class_names=list(data.class_names),
+        encoder=data.encoder,
+        privacy=privacy_of(cfg),
+        prepare=row_preparation(cfg, data.encoder),
+        clients=[ClientInfo(held.number, held.domain, *rows)],
+    )
 
 
 def _shared(ending: Ending | None) -> SharedScores | None:

@@ -44,6 +44,11 @@ class Watch:
         logged, with how long it has not changed. It is called in a separate thread.
     pause : float
         Seconds between two reports.
+
+    Attributes
+    ----------
+    describe : callable
+        It may be replaced while the process is running.
     """
 
     def __init__(
@@ -54,18 +59,19 @@ class Watch:
         pause: float = PAUSE,
     ):
         self._path, self._role = Path(folder) / STATUS_FILE, role
-        self._describe, self._pause = describe, pause
+        self.describe, self._pause = describe, pause
         self._began = self._since = time.time()
-        self._doing = ""
-        self._lock, self._ended = threading.Lock(), threading.Event()
+        self._doing = self._error = ""
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
         self._thread.start()
 
-    def close(self, state: str) -> None:
+    def close(self, state: str, error: str = "") -> None:
         """End the reports; `state` is finished, interrupted or failed."""
         if not self._ended.is_set():
             self._ended.set()
             self._thread.join()
+            self._error = error
             self._write(state)
 
     def _run(self) -> None:
@@ -79,7 +85,7 @@ class Watch:
         """Write the file; returns for how many seconds "doing" has not changed."""
         said: Mapping[str, Any] = {}
         with suppress(RuntimeError):  # a dict that the run changes while it is read
-            said = self._describe()
+            said = self.describe()
         now, doing = time.time(), str(said.get("doing", self._doing))
         if doing != self._doing:
             self._doing, self._since = doing, now
@@ -94,6 +100,8 @@ class Watch:
         }
         if state != "running":
             content["doing"] = ""
+        if self._error:
+            content["error"] = self._error
         if self._path.parent.is_dir():
             try:
                 write_atomically(self._path, json.dumps(content, indent=2) + "\n")
@@ -102,15 +110,21 @@ class Watch:
         return now - self._since
 
 
+def read_status(folder: str | os.PathLike) -> dict[str, Any]:
+    """Read the ``status.json`` in a folder; empty if there is none."""
+    try:
+        return dict(json.loads(Path(folder, STATUS_FILE).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
 def is_fresh(folder: str | os.PathLike) -> bool:
     """Whether a run in this folder is still running, by its ``status.json``."""
-    path = Path(folder) / STATUS_FILE
     try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-        age = time.time() - path.stat().st_mtime
-        return said["state"] == "running" and age < 3 * PAUSE
-    except (OSError, ValueError, TypeError, KeyError):
+        age = time.time() - Path(folder, STATUS_FILE).stat().st_mtime
+    except OSError:
         return False
+    return read_status(folder).get("state") == "running" and age < 3 * PAUSE
 
 
 def waits_for(what: str, missing: Sequence[int], of: int) -> str:
@@ -146,15 +160,15 @@ def _when(seconds: float) -> str:
 
 
 @contextmanager
-def closing(watch: Watch) -> Iterator[None]:
+def closing(watch: Watch) -> Iterator[Watch]:
     """A context that closes `watch` at its end with the right state."""
     try:
-        yield
+        yield watch
     except KeyboardInterrupt:
         watch.close("interrupted")
         raise
-    except BaseException:
-        watch.close("failed")
+    except BaseException as error:
+        watch.close("failed", str(error))
         raise
     watch.close("finished")
 

@@ -13,7 +13,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from own_scores import check_own_score
 
+from federatedscope_ggeur.engines.distributed_data import site_data
+from federatedscope_ggeur.engines.roles import role_config
 from federatedscope_ggeur.reporting import read_results
 
 PAGE = Path(__file__).parents[2] / "docs" / "sites.md"
@@ -35,7 +38,7 @@ def free_port() -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["federatedscope", "flower"])
 def test_from_nothing_to_a_prediction_at_a_site(
-    engine, request, embeddings_folder, tmp_path
+    engine, request, embeddings_folder, tmp_path, monkeypatch
 ):
     for package in ("grpc", "cryptography"):
         pytest.importorskip(package)
@@ -101,14 +104,21 @@ def test_from_nothing_to_a_prediction_at_a_site(
         for name, process in processes.items():
             said, _ = process.communicate(timeout=PATIENCE)
             assert process.returncode == 0, (name, said)
+            if name == "leader":  # it says what happens, and at the end where files are
+                assert "has joined: 3 of 3" in said
+                assert "results.json" in said
     finally:
         for process in processes.values():
             process.terminate()
         for process in processes.values():
             process.wait()
+    monkeypatch.chdir(tmp_path)  # reading a site's file goes to its folder
     for name, place in places.items():
-        left = read_results(place / name / "runs" / "federation")
+        own = place / name
+        held = site_data(role_config(str(own / "site.yaml"), "client")).held
+        left = read_results(own / "runs" / "federation")
         assert left.status == "finished"
+        check_own_score(own / "runs" / "federation", held)
         said = run(place, of(name, "predict"))
         right, rows = map(int, re.search(r"(\d+) of (\d+) rows", said).groups())
         assert rows == len(left.class_names) * (rows // 12)

@@ -59,12 +59,14 @@ def test_a_wait_is_said_again_and_again_and_the_file_follows(tmp_path, caplog):
 
 
 @pytest.mark.parametrize(
-    ("error", "state"), [(KeyboardInterrupt, "interrupted"), (ValueError, "failed")]
+    ("error", "state", "said"),
+    [(KeyboardInterrupt(), "interrupted", None), (ValueError("why"), "failed", "why")],
 )
-def test_how_it_ended_stands_in_the_file(tmp_path, error, state):
-    with pytest.raises(error), closing(Watch(tmp_path, "client 2", Stands())):
+def test_how_it_ended_stands_in_the_file(tmp_path, error, state, said):
+    with pytest.raises(type(error)), closing(Watch(tmp_path, "client 2", Stands())):
         raise error
-    assert read(tmp_path)["state"] == state
+    found = read(tmp_path)
+    assert (found["state"], found.get("error")) == (state, said)
 
 
 def test_without_a_folder_there_is_no_file(tmp_path):

@@ -1,4 +1,4 @@
-"""The app folder that ``flwr run`` takes to a federation."""
+"""Writes the app folder that ``flwr run`` takes to a federation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.files import write_atomically
 
-_MODULE = "ggeur_federation"
 _PROJECT = """\
 # Made by `ggeur flower-app`; `flwr run` takes this folder to a federation.
 [project]
@@ -22,13 +21,14 @@ dependencies = []
 publisher = "ggeur"
 
 [tool.flwr.app.components]
-serverapp = "{module}.server:app"
-clientapp = "{module}.client:app"
+serverapp = "ggeur_federation.server:app"
+clientapp = "federatedscope_ggeur.engines.flower.client:app"
 
-# Settings of federation.yaml to change: flwr run ... -c "settings='KEY VALUE ...'"
+# To change settings of federation.yaml: flwr run ... -c "settings='KEY VALUE ...'"
+# The folder is the run's; by default it is made below `outdir`.
 [tool.flwr.app.config]
 settings = ""
-report = ""
+folder = ""
 """
 _SERVER = '''\
 """Leads the federation of federation.yaml."""
@@ -37,36 +37,29 @@ from pathlib import Path
 
 from federatedscope_ggeur.engines.flower.server import server_app
 
-# Residents answer one run, the first that asks: this one.
+# A resident answers one run only, the first that asks.
 RUN = "{run}"
 app = server_app(Path(__file__).with_name("federation.yaml"), RUN)
-'''
-_CLIENT = '''\
-"""Carries bytes to the site's resident."""
-
-from federatedscope_ggeur.engines.flower.client import app
-
-__all__ = ["app"]
 '''
 
 
 def new_run_id() -> str:
-    """An id for a run; residents answer only the run that they belong to."""
+    """Make an id for a run. A resident only answers the run that it belongs to."""
     return secrets.token_hex(16)
 
 
 def write_app(folder: Path, cfg, run: str = "") -> None:
     """Write the app folder for the federation of `cfg`, and the run `run`.
 
-    Without `run` it is a new run. Sites get the whole folder: it holds no secrets, and
-    no plugins.
+    Without `run` it is a new run. Flower sends the whole folder to the sites. It holds
+    no secrets and no plugins.
 
     Raises
     ------
     ConfigError
         The folder is not empty or cannot be written.
     """
-    module = folder / _MODULE
+    module = folder / "ggeur_federation"
     try:
         if folder.exists() and any(folder.iterdir()):
             raise ConfigError(
@@ -77,10 +70,9 @@ def write_app(folder: Path, cfg, run: str = "") -> None:
         problem = error.strerror or error
         raise ConfigError(f"cannot make the folder '{module}': {problem}") from error
     files = {
-        folder / "pyproject.toml": _PROJECT.format(module=_MODULE),
+        folder / "pyproject.toml": _PROJECT,
         module / "__init__.py": "",
         module / "federation.yaml": cfg.dump(),
-        module / "client.py": _CLIENT,
         module / "server.py": _SERVER.format(run=run or new_run_id()),
     }
     for path, text in files.items():

@@ -1,53 +1,47 @@
-"""Whether a site of a Flower federation can join: asked without taking a place."""
+"""Checks whether a site of a Flower federation can join. It takes no place."""
 
 from __future__ import annotations
 
-import os
-import stat
-import sys
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 
-from federatedscope_ggeur.engines.site_check import Finding, way_findings
+from federatedscope_ggeur.engines.flower.programs import program
+from federatedscope_ggeur.engines.site_check import Finding, token_finding, way_findings
 from federatedscope_ggeur.engines.streams import transport_settings
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.transport.certificates import read_node_key
 
 _KEY = "ggeur.node_keys"
 
 
 def install_finding() -> Finding:
-    """Whether Flower is there."""
+    """Check whether Flower is installed."""
     try:
+        program("flower-supernode")
         return Finding("Flower", f"flwr {version('flwr')}")
-    except PackageNotFoundError:
-        python = ".".join(map(str, sys.version_info[:2]))
-        said = (
-            f"it is not installed (this is Python {python}; it needs 3.11 or later): "
-            "pip install 'federatedscope-ggeur[flower]'"
-        )
-        return Finding("Flower", said, True)
+    except ConfigError as error:
+        return Finding("Flower", str(error), True)
 
 
 def superlink_findings(cfg) -> Iterator[Finding]:
-    """Whether the SuperLink can be reached, and knows this site's key.
+    """Check whether the SuperLink can be reached and knows this site's key.
 
-    Only the public key and a signed time are sent.
-
-    What the federation has agreed on is in the site's own file, and compared when the
-    data are read. A SuperLink knows nothing of it.
+    The check sends only the public key and a signed time. A SuperLink knows neither the
+    server's release nor what the federation has agreed on: the server compares these
+    when the site joins.
     """
-    key, finding = _private_key(cfg.ggeur.node_keys)
-    yield finding
-    yield (token := _token(cfg))
-    security = transport_settings(cfg).security
+    security, number = transport_settings(cfg).security, int(cfg.ggeur.client_number)
+    key = None
     try:
-        if not security.authority:
-            problem = "a SuperNode with a key needs TLS: set ggeur.tls.authority"
-            raise ConfigError(problem)
-        security.channel_credentials()  # checks the files
+        key = read_node_key(cfg.ggeur.node_keys)
+        yield Finding("node key", f"'{cfg.ggeur.node_keys}', for its owner alone")
     except ConfigError as error:
-        yield Finding("TLS", str(error), True)
+        yield Finding("node key", f"{_KEY}: {error}", True)
+    yield (token := token_finding(security, number))
+    if not security.authority:
+        said = "a SuperNode with a key needs TLS: set ggeur.tls.authority"
+        yield Finding("TLS", said, True)
         return
     address = f"{cfg.distribute.server_host}:{cfg.distribute.server_port}"
     way = list(way_findings(address, security))
@@ -56,46 +50,12 @@ def superlink_findings(cfg) -> Iterator[Finding]:
         yield _accepted(address, Path(security.authority).read_bytes(), key)
 
 
-def _private_key(path: str):
-    """The SuperNode's key, or None, and whether it can be used."""
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-
-    try:
-        with open(path, "rb") as file:
-            others = stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077
-            key = load_ssh_private_key(file.read(), None)
-        if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise ValueError("it is not of an elliptic curve")
-    except (OSError, ValueError) as error:
-        problem = getattr(error, "strerror", None) or error
-        said = f"{_KEY}: '{path}' holds no private key of a SuperNode: {problem}"
-        return None, Finding("node key", said, True)
-    if others:
-        said = f"{_KEY}: others may read '{path}': chmod 600, and ask for a new one"
-        return key, Finding("node key", said, True)
-    return key, Finding("node key", f"'{path}', for its owner alone")
-
-
-def _token(cfg) -> Finding:
-    """Whether the site's token is its own; who leads the run checks the rest of it."""
-    try:
-        token = transport_settings(cfg).security.token()
-    except ConfigError as error:
-        return Finding("token", str(error), True)
-    named = token.partition(":")[0]
-    if named not in ("", number := str(int(cfg.ggeur.client_number))):
-        said = f"it is that of client {named}, but this is client {number}"
-        return Finding("token", f"ggeur.join_token: {said}", True)
-    return Finding("token", f"of client {named}" if named else "none")
-
-
 def _accepted(address: str, authority: bytes, key) -> Finding:
-    """Whether the SuperLink knows the key.
+    """Check whether the SuperLink knows the key.
 
-    It is asked to take the SuperNode with a heartbeat every 0 s, which it always
-    refuses. It looks for the key first, so the refusal tells whether it has the key,
-    and no place is taken.
+    The check asks it to activate the SuperNode with a heartbeat every 0 s. A SuperLink
+    always refuses that, so the site takes no place. It looks for the key first, so the
+    kind of refusal shows whether it knows the key.
     """
     import httpx
     from flwr.proto.fleet_pb2 import ActivateNodeRequest
@@ -121,11 +81,15 @@ def _accepted(address: str, authority: bytes, key) -> Finding:
             return Finding("key", "the SuperLink knows it")
         if code == ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED:
             said = f"the SuperLink does not know this site's key ({_KEY})"
-            more = "ask who leads the federation to add its public half"
+            more = "ask the person who leads the federation to add its public half"
             return Finding("key", f"{said}: {more}", True)
         status = error.response.status_code
         clock = "; is this machine's clock right?" if status == 401 else ""
-        return Finding("key", f"the SuperLink answers {status}{clock}", True)
+        return Finding(
+            "key", f"the SuperLink answers with HTTP status {status}{clock}", True
+        )
     except httpx.HTTPError as error:
         return Finding("key", f"the SuperLink does not answer: {error}", True)
-    return Finding("key", "the SuperLink answers as no tested release does", True)
+    return Finding(
+        "key", "the SuperLink answers as no tested release of Flower does", True
+    )

@@ -7,36 +7,38 @@ messages.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from io import BytesIO
 
+from federatedscope_ggeur.engines.flower.pipe import read_block, write_block
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.transport.frames import Envelope, read_envelope, to_frames
 from federatedscope_ggeur.transport.settings import TransportSettings
 
-#: Bytes of a session, and that of a question to whoever is there.
+#: Bytes of a session, and the session of a request to whoever is there.
 SESSION = 16
 NOBODY = bytes(SESSION)
 #: Kinds of messages beside the course's own. DONE: all was taken, and no answer is due.
 #: RESTARTED: the session of the request is over.
 DONE, RESTARTED = "flower.done", "flower.restarted"
-_LENGTH = struct.Struct(">I")
 
 
 def packed(
     session: bytes, envelopes: Sequence[Envelope], settings: TransportSettings
 ) -> bytes:
-    """Messages as bytes.
+    """Pack a session and messages into bytes.
 
     Raises
     ------
     MessageError
         The receiver would refuse one of the messages.
     """
-    frames = chain.from_iterable(to_frames(one, settings) for one in envelopes)
-    pieces = chain.from_iterable((_LENGTH.pack(len(f)), f) for f in frames)
-    return b"".join([session, *pieces])
+    file = BytesIO()
+    file.write(session)
+    for envelope in envelopes:
+        for frame in to_frames(envelope, settings):
+            write_block(file, frame)
+    return file.getvalue()
 
 
 def unpacked(
@@ -45,28 +47,28 @@ def unpacked(
     sender: str,
     due: Callable[[], int] | None = None,
 ) -> tuple[bytes, list[Envelope]]:
-    """The session and the messages in `data`; see `read_envelope` for `due`.
+    """Unpack the session and the messages in `data`.
+
+    See `read_envelope` for `due`.
 
     Raises
     ------
     MessageError
         `data` holds no messages, or a message is too large.
     """
-    if len(data) < SESSION:
+    file, envelopes = BytesIO(data), []
+    session = file.read(SESSION)
+    if len(session) < SESSION:
         raise MessageError("is missing", field="session", sender=sender)
-    frames, envelopes = _frames(memoryview(data)[SESSION:], sender), []
+    frames = _frames(file, len(data), sender)
     while (one := read_envelope(frames, settings, sender, due)) is not None:
         envelopes.append(one)
-    return data[:SESSION], envelopes
+    return session, envelopes
 
 
-def _frames(data: memoryview, sender: str) -> Iterator[bytes]:
-    start = 0
-    while start < len(data):
-        head = data[start : start + _LENGTH.size]
-        size = _LENGTH.unpack(head)[0] if len(head) == _LENGTH.size else len(data)
-        start += _LENGTH.size
-        if size > len(data) - start:
-            raise MessageError("is cut off", field="frame", sender=sender)
-        yield bytes(data[start : start + size])
-        start += size
+def _frames(file: BytesIO, end: int, sender: str) -> Iterator[bytes]:
+    while file.tell() < end:
+        try:
+            yield read_block(file, end)
+        except ConnectionError as error:
+            raise MessageError(str(error), field="frame", sender=sender) from error

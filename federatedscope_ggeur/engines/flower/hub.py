@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -25,35 +24,43 @@ from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.federation.wire.handshake import Join
 from federatedscope_ggeur.federation.wire.limits import PLAIN
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.transport import Envelope, Event, check_token
+from federatedscope_ggeur.transport import Envelope, Event, Refused, check_token
 from federatedscope_ggeur.transport.settings import TransportSettings
 
 logger = get_logger(__name__)
 
-_PULL, _LOOK = 0.2, 2.0  # s, between looks for replies, and for nodes
-#: s, after which a node is asked again who is there: one whose resident did not answer,
-#: and one whose resident was sent away, in case that it is another by then.
+#: Seconds between two looks for replies, and for nodes.
+_PULL, _LOOK = 0.2, 2.0
+#: Seconds until a node is asked again who is there: after its resident did not answer,
+#: and after its resident was sent away. Then it may have another one.
 _AGAIN, _MUCH_LATER = 5.0, 30.0
-#: s, for residents to take the last message of a run that is over, and of one that has
-#: failed. SuperNodes that are gone are not waited for.
+#: Seconds in which residents must take the last message of a finished run, and of a
+#: failed one. The server does not wait for SuperNodes that are gone.
 _LAST, _LAST_FAILED = 300.0, 30.0
 
 
-@dataclass
+@dataclass(eq=False)
 class _Node:
-    """A SuperNode, and the client that its resident answers for."""
+    """A SuperNode, and the client that its resident answers for.
+
+    When the connection ends, a new one of the same id takes its place.
+    """
 
     id: int
+    #: The time at which it may be asked, and the session that was sent away before.
+    ask_at: float = 0.0
+    refused: bytes = NOBODY
+    is_asked: bool = False
     number: int | None = None
     session: bytes = NOBODY
     connection: int = 0
     most: int | None = PLAIN
-    #: What needs no answer, until something goes out that does.
+    #: Messages that need no answer. They go out with the next one that does.
     waiting: list[Envelope] = field(default_factory=list)
-    is_asked: bool = False
-    ask_at: float = 0.0
-    #: The session that was sent away.
-    refused: bytes = NOBODY
+
+    def __str__(self) -> str:
+        known = self.number is not None
+        return f"client {self.number}" if known else f"SuperNode {self.id}"
 
 
 class GridHub:
@@ -85,11 +92,11 @@ class GridHub:
         self._events: deque[Event] = deque()
         self._nodes: dict[int, _Node] = {}
         self._clients: dict[int, _Node] = {}
-        #: By message, the node that owes a reply, and the connection it was sent on.
-        self._pending: dict[str, tuple[_Node, int]] = {}
+        #: By message, the node that owes a reply.
+        self._pending: dict[str, _Node] = {}
         self._connections, self._look_at = count(1), 0.0
 
-    # what who leads the run asks
+    # called by `Leading`
 
     def receive(self, timeout: float | None) -> Event | None:
         """Wait for what happens next; None after `timeout` seconds."""
@@ -110,8 +117,9 @@ class GridHub:
             self._clients[number].most = most
 
     def send(self, number: int, envelope: Envelope) -> None:
-        """Send a client a message. If it expects no answer, it goes out with the next
-        message.
+        """Send a client a message.
+
+        A message that needs no answer goes out with the next one that does.
         """
         node = self._clients.get(number)
         if node is None:
@@ -123,19 +131,14 @@ class GridHub:
     def dismiss(self, number: int, reason: str, connection: int | None) -> None:
         """End a client's connection, and tell its resident why."""
         node = self._clients.get(number)
-        if node is None or connection not in (None, node.connection):
-            return
-        self._push(node, [Envelope(FAILED, 0, (reason.encode(),))])
-        node.refused = node.session
-        self._forget(node, _MUCH_LATER)
+        if node is not None and connection in (None, node.connection):
+            self._send_away(node, reason)
 
     def close(self, reason: str = "") -> None:
-        """Send the remaining messages, or the `reason` of a failure; wait until they
-        are taken.
-        """
+        """Send what remains, or the `reason` of a failure; wait until it is taken."""
         for node in list(self._clients.values()):
             if reason:
-                node.waiting = [Envelope(FAILED, 0, (reason.encode(),))]
+                node.waiting = [_failed(reason)]
             if node.waiting:
                 self._flush(node)
         until = time.monotonic() + (_LAST_FAILED if reason else _LAST)
@@ -147,82 +150,83 @@ class GridHub:
     # nodes
 
     def _look(self, asks: bool = True) -> None:
-        """See which SuperNodes are there, and ask new ones who they are."""
+        """See which SuperNodes are there, and ask new ones for their clients."""
         now = time.monotonic()
         if now < self._look_at:
             return
         self._look_at = now + _LOOK
         there = set(self._grid.get_node_ids())
-        for one in self._nodes.keys() - there:
-            node = self._nodes.pop(one)
-            self._lose(node, "its SuperNode is gone")
-            self._drop(node)
-        for one in there - self._nodes.keys():
-            self._nodes[one] = _Node(one)
-        for node in self._nodes.values() if asks else ():
+        for gone in self._nodes.keys() - there:
+            self._lose(self._nodes.pop(gone), "its SuperNode is gone")
+            owed = self._pending.items()
+            self._pending = {one: node for one, node in owed if node.id != gone}
+        for new in there - self._nodes.keys():
+            self._nodes[new] = _Node(new)
+        for node in list(self._nodes.values()) if asks else ():
             if node.number is None and not node.is_asked and now >= node.ask_at:
-                node.is_asked = True
-                self._push(node, [self._greeting], NOBODY)
+                node.is_asked, node.waiting = True, [self._greeting]
+                self._flush(node)
 
-    def _lose(self, node: _Node, reason: str, refused: bool = False) -> None:
+    def _is_current(self, node: _Node) -> bool:
+        return self._nodes.get(node.id) is node
+
+    def _lose(
+        self, node: _Node, reason: str, refused: bool = False, pause: float = _AGAIN
+    ) -> None:
         """Record that a connection has ended."""
-        if node.number is not None:
+        if node.number is None:
+            logger.info("%s: %s", node, reason)
+        else:
             gone = Event(node.number, None, reason, refused, node.connection)
             self._events.append(gone)
-        else:
-            logger.info("SuperNode %d: %s", node.id, reason)
-        self._forget(node, _MUCH_LATER if refused else _AGAIN)
+        self._forget(node, _MUCH_LATER if refused else pause)
 
-    def _forget(self, node: _Node, pause: float) -> None:
+    def _send_away(self, node: _Node, reason: str) -> None:
+        """Tell a resident why it cannot take part."""
+        node.waiting = [_failed(reason)]
+        self._flush(node)
+        self._forget(node, _MUCH_LATER, node.session)
+
+    def _forget(self, node: _Node, pause: float, refused: bytes = b"") -> None:
+        """Forget what is known of a node, and ask it again after `pause` seconds."""
         if self._clients.get(node.number) is node:
             del self._clients[node.number]
-        node.number, node.session, node.waiting = None, NOBODY, []
-        node.connection, node.most, node.is_asked = 0, PLAIN, False
-        node.ask_at = time.monotonic() + pause
-
-    def _drop(self, node: _Node) -> None:
-        owed = [one for one, (of, _) in self._pending.items() if of is node]
-        for one in owed:
-            del self._pending[one]
+        if node.id in self._nodes:
+            ask_at = time.monotonic() + pause
+            self._nodes[node.id] = _Node(node.id, ask_at, refused or node.refused)
 
     # messages
 
     def _flush(self, node: _Node) -> None:
-        waiting, node.waiting = node.waiting, []
-        self._push(node, waiting)
-
-    def _push(
-        self, node: _Node, envelopes: Sequence[Envelope], session: bytes | None = None
-    ) -> None:
-        session = node.session if session is None else session
-        data = packed(session, envelopes, self._settings)
+        """Send a node the messages that wait for it."""
+        data = packed(node.session, node.waiting, self._settings)
+        node.waiting = []
         message = Message(content_of(data), node.id, "query")
         (sent,) = self._grid.push_messages([message]) or (None,)
         if sent is None:
-            self._lose(node, "Flower's SuperLink did not take a message to it")
+            self._lose(node, "Flower's SuperLink refused a message to it")
         else:
-            self._pending[sent] = node, node.connection
+            self._pending[sent] = node
 
     def _pull(self) -> None:
         if not self._pending:
             return
         for message in self._grid.pull_messages(list(self._pending)):
-            owed = self._pending.pop(message.metadata.reply_to_message_id, None)
-            if owed is not None and owed[0].connection == owed[1]:
-                self._take(owed[0], message)
+            node = self._pending.pop(message.metadata.reply_to_message_id, None)
+            if node is not None and self._is_current(node):
+                self._take(node, message)
 
     def _take(self, node: _Node, message: Message) -> None:
-        known = node.number is not None
-        sender = f"client {node.number}" if known else f"SuperNode {node.id}"
         most = self._settings.max_message if node.most is None else node.most
         try:
             if message.has_error():
                 reason = " ".join(str(message.error.reason).split())[:500]
                 raise ConnectionError(f"Flower: {reason} ({message.error.code})")
             data = read_content(message.content)
-            session, replies = unpacked(data, self._settings, sender, lambda: most)
+            session, replies = unpacked(data, self._settings, str(node), lambda: most)
             for envelope in replies:
-                self._take_reply(node, session, envelope)
+                if self._is_current(node):
+                    self._take_reply(node, session, envelope)
         except ConnectionError as error:
             self._lose(node, str(error))
         except MessageError as error:
@@ -234,46 +238,59 @@ class GridHub:
         if node.number is None:
             self._take_join(node, session, envelope)
         elif envelope.kind == RESTARTED:
-            self._lose(node, "its resident was started anew")
-            node.ask_at = 0.0
+            self._lose(node, "its resident was started anew", pause=0.0)
         else:
             event = Event(node.number, envelope, connection=node.connection)
             self._events.append(event)
 
     def _take_join(self, node: _Node, session: bytes, envelope: Envelope) -> None:
-        sender = f"SuperNode {node.id}"
         if envelope.kind == FAILED:
             reason = b"".join(envelope.parts)[:500].decode(errors="replace")
-            logger.warning("%s: its resident does not join: %s", sender, reason)
+            logger.warning("%s: its resident does not join: %s", node, reason)
             self._forget(node, _MUCH_LATER)
             return
-        if envelope.kind != JOIN or len(envelope.parts) != 2:
-            raise MessageError(
-                "the first message must be a join", field="kind", sender=sender
-            )
-        join, token = envelope.parts
-        number = Join.from_bytes(join, sender).client
-        problem, other = "", self._clients.get(number)
-        if self._secret:
-            text = token[:200].decode(errors="replace")
-            problem = check_token(self._secret, number, text)
         if session == node.refused:
             self._forget(node, _MUCH_LATER)
             return
-        if problem:
-            logger.warning("%s: %s", sender, problem)
-            self._push(node, [Envelope(FAILED, 0, (problem.encode(),))], session)
-            node.refused = session
-            self._forget(node, _MUCH_LATER)
+        node.session = session
+        try:
+            number, join = self._admitted(node, envelope)
+        except (MessageError, Refused) as error:
+            logger.warning("%s: %s", node, error)
+            self._send_away(node, str(error))
             return
+        other = self._clients.get(number)
         if other is not None and other.session != session:
-            logger.warning("%s: client %d has joined already", sender, number)
+            logger.warning("%s: client %d has joined already", node, number)
             self._forget(node, _AGAIN)
             return
         if other is not None:
-            self._lose(other, "it answers behind another SuperNode")
-        node.number, node.session = number, session
-        node.connection, node.is_asked = next(self._connections), False
+            self._lose(other, "its resident answers behind another SuperNode now")
+        node.number, node.connection = number, next(self._connections)
         self._clients[number] = node
         event = Event(number, Envelope(JOIN, 0, (join,)), connection=node.connection)
         self._events.append(event)
+
+    def _admitted(self, node: _Node, envelope: Envelope) -> tuple[int, bytes]:
+        """The number of the client that joins, and its message.
+
+        Raises
+        ------
+        MessageError, Refused
+            The message is not one to join, or the token is wrong.
+        """
+        if envelope.kind != JOIN or len(envelope.parts) != 2:
+            raise MessageError(
+                "the first message must be a join", field="kind", sender=str(node)
+            )
+        join, token = envelope.parts
+        number = Join.from_bytes(join, str(node)).client
+        if self._secret:
+            text = token[:200].decode(errors="replace")
+            if problem := check_token(self._secret, number, text):
+                raise Refused(problem)
+        return number, join
+
+
+def _failed(reason: str) -> Envelope:
+    return Envelope(FAILED, 0, (reason.encode(),))

@@ -1,4 +1,4 @@
-"""A whole federation on this machine: Flower's own processes, on loopback only."""
+"""Runs a whole federation on this machine, in Flower's processes, on loopback."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LocalFederation:
     Parameters
     ----------
     programs : Programs
-        It starts them, and ends them.
+        Starts the processes, and ends them.
     cfg : CfgNode
         The settings of a run on one machine.
 
@@ -57,9 +57,9 @@ class LocalFederation:
         if divides_by_domain(cfg):
             changes += ["data.splitter", "iid"]
         if ledger := cfg.ggeur.privacy.dp.ledger:
-            # The sites' folders go with the run, but what is spent stays spent.
+            # The sites' folders are removed after the run; the ledger must stay.
             changes += ["ggeur.privacy.dp.ledger", str(Path(ledger).resolve())]
-        # The other processes find its plugins there, too.
+        # So that the other processes find its plugins, too.
         places = [*plugin_folders(cfg.ggeur.plugins), os.environ.get("PYTHONPATH", "")]
         programs.environ["PYTHONPATH"] = os.pathsep.join(filter(None, places))
         self._programs, self._cfg = programs, cfg
@@ -105,7 +105,7 @@ class LocalFederation:
 
     def run(self, settings: Sequence[str] = ()) -> Path:
         """See `SuperLink.run`."""
-        return self.superlink.run(self._programs.folder / "app", settings)
+        return self.superlink.run(self._programs.folder / "app", self._cfg, settings)
 
     def _config(self, *more: str):
         return load_config(self._cfg, [*self._changes, *more], on_fs=True)

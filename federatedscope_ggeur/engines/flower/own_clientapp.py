@@ -12,7 +12,7 @@ from pathlib import Path
 from federatedscope_ggeur.errors import ConfigError
 
 _NAME, _SUPEREXEC = "flwr-clientapp", "flower-superexec"
-#: What Flower's program calls to unpack and load the app, by its own names.
+#: The functions with which Flower's program unpacks and loads the app.
 _UNPACK = "install_from_fab", "get_project_dir"
 _LOAD = "get_load_client_app_fn"
 #: The first lines find this Python, however long its path is.
@@ -27,9 +27,9 @@ main()
 
 
 def write_programs(folder: Path, superexec: str) -> None:
-    """Make a folder with all programs that a SuperNode may find by their names.
+    """Make a folder with the only programs that a SuperNode can find.
 
-    Whatever else the server asks for, such as an agent of Flower, is not found.
+    It cannot find anything else that the server asks for, such as an agent of Flower.
 
     Parameters
     ----------
@@ -60,7 +60,9 @@ def main() -> None:
 
     for name in (*_UNPACK, _LOAD):
         if not hasattr(run_clientapp, name):
-            raise ConfigError(f"this release of Flower is not known: it has no {name}")
+            raise ConfigError(
+                f"this release of Flower is not a tested one: it has no {name}"
+            )
     for name in _UNPACK:
         setattr(run_clientapp, name, lambda *given, **more: None)
     setattr(run_clientapp, _LOAD, lambda **given: lambda *names: app)

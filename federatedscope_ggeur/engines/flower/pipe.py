@@ -1,4 +1,4 @@
-"""Blocks of bytes over the Unix socket between a ClientApp and its resident."""
+"""Passes blocks of bytes between a ClientApp and its resident, over a Unix socket."""
 
 from __future__ import annotations
 

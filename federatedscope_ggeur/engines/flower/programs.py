@@ -1,9 +1,11 @@
-"""Flower's own programs, as processes that end with us."""
+"""Starts Flower's own programs, as processes that end with this one."""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
+import re
 import shutil
 import signal
 import socket
@@ -11,47 +13,56 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
 from federatedscope_ggeur.engines.flower.own_clientapp import write_programs
+from federatedscope_ggeur.engines.watch import is_fresh, read_status
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.printable import get_logger, printable
+from federatedscope_ggeur.reporting import new_run_folder
 from federatedscope_ggeur.transport import Security
+from federatedscope_ggeur.transport.asking import reach_problem
 
 logger = get_logger(__name__)
 
 LOOPBACK = "127.0.0.1"
-#: No telemetry, no look for updates, nothing installed while it runs.
+#: No telemetry, no update check, and no installation of packages.
 _QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
 }
+#: How a message begins in the server's log; its further lines do not.
+_LOGGED = re.compile(r"\S+ \S+ (DEBUG|INFO|WARNING|ERROR|CRITICAL) ")
 _HERE = "here"  # the SuperLink's name in Flower's config.toml
-#: s, to start, to end by itself, and for the server to write files and tell the sites.
+#: Seconds for a program to start, and to end by itself; and for the server to write its
+#: files and tell the sites.
 _START, _GRACE, _STOP = 300.0, 20.0, 60.0
 
 
 class Programs:
     """Processes, each in a group of its own, and a folder for their logs.
 
-    As a context it ends all of them and removes the folder.
+    At the end of the context all processes end, and the folder is removed.
 
     Attributes
     ----------
     running : dict from name to Popen
     folder : Path
     environ : dict
-        Variables that every process gets beside our own.
+        Variables that every process gets, beside those of this process.
     """
 
     def __init__(self):
         self.running: dict[str, subprocess.Popen] = {}
-        self.environ: dict[str, str] = {}
         # Short: the path of a socket has at most about 100 characters.
         self.folder = Path(tempfile.mkdtemp(prefix="ggeur-"))
+        beside = str(Path(sys.executable).parent)  # where Flower's programs are
+        path = os.pathsep.join([beside, os.environ.get("PATH", os.defpath)])
+        self.environ = {**_QUIET, "FLWR_HOME": str(self.folder / "flwr"), "PATH": path}
 
     def __enter__(self) -> Programs:
         return self
@@ -60,21 +71,13 @@ class Programs:
         self.close()
 
     def start(
-        self, name: str, command: Sequence[str], path: str = ""
+        self, name: str, command: Sequence[str], **environ: str
     ) -> subprocess.Popen:
-        """Start a process; `name` stands for it from now on.
-
-        `path` is where it finds programs; by default where Flower's are, and those of
-        this process.
-        """
-        if not path:
-            programs = str(Path(sys.executable).parent)
-            path = f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-        own = {"FLWR_HOME": str(self.folder / "flwr"), "PATH": path}
+        """Start a process that `running` has by this name, with more variables."""
         with open(self.folder / f"{name}.log", "ab") as log:
             self.running[name] = subprocess.Popen(
                 command,
-                env={**os.environ, **self.environ, **_QUIET, **own},
+                env={**os.environ, **self.environ, **environ},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -87,19 +90,12 @@ class Programs:
         text = (self.folder / f"{name}.log").read_text(errors="replace")
         return printable(" ".join(text.split())[-1000:], 1000) or "it said nothing"
 
-    def kill(self, name: str) -> None:
-        """Kill a process and its children."""
-        _signal(self.running[name], signal.SIGKILL)
-        self.running[name].wait()
-
     def close(self) -> None:
         """End all processes, and remove the folder."""
         there = self._running()
         for process in there:
             _signal(process, signal.SIGTERM)
-        until = time.monotonic() + _GRACE
-        while time.monotonic() < until and (self._running() or self._detached()):
-            time.sleep(0.1)
+        wait_for(lambda: not self._running() and not self._detached(), _GRACE)
         for process in there:
             _signal(process, signal.SIGKILL)
             process.wait()
@@ -124,7 +120,7 @@ class Programs:
 
 
 class SuperLink:
-    """A SuperLink of ours, and runs on it.
+    """Starts a SuperLink, and federations on it.
 
     Parameters
     ----------
@@ -133,7 +129,8 @@ class SuperLink:
         The address that it listens at.
     port : int
     security : Security
-        With a certificate it talks TLS. The certificate must be for 127.0.0.1, too.
+        With a certificate the SuperLink uses TLS. The certificate must be for
+        127.0.0.1, too.
     keys : sequence of path
         The public keys of the sites' SuperNodes. Without any, every SuperNode may
         connect.
@@ -149,7 +146,7 @@ class SuperLink:
     ):
         self._programs, self._keys = programs, keys
         self._options = ["--host", host, "--port", str(port)]
-        self._place, trust = (LOOPBACK, port), "insecure = true"
+        self._address, trust = f"{LOOPBACK}:{port}", "insecure = true"
         if security.certificate:
             files = ["--ssl-certfile", security.certificate]
             files += ["--ssl-keyfile", security.key]
@@ -163,7 +160,7 @@ class SuperLink:
         home = programs.folder / "flwr"
         home.mkdir()
         (home / "config.toml").write_text(
-            f'[superlink.{_HERE}]\naddress = "{LOOPBACK}:{port}"\n{trust}\n', "utf-8"
+            f'[superlink.{_HERE}]\naddress = "{self._address}"\n{trust}\n', "utf-8"
         )
 
     def start(self) -> None:
@@ -176,23 +173,40 @@ class SuperLink:
         """
         command = [program("flower-superlink"), *self._options]
         process = self._programs.start("superlink", command)
-        if not _listens(process, self._place):
+        wait_for(lambda: self._listens() or process.poll() is not None, _START)
+        if process.poll() is not None or not self._listens():
             said = self._programs.words("superlink")
             raise GGEURError(f"Flower's SuperLink did not start: {said}")
+        told = {}
         for key in self._keys:
             words = ["supernode", "register", str(key), _HERE, "--name", key.stem]
-            self._programs.start(f"register {key.stem}", [program("flwr"), *words])
-        until = time.monotonic() + _START
-        for key in self._keys:
             name = f"register {key.stem}"
+            told[key] = self._programs.start(name, [program("flwr"), *words])
+        for key, process in told.items():
             with suppress(subprocess.TimeoutExpired):
-                self._programs.running[name].wait(max(0.0, until - time.monotonic()))
-            if self._programs.running[name].poll() != 0:
-                said = self._programs.words(name)
+                process.wait(_START)
+            if process.poll() != 0:
+                said = self._programs.words(f"register {key.stem}")
                 raise GGEURError(f"Flower did not take the key '{key}': {said}")
 
-    def run(self, app: Path, settings: Sequence[str] = ()) -> Path:
-        """Run an app folder to its end; returns the run's folder.
+    def _listens(self) -> bool:
+        return not reach_problem(self._address)
+
+    def run(self, app: Path, cfg, settings: Sequence[str] = ()) -> Path:
+        """Run an app folder to its end, and show what its server says.
+
+        Parameters
+        ----------
+        app : path
+        cfg : CfgNode
+            The settings of the app folder.
+        settings : sequence of str
+            ``[key, value, ...]``, which override those.
+
+        Returns
+        -------
+        path
+            The run's folder.
 
         Raises
         ------
@@ -201,30 +215,40 @@ class SuperLink:
         KeyboardInterrupt
             Somebody ended it; the server has written its files by then.
         """
-        programs = self._programs
-        report = programs.folder / "report.json"
-        report.unlink(missing_ok=True)
-        said = f"report='{report}' settings='{' '.join(settings)}'"
+        folder = new_run_folder(cfg.outdir, experiment_name(cfg)).resolve()
+        given = {"folder": str(folder), "settings": " ".join(settings)}
+        said = " ".join(f"{name}={json.dumps(text)}" for name, text in given.items())
         command = [program("flwr"), "run", str(app), _HERE, "--stream", "-c", said]
-        run = programs.start("run", command)
-        until = float("inf")
+        self._programs.start("run", command)
+        self._follow(folder)
+        status = read_status(folder)
+        if status.get("state") != "finished":
+            words = self._programs.words("run")
+            raise GGEURError(
+                status.get("error") or f"the run failed in Flower: {words}"
+            )
+        return folder
+
+    def _follow(self, folder: Path) -> None:
+        """Show the log of the server that writes into `folder`, until it ends."""
+        running, shown, until = self._programs.running, 0, float("inf")
         try:
-            while not (told := _told(report)).get("over") and time.monotonic() < until:
-                if programs.running["superlink"].poll() is not None:
-                    said = programs.words("superlink")
+            while read_status(folder).get("state", "running") == "running":
+                if running["superlink"].poll() is not None:
+                    said = self._programs.words("superlink")
                     raise GGEURError(f"Flower's SuperLink ended: {said}")
-                # What shows the server's words may end before the server does.
-                if run.poll() is not None and not _is_there(told.get("process")):
+                # `flwr run` may end before the server does.
+                if running["run"].poll() is not None and not is_fresh(folder):
                     until = min(until, time.monotonic() + _GRACE)
+                if time.monotonic() > until:
+                    return
+                shown = _show_log(folder, shown)
                 time.sleep(0.2)
         except KeyboardInterrupt:
-            _stop_server(report)
+            _stop_server(folder)
             raise
-        if "error" in told:
-            raise GGEURError(told["error"])
-        if not told.get("over"):
-            raise GGEURError(f"the run failed in Flower: {programs.words('run')}")
-        return Path(told["folder"])
+        finally:
+            _show_log(folder, shown)
 
 
 def start_supernode(
@@ -258,7 +282,7 @@ def start_supernode(
     path = programs.folder / "bin"
     if not path.exists():
         write_programs(path, program("flower-superexec"))
-    return programs.start(name, command, str(path))
+    return programs.start(name, command, PATH=str(path))
 
 
 def program(name: str) -> str:
@@ -271,11 +295,19 @@ def program(name: str) -> str:
     """
     beside = Path(sys.executable).with_name(name)
     if not beside.exists():
+        python = ".".join(map(str, sys.version_info[:2]))
         raise ConfigError(
             f"Flower's program '{name}' is not installed. It needs Python 3.11 or "
-            "later: pip install 'federatedscope-ggeur[flower]'"
+            f"later (this is {python}): pip install 'federatedscope-ggeur[flower]'"
         )
     return str(beside)
+
+
+def wait_for(condition: Callable[[], bool], seconds: float) -> None:
+    """Wait until the condition holds, for at most so many seconds."""
+    until = time.monotonic() + seconds
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.1)
 
 
 def free_port() -> int:
@@ -285,42 +317,29 @@ def free_port() -> int:
         return one.getsockname()[1]
 
 
-def _listens(process: subprocess.Popen, place: tuple[str, int]) -> bool:
-    """Wait until the process listens at `place`; False if the process ends first."""
-    until = time.monotonic() + _START
-    while time.monotonic() < until and process.poll() is None:
-        with suppress(OSError), socket.create_connection(place, 1.0):
-            return True
-        time.sleep(0.1)
-    return False
+def _show_log(folder: Path, shown: int) -> int:
+    """Show the lines of the server's log from byte `shown`; returns where they end."""
+    log, level = folder / "log.txt", logging.INFO
+    if log.exists():
+        data = log.read_bytes()
+        lines = data[shown : data.rfind(b"\n") + 1]
+        for line in lines.decode(errors="replace").splitlines():
+            if begun := _LOGGED.match(line):
+                level = logging.getLevelName(begun[1])
+            logger.log(level, "%s", line)
+        shown += len(lines)
+    return shown
 
 
-def _told(report: Path) -> dict:
-    """What the ServerApp has reported so far."""
-    return json.loads(report.read_text("utf-8")) if report.exists() else {}
-
-
-def _is_there(process: int | None) -> bool:
-    """Whether a process of this machine has not ended."""
-    if process is None:
-        return False
-    try:
-        os.kill(process, 0)
-    except OSError:
-        return False
-    return True
-
-
-def _stop_server(report: Path) -> None:
+def _stop_server(folder: Path) -> None:
     """Let the ServerApp write the files of the rounds that are over."""
-    told, until = _told(report), time.monotonic() + _STOP
-    if "process" not in told:
+    process = read_status(folder).get("pid")
+    if process is None:
         return
     with suppress(ProcessLookupError):
-        os.kill(told["process"], signal.SIGTERM)
-    while not _told(report).get("over") and time.monotonic() < until:
-        time.sleep(0.1)
-    logger.warning("interrupted; the files so far are in %s", told["folder"])
+        os.kill(process, signal.SIGTERM)
+    wait_for(lambda: read_status(folder).get("state") != "running", _STOP)
+    logger.warning("interrupted; the files so far are in %s", folder)
 
 
 def _signal(process: subprocess.Popen, number: int) -> None:

@@ -1,11 +1,8 @@
-"""The two ends of a federation of real sites: lead it, and take part in it."""
+"""Leads a federation of real sites, or takes part in one."""
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
@@ -14,6 +11,7 @@ from federatedscope_ggeur.engines.flower.programs import (
     Programs,
     SuperLink,
     start_supernode,
+    wait_for,
 )
 from federatedscope_ggeur.engines.flower.resident import SOCKET, serve_site
 from federatedscope_ggeur.engines.streams import transport_settings
@@ -23,7 +21,7 @@ from federatedscope_ggeur.printable import get_logger
 
 logger = get_logger(__name__)
 
-#: s, before a SuperNode that has ended is started again, and for its last message.
+#: Seconds until a SuperNode that has ended is started again, and for its last message.
 _PAUSE, _LAST = 10.0, 60.0
 
 
@@ -52,12 +50,12 @@ def lead(cfg) -> Path:
         write_app(app, cfg, _run_id(cfg))
         superlink = SuperLink(programs, host, port, security, keys)
         superlink.start()
-        logger.info("listening on %s:%d; %d sites are awaited", host, port, len(keys))
-        return superlink.run(app)
+        logger.info("listening on %s:%d; waiting for %d sites", host, port, len(keys))
+        return superlink.run(app, cfg)
 
 
 def take_part(cfg, new_run: bool = False) -> None:
-    """Be the site of the file `cfg`: its resident and its SuperNode.
+    """Take part as the site of the file `cfg`: run its resident and its SuperNode.
 
     Parameters
     ----------
@@ -75,52 +73,44 @@ def take_part(cfg, new_run: bool = False) -> None:
     address = f"{cfg.distribute.server_host}:{cfg.distribute.server_port}"
     folder = Path(cfg.outdir, experiment_name(cfg))
     with Programs() as programs:
-        socket = programs.folder / SOCKET
-        files = security.authority, cfg.ggeur.node_keys
+        socket, start_at = programs.folder / SOCKET, 0.0
 
-        def start():
-            return start_supernode(programs, "supernode", address, socket, *files)
+        def keep_supernode() -> None:
+            """Start the SuperNode; start it again a while after it has ended."""
+            nonlocal start_at
+            process, now = programs.running.get("supernode"), time.monotonic()
+            if process is not None and process.poll() is None:
+                start_at = now + _PAUSE
+            elif now >= start_at:
+                if process is not None:
+                    said = programs.words("supernode")
+                    logger.warning("the SuperNode has ended: %s", said)
+                start_supernode(
+                    programs,
+                    "supernode",
+                    address,
+                    socket,
+                    security.authority,
+                    cfg.ggeur.node_keys,
+                )
 
-        with _kept_running(programs, start):
-            serve_site(cfg, folder, new_run, socket)
-            _await_sent(programs)
-
-
-@contextmanager
-def _kept_running(programs: Programs, start) -> Iterator[None]:
-    """Start the SuperNode, again whenever it has ended, until the block is over."""
-    over, first = threading.Event(), start()
-
-    def keep() -> None:
-        process = first
-        while not over.wait(1.0):
-            if process.poll() is not None:
-                said = programs.words("supernode")
-                logger.warning("the SuperNode has ended: %s", said)
-                if not over.wait(_PAUSE):
-                    process = start()
-
-    thread = threading.Thread(target=keep, name="supernode", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+        serve_site(cfg, folder, new_run, socket, meanwhile=keep_supernode)
+        _await_sent(programs)
 
 
 def _await_sent(programs: Programs) -> None:
     """Wait until the SuperNode has sent the resident's last answer."""
-    log, until = programs.folder / "supernode.log", time.monotonic() + _LAST
-    while time.monotonic() < until:
+    log = programs.folder / "supernode.log"
+
+    def is_sent() -> bool:
         said = log.read_text(errors="replace")
-        if said.count("Sent successfully") >= said.count("Received successfully"):
-            return
-        time.sleep(0.5)
+        return said.count("Sent successfully") >= said.count("Received successfully")
+
+    wait_for(is_sent, _LAST)
 
 
 def _run_id(cfg) -> str:
-    """The run's id: kept beside the checkpoint, for when the run goes on from it."""
+    """The run's id. It is kept beside the checkpoint, for a run that goes on."""
     save_to, restore_from = cfg.federate.save_to, cfg.federate.restore_from
     path = Path(f"{restore_from or save_to}.run")
     if restore_from and path.exists():

@@ -8,18 +8,18 @@ _BYTES, _REASON = "ggeur.bytes", "ggeur.reason"
 
 
 def content_of(data: bytes) -> RecordDict:
-    """A message's content. Flower sends arrays in pieces, so it may be long."""
+    """Make a message's content. Flower sends arrays in pieces, so it may be long."""
     array = Array(dtype="uint8", shape=(len(data),), stype=_BYTES, data=data)
     return RecordDict({_BYTES: ArrayRecord({_BYTES: array})})
 
 
 def problem_of(reason: str) -> RecordDict:
-    """The content of a reply that carries no bytes but the reason for it."""
+    """Make the content of a reply that says why it carries no bytes."""
     return RecordDict({_REASON: ConfigRecord({_REASON: reason})})
 
 
 def read_content(content: RecordDict) -> bytes:
-    """The bytes in a message's content.
+    """Read the bytes in a message's content.
 
     Raises
     ------

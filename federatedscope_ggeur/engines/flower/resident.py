@@ -12,7 +12,7 @@ import secrets
 import shutil
 import socketserver
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -33,21 +33,15 @@ from federatedscope_ggeur.engines.sides import (
     client_side,
     handshake_of,
     join_of,
-    log_client_notes,
     settings_for,
 )
-from federatedscope_ggeur.engines.site_folder import (
-    SiteFolder,
-    final_message,
-    site_results,
-)
+from federatedscope_ggeur.engines.site_folder import SiteFolder, final_message
 from federatedscope_ggeur.engines.streams import transport_settings
 from federatedscope_ggeur.engines.watch import Watch, closing
 from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
 from federatedscope_ggeur.federation import MemoryBudget
 from federatedscope_ggeur.federation.course.client_handler import ClientHandler
 from federatedscope_ggeur.federation.course.client_store import ClientStore
-from federatedscope_ggeur.federation.exchanges.augmentation.exchange import PREPARE
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.lock import locked
@@ -61,7 +55,7 @@ logger = get_logger(__name__)
 #: In the site's folder: the socket, and the run that this folder answers.
 SOCKET, RUN = "socket", "run"
 _RUN_ID = re.compile(r"[0-9a-f]{16,64}")
-#: s, in which a ClientApp must hand over a whole message.
+#: Seconds in which a ClientApp must hand over a whole message.
 _PATIENCE = 60.0
 _SERVER = "the server"
 
@@ -86,7 +80,7 @@ class Resident:
     finished : bool
         Whether the run is over.
     doing : str
-        For the status file.
+        What it is doing, for the status file.
 
     Raises
     ------
@@ -127,7 +121,7 @@ class Resident:
         return handler
 
     def answer(self, data: bytes) -> bytes:
-        """The answer to bytes that came through Flower. They may come from anybody."""
+        """Answer bytes that came through Flower. They may come from anybody."""
         try:
             session, asked = unpacked(data, self._carried, _SERVER)
             replies = self._answers(session, asked)
@@ -145,7 +139,7 @@ class Resident:
         return [one for one in replies if one is not None] or [Envelope(DONE)]
 
     def _joined(self, parts: Sequence[bytes]) -> Envelope:
-        """Send the join message to the server of the folder's run."""
+        """Answer the server of the folder's run with the message to join."""
         if len(parts) != 2 or len(parts[1]) != SESSION:
             raise _refusal("parts", "must be a run and a server")
         run, server = parts[0][:80].decode(errors="replace"), parts[1]
@@ -161,22 +155,24 @@ class Resident:
             raise _refusal(
                 "run",
                 f"the run is {run}, but this site's folder answers the run {known}; "
-                "to change this, its user starts the resident with --new-run",
+                "to join another run, its user starts the site with --new-run",
             )
         if server != self._server:
-            # The server begins, or goes on from a checkpoint: nothing of before holds.
+            # The server begins, or goes on from a checkpoint: the old state is invalid.
             self._handler, self._server = self._new_handler(), server
             self._session = secrets.token_bytes(SESSION)
-            self._leaves = self._site_folder(place if place.exists() else self._folder)
+            own = place if place.exists() else self._folder
+            self._leaves = SiteFolder(
+                own,
+                "flower",
+                self._cfg,
+                self._data.held,
+                self._data.whole,
+                self._handler,
+                self._settings,
+            )
             logger.info("client %d joins the run %s", self.number, run)
         return Envelope(JOIN, 0, (self._join, self._token))
-
-    def _site_folder(self, place: Path) -> SiteFolder:
-        held, whole = self._data.held, self._data.whole
-        about = held, whole.class_names, whole.encoder
-        begun = site_results("flower", self._cfg, *about)
-        client, plan = self._handler.client, self._settings.plan
-        return SiteFolder(place, begun, held, client, plan)
 
     def _reply(self, asked: Envelope) -> Envelope | None:
         kind, state = self._kinds.get(asked.kind), asked.state
@@ -184,30 +180,19 @@ class Resident:
             reason = b"".join(asked.parts)[:1000].decode(errors="replace")
             logger.warning("client %d: the server says: %s", self.number, reason)
             self.close("failed")
+            self.doing = "waiting for a server that goes on with the run"
             return None
         if asked.kind == FINISH:
-            self._finish(asked.parts)
+            self._leaves.finish(*final_message(asked.parts, self._handler.client))
+            self.finished = True
+            logger.info("client %d: the run is finished", self.number)
             return None
         if kind is None:
             raise _refusal("kind", f"{asked.kind!r} is not a question")
         self.doing = f"answering: {kind.name.replace('_', ' ')} (round {state})"
-        self._leaves.received(kind, asked.parts)
-        answer = self._handler.answer(kind, asked.parts)
-        self._leaves.sent(answer)
-        if kind is PREPARE:
-            held, classes = self._data.held, self._data.whole.num_classes
-            about = held, classes, self._handler.client
-            log_client_notes(self._cfg, self._settings, *about)
+        answer = self._leaves.answer(kind, asked.parts)
         self.doing = "waiting for the server"
         return Envelope(kind.answer_message, state, answer) if answer else None
-
-    def _finish(self, parts: Sequence[bytes]) -> None:
-        """Write the final head or the client's own model, and the client's own
-        scores.
-        """
-        self._leaves.finish(*final_message(parts, self._handler.client))
-        self.finished = True
-        logger.info("client %d: the run is finished", self.number)
 
 
 def _refusal(field: str, problem: str) -> MessageError:
@@ -250,7 +235,12 @@ class _Socket(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
 
 def serve_site(
-    cfg, folder: Path, new_run: bool = False, path: Path | None = None, group: str = ""
+    cfg,
+    folder: Path,
+    new_run: bool = False,
+    path: Path | None = None,
+    group: str = "",
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> None:
     """Answer for the client of the site's file `cfg` until its run is over.
 
@@ -266,6 +256,8 @@ def serve_site(
     group : str
         A group of the system whose members may connect, too. "": only this process's
         user may connect.
+    meanwhile : callable ()
+        Called again and again while it waits for connections.
 
     Raises
     ------
@@ -289,6 +281,7 @@ def serve_site(
             (folder / RUN).unlink(missing_ok=True)
         resident = Resident(cfg, folder)
         with _listening(path, group, resident, cfg) as server:
+            server.service_actions = meanwhile
             logger.info("client %d answers at %s", resident.number, path)
             role = f"client {resident.number}"
             watch = Watch(folder, role, lambda: {"doing": resident.doing})
@@ -314,7 +307,7 @@ def _listening(path: Path, group: str, resident: Resident, cfg) -> _Socket:
 
 
 def _in_folder(cfg, folder: Path):
-    """Put relative paths of what the site notes of its uploads into its folder."""
+    """Put the journal of sums and the ledger, if relative, into the site's folder."""
     own = cfg.clone()
     own.defrost()
     privacy = own.ggeur.privacy

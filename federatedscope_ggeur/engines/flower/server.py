@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 import secrets
 import shlex
 import signal
@@ -49,66 +47,41 @@ def server_app(config: Path, run: str) -> ServerApp:
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         given = context.run_config
-        report = Report(str(given.get("report", "")))
+        settings, folder = shlex.split(str(given["settings"])), str(given["folder"])
         try:
-            _serve(grid, config, run, shlex.split(str(given["settings"])), report)
+            _serve(grid, config, run, settings, folder)
         except GGEURError as error:
-            report.tell(error=str(error), over=True)
             raise SystemExit(f"error: {error}") from error
-        except KeyboardInterrupt:
-            report.tell(over=True)
-            raise
 
     return app
 
 
-class Report:
-    """Tells who started the run where its files are, and how it ended.
-
-    Parameters
-    ----------
-    path : str
-        The file that says it; "" for none.
-    """
-
-    def __init__(self, path: str):
-        self._path, self._told = path, dict[str, object]()
-
-    def tell(self, **facts) -> None:
-        """Add facts."""
-        self._told.update(facts)
-        if self._path:
-            write_atomically(self._path, json.dumps(self._told))
-
-
 def _serve(
-    grid: Grid, config: Path, run: str, settings: list[str], report: Report
+    grid: Grid, config: Path, run: str, settings: list[str], folder: str
 ) -> None:
-    """Lead the federation to its end."""
+    """Lead the federation to its end, with files in `folder`, or else in a new one."""
     # Flower starts this process in the folder of the SuperLink, which all paths are
     # seen from.
     cfg = load_config(config, settings, on_fs=True, beside=Path.cwd())
     torch.set_num_threads(int(cfg.ggeur.num_threads))
-    data = server_data(cfg)
-    folder = new_run_folder(cfg.outdir, experiment_name(cfg))
-    report.tell(folder=str(folder), process=os.getpid())
-    write_atomically(folder / "config.yaml", cfg.dump())
+    own = Path(folder or new_run_folder(cfg.outdir, experiment_name(cfg)))
+    write_atomically(own / "config.yaml", cfg.dump())
     shown = logging.StreamHandler(sys.stdout)
     logging.getLogger("federatedscope_ggeur").addHandler(shown)
     # Flower's own handler ends this process before any file is written.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with logging_to(folder / "log.txt"):
-        logger.info("run folder: %s", folder)
+    log = logging_to(own / "log.txt")
+    with log, closing(Watch(own, "server", dict)) as watch:
+        logger.info("run folder: %s", own)
         try:
-            _lead(grid, cfg, data, run, folder)
+            _lead(grid, cfg, run, own, watch)
         except Exception as error:
             logger.error("failed: %s", error)
             raise
-    report.tell(over=True)
 
 
-def _lead(grid: Grid, cfg, data, run: str, folder: Path) -> None:
-    greeting = run.encode(), secrets.token_bytes(SESSION)
+def _lead(grid: Grid, cfg, run: str, folder: Path, watch: Watch) -> None:
+    data, greeting = server_data(cfg), (run.encode(), secrets.token_bytes(SESSION))
     settings, over = transport_settings(cfg), list[bool]()
     secret = settings.security.secret()
     hub = GridHub(grid, settings, greeting, secret)
@@ -128,7 +101,7 @@ def _lead(grid: Grid, cfg, data, run: str, folder: Path) -> None:
         leading.driver.start(course(leading.federation), end)
 
     def end(_) -> None:
-        logger.info("\n%s", leading.federation.write("finished"))
+        logger.debug("%s", leading.federation.write("finished"))
         history = leading.federation.history
         leading.send_finals(
             history.ending(cfg.ggeur.share_results), len(history.rounds)
@@ -136,9 +109,12 @@ def _lead(grid: Grid, cfg, data, run: str, folder: Path) -> None:
         over.append(True)
 
     leading = Leading(federation, send, cfg.ggeur.deadline, begin, hub)
-    with closing(Watch(folder, "server", leading.status)):
-        leading.run(lambda: bool(over))
+    watch.describe = leading.status
+    leading.run(lambda: bool(over))
 
 
 def _to_go_on(checkpoint: Path) -> str:
-    return f"flwr run APP NAME -c \"settings='federate.restore_from {checkpoint}'\""
+    return (
+        f"set federate.restore_from {checkpoint}, in the server's file or by "
+        "flwr run APP NAME -c \"settings='KEY VALUE'\""
+    )

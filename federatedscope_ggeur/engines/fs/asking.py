@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from federatedscope_ggeur.engines.facts import Facts
 from federatedscope_ggeur.engines.fs.install import EXTRA, find, missing_packages
-from federatedscope_ggeur.engines.site_check import Finding, way_findings
+from federatedscope_ggeur.engines.site_check import Finding, token_finding, way_findings
 from federatedscope_ggeur.engines.streams import transport_settings
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.federation.wire.handshake import Handshake
@@ -54,6 +54,9 @@ def server_findings(cfg, own: Handshake | None) -> Iterator[Finding]:
             yield finding
             if finding.problem:
                 return
+    if (own_token := token_finding(security, number)).problem:
+        yield own_token
+        return
     try:
         facts = Facts.from_bytes(ask_server(address, number, settings))
     except (StreamEnded, ConfigError) as error:

@@ -13,15 +13,10 @@ from federatedscope_ggeur.engines.fs.config import check
 from federatedscope_ggeur.engines.fs.rejoining import Rejoining
 from federatedscope_ggeur.engines.fs.setup import follow_fs_logging, for_constructor
 from federatedscope_ggeur.engines.leading import CONVERGED, FAILED, FINISH, JOIN
-from federatedscope_ggeur.engines.sides import handshake_of, join_of, log_client_notes
-from federatedscope_ggeur.engines.site_folder import (
-    SiteFolder,
-    final_message,
-    site_results,
-)
+from federatedscope_ggeur.engines.sides import handshake_of, join_of
+from federatedscope_ggeur.engines.site_folder import SiteFolder, final_message
 from federatedscope_ggeur.engines.watch import Watch, closing
 from federatedscope_ggeur.errors import GGEURError
-from federatedscope_ggeur.federation.exchanges.augmentation.exchange import PREPARE
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.printable import get_logger
@@ -63,7 +58,15 @@ class GGEURClient(FSClient):
             )
         else:
             check_client_place(config, self.number)
-            self.leaves = self._site_folder()
+            self.leaves = SiteFolder(
+                config.outdir,
+                "federatedscope distributed",
+                config,
+                self.data.held,
+                self.data,
+                self.trainer,
+                self.trainer.settings,
+            )
             self.comm_manager = ClientManager(
                 kwargs["server_host"], kwargs["server_port"], config
             )
@@ -150,18 +153,14 @@ class GGEURClient(FSClient):
                 self.number,
             )
             return
-        if self.mode == "distributed":
-            self.leaves.received(kind, message.content)
+        # A client in a process of its own has a folder of its own, too.
+        side = self.leaves if self.mode == "distributed" else self.trainer
         try:
-            answer = self.trainer.answer(kind, message.content)
+            answer = side.answer(kind, message.content)
         except GGEURError as error:
             if self.mode == "distributed":
                 self._send(FAILED, message.state, (str(error).encode(),))
             raise
-        if kind is PREPARE and self.mode == "distributed":
-            data, trainer = self.data, self.trainer
-            about = data.held, data.num_classes, trainer.client
-            log_client_notes(self._cfg, trainer.settings, *about)
         if answer:
             self._send(kind.answer_message, message.state, answer)
 
@@ -178,13 +177,6 @@ class GGEURClient(FSClient):
         self.model = self.trainer.model
         logger.info("client %d: the run is finished", self.number)
         self._monitor.finish_fl()
-
-    def _site_folder(self) -> SiteFolder:
-        data, cfg, trainer = self.data, self._cfg, self.trainer
-        about = data.held, data.class_names, data.encoder
-        begun = site_results("federatedscope distributed", cfg, *about)
-        plan = trainer.settings.plan
-        return SiteFolder(cfg.outdir, begun, data.held, trainer.client, plan)
 
     def _tell_of(self, left: Results) -> None:
         score = left.final.avg
@@ -205,8 +197,6 @@ class GGEURClient(FSClient):
 
     def _send(self, message_type: str, state: int, parts: tuple[bytes, ...]) -> None:
         size = sum(map(len, parts))
-        if self.mode == "distributed":
-            self.leaves.sent(parts)
         self._monitor.track_upload_bytes(size)
         self.comm_manager.send(
             Message(

@@ -6,16 +6,14 @@ import json
 import os
 import signal
 
-import numpy as np
 import pytest
+from own_scores import check_own_score
 from processes import TRACE, check_same_head
 from safetensors.torch import load_file
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.run import load_federated_data
 from federatedscope_ggeur.engines.watch import STATUS_FILE
-from federatedscope_ggeur.predictor import Predictor
 from federatedscope_ggeur.reporting import read_results
 
 pytestmark = pytest.mark.slow
@@ -32,31 +30,13 @@ def held(quickstart, words):
     return {client.number: client for client in data.clients}
 
 
-def predicted(worker, test) -> float:
-    """The accuracy that `predict` finds on test rows by the model in a folder."""
-    shares = Predictor(worker.run_folder).predict_proba(test.features.numpy())
-    return float(np.mean(shares.argmax(axis=1) == test.labels.numpy()))
-
-
-def check_own_scores(clients, held) -> None:
-    """`predict` at each site gives the site's own score."""
-    for number, worker in clients.items():
-        final = read_results(worker.run_folder).final
-        wanted = {held[number].domain: final.avg}
-        assert final.accuracy == wanted
-        assert final.avg == pytest.approx(
-            predicted(worker, held[number].test), abs=1e-12
-        )
-
-
-def test_every_client_leaves_the_model_and_its_own_scores(
-    fleet, embedded, held, tmp_path, capsys
-):
+def test_every_client_leaves_the_model_and_its_own_scores(fleet, embedded, held):
     one = fleet("ggeur.share_results", True, *HARD)
     server = one.server()
     clients = {number: one.client(number) for number in EVERYONE}
     check_same_head(server, list(clients.values()), embedded(*HARD))
-    check_own_scores(clients, held)
+    for number, worker in clients.items():
+        check_own_score(worker.run_folder, held[number])
     for worker in (server, *clients.values()):
         status = json.loads((worker.run_folder / STATUS_FILE).read_text())
         assert (status["state"], status["doing"]) == ("finished", "")
@@ -77,12 +57,6 @@ def test_every_client_leaves_the_model_and_its_own_scores(
         assert (left.shared.avg, left.shared.std) == (theirs.avg, theirs.std)
         assert left.final.head == theirs.head
         assert "the model is in" in worker.output
-    # What a person does at the site.
-    rows, test = tmp_path / "rows.npz", held[2].test
-    np.savez(rows, features=test.features.numpy(), labels=test.labels.numpy())
-    assert main(["predict", "--run", str(clients[2].run_folder), str(rows)]) == 0
-    share = read_results(clients[2].run_folder).final.avg
-    assert f"accuracy {share:.2%}" in capsys.readouterr().out
 
 
 def test_without_the_servers_word_nobody_gets_the_table(fleet):
@@ -112,7 +86,8 @@ def test_a_run_that_is_cut_off_leaves_the_last_model_that_arrived(
     clients[4].wait_for("asked train 3", TRACE)
     os.kill(clients[4].pid, signal.SIGTERM)
     assert all(worker.wait() for worker in (server, *clients.values()))
-    check_own_scores(clients, held)
+    for number, worker in clients.items():
+        check_own_score(worker.run_folder, held[number])
     _, model = embedded(*settings, "federate.total_round_num", 2)
     for number, worker in clients.items():
         status = read_results(worker.run_folder).status
