@@ -140,7 +140,7 @@ class _Recorder:
 
     def _note(self, request: Request, k: int, parts, reply) -> None:
         schema, server, kind = self._schema, self._engine.server, request.kind
-        decode = self._engine.coordinator.decode
+        decode = self._engine.coordinator.asking.decode
         answer = decode(request, k, reply) if reply else None
         if kind is STATISTICS:
             self.uploads[k] = answer.statistics
