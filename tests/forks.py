@@ -1,7 +1,7 @@
 """The program behind `own_process.in_turn`: runs command lines, each in a fork.
 
-Arguments: Python that imports what all of them need, and the command lines as JSON. An
-end's exit status is printed; what a command says is in the file output_<number>.
+Arguments: Python that imports what all of them need, and the command lines as JSON. The
+exit status of each is printed. What a command says is in the file output_<number>.
 """
 
 from __future__ import annotations

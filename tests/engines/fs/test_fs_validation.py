@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from early_stop_oracle import RULES, VALUES, first_stop, stops_at
+from early_stop_oracle import RULES, VALUES, first_stop
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from processes import check_same_head
@@ -68,55 +68,6 @@ def test_the_same_rows_choose_the_temperature(fs, config, more):
     there = fs.run(*settings)
     assert_same(there, Run(config(*settings)))
     assert there.results.final.calibrated_by == "validation"
-
-
-@settings(
-    max_examples=4,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-@given(
-    st.sampled_from(["val_loss", "val_acc"]),
-    st.integers(1, 3),
-    st.sampled_from([0.0, 0.01]),
-    st.sampled_from(["best", "mean"]),
-    st.sampled_from([0.1, 1.0, 3.0]),
-    st.integers(0, 99),
-)
-def test_a_run_ends_where_the_plain_rule_says(
-    fs, fleet, embedded, config, key, patience, delta, mode, lr, seed
-):
-    """Of FederatedScope's own file, which holds the curve of a run to its end."""
-    common = [
-        *VALIDATED,
-        "eval.best_res_update_round_wise_key", key,
-        "train.optimizer.lr", lr,
-        "federate.total_round_num", 8,
-        "seed", seed,
-    ]  # fmt: skip
-    rule = [
-        "early_stop.patience", patience,
-        "early_stop.delta", delta,
-        "early_stop.improve_indicator_mode", mode,
-    ]  # fmt: skip
-    whole = fs.run(*common, "early_stop.patience", 0)
-    curve = [
-        line["Results_weighted_avg"][key]
-        for line in whole.lines()
-        if "Results_weighted_avg" in line
-    ]
-    assert len(curve) == 8
-    wanted = stops_at(curve, patience, delta, mode, key == "val_acc") or 8
-    there = fs.run(*common, *rule)
-    assert len(there.results.rounds) == wanted
-    assert len(Run(config(*common, *rule)).follow(lambda _: None).rounds) == wanted
-    one = fleet(*common, *rule)
-    server = one.server()
-    clients = [one.client(number) for number in (1, 2, 3, 4)]
-    check_same_head(server, clients, embedded(*common, *rule))
-    reached = len(server.results["rounds"])
-    expected = len(embedded(*common, *rule)[0]["rounds"])
-    assert reached == expected
 
 
 def test_distributed_stops_in_the_same_round(fleet, embedded):

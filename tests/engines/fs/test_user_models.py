@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from own_process import in_turn
 from safetensors.torch import load_file
 
-ROOT = Path(__file__).parents[3]
 MODULE = '''
 """Models of a user's own."""
 
@@ -112,8 +109,9 @@ ggeur:
 KINDS = {"network": NETWORK, "text": TEXT}
 
 
-@pytest.fixture
-def folder(tmp_path) -> Path:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    tmp_path = tmp_path_factory.mktemp("models")
     (tmp_path / "toy_models_of_a_user.py").write_text(MODULE)
     for kind, rest in KINDS.items():
         clients = {"network": "client_num: 4"}.get(kind, "client_num: 2")
@@ -130,20 +128,19 @@ def folder(tmp_path) -> Path:
     return tmp_path
 
 
-def run(folder: Path, kind: str, *engine: str) -> dict:
-    """What a run leaves: its configuration, accuracies, losses and the model."""
-    name = "_".join(["run", *engine]).replace("-", "")
-    words = ["--cfg", f"{kind}.yaml", "outdir", "exp", "expname", name]
-    done = subprocess.run(
-        [sys.executable, "-m", "federatedscope_ggeur", *engine, *words],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    left = folder / "exp" / name
+def runs(folder: Path, name: str, *engine: str) -> dict[str, dict]:
+    """What a run of each kind leaves: its settings, accuracies, losses and model."""
+    calls = [
+        ("-m", "federatedscope_ggeur", *engine, "--cfg", f"{kind}.yaml",
+         "outdir", "exp", "expname", f"{kind}_{name}")
+        for kind in KINDS
+    ]  # fmt: skip
+    for status, output in in_turn(calls, folder):
+        assert status == 0, output
+    return {kind: outcome(folder / "exp" / f"{kind}_{name}") for kind in KINDS}
+
+
+def outcome(left: Path) -> dict:
     results = json.loads((left / "results.json").read_text())
     head = load_file(left / "head.safetensors")
     return {
@@ -154,23 +151,34 @@ def run(folder: Path, kind: str, *engine: str) -> dict:
     }
 
 
+@pytest.fixture(scope="module")
+def embedded(folder):
+    return runs(folder, "embedded")
+
+
+@pytest.fixture(scope="module")
+def there(folder, federatedscope):
+    return runs(folder, "standalone", "--engine", "federatedscope")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_embedded(folder, kind):
-    found = run(folder, kind)
+def test_a_network_on_the_embedded_engine(embedded):
+    found = embedded["network"]
     assert found["losses"][-1] != found["losses"][0]
-    if kind == "network":
-        assert found["ggeur"]["network"]["name"] == "toy_network"
-        assert set(found["head"]) >= {"conv.weight", "fc.bias", "norm.running_mean"}
-    else:
-        assert found["ggeur"]["toy_text"] == {"start": 2.0}
-        assert set(found["head"]["scale"]) != {2.0}
+    assert found["ggeur"]["network"]["name"] == "toy_network"
+    assert set(found["head"]) >= {"conv.weight", "fc.bias", "norm.running_mean"}
+
+
+@pytest.mark.slow
+def test_a_text_model_on_the_embedded_engine(embedded):
+    found = embedded["text"]
+    assert found["losses"][-1] != found["losses"][0]
+    assert found["ggeur"]["toy_text"] == {"start": 2.0}
+    assert set(found["head"]["scale"]) != {2.0}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.usefixtures("federatedscope")
-def test_the_same_in_federatedscope(folder, kind):
-    here, there = run(folder, kind), run(folder, kind, "--engine", "federatedscope")
+def test_the_same_in_federatedscope(embedded, there, kind):
     for name in ("accuracy", "losses", "head"):
-        assert here[name] == there[name]
+        assert embedded[kind][name] == there[kind][name]

@@ -6,17 +6,13 @@ No file of the package knows their names: what is tested is the way in.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from own_process import in_turn
+from own_process import ROOT, in_turn, python
 from processes import Fleet
 from safetensors.torch import load_file
 
-ROOT = Path(__file__).parents[3]
 MODULE = '''
 """Parts of a user's own."""
 
@@ -150,13 +146,7 @@ def run(folder: Path, expname: str, *command: str) -> dict:
     elsewhere = folder / "elsewhere"
     elsewhere.mkdir(exist_ok=True)
     settings = ["outdir", str(folder / "exp"), "expname", expname]
-    done = subprocess.run(
-        [sys.executable, *command, "--cfg", str(folder / "toy.yaml"), *settings],
-        cwd=elsewhere,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
+    done = python(*command, "--cfg", folder / "toy.yaml", *settings, cwd=elsewhere)
     assert done.returncode == 0, done.stdout + done.stderr
     return outcome(folder / "exp" / expname)
 
