@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue  # SimpleQueue.get(timeout=0.0) may hang before 3.11
 from typing import Any
 
 from federatedscope_ggeur.errors import ConfigError, GGEURError
@@ -135,7 +135,7 @@ class Hub:
         self._open: set[Stream] = set()
         self._joined: dict[int, Stream] = {}
         self._connections = count(1)
-        self._events: SimpleQueue[tuple[Event, Stream | None] | None] = SimpleQueue()
+        self._events: Queue[tuple[Event, Stream | None] | None] = Queue()
         credentials = settings.security.server_credentials()
         if self._secret and credentials is None:
             logger.warning(

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from itertools import chain
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue  # SimpleQueue.get(timeout=0.0) may hang before 3.11
 from typing import Any
 
 from federatedscope_ggeur.errors import MessageError
@@ -196,8 +196,8 @@ class _Call:
         self._grpc = require_grpc()
         self._settings = settings
         self._where = f"the stream of client {number} to the server at {address}"
-        self._outbox: SimpleQueue[Iterator[bytes] | None] = SimpleQueue()
-        self._inbox: SimpleQueue[Envelope | None] = SimpleQueue()
+        self._outbox: Queue[Iterator[bytes] | None] = Queue()
+        self._inbox: Queue[Envelope | None] = Queue()
         self._unread = Allowance(settings.max_message)
         self._outbox.put(first)
         method = channel.stream_stream(f"/{SERVICE}/{METHOD}")

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from concurrent import futures
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue  # SimpleQueue.get(timeout=0.0) may hang before 3.11
 from typing import Any
 
 # The seconds in which a dismissed client may still take messages on their way.
@@ -89,7 +89,7 @@ class Stream:
         self._cut = self._finished = False
         self._context, self._timer = context, None
         self._lock = threading.Lock()
-        self._outbox: SimpleQueue[Iterator[bytes] | None] = SimpleQueue()
+        self._outbox: Queue[Iterator[bytes] | None] = Queue()
 
     def send(self, frames: Iterator[bytes]) -> None:
         """Queue a message."""
