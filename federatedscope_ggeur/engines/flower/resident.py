@@ -218,6 +218,7 @@ class _Socket(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     def __init__(self, path: str, resident: Resident, most: int):
         self._resident, self._most = resident, most
         self._turn = threading.Lock()
+        self._last: threading.Thread | None = None
         super().__init__(path, _Connection)
 
     def answer(self, file) -> bytes:
@@ -228,7 +229,14 @@ class _Socket(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     def shutdown_request(self, request) -> None:
         super().shutdown_request(request)
         if self._resident.finished:
+            self._last = threading.current_thread()
             self.shutdown()
+
+    def server_close(self) -> None:
+        super().server_close()
+        # A thread that has used torch may abort the process if it ends after Python.
+        if self._last is not None:
+            self._last.join()
 
     def handle_error(self, request, client_address) -> None:
         logger.exception("an answer failed; the resident goes on")
