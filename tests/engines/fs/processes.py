@@ -23,6 +23,8 @@ from safetensors.torch import load_file
 ROOT = Path(__file__).parents[3]
 #: Seconds after which a test that waits has failed.
 PATIENCE = 40.0
+#: Seconds for all imports, beside others, in an environment without compiled files.
+STARTING = 300.0
 #: Files in a worker's folder: what it said, what it did, what lets it go on, and a
 #: client's model at the end.
 OUTPUT, TRACE, GATE, MODEL = "output", "trace", "gate", "model.safetensors"
@@ -58,11 +60,13 @@ class ForkServer:
                 "OMP_NUM_THREADS": "1",
             },
         )
+        self._patience = STARTING
 
     def ask(self, **request):
         self._parent.stdin.write(json.dumps(request) + "\n")
         self._parent.stdin.flush()
-        ready, _, _ = select.select([self._parent.stdout], [], [], PATIENCE)
+        ready, _, _ = select.select([self._parent.stdout], [], [], self._patience)
+        self._patience = PATIENCE
         line = self._parent.stdout.readline() if ready else ""
         if not line:
             raise Stuck("the fork server does not answer; its output says why")
