@@ -40,9 +40,11 @@ class OptimizerSettings:
     ) -> FlatSGD | FlatAdam | TorchOptimizer:
         """Make a new optimiser that changes `vector` in place.
 
-        `buffer`, of the vector's shape, becomes the optimiser's buffer. It is set to 0.
+        `buffer`, of the vector's shape, becomes the optimiser's buffer. It is set to 0
+        if the optimiser has momentum. Otherwise the first step overwrites it.
         """
-        buffer.zero_()
+        if self.momentum:
+            buffer.zero_()
         if self.type == "SGD" and set(self.options) <= {"momentum", "weight_decay"}:
             return FlatSGD(vector, buffer, self.lr, **self.options)
         plain = set(self.options) <= {"betas", "eps", "weight_decay"}

@@ -197,8 +197,8 @@ def _chunks(
     while left > 0:
         rows = chosen
         if settings.shuffle:
-            drawn = torch.randperm(n, generator=order).to(chosen.device)
-            rows = chosen.index_select(0, drawn)
+            drawn = torch.randperm(n, generator=order)
+            rows = chosen.index_select(0, drawn.to(chosen.device))
         for first in range(0, usable, gathered):
             chunk = rows[first : min(first + gathered, first + left * size, usable)]
             yield chunk
