@@ -128,7 +128,6 @@ class Client:
     """
 
     __slots__ = (
-        "_counts",
         "_held",
         "_make_recipe",
         "_recipe",
@@ -175,7 +174,6 @@ class Client:
         check_rows(self.model, held.train.features)
         self.space = memory.raw(settings.task.dim)
         self._recipe: AugmentedSet | None = None
-        self._counts: Tensor | None = None
         self._make_recipe: Callable[[Client], AugmentedSet] | None = None
         self.kept_set: TrainingSet | None = None
         self.aggregation_weight = 0.0
@@ -207,8 +205,6 @@ class Client:
 
     @property
     def counts(self) -> Tensor:
-        if self._counts is not None:
-            return self._counts
         # torch takes several times as long to count few labels.
         held = np.bincount(self.labels.numpy(), minlength=self.task.num_classes)
         return torch.from_numpy(held)
@@ -217,9 +213,6 @@ class Client:
     def recipe(self) -> AugmentedSet | None:
         if self._recipe is None and self._make_recipe is not None:
             self._recipe = self._make_recipe(self)
-            self._counts = (
-                self.counts
-            )  # kept by clients that train, which need it often
         return self._recipe
 
     def train_on(self, make: Callable[[Client], AugmentedSet]) -> None:

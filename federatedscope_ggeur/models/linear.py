@@ -52,8 +52,8 @@ class LinearGradient:
         layer, self._beta = head.classifier, beta
         self._weight, self._bias = layer.weight.data, layer.bias.data[:, None]
         self._into_weight, self._into_bias = split_vector(head, into)
-        #: By batch size B: ones [B], logits [C, B], and residual [C, B].
-        self._memory: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
+        #: By batch size B: ones [B], minus ones [1, B], logits [C, B], residual [C, B].
+        self._memory: dict[int, tuple[Tensor, Tensor, Tensor, Tensor]] = {}
 
     def __call__(self, features: Tensor, labels: Tensor) -> None:
         self.of(features, labels)()
@@ -66,11 +66,12 @@ class LinearGradient:
         size = labels.shape[0]
         if size not in self._memory:
             logits = features.new_empty(len(self._bias), size)
-            self._memory[size] = features.new_ones(size), logits, logits.clone()
-        ones, logits, residual = self._memory[size]
+            ones = features.new_ones(size)
+            self._memory[size] = ones, -ones[None], logits, logits.clone()
+        ones, minus_ones, logits, residual = self._memory[size]
         weight, bias, beta = self._weight, self._bias, self._beta
         into_weight, into_bias, share = self._into_weight, self._into_bias, 1 / size
-        transposed, rows, minus_ones = features.t(), labels[None], -ones[None]
+        transposed, rows = features.t(), labels[None]
 
         # Classes are the rows of `residual`: both products are faster in this order.
         def add() -> None:
