@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 
 from federatedscope_ggeur.errors import ConfigError, shown
+from federatedscope_ggeur.printable import printable
 from federatedscope_ggeur.settings import flatten
 
 #: Limits against malicious files. No real config comes near them.
@@ -49,7 +50,8 @@ def read_tree(path: str | Path) -> tuple[dict, str]:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the config file {path}: {error}") from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not valid YAML: {shown(error, 400)}") from error
+        what = printable(_yaml_problem(error), 400)
+        raise ConfigError(f"{path} is not valid YAML: {what}") from error
     except RecursionError as error:
         raise ConfigError(f"{path} is no config: it is nested too deeply") from error
     except (ValueError, TypeError) as error:  # an impossible date, an unusable key
@@ -59,6 +61,19 @@ def read_tree(path: str | Path) -> tuple[dict, str]:
     if not isinstance(content, dict):
         raise ConfigError(f"{path} must hold 'key: value' lines, got {shown(content)}")
     return content, text
+
+
+def _yaml_problem(error: yaml.YAMLError) -> str:
+    """What is wrong, in one line. PyYAML's own text has several, with an excerpt."""
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return str(error)
+    mark = error.problem_mark
+    text = f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
+    if error.context_mark is not None:
+        text += f" ({error.context} that begins in line {error.context_mark.line + 1})"
+    if r"'\t'" in str(error.problem):
+        text += "; indent with spaces, not with tabs"
+    return text
 
 
 def _check_tree(root: yaml.Node | None, path: str | Path) -> None:
