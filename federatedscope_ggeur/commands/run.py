@@ -149,6 +149,7 @@ def _with_options_behind(
     while words and not words[0].startswith("--"):
         settings += words[:2]
         words = words[2:]
+    options.settings = []
     if words:
         options = parser.parse_args(words, options)
         options = _with_options_behind(parser, options)

@@ -14,6 +14,12 @@ def test_wrong_settings_exit_with_1_and_no_traceback(capsys):
     assert "no.such" in error
 
 
+@pytest.mark.parametrize("before", [[], ["seed", "1"]])
+def test_a_key_without_a_value_is_named(capsys, before):
+    assert main(["--cfg", "ggeur_quickstart.yaml", *before, "ggeur.steps"]) == 1
+    assert "error: 'ggeur.steps' has no value" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["missing.yaml", "no/missing.yaml", "x" * 5000])
 def test_a_missing_config_says_where_to_find_some(capsys, name):
     assert main(["--cfg", name]) == 1
