@@ -61,9 +61,10 @@ def method_of(cfg) -> Method:
     return build_method(ggeur.base_method, ggeur.augmentation, *added, **base)
 
 
-def run_notes(cfg) -> list[str]:
+def run_notes(cfg, trains: bool) -> list[str]:
     """Facts about a run that may surprise a user, one line each."""
-    return [*_method_notes(cfg), *_evaluation_notes(cfg)]
+    # Without rounds nothing can stop early, and FS's default asks for it.
+    return [*_method_notes(cfg), *(_evaluation_notes(cfg) if trains else ())]
 
 
 def _evaluation_notes(cfg) -> Iterator[str]:

@@ -49,7 +49,7 @@ def start_notes(
     """
     role, demands = settings.role, settings.demands
     share = role.of(SetSettings).augmentation.share
-    notes = [*run_notes(cfg), other_rows_note(cfg), share_note(share)]
+    notes = [*run_notes(cfg, demands.trains), other_rows_note(cfg), share_note(share)]
     if 2 in demands.steps:
         kind = role.of(SetSettings).prototypes
         own = sources(list(client_domains.values()), kind)

@@ -203,9 +203,11 @@ class TestSwitches:
 
     def test_fedprox_without_a_weight_says_so(self, quickstart):
         chosen = ["ggeur.base_method", "fedprox"]
-        (note,) = run_notes(load_config(quickstart, chosen))
+        (note,) = run_notes(load_config(quickstart, chosen), trains=True)
         assert note.startswith("fedprox.mu is 0")
-        assert not run_notes(load_config(quickstart, [*chosen, "fedprox.mu", "1"]))
+        assert not run_notes(
+            load_config(quickstart, [*chosen, "fedprox.mu", "1"]), True
+        )
 
 
 @pytest.mark.parametrize(

@@ -212,6 +212,10 @@ class TestWithoutValidationRows:
         assert results.notes[0] == note
         assert (results.final.chosen, results.stopped_early) == (None, None)
 
+    def test_a_run_without_rounds_has_no_such_note(self, config):
+        cfg = config(*self.PLAIN, "early_stop.patience", 5, "ggeur.closed_form", "lda")
+        assert "early_stop" not in finished(cfg).describe()
+
     def test_test_rows_may_not_stop_a_run(self, config):
         key = ["eval.best_res_update_round_wise_key", "test_loss"]
         with pytest.raises(ConfigError, match=r"early_stop\.patience: must be 0 with"):
