@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,9 @@ def figure_bytes(figure: Figure, form: str, **saving: Any) -> bytes:
     """
     check_formats([form])
     file, unsaid = io.BytesIO(), dict.fromkeys(_UNSAID[form])
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
+        # The picture itself shows a box for a character that the font lacks.
+        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
         figure.savefig(file, format=form, metadata=unsaid, **saving)
     return file.getvalue()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import xml.etree.ElementTree as ElementTree
 
 import matplotlib
@@ -55,6 +56,15 @@ def test_a_file_is_what_its_name_says_to_the_byte(tmp_path, form):
     assert one == other
     assert one.startswith(BEGINS[form])
     assert dict(matplotlib.rcParams) == before
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_name_in_letters_that_the_font_lacks_warns_nobody(tmp_path, form):
+    made = figure()
+    made.suptitle("\u65e5\u672c")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        write_figure(tmp_path / f"a.{form}", made)
 
 
 def test_an_svg_is_whole_names_no_address_and_no_date(tmp_path):
