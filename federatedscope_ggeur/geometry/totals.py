@@ -12,6 +12,26 @@ from federatedscope_ggeur.geometry.mean_statistics import MeanStatistics
 from federatedscope_ggeur.geometry.statistics import ClassStatistics
 from federatedscope_ggeur.geometry.summed import SummedStatistics
 
+#: A deviation below this share of the mean, or of the widest dimension's deviation, is
+#: rounding. float64 resolves shares of 1e-16. A thin factor spreads the rounding of its
+#: widest dimensions over all others, so a feature that is 0 in all rows seems to vary.
+_ROUNDING = 1e-10
+
+
+def varying(variances: Tensor, means: Tensor) -> Tensor:
+    """Which dimensions vary by more than rounding.
+
+    Parameters
+    ----------
+    variances, means : Tensor of shape (D,), float64
+
+    Returns
+    -------
+    Tensor of shape (D,), bool
+    """
+    sizes = torch.maximum(means.square(), variances.max())
+    return variances > _ROUNDING**2 * sizes
+
 
 @dataclass(frozen=True)
 class Totals:

@@ -191,6 +191,14 @@ def test_dimensions_in_other_units_have_a_scale_each(orders):
         torch.testing.assert_close(back, rows)
 
 
+def test_dimensions_that_are_zero_in_all_rows_do_not_vary():
+    rows, labels = in_units(3, n=60)
+    rows[:, ::4] = 0  # a thin factor leaves rounding in them
+    for way, totals in parts_of(rows, labels).items():
+        space = Space.standard(totals)
+        assert (space.scales[::4] == space.scale).all(), way
+
+
 def test_dimensions_in_nearly_one_unit_have_one_scale():
     rows, labels = in_units(1)
     for totals in parts_of(rows, labels).values():
