@@ -12,10 +12,12 @@ from federatedscope_ggeur.geometry.mean_statistics import MeanStatistics
 from federatedscope_ggeur.geometry.statistics import ClassStatistics
 from federatedscope_ggeur.geometry.summed import SummedStatistics
 
-#: A deviation below this share of the mean, or of the widest dimension's deviation, is
-#: rounding. float64 resolves shares of 1e-16. A thin factor spreads the rounding of its
-#: widest dimensions over all others, so a feature that is 0 in all rows seems to vary.
-_ROUNDING = 1e-10
+#: A deviation below this share of the mean is rounding: float64 resolves 1e-16.
+_OF_MEAN = 1e-10
+#: So is one below this share of the widest deviation of a dimension. A thin factor
+#: spreads the rounding of wide dimensions over all others: a feature that is 0 in all
+#: rows seems to vary by some 1e-15 of them. Units may truly differ by 12 orders.
+_OF_WIDEST = 1e-13
 
 
 def varying(variances: Tensor, means: Tensor) -> Tensor:
@@ -29,8 +31,8 @@ def varying(variances: Tensor, means: Tensor) -> Tensor:
     -------
     Tensor of shape (D,), bool
     """
-    sizes = torch.maximum(means.square(), variances.max())
-    return variances > _ROUNDING**2 * sizes
+    of_mean, of_widest = (_OF_MEAN * means).square(), _OF_WIDEST**2 * variances.max()
+    return variances > torch.maximum(of_mean, of_widest)
 
 
 @dataclass(frozen=True)
