@@ -46,10 +46,12 @@ def read_tree(path: str | Path) -> tuple[dict, str]:
         tree = yaml.compose(text, yaml.SafeLoader)
         _check_tree(tree, path)
         content = yaml.SafeLoader("").construct_document(tree) if tree else None
+    except ConfigError:  # it is a ValueError, too
+        raise
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the config file {path}: {error}") from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not valid YAML: {shown(error, 400)}") from error
+        raise ConfigError(f"{path} is not valid YAML: {_problem(error)}") from error
     except RecursionError as error:
         raise ConfigError(f"{path} is no config: it is nested too deeply") from error
     except (ValueError, TypeError) as error:  # an impossible date, an unusable key
@@ -59,6 +61,16 @@ def read_tree(path: str | Path) -> tuple[dict, str]:
     if not isinstance(content, dict):
         raise ConfigError(f"{path} must hold 'key: value' lines, got {shown(content)}")
     return content, text
+
+
+def _problem(error: yaml.YAMLError) -> str:
+    """The problem in one line, with its line in the file if that is known."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return shown(error, 400)
+    problem = f"line {mark.line + 1}: {error.problem}"
+    begun = error.context_mark
+    return f"{problem}, {error.context} of line {begun.line + 1}" if begun else problem
 
 
 def _check_tree(root: yaml.Node | None, path: str | Path) -> None:
