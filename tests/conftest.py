@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -32,6 +33,13 @@ def _one_thread():
     torch.set_num_threads(1)
     with threadpool_limits(1):
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _heeds_interrupts():
+    """Programs that tests start heed Ctrl-C. A shell's background jobs ignore it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

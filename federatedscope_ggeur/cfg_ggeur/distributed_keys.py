@@ -85,4 +85,12 @@ DISTRIBUTED_KEYS = (
         "refuses clients that differ.",
         text,
     ),
+    Key(
+        "agreed.release",
+        "",
+        "The release of this package that `ggeur serve`, `join` and `check` require, "
+        "written as `check` shows it. `ggeur certificates` writes it into all files; "
+        "empty: any.",
+        text,
+    ),
 )

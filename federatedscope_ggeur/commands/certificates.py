@@ -193,6 +193,7 @@ def _server(folder: Path, plan: _Plan, authority: tuple[bytes, bytes]) -> bool:
     settings = {
         "outdir": "runs",
         "expname": "federation",
+        "ggeur.agreed.release": _release(),
         **plan.settings,
         "federate.client_num": len(plan.sites),
         "distribute.server_host": "0.0.0.0",
@@ -238,6 +239,7 @@ def _site(
         "outdir": "runs",
         "expname": "federation",
         "data.root": "data",
+        "ggeur.agreed.release": _release(),
         **plan.settings,
         **site["settings"],
         "federate.client_num": len(plan.sites),
@@ -265,6 +267,13 @@ def _site(
         "site.yaml"
     )
     return False
+
+
+def _release() -> str:
+    # Imported here: torch takes seconds, and --help needs none of it.
+    from federatedscope_ggeur.engines.facts import release_text
+
+    return release_text()
 
 
 def _add_node_key(folder: Path, name: str, public: bytes) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 from federatedscope_ggeur.commands.join import role_parser
 from federatedscope_ggeur.printable import say
-from federatedscope_ggeur.version import __version__
 
 
 def check(arguments: Sequence[str]) -> int:
@@ -28,12 +27,12 @@ def check(arguments: Sequence[str]) -> int:
 def _findings(path: str) -> Iterator:
     # Imported here: torch takes seconds, and --help needs none of it.
     from federatedscope_ggeur.commands.console import shown_on_console
+    from federatedscope_ggeur.engines.facts import release_text
     from federatedscope_ggeur.engines.roles import role_config, uses_flower
     from federatedscope_ggeur.engines.site_check import Finding, SiteCheck
     from federatedscope_ggeur.errors import ConfigError
-    from federatedscope_ggeur.federation.wire.packing import VERSION
 
-    yield Finding("program", f"{__version__}, messages of version {VERSION}")
+    yield Finding("program", release_text())
     try:
         on_flower = uses_flower(path)
         if on_flower:

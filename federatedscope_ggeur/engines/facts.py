@@ -17,6 +17,11 @@ from federatedscope_ggeur.version import __version__
 DATA_FIELDS = ("class_names", "dim", "encoder", "text")
 
 
+def release_text(package: str = __version__, messages: int = VERSION) -> str:
+    """A release of this package and the version of its messages, as a text."""
+    return f"{package}, messages of version {messages}"
+
+
 @dataclass(frozen=True)
 class Facts:
     """The facts that a server tells one site.
@@ -66,12 +71,12 @@ class Facts:
 
     def version_problem(self) -> str:
         """A text that says what to do if the server runs another release; else ""."""
-        if (self.package, self.messages) == (__version__, VERSION):
+        theirs, own = release_text(self.package, self.messages), release_text()
+        if theirs == own:
             return ""
         return (
-            f"the server runs federatedscope-ggeur {self.package} (messages of "
-            f"version {self.messages}), but this site runs {__version__} (version "
-            f"{VERSION}); install the same release everywhere: pip install "
+            f"the server runs federatedscope-ggeur {theirs}; this site runs {own}; "
+            "install the same release everywhere: pip install "
             f"'federatedscope-ggeur=={self.package}'"
         )
 

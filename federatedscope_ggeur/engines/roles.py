@@ -9,6 +9,7 @@ from federatedscope_ggeur.cfg_ggeur.fs_defaults import OTHER_KEYS
 from federatedscope_ggeur.cfg_ggeur.keys import add_key
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.yaml_file import read_yaml
+from federatedscope_ggeur.engines.facts import release_text
 from federatedscope_ggeur.errors import ConfigError, shown
 from federatedscope_ggeur.examples import find_config
 
@@ -48,10 +49,18 @@ def role_settings(path: str, role: str) -> tuple[Path, list[str]]:
     Raises
     ------
     ConfigError
-        The file cannot be read, or is for another role.
+        The file cannot be read, is for another role, or agrees on another release of
+        this package.
     """
     found = find_config(path).resolve()
     said = dict(read_yaml(found))
+    agreed, own = said.get("ggeur.agreed.release", ""), release_text()
+    if agreed not in ("", own):
+        raise ConfigError(
+            f"ggeur.agreed.release: the federation runs federatedscope-ggeur {agreed}, "
+            f"but here is {own}; install the same release at the server and all sites, "
+            "or change this line in all their files"
+        )
     implied = {
         "federate.mode": "distributed",
         "federate.method": "ggeur",

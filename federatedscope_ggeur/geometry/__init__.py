@@ -24,4 +24,4 @@ from federatedscope_ggeur.geometry.sizes import (
 from federatedscope_ggeur.geometry.spaces import SPACES, Space, SpaceSettings
 from federatedscope_ggeur.geometry.statistics import LARGEST_EMBEDDING, ClassStatistics
 from federatedscope_ggeur.geometry.summed import SummedStatistics
-from federatedscope_ggeur.geometry.totals import Totals
+from federatedscope_ggeur.geometry.totals import Totals, varying

@@ -18,7 +18,7 @@ from federatedscope_ggeur.errors import StatisticsError, setting
 from federatedscope_ggeur.geometry.mean_statistics import MeanStatistics
 from federatedscope_ggeur.geometry.statistics import ClassStatistics
 from federatedscope_ggeur.geometry.summed import SummedStatistics
-from federatedscope_ggeur.geometry.totals import Totals
+from federatedscope_ggeur.geometry.totals import Totals, varying
 
 SPACES = ("standard", "raw", "whitened")
 
@@ -262,7 +262,7 @@ def _scales(totals: Totals, scale: float) -> Tensor | None:
     Constant dimensions get `scale`.
     """
     variances = totals.squares / totals.count
-    varied = variances > (_ROUNDING * totals.mean).square()
+    varied = varying(variances, totals.mean)
     logs = variances[varied].log()
     if len(logs) < 2 or float(logs.std(unbiased=False).exp()) <= UNITS_APART:
         return None

@@ -12,6 +12,28 @@ from federatedscope_ggeur.geometry.mean_statistics import MeanStatistics
 from federatedscope_ggeur.geometry.statistics import ClassStatistics
 from federatedscope_ggeur.geometry.summed import SummedStatistics
 
+#: A deviation below this share of the mean is rounding: float64 resolves 1e-16.
+_OF_MEAN = 1e-10
+#: So is one below this share of the widest deviation of a dimension. A thin factor
+#: spreads the rounding of wide dimensions over all others: a feature that is 0 in all
+#: rows seems to vary by some 1e-15 of them. Units may truly differ by 12 orders.
+_OF_WIDEST = 1e-13
+
+
+def varying(variances: Tensor, means: Tensor) -> Tensor:
+    """Which dimensions vary by more than rounding.
+
+    Parameters
+    ----------
+    variances, means : Tensor of shape (D,), float64
+
+    Returns
+    -------
+    Tensor of shape (D,), bool
+    """
+    of_mean, of_widest = (_OF_MEAN * means).square(), _OF_WIDEST**2 * variances.max()
+    return variances > torch.maximum(of_mean, of_widest)
+
 
 @dataclass(frozen=True)
 class Totals:

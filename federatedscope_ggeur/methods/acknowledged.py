@@ -1,10 +1,10 @@
 """Keep clients' states in step with the server's, even if an update is lost.
 
-A client that has trained does not know whether the server received its update. If the
-client always used its new state, then after a lost update the sum of the clients'
-states would differ from the server's for ever, and the method would converge to a wrong
-point. So a client stores its tensor from before and from after a round. The server
-tells each client the last round whose update it received.
+A client that has trained does not know whether the server received its update. Suppose
+that it always went on with its new state. Then one lost update would keep the clients'
+states and the server's apart for ever, and the method would converge to a wrong point.
+So a client stores its tensor from before and from after a round. The server tells each
+client the last round whose update it received.
 """
 
 from __future__ import annotations

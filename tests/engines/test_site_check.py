@@ -239,6 +239,11 @@ def open_key(site):
     (site / "node.key").chmod(0o644)
 
 
+def other_release(site):
+    agreed = {"class_names": CLASSES, "release": "0.0.7, messages of version 3"}
+    change(site, "ggeur", agreed=agreed)
+
+
 def wrong_setting(site):
     change(site, "ggeur", closed_form="nothing")
 
@@ -255,6 +260,7 @@ FAULTS = {
     another_name: ("TLS", "is not for '127.1'"),
     token_of_another: ("token", "it is that of client 1, but this is client 2"),
     wrong_setting: ("settings", "ggeur.closed_form"),
+    other_release: ("settings", "runs federatedscope-ggeur 0.0.7, messages of version"),
 }
 #: What a server of FederatedScope tells a site whose own file agrees on nothing.
 FAULTS_BY_FACTS = {

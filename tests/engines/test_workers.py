@@ -203,14 +203,17 @@ def test_a_stopped_run_leaves_none_behind(tmp_path, quickstart, stop):
     process = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True)
     workers: list[int] = []
     end = time.monotonic() + 60
-    while len(workers) < 2 and time.monotonic() < end:
-        workers = children(process.pid)
-        time.sleep(0.05)
-    assert len(workers) == 2
-    time.sleep(1.0)
-    (os.killpg if stop == signal.SIGINT else os.kill)(process.pid, stop)
-    process.communicate(timeout=60)
-    assert process.returncode == (130 if stop == signal.SIGINT else -stop)
+    try:
+        while len(workers) < 2 and time.monotonic() < end:
+            workers = children(process.pid)
+            time.sleep(0.05)
+        assert len(workers) == 2
+        time.sleep(1.0)
+        (os.killpg if stop == signal.SIGINT else os.kill)(process.pid, stop)
+        process.communicate(timeout=60)
+        assert process.returncode == (130 if stop == signal.SIGINT else -stop)
+    finally:
+        process.kill()
     while any(map(is_there, workers)) and time.monotonic() < end:
         time.sleep(0.05)
     assert not any(map(is_there, workers))

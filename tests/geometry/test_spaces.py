@@ -191,6 +191,23 @@ def test_dimensions_in_other_units_have_a_scale_each(orders):
         torch.testing.assert_close(back, rows)
 
 
+def test_units_twelve_orders_apart_all_count():
+    rows, labels = in_units(12)
+    wanted = Space.standard(Totals.of_rows(rows)).scales
+    for way, totals in parts_of(rows, labels).items():
+        found = Space.standard(totals).scales
+        torch.testing.assert_close(found, wanted, rtol=1e-6, atol=0, msg=way)
+    assert wanted.max() / wanted.min() > 1e11
+
+
+def test_dimensions_that_are_zero_in_all_rows_do_not_vary():
+    rows, labels = in_units(3, n=60)
+    rows[:, ::4] = 0  # a thin factor leaves rounding in them
+    for way, totals in parts_of(rows, labels).items():
+        space = Space.standard(totals)
+        assert (space.scales[::4] == space.scale).all(), way
+
+
 def test_dimensions_in_nearly_one_unit_have_one_scale():
     rows, labels = in_units(1)
     for totals in parts_of(rows, labels).values():

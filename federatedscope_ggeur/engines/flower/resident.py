@@ -12,7 +12,8 @@ import secrets
 import shutil
 import socketserver
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -242,6 +243,17 @@ class _Socket(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         logger.exception("an answer failed; the resident goes on")
 
 
+@contextmanager
+def _private_files() -> Iterator[None]:
+    """A context in which only their owner may use new files."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+@_private_files()
 def serve_site(
     cfg,
     folder: Path,
@@ -272,7 +284,6 @@ def serve_site(
     ConfigError, DataError
         The folder, the socket or the data cannot be used.
     """
-    os.umask(0o077)
     path = path or folder / SOCKET
     if group and folder.resolve() in path.resolve().parents:
         raise ConfigError(

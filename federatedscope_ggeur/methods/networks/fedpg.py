@@ -67,13 +67,16 @@ class FedPG(Method):
     the plain mean of these over the round's clients. Every mean is over at least
     `min_samples` rows; a client sends nothing for classes with fewer own rows.
 
-    `prototypes` says where virtual prototypes P' begin each round: at N(0, 1) (redrawn,
-    as the authors do), where the last round left them (kept), or at P_c (global). A
-    rate of 2e-5 over 300 falling steps moves a number by 0.004 in a round. So with
-    redrawn prototypes, the images get random representations that say nothing about
-    labels. The record of every round shows whether images show their labels:
-    `virtual_accuracy` is the share of the new set that the averaged network classifies
-    as labelled.
+    Each round, the virtual prototypes P' begin where `prototypes` says:
+
+    - redrawn: at new draws from N(0, 1), as the authors do;
+    - kept: where the last round left them;
+    - global: at P_c.
+
+    A rate of 2e-5 over 300 falling steps moves a number by only 0.004 in a round. So
+    redrawn prototypes stay random, and the images say nothing about their labels. The
+    record of every round has `virtual_accuracy`: the share of the new images that the
+    averaged network classifies as labelled.
 
     With `source` noise, a set of uniform noise replaces the generator. It is drawn
     once, after the first round, and no prototypes are sent. Compare any gain of FedPG

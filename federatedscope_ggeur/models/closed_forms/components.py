@@ -10,20 +10,21 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import StatisticsError
-from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
+from federatedscope_ggeur.geometry import (
+    ClassStatistics,
+    SummedStatistics,
+    varying,
+)
 from federatedscope_ggeur.geometry.moments import Located
-
-#: A dimension counts as constant if it varies by less than this share of its mean.
-CONSTANT = 1e-10
 
 
 def deviations(variances: Tensor, means: Tensor) -> Tensor:
     """Standard deviations from `variances` [D]; 1 for a constant dimension.
 
-    A dimension is constant if its variance is only rounding, relative to its mean.
+    A dimension is constant if it varies by no more than rounding.
     """
-    constant = variances <= (CONSTANT * means).square()
-    return torch.where(constant, torch.ones_like(variances), variances).sqrt()
+    ones = torch.ones_like(variances)
+    return torch.where(varying(variances, means), variances, ones).sqrt()
 
 
 @dataclass(frozen=True, eq=False)

@@ -273,6 +273,17 @@ def test_a_group_cannot_enter_the_sites_own_folder(config, tmp_path):
     assert list(tmp_path.glob("s")) == []
 
 
+def test_a_site_leaves_the_process_its_umask(config, tmp_path):
+    cfg = load_config(config(), SITE, on_fs=True)
+    before = os.umask(0o022)
+    try:
+        with pytest.raises(ConfigError):
+            serve_site(cfg, tmp_path / "s", group="daemon")
+        assert os.umask(before) == 0o022
+    finally:
+        os.umask(before)
+
+
 def test_a_site_whose_token_is_missing_says_so(start, tmp_path):
     with pytest.raises(ConfigError, match="join_token"):
         start("ggeur.join_token", tmp_path / "missing")

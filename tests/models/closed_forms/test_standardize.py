@@ -50,6 +50,19 @@ def test_it_is_the_head_of_rows_divided_beforehand(kind):
     assert "standardize" not in plain.report
 
 
+def test_a_dimension_that_is_zero_in_all_rows_stays():
+    rows, labels, units = make(n=60, dim=40)
+    rows *= units
+    rows[:, ::4] = 0  # a thin factor leaves rounding in them
+    found = Components.of_classes(stats(rows, labels, CLASSES)).deviations()
+    assert (found[::4] == 1).all()
+    model = CLOSED_FORMS["lda"](standardize=True).untuned()
+    head = model.solve(stats(rows, labels, CLASSES)).model
+    moved = torch.from_numpy(rows).float()
+    moved[:, ::4] = 1
+    torch.testing.assert_close(head(moved), head(torch.from_numpy(rows).float()))
+
+
 def test_a_constant_dimension_stays():
     rows, labels, _ = make()
     rows[:, 3] = 7.5

@@ -251,7 +251,7 @@ class TrainingExchange(Exchange):
     divergence : DivergenceWatch
         Checks whether training has diverged.
     largest_weights : dict from client number to float
-        The largest weight that each client sent in the last round.
+        The largest weight that each client sent in the last evaluated round.
     """
 
     KINDS = (TRAIN,)
@@ -300,9 +300,10 @@ class TrainingExchange(Exchange):
         course.put_out(found, f"round {number}, train")
         updates = [update for update in updates if update.client not in found]
         clients = [update.client for update in updates]
-        self.largest_weights = {
-            u.client: largest(server.trained(u.params)) for u in updates
-        }
+        if server.evaluates(number):
+            self.largest_weights = {
+                u.client: largest(server.trained(u.params)) for u in updates
+            }
         if updates:
             self.step(number, updates)
         else:
