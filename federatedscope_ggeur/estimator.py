@@ -25,7 +25,7 @@ from federatedscope_ggeur.data import (
 )
 from federatedscope_ggeur.data.partition import ALL, as_array, column_of
 from federatedscope_ggeur.engines.run import divide, run
-from federatedscope_ggeur.errors import ConfigError, DataError, listed
+from federatedscope_ggeur.errors import ConfigError, DataError, listed, shown
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
 from federatedscope_ggeur.models import CLOSED_FORMS
@@ -147,12 +147,14 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
             `X` or `y` is wrong.
         ConfigError, DataError
             The settings, the method, `clients` or `domains` are wrong.
+        StatisticsError
+            No client has enough rows of any class (``ggeur.privacy.min_samples``).
         """
         X, y = validate_data(self, _as_numpy(X), _as_numpy(y), dtype=np.float32)
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            found = self.classes_[0]
+            (found,) = self.classes_.tolist()
             raise ValueError(
                 f"y has only one class, {found!r}; give rows of at least two"
             )
@@ -274,9 +276,15 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
                 "splitter: needs the number of clients that share the rows; give it to "
                 "fit, such as fit(X, y, clients=10)"
             )
-        several = domains is not None and len(np.unique(as_array(domains))) > 1
-        known.update(_of_method(self.method, several))
-        return {**known, **dict(flatten(self.settings or {}))}
+        names = [] if domains is None else as_array(domains).astype(str)
+        known.update(_of_method(self.method, len(np.unique(names)) > 1))
+        settings = {} if self.settings is None else self.settings
+        if not isinstance(settings, Mapping):
+            raise ConfigError(
+                "settings: must be a dict of settings by their YAML names, such as "
+                f'{{"ggeur.space": "raw"}}, got {shown(settings)}'
+            )
+        return {**known, **dict(flatten(settings))}
 
     def _divided(
         self, cfg, rows: torch.Tensor, codes: torch.Tensor, clients: Any, domains: Any
@@ -332,6 +340,11 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
     def _scores(self, X: Any, clients: Any, method: str) -> np.ndarray:
         check_is_fitted(self)
         X = validate_data(self, _as_numpy(X), dtype=np.float32, reset=False)
+        if clients is None and self.results_.final.scored == "clients":
+            raise ValueError(
+                "clients: every client has a model of its own; say whose predicts, by "
+                f"its label in clients_, such as clients={self.clients_[0]!r}"
+            )
         numbers = None if clients is None else self._numbers(clients, len(X))
         return getattr(self.results_, method)(X, numbers)
 
@@ -370,13 +383,13 @@ def _of_method(method: str, several_domains: bool) -> dict[str, Any]:
         return {**_TRAINED, "ggeur.steps": [], "ggeur.base_method": method}
     if method in AUGMENTATIONS:
         return {**_TRAINED, "ggeur.steps": [], "ggeur.augmentation": method}
-    known = ["auto", "ggeur", *CLOSED_FORMS, *METHODS, *AUGMENTATIONS]
+    known = dict.fromkeys(["auto", "ggeur", *CLOSED_FORMS, *METHODS, *AUGMENTATIONS])
     raise ConfigError(f"method: {method!r} is unknown; known: {', '.join(known)}")
 
 
 def _as_numpy(values: Any) -> Any:
     if isinstance(values, torch.Tensor):
-        return values.detach().cpu().numpy()
+        return as_array(values)
     return values
 
 

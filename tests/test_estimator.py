@@ -82,6 +82,13 @@ def test_rows_of_other_kinds_are_the_same_rows(kind):
     assert np.array_equal(other.predict_proba(X), fitted(clients=SITE).predict_proba(X))
 
 
+@pytest.mark.parametrize("method", ["lda", "fedavg"])
+def test_a_data_frame_is_predicted_to_the_bit(method):
+    made = fitted(method, clients=SITE)
+    frame = pandas.DataFrame(X)  # holds its columns one after the other
+    assert np.array_equal(made.predict_proba(frame), made.predict_proba(X))
+
+
 def test_names_of_columns_are_kept(tmp_path):
     frame = pandas.DataFrame(X, columns=[f"pixel{i}" for i in range(64)])
     made = FederatedClassifier("lda").fit(frame, y)
@@ -239,6 +246,13 @@ def test_heads_of_ones_own():
         made.predict(X, ["south", "north"])
 
 
+def test_models_of_ones_own_are_asked_for_by_label():
+    made = fitted("local", clients=SITE)
+    with pytest.raises(ValueError, match=f"such as clients='{made.clients_[0]}'"):
+        made.predict(X)
+    assert made.predict(X, made.clients_[0]).shape == y.shape
+
+
 def test_an_int_is_the_seed_and_none_a_new_one():
     def head(seed):
         made = FederatedClassifier("fedavg", random_state=seed).fit(X, y, clients=SITE)
@@ -276,6 +290,8 @@ def test_the_table_says_once_that_nothing_is_scored():
         ("lda", {"clients": SITE[:5]}, DataError, r"clients: must be of shape \(600"),
         ("lda", {"domains": [1, 2]}, DataError, r"domains: must be of shape \(600"),
         ("lda", {"clients": 0}, ConfigError, "client_num"),
+        ("lda", {"clients": np.where(y == 3, np.nan, y)}, DataError, "row 3 has nan"),
+        ("lda", {"domains": np.where(y == 3, None, "a")}, DataError, "row 3 has None"),
     ],
 )
 def test_wrong_arguments_are_named(method, fit, error, message):
@@ -290,6 +306,8 @@ def test_wrong_rows_and_settings_are_named():
         FederatedClassifier("lda").fit(np.where(X[0, 5] == X, np.nan, X), y)
     with pytest.raises(ConfigError, match=r"ggeur\.lda\.shrink: "):
         FederatedClassifier("lda", {"ggeur.lda.shrink": 1}).fit(X, y)
+    with pytest.raises(ConfigError, match="settings: must be a dict of settings"):
+        FederatedClassifier("lda", "ggeur.space raw").fit(X, y)
     with pytest.raises(ConfigError, match="splitter: needs the number of clients"):
         FederatedClassifier("lda", splitter="iid").fit(X, y, clients=SITE)
     with pytest.raises(ValueError, match="63 features"):

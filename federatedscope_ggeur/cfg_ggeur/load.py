@@ -143,6 +143,11 @@ def read_settings(
         that is not loaded.
     """
     where = find_config(source) if isinstance(source, (str, Path)) else None
+    if where is None and not isinstance(source, (Mapping, type(None))):
+        raise ConfigError(
+            "a config must be a path, the name of a bundled example, a dict or a "
+            f"config, got {shown(source)}"
+        )
     given = [*(flatten(source or {}) if where is None else read_yaml(where))]
     said = [*_pairs(overrides)]
     if where is None and not plugins_in(said):
@@ -158,6 +163,11 @@ def read_settings(
 def _pairs(overrides: Sequence | Mapping) -> Iterator[tuple[str, object]]:
     if isinstance(overrides, Mapping):
         return flatten(overrides)
+    if isinstance(overrides, str):
+        raise ConfigError(
+            "settings over a config must be a dict, or a list of keys and values, got "
+            f"the text {shown(overrides)}"
+        )
     keys, values = overrides[::2], overrides[1::2]
     joined = [key for key in keys if "=" in key]
     if joined or len(keys) > len(values):

@@ -9,7 +9,6 @@ from pathlib import Path
 import yaml
 
 from federatedscope_ggeur.errors import ConfigError, shown
-from federatedscope_ggeur.printable import printable
 from federatedscope_ggeur.settings import flatten
 
 #: Limits against malicious files. No real config comes near them.
@@ -47,11 +46,12 @@ def read_tree(path: str | Path) -> tuple[dict, str]:
         tree = yaml.compose(text, yaml.SafeLoader)
         _check_tree(tree, path)
         content = yaml.SafeLoader("").construct_document(tree) if tree else None
+    except ConfigError:  # it is a ValueError, too
+        raise
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the config file {path}: {error}") from error
     except yaml.YAMLError as error:
-        what = printable(_yaml_problem(error), 400)
-        raise ConfigError(f"{path} is not valid YAML: {what}") from error
+        raise ConfigError(f"{path} is not valid YAML: {_problem(error)}") from error
     except RecursionError as error:
         raise ConfigError(f"{path} is no config: it is nested too deeply") from error
     except (ValueError, TypeError) as error:  # an impossible date, an unusable key
@@ -63,17 +63,14 @@ def read_tree(path: str | Path) -> tuple[dict, str]:
     return content, text
 
 
-def _yaml_problem(error: yaml.YAMLError) -> str:
-    """What is wrong, in one line. PyYAML's own text has several, with an excerpt."""
-    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
-        return str(error)
-    mark = error.problem_mark
-    text = f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
-    if error.context_mark is not None:
-        text += f" ({error.context} that begins in line {error.context_mark.line + 1})"
-    if r"'\t'" in str(error.problem):
-        text += "; indent with spaces, not with tabs"
-    return text
+def _problem(error: yaml.YAMLError) -> str:
+    """The problem in one line, with its line in the file if that is known."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return shown(error, 400)
+    problem = f"line {mark.line + 1}: {error.problem}"
+    begun = error.context_mark
+    return f"{problem}, {error.context} of line {begun.line + 1}" if begun else problem
 
 
 def _check_tree(root: yaml.Node | None, path: str | Path) -> None:

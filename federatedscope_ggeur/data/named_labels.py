@@ -35,5 +35,10 @@ def numbers_of_names(
 
 
 def is_named(labels: np.ndarray) -> bool:
-    """Whether `labels` are texts and not numbers."""
+    """Whether `labels` are texts and not numbers.
+
+    The columns of data frames hold texts as objects.
+    """
+    if labels.dtype.kind == "O" and labels.size:
+        return all(isinstance(label, str) for label in labels.flat)
     return labels.dtype.kind in "US"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -226,7 +227,7 @@ class FederatedData:
         rows = [part for split, part in all_rows(self.clients) if split == "train"]
         rows = [part for part in rows if len(part)]
         if not rows:
-            return []
+            return ["no client has rows to train on: no head learns anything"]
         labels = torch.cat([part.labels for part in rows]).unique()
         if len(labels) == 1:
             name = shown(self.class_names[int(labels[0])])
@@ -298,6 +299,8 @@ def as_array(values: Any) -> np.ndarray:
     """Turn an array, a Tensor or a list into a numpy array."""
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu()
+        if values.dtype == torch.bfloat16:  # numpy has no such type
+            values = values.float()
     return np.asarray(values)
 
 
@@ -310,7 +313,30 @@ def column_of(name: str, values: Any, rows: int, default: Any) -> np.ndarray:
         raise DataError(
             f"{name}: must be of shape ({rows},), one entry a row, got {column.shape}"
         )
+    _check_entries(name, column)
     return column
+
+
+def _check_entries(name: str, column: np.ndarray) -> None:
+    """Refuse missing entries, and entries of several types: they have no order."""
+    if column.dtype.kind == "O":
+        kinds = [_kind(entry) for entry in column]
+        wrong = [row for row, kind in enumerate(kinds) if kind != kinds[0] or not kind]
+    else:
+        wrong = np.flatnonzero(column != column).tolist()  # NaN and NaT
+    if wrong:
+        (entry,) = column[wrong[:1]].tolist()
+        raise DataError(
+            f"{name}: row {wrong[0]} has {shown(entry)}. Give every row an entry, all "
+            "of one type."
+        )
+
+
+def _kind(entry: object) -> str:
+    """What an entry can be ordered with; "" if it is missing."""
+    if isinstance(entry, Number):
+        return "" if entry != entry else "number"
+    return "" if entry is None else type(entry).__name__
 
 
 def _mask(name: str, values: Any, rows: int) -> np.ndarray:

@@ -48,7 +48,7 @@ from federatedscope_ggeur.engines.embedded import EmbeddedEngine, Order
 from federatedscope_ggeur.engines.sides import settings_for
 from federatedscope_ggeur.engines.text import class_texts
 from federatedscope_ggeur.engines.workers import workers_problem
-from federatedscope_ggeur.errors import ConfigError, setting
+from federatedscope_ggeur.errors import ConfigError, DataError, setting
 from federatedscope_ggeur.federation.course.checkpoint import check_place
 from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.federation.server import unseen_clients
@@ -64,6 +64,7 @@ from federatedscope_ggeur.reporting import (
     RoundRecord,
     Tracking,
 )
+from federatedscope_ggeur.settings import kind_of
 
 logger = get_logger(__name__)
 
@@ -117,6 +118,11 @@ class Run:
         self.cfg, capture = cfg, capture or Capture()
         check_place(cfg.federate.save_to, cfg.federate.restore_from)
         if data is not None:
+            if not isinstance(data, FederatedData):
+                raise DataError(
+                    "data: must be FederatedData, which FederatedData.from_arrays "
+                    f"makes; got {kind_of(data)}"
+                )
             check_projected(cfg, data.dim)
         self.data = load_federated_data(cfg) if data is None else _pooled(cfg, data)
         check_embedding_dim(cfg, self.data.dim)

@@ -19,7 +19,13 @@ from federatedscope_ggeur.errors import PluginError, setting
 from federatedscope_ggeur.methods.base import Method
 from federatedscope_ggeur.methods.contexts import LocalContext, LocalHooks
 from federatedscope_ggeur.methods.tensors import Specs, TensorSpec
-from federatedscope_ggeur.settings import is_number, is_of_plugin, kind_of, where_of
+from federatedscope_ggeur.settings import (
+    check_function,
+    is_number,
+    is_of_plugin,
+    kind_of,
+    where_of,
+)
 
 
 def checked(part: type[Method]) -> type[Method]:
@@ -201,6 +207,13 @@ def _local(returned: _Returned, context: LocalContext) -> LocalHooks:
 def _checking_local(
     method: Method, name: str, hook: Callable, context: LocalContext
 ) -> Callable:
+    what = f"{name} of the method '{method.name}'{where_of(hook)}"
+    if not inspect.isbuiltin(hook):  # Python does not know what a builtin takes
+        try:
+            check_function(what, hook, _TAKES[name])
+        except TypeError as error:
+            raise PluginError(str(error)) from None
+
     def call(*given):
         found = hook(*given)
         _LOCAL_CHECKS[name](_Returned(method, name, hook, found), context, *given)
@@ -259,6 +272,14 @@ _CHECKS: dict[str, Callable] = {
     "scored_params": _scored_params,
     "figures": _figures,
     "step": _step,
+}
+_TAKES = {
+    "transform": ("features", "labels"),
+    "objective": ("model", "features", "labels"),
+    "loss_term": ("model", "batch"),
+    "add_correction": ("params", "gradient"),
+    "perturb": ("params", "gradient"),
+    "finish": ("outcome",),
 }
 _LOCAL_CHECKS: dict[str, Callable] = {
     "transform": _transform,

@@ -250,9 +250,10 @@ class Results:
         import torch
 
         try:
+            # In one order in memory: products of other orders have other last bits.
             if not isinstance(features, torch.Tensor):
-                features = torch.tensor(np.asarray(features))
-            rows = features.detach().cpu()
+                features = torch.tensor(np.ascontiguousarray(features))
+            rows = features.detach().cpu().contiguous()
             if not (model.takes_images and rows.dtype == torch.uint8):
                 rows = rows.to(torch.float32)
         except (TypeError, ValueError) as error:

@@ -8,6 +8,7 @@ from pkgutil import iter_modules
 from typing import TypeVar
 
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.settings.key import Key
 from federatedscope_ggeur.settings.rules import Rule, one_of
 
 Part = TypeVar("Part")
@@ -48,6 +49,20 @@ class Registry(Mapping[str, Part]):
         The same definition may run again, in a notebook or after a failed import. It
         then replaces the first one.
         """
+        settings = getattr(part, "SETTINGS", ())
+        if not isinstance(settings, (tuple, list)) or not all(
+            isinstance(key, Key) for key in settings
+        ):
+            raise TypeError(
+                f"the {self.kind} '{name}' must have a tuple of Key as SETTINGS, such "
+                "as (Key(...),)"
+            )
+        hooks = [key.name for key in settings if callable(getattr(part, key.name, 0))]
+        if hooks:
+            raise TypeError(
+                f"the {self.kind} '{name}' has a setting and a function called "
+                f"'{hooks[0]}'; rename the setting"
+            )
         if name in self.taken or not _is_the_same(self._parts.get(name, part), part):
             raise ValueError(f"the {self.kind} '{name}' is already registered")
         self._parts[name] = part

@@ -11,6 +11,7 @@ import yaml
 from federatedscope_ggeur.cfg_ggeur.yaml_file import literal, read_tree
 from federatedscope_ggeur.errors import ConfigError, shown
 from federatedscope_ggeur.examples import find_config, find_study
+from federatedscope_ggeur.reporting.paper import paper_table
 from federatedscope_ggeur.reporting.study import Point
 from federatedscope_ggeur.settings import flatten
 from federatedscope_ggeur.studies.plan import PlannedPoint, StudyPlan, slug
@@ -77,7 +78,7 @@ def _plan(path: Path, tree: Mapping, text: str, overrides: Sequence[str]) -> Stu
         seeds=_seeds(tree.get("seeds", [0])),
         columns=tuple(_columns(tree.get("columns"), axes)),
         baseline=_baseline(tree.get("baseline"), axes),
-        paper=_text(tree.get("paper"), "paper"),
+        paper=_paper(tree.get("paper")),
         engine=engine,
         workers=_workers(tree.get("workers")),
     )
@@ -205,6 +206,11 @@ def _base(given: object, path: Path) -> Path:
 
 
 def _seeds(given: object) -> tuple[int, ...]:
+    if isinstance(given, int):
+        raise _Wrong(
+            f"seeds: must be a list, got {shown(given)}; write [{given}] for this one "
+            "seed, or such as [0, 1, 2] for three"
+        )
     seeds = given if isinstance(given, list) else [given]
     whole = [s for s in seeds if isinstance(s, int) and not isinstance(s, bool)]
     if not seeds or whole != seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
@@ -213,6 +219,17 @@ def _seeds(given: object) -> tuple[int, ...]:
             f"{shown(given)}"
         )
     return tuple(seeds)
+
+
+def _paper(given: object) -> str | None:
+    """The table of the paper. Without this check only the report would refuse it."""
+    name = _text(given, "paper")
+    if name is not None:
+        try:
+            paper_table(name)
+        except ConfigError as error:
+            raise _Wrong(f"paper: {error}") from error
+    return name
 
 
 def _columns(given: object, axes: Sequence) -> list[str]:

@@ -216,6 +216,13 @@ def test_a_setting_without_a_value_is_named(quickstart):
         load_config(quickstart, ["federate.client_num"])
 
 
+def test_what_is_no_config_and_no_settings_is_named(quickstart):
+    with pytest.raises(ConfigError, match=r"a config must be a path, .* got 3"):
+        load_config(3)
+    with pytest.raises(ConfigError, match="must be a dict, or a list of keys"):
+        load_config(quickstart, "federate.total_round_num 2")
+
+
 def test_a_bare_config_says_what_must_be_set():
     with pytest.raises(ConfigError) as caught:
         load_config(None)

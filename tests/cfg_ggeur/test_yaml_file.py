@@ -25,23 +25,14 @@ BOMB = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
         ("a: " + "[" * 50 + "]" * 50, "more than 20 nested levels"),
         ("a: " + "[" * 50_000, "nested too deeply"),
         ("a: " + "1" * 2**20, "longer than 1 MiB"),
-        (
-            "a:\n  b: [1\n",
-            "is not valid YAML: line 3, column 1: expected ',' or ']', but got "
-            "'<stream end>' (while parsing a flow sequence that begins in line 2)",
-        ),
-        (
-            "a:\n\tb: 1\n",
-            "is not valid YAML: line 2, column 1: found character '\\t' that cannot "
-            "start any token; indent with spaces, not with tabs",
-        ),
-        ("a: !!python/none 1", "is not valid YAML: line 1, column 4: could not"),
+        ("a: [1,\nb: 2", "is not valid YAML: line 2: expected ',' or ']'"),
+        ("a:\n\tb: 1", "is not valid YAML: line 2: found character"),
         ("day: 2020-13-45", "is not valid YAML"),
         ("? [1, 2]\n: 3", "is not valid YAML"),
         ("- 1", "must hold 'key: value' lines"),
         ("x" * 5000, "must hold 'key: value' lines"),
     ],
-    ids=range(15),
+    ids=range(14),
 )
 def test_what_is_no_config_is_refused_in_one_line(tmp_path, text, problem):
     path = tmp_path / "config.yaml"
@@ -50,6 +41,8 @@ def test_what_is_no_config_is_refused_in_one_line(tmp_path, text, problem):
         list(read_yaml(path))
     assert problem in str(caught.value)
     assert str(path) in str(caught.value)
+    assert str(caught.value).count(str(path)) == 1
+    assert "\\n" not in str(caught.value)
     assert len(str(caught.value)) < 1000
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from PIL import Image
@@ -50,6 +51,21 @@ def test_names_users_and_defaults():
     assert other.clients[0].train.labels.tolist() == (3 - Y).tolist()
 
 
+def test_labels_of_a_data_frame_may_be_names():
+    names = np.array(["cat", "dog", "emu", "owl"])
+    frame = pandas.DataFrame({"label": names[Y]})
+    for labels in (frame["label"], frame["label"].astype(object)):
+        data = FederatedData.from_arrays(X, labels)
+        assert data.class_names == tuple(names)
+        assert data.clients[0].train.labels.tolist() == Y.tolist()
+
+
+def test_rows_may_be_bfloat16():
+    rows = torch.from_numpy(X).bfloat16()
+    data = FederatedData.from_arrays(rows, Y)
+    assert torch.equal(data.clients[0].train.features, rows.float())
+
+
 def test_a_run_on_them_is_the_run_on_files(tmp_path):
     test = np.arange(N) % 2 == 0
     for domain in ("north", "south"):
@@ -81,6 +97,10 @@ def test_a_run_on_them_is_the_run_on_files(tmp_path):
         ({"class_names": ["a", "b", "c"]}, "label 3 in row .* is out of range"),
         ({"clients": SITE[:4]}, r"clients: must be of shape \(40,\)"),
         ({"domains": np.arange(N)}, "client 'north' has rows of 20 domains"),
+        ({"clients": np.where(Y == 2, None, SITE)}, "clients: row 2 has None"),
+        ({"clients": np.where(Y == 2, 3, SITE.astype(object))}, "clients: row 2 has 3"),
+        ({"clients": np.where(Y == 2, np.nan, Y)}, "clients: row 2 has nan"),
+        ({"domains": np.where(Y == 2, np.nan, 1.0)}, "domains: row 2 has nan"),
         ({"test": np.arange(N)}, "test: must be True or False for each row"),
         ({"test": Y == 1, "validation": Y == 1}, "row 1 is both a test"),
         ({"users": Y - 1}, "negative user"),

@@ -33,7 +33,7 @@ from federatedscope_ggeur.data import (
     register_splitter,
 )
 from federatedscope_ggeur.data.images import ImageDataSet, ImageDomain, Images
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.errors import ConfigError, PluginError
 from federatedscope_ggeur.settings import NOT_SET, Key, not_negative, positive, whole
 
 SPLITS = [0.7, 0.0, 0.3]
@@ -221,6 +221,22 @@ class TestSplitter:
                 read_digits_quickstart(SPLITS, 0),
                 client_num=4,
                 splitter="owing",
+                splitter_args=[],
+                seed=0,
+            )
+
+    @pytest.mark.parametrize("found", [None, [0.5, 0.5]])
+    def test_what_is_no_array_is_refused(self, found):
+        @register_splitter("listing")
+        def split(task):
+            return found
+
+        message = r"the splitter 'listing' \(.*test_parts\.py, line \d+\) must return"
+        with pytest.raises(PluginError, match=message):
+            partition(
+                read_digits_quickstart(SPLITS, 0),
+                client_num=8,
+                splitter="listing",
                 splitter_args=[],
                 seed=0,
             )

@@ -46,6 +46,11 @@ def test_wrong_settings_are_named(config):
         run(config(), overrides={"nosuch.key": 1})
 
 
+def test_data_of_another_type_are_named(config):
+    with pytest.raises(DataError, match=r"FederatedData\.from_arrays makes"):
+        run(config(), np.ones((4, 3)))
+
+
 def test_the_dimensions_that_were_asked_for_are_checked(config):
     given = load_federated_data(config())
     assert run(config("ggeur.embedding_dim", 16)).rounds

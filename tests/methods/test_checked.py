@@ -121,6 +121,10 @@ WRONG = {
         {"local": local(add_correction=lambda p, gradient: gradient.mul_(NAN))},
         "add_correction .* made corrections with NaN",
     ),
+    "a correction of the weights alone": (
+        {"local": local(add_correction=lambda params: None)},
+        r"add_correction .* function of \(params, gradient\), but takes \(params\)",
+    ),
     "a move of other length": (
         {"local": local(perturb=lambda params, gradient: gradient[:-1])},
         r"perturb .* must return a move of the weights of shape \(3250,\)",

@@ -235,6 +235,14 @@ def test_predictions(predicting, features):
     assert np.allclose(shares, expected)
 
 
+def test_the_order_in_memory_changes_no_bit(predicting):
+    rows = np.random.default_rng(0).normal(size=(50, 3))
+    expected = predicting.predict_proba(rows)
+    turned = rows[:, ::-1].copy()[:, ::-1]  # the same rows, with a negative stride
+    for same in (np.asfortranarray(rows), turned, torch.tensor(rows.T.copy()).T):
+        assert np.array_equal(predicting.predict_proba(same), expected)
+
+
 def test_no_rows_give_no_predictions(predicting):
     assert predicting.predict(np.zeros((0, 3))).shape == (0,)
     assert predicting.predict_proba(np.zeros((0, 3))).shape == (0, 2)

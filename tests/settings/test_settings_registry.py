@@ -3,7 +3,7 @@
 import pytest
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.settings import Registry
+from federatedscope_ggeur.settings import Key, Registry, positive
 
 
 @pytest.fixture
@@ -48,6 +48,28 @@ def test_a_name_is_taken_once(registry):
         with pytest.raises(ValueError, match=f"dance '{name}' is already registered"):
             registry.add(name, Other)
     assert registry["waltz"].number == 1
+
+
+@pytest.mark.parametrize(
+    "settings", [Key("speed", 1.0, "Speed.", positive), ("speed",)]
+)
+def test_settings_are_a_tuple_of_keys(registry, settings):
+    class Tango:
+        SETTINGS = settings
+
+    with pytest.raises(TypeError, match="'tango' must have a tuple of Key as SETTINGS"):
+        registry.add("tango", Tango)
+
+
+def test_a_setting_does_not_hide_a_function(registry):
+    class Tango:
+        SETTINGS = (Key("step", 1.0, "Length of a step.", positive),)
+
+        def step(self):
+            """Does a step."""
+
+    with pytest.raises(TypeError, match="a setting and a function called 'step'"):
+        registry.add("tango", Tango)
 
 
 def test_the_same_definition_made_again_takes_the_place_of_the_first(registry):

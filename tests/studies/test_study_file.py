@@ -123,6 +123,8 @@ def test_tuning_has_every_combination_of_a_row(load):
         ({"base": 3}, "base: must be the name of a config"),
         ({"rows": {}}, "unknown key 'rows'; a study has base, settings"),
         ({"seeds": []}, "seeds: must be a list"),
+        ({"seeds": 3}, r"seeds: must be a list, got 3; write \[3\]"),
+        ({"paper": "table99"}, "paper: the GGEUR paper has no 'table99'"),
         ({"seeds": [1, 1]}, "seeds: must be a list of different"),
         ({"seeds": [-1]}, "none below 0"),
         ({"seeds": [True]}, "seeds: must be"),

@@ -10,9 +10,9 @@ import numpy as np
 from federatedscope_ggeur.data.embeddings import Domain
 from federatedscope_ggeur.data.parts import filled_in, registered
 from federatedscope_ggeur.data.split import deal_evenly
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.errors import ConfigError, PluginError
 from federatedscope_ggeur.rng import numpy_generator
-from federatedscope_ggeur.settings import Key, Registry, whole
+from federatedscope_ggeur.settings import Key, Registry, kind_of, where_of, whole
 
 #: The sum of shares may be wrong by this much.
 ROUNDING = 1e-9
@@ -128,10 +128,18 @@ def divide(name: str, args, task: Task) -> tuple[list[np.ndarray], list[np.ndarr
     Raises
     ------
     ConfigError
-        The errors of `read_arguments`. Or the splitter refuses, or returns something
-        unusable.
+        The errors of `read_arguments`. Or the splitter refuses, or returns unusable
+        shares.
+    PluginError
+        The splitter returns something else.
     """
-    given = SPLITTERS.find(name)(task, **read_arguments(name, args))
+    splitter = SPLITTERS.find(name)
+    given = splitter(task, **read_arguments(name, args))
+    if not isinstance(given, (np.ndarray, Shares, Holders)):
+        raise PluginError(
+            f"the splitter '{name}'{where_of(splitter)} must return an array of "
+            f"shares, Shares or Holders, but returned {kind_of(given)}"
+        )
     if not isinstance(given, Holders):
         shares = given if isinstance(given, Shares) else Shares(given)
         _check_shares(name, shares, task)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
     HitCounts,
     LogLosses,
@@ -67,6 +68,7 @@ AT_GRID_END = (
     "{taken} is the last candidate of the grid, so a value beyond may be better; "
     "set the value by hand"
 )
+UNITS = "; or, if dimensions have different units, set {key} to True"
 #: If a larger share of rows is withheld, the trained head is kept. The share is from
 #: the data sets of one study, CLIP's embeddings and others.
 MOST_WITHHELD = 0.02
@@ -99,6 +101,10 @@ def choose_by_hits(
     chosen = candidates[place]
     if chosen.at_grid_end:
         details["note"] = AT_GRID_END.format(taken=_described(chosen))
+        can = any(key.name == "standardize" for key in chosen.SETTINGS)
+        if can and not chosen.standardize and not chosen.compressed:
+            key = setting(f"{chosen.name}.standardize")
+            details["note"] += UNITS.format(key=key)
         logger.warning("%s", details["note"])
     return Choice(chosen, details, chosen, place)
 

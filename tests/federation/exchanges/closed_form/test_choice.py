@@ -207,6 +207,10 @@ def test_a_choice_at_the_end_of_the_grid_is_said(caplog):
     assert chosen.strength == form.GRID[-1]
     assert details["note"].startswith("ridge, strength 1e-07 is the last candidate")
     assert details["note"] in caplog.text
+    assert details["note"].endswith("ridge.standardize to True")
+    form.standardize = True  # then units are no reason
+    chosen, details, *_ = choose_by_hits(form, [HitCounts(1, 10, hits, 0, 10)], 0.0)
+    assert details["note"].endswith("set the value by hand")
     hits[-2] = 10
     chosen, details, *_ = choose_by_hits(form, [HitCounts(1, 10, hits, 0, 10)], 0.0)
     assert "note" not in details
