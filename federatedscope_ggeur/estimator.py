@@ -148,7 +148,8 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         ConfigError, DataError
             The settings, the method, `clients` or `domains` are wrong.
         StatisticsError
-            No client has enough rows of any class (``ggeur.privacy.min_samples``).
+            No client has enough rows of any class (``ggeur.privacy.min_samples``) for a
+            one-shot head. The method ``"fedavg"`` trains one.
         """
         X, y = validate_data(self, _as_numpy(X), _as_numpy(y), dtype=np.float32)
         check_classification_targets(y)

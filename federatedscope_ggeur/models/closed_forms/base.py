@@ -432,7 +432,8 @@ class ClosedForm:
         if not statistics.classes:
             raise StatisticsError(
                 f"the {self.name} head cannot be computed, because no client sent "
-                f"statistics of any class; lower {setting('min_samples')}"
+                f"statistics of any class; lower {setting('min_samples')}, or train a "
+                f"head: {setting('closed_form')} none"
             )
         seen = Seen.of(statistics, components, seed)
         found = self.make(seen)
