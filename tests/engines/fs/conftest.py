@@ -14,6 +14,7 @@ from standalone import Standalone, as_before
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.commands.enable import enable
 from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.reporting import plots
 
 
 @pytest.fixture(scope="session")
@@ -77,6 +78,8 @@ def fleet(fork_server, words, quickstart, tmp_path):
 def fs(federatedscope, config, tmp_path, monkeypatch):
     """Standalone runs in this process, which stays as it was."""
     monkeypatch.chdir(tmp_path)
+    # Nobody looks at the pictures of these runs; test_fs_outputs.py looks at one.
+    monkeypatch.setattr(plots, "draw_curve", lambda results, path: None)
     with as_before():
         yield Standalone(config, tmp_path)
 

@@ -92,9 +92,7 @@ def test_standalone_ends_with_the_same_head(fs, config, clip, settings):
     [
         ["ggeur.closed_form", "zeroshot", "ggeur.init", "closed_form", *NEAR],
         ["ggeur.closed_form", "auto", *IID, *PRIOR, *ENSEMBLE],
-        FEDCLIP,
         [*PROMPTFL, *BATCHES],
-        [*FEDTPG, *BATCHES],
     ],
     ids=str,
 )
