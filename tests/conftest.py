@@ -23,6 +23,10 @@ from federatedscope_ggeur.federation.exchanges import EXCHANGES
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
+# On Python 3.9 and 3.10 a program is started by a fork, which gRPC's own handlers may
+# abort. gRPC reads this when it is imported.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
 EXAMPLES = Path(__file__).parent.parent / "scripts" / "example_configs"
 
 

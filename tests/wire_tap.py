@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 Wrap = Callable[[socket.socket], socket.socket]
 
 
 def as_it_is(one: socket.socket) -> socket.socket:
     return one
+
+
+def _readable(ends: Iterable[socket.socket]) -> list[socket.socket]:
+    """Those from which something can be read; waits for it."""
+    held = [one for one in ends if isinstance(one, ssl.SSLSocket) and one.pending()]
+    return held or select.select(list(ends), [], [])[0]
 
 
 def recording(
@@ -23,15 +30,28 @@ def recording(
     """
     heard, door = bytearray(), socket.create_server(("127.0.0.1", 0))
 
-    def carry(source: socket.socket, target: socket.socket, kept: bytearray) -> None:
+    def carry(client: socket.socket, server: socket.socket) -> None:
+        # In one thread: two may not read and write one TLS connection at a time.
+        others = {client: server, server: client}
         try:
-            while data := source.recv(65536):
-                kept += data
-                target.sendall(data)
+            while True:
+                for source in _readable(others):
+                    source.settimeout(0.0)
+                    try:
+                        data = source.recv(65536)
+                    except (BlockingIOError, ssl.SSLWantReadError):
+                        continue  # what came was TLS's own
+                    if not data:
+                        return
+                    if source is client:
+                        heard.extend(data)
+                    others[source].settimeout(None)
+                    others[source].sendall(data)
         except OSError:
             pass
         finally:
-            target.close()
+            client.close()
+            server.close()
 
     def accept() -> None:
         while True:
@@ -44,8 +64,7 @@ def recording(
             except (OSError, ssl.SSLError):
                 one.close()
                 continue
-            for pair in ((*ends, heard), (*ends[::-1], bytearray())):
-                threading.Thread(target=carry, args=pair, daemon=True).start()
+            threading.Thread(target=carry, args=ends, daemon=True).start()
 
     threading.Thread(target=accept, daemon=True).start()
     return door.getsockname()[1], heard
