@@ -77,10 +77,6 @@ class SetMaker:
         if not own.train_withheld:
             told = client.counts >= client.settings.min_samples
             rows, labels = chosen_rows(rows, labels, told[labels])
-        if self.geometry is None and prototypes is None:
-            anchors = rows[:0], labels[:0]  # nothing is drawn, so any seed will do
-            how = own.augmentation
-            return AugmentedSet(rows, labels, {}, anchors, how, 0, client.space)
         if prototypes is None:
             prototypes = Prototypes(labels[:0], rows[:0])
         elif prototypes.counts is not None:
