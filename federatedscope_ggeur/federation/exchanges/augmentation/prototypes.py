@@ -32,16 +32,16 @@ class PrototypeBook:
     def __init__(self, client_domains: Mapping[int, str], kind: str):
         self._domains, self._kind = client_domains, kind
         self._means: dict[str | int, Means] = {}
+        #: The smallest client number whose means each source has.
+        self._first: dict[str | int, int] = {}
         self._of_all: Means | None = None
 
-    @property
-    def _source(self) -> dict[int, str | int]:
-        """The source of each client.
+    def _source(self, client: int) -> str | int:
+        """The source of a client.
 
         A client's domain may change until it has sent statistics.
         """
-        by_domain = self._kind == "domain"
-        return {k: d if by_domain else k for k, d in self._domains.items()}
+        return self._domains[client] if self._kind == "domain" else client
 
     def take(self, statistics: Located) -> None:
         """Take the class means over all clients, for the kind "others"."""
@@ -49,11 +49,12 @@ class PrototypeBook:
 
     def add(self, client: int, statistics: Statistics) -> None:
         """Merge a client's class means into those of its source."""
-        source = self._source[client]
+        source = self._source(client)
         means = Means.rounded(statistics.counts, statistics.means)
         if source in self._means:
             means, _ = self._means[source].plus(means)
         self._means[source] = means
+        self._first[source] = min(client, self._first.get(source, client))
 
     def around(self, client: int, space: Space) -> Prototypes:
         """The class means of all sources but the client's own, in `space`.
@@ -65,12 +66,9 @@ class PrototypeBook:
             known = torch.nonzero(self._of_all.counts).flatten()
             raw = self._of_all.high[known].to(torch.float32)
             return Prototypes(known, raw, self._of_all.counts[known])
-        own = self._source[client]
-        others = [
-            self._means[source]
-            for source in dict.fromkeys(self._source.values())
-            if source != own and source in self._means
-        ]
+        own = self._source(client)
+        ordered = sorted(self._means, key=self._first.__getitem__)
+        others = [self._means[source] for source in ordered if source != own]
         classes = [torch.nonzero(held.counts).flatten() for held in others]
         means = [held.high[c] for held, c in zip(others, classes)]
         dim = next((m.high.shape[1] for m in self._means.values()), 0)
@@ -86,8 +84,7 @@ class PrototypeBook:
                 f"{_ALL}.counts": self._of_all.counts,
                 f"{_ALL}.means": self._of_all.high,
             }
-        first = {source: k for k, source in reversed(self._source.items())}
-        held = {first[source]: means for source, means in self._means.items()}
+        held = {self._first[source]: means for source, means in self._means.items()}
         counts = {f"{k}.counts": means.counts for k, means in held.items()}
         return {**counts, **{f"{k}.means": means.high for k, means in held.items()}}
 
@@ -100,7 +97,8 @@ class PrototypeBook:
                 if k == _ALL:
                     self._of_all = means
                 else:
-                    self._means[self._source[int(k)]] = means
+                    source = self._source(int(k))
+                    self._means[source], self._first[source] = means, int(k)
 
 
 def of_the_others(
