@@ -109,7 +109,8 @@ class _Plan:
         self.days = said.get("days", _DAYS)
         if type(self.days) is not int or not 1 <= self.days <= 3650:
             self._wrong("days", f"must lie in 1..3650, got {shown(self.days)}")
-        self.settings = self._settings(said.get("settings", {}), "settings")
+        given = self._settings(said.get("settings", {}), "settings")
+        self.settings = {"ggeur.agreed.release": _release(), **given}
         self.sites = [self._site(one) for one in self._list(said.get("sites"))]
         folders = [site["name"].lower() for site in self.sites]
         for name in (_AUTHORITY, _SERVER, *folders):
@@ -193,7 +194,6 @@ def _server(folder: Path, plan: _Plan, authority: tuple[bytes, bytes]) -> bool:
     settings = {
         "outdir": "runs",
         "expname": "federation",
-        "ggeur.agreed.release": _release(),
         **plan.settings,
         "federate.client_num": len(plan.sites),
         "distribute.server_host": "0.0.0.0",
@@ -239,7 +239,6 @@ def _site(
         "outdir": "runs",
         "expname": "federation",
         "data.root": "data",
-        "ggeur.agreed.release": _release(),
         **plan.settings,
         **site["settings"],
         "federate.client_num": len(plan.sites),

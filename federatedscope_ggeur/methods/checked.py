@@ -207,16 +207,17 @@ def _local(returned: _Returned, context: LocalContext) -> LocalHooks:
 def _checking_local(
     method: Method, name: str, hook: Callable, context: LocalContext
 ) -> Callable:
+    takes, check = _LOCAL_CHECKS[name]
     what = f"{name} of the method '{method.name}'{where_of(hook)}"
     if not inspect.isbuiltin(hook):  # Python does not know what a builtin takes
         try:
-            check_function(what, hook, _TAKES[name])
+            check_function(what, hook, takes)
         except TypeError as error:
             raise PluginError(str(error)) from None
 
     def call(*given):
         found = hook(*given)
-        _LOCAL_CHECKS[name](_Returned(method, name, hook, found), context, *given)
+        check(_Returned(method, name, hook, found), context, *given)
         return found
 
     return call
@@ -273,19 +274,12 @@ _CHECKS: dict[str, Callable] = {
     "figures": _figures,
     "step": _step,
 }
-_TAKES = {
-    "transform": ("features", "labels"),
-    "objective": ("model", "features", "labels"),
-    "loss_term": ("model", "batch"),
-    "add_correction": ("params", "gradient"),
-    "perturb": ("params", "gradient"),
-    "finish": ("outcome",),
-}
-_LOCAL_CHECKS: dict[str, Callable] = {
-    "transform": _transform,
-    "objective": _loss,
-    "loss_term": _loss,
-    "add_correction": _add_correction,
-    "perturb": _perturb,
-    "finish": _finish,
+#: What each hook of `LocalHooks` takes, and the check of what it returns.
+_LOCAL_CHECKS: dict[str, tuple[tuple[str, ...], Callable]] = {
+    "transform": (("features", "labels"), _transform),
+    "objective": (("model", "features", "labels"), _loss),
+    "loss_term": (("model", "batch"), _loss),
+    "add_correction": (("params", "gradient"), _add_correction),
+    "perturb": (("params", "gradient"), _perturb),
+    "finish": (("outcome",), _finish),
 }

@@ -10,11 +10,7 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import StatisticsError
-from federatedscope_ggeur.geometry import (
-    ClassStatistics,
-    SummedStatistics,
-    varying,
-)
+from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics, varying
 from federatedscope_ggeur.geometry.moments import Located
 
 
