@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.engines.facts import release_text
 from federatedscope_ggeur.transport import Envelope, Hub, Link, Security
 from federatedscope_ggeur.transport.settings import TransportSettings
 
@@ -58,9 +59,12 @@ def test_files_say_who_is_who_and_what_all_have_alike(folders):
     server = yaml.safe_load((folders / "server" / "server.yaml").read_text())
     assert server["federate"] == {"total_round_num": 3, "client_num": 2}
     assert server["distribute"] == {"server_host": "0.0.0.0", "server_port": 53123}
+    agreed = {"release": release_text()}
+    assert server["ggeur"]["agreed"] == agreed
     for number, name, domain in ((1, "berlin", "art"), (2, "paris", "paris")):
         site = yaml.safe_load((folders / name / "site.yaml").read_text())
         assert site["federate"] == server["federate"]
+        assert site["ggeur"]["agreed"] == agreed
         assert site["distribute"]["server_host"] == "localhost"
         assert (site["ggeur"]["client_number"], site["ggeur"]["domain"]) == (
             number,
