@@ -206,17 +206,17 @@ def _base(given: object, path: Path) -> Path:
 
 
 def _seeds(given: object) -> tuple[int, ...]:
-    if isinstance(given, int):
+    if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
         raise _Wrong(
             f"seeds: must be a list, got {shown(given)}; write [{given}] for this one "
             "seed, or such as [0, 1, 2] for three"
         )
-    seeds = given if isinstance(given, list) else [given]
+    seeds = given if isinstance(given, list) else []
     whole = [s for s in seeds if isinstance(s, int) and not isinstance(s, bool)]
     if not seeds or whole != seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
         raise _Wrong(
-            "seeds: must be a list of different whole numbers, none below 0, got "
-            f"{shown(given)}"
+            "seeds: must be a list of different whole numbers, none below 0, such as "
+            f"[0, 1, 2]; got {shown(given)}"
         )
     return tuple(seeds)
 
