@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from functools import partial
 
 from federatedscope_ggeur.printable import LINE, Lines, printable
@@ -41,6 +42,23 @@ def listed(names: Sequence[str], most: int) -> str:
     more = len(names) - most
     text = ", ".join(names[:most])
     return f"{text} and {more} more" if more > 0 else text
+
+
+def did_you_mean(given: object, known: Iterable[object], cutoff: float = 0.6) -> str:
+    """A question for the nearest of `known` names, to stand behind a problem.
+
+    Capitals do not count. A setting's last word suffices, if one setting alone has it.
+    The answer is "" if no name is near. `cutoff` is that of `get_close_matches`.
+    """
+    if not isinstance(given, str):
+        return ""
+    by_case = {name.casefold(): name for name in known if isinstance(name, str)}
+    wanted = given.casefold()
+    near = get_close_matches(wanted, by_case, n=1, cutoff=cutoff)
+    if not near:
+        end = "." + wanted.rpartition(".")[2]
+        near = [name for name in by_case if name.endswith(end)]
+    return f"; did you mean {by_case[near[0]]}?" if len(near) == 1 else ""
 
 
 def _cut(found: re.Match) -> str:

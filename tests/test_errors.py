@@ -9,6 +9,7 @@ from federatedscope_ggeur.errors import (
     GGEURError,
     MessageError,
     StatisticsError,
+    did_you_mean,
     listed,
     name_settings,
     of_client,
@@ -51,3 +52,23 @@ def test_a_client_is_named_once():
     assert of_client(2, "no rows") == "client 2: no rows"
     assert of_client(2, "client 2: no rows") == "client 2: no rows"
     assert of_client(2, "client 21: no rows") == "client 2: client 21: no rows"
+
+
+@pytest.mark.parametrize(
+    ("given", "near"),
+    [
+        ("fedporx", "fedprox"),
+        ("LDA", "lda"),
+        ("lr", "train.optimizer.lr"),
+        ("optimizer.lr", "train.optimizer.lr"),
+        ("name", ""),  # two settings end in it
+        ("zzzz", ""),
+        ("", ""),
+        (3, ""),
+        (None, ""),
+    ],
+)
+def test_the_nearest_known_name_is_asked_for(given, near):
+    known = ["fedprox", "lda", "train.optimizer.lr", "a.b.name", "c.d.name", 7]
+    wanted = f"; did you mean {near}?" if near else ""
+    assert did_you_mean(given, known, 0.75) == wanted

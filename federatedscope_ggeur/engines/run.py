@@ -261,7 +261,11 @@ def run(
     ConfigError, DataError
         Settings are wrong, or data cannot be read or divided as the config says.
     """
-    if data is not None and isinstance(config, dict) and not isinstance(config, CfgNode):
+    if (
+        data is not None
+        and isinstance(config, dict)
+        and not isinstance(config, CfgNode)
+    ):
         config = {**_WITH_DATA, **dict(flatten(config))}
     started = Run(load_config(config, overrides), data, order)
     return started.follow(on_round or (lambda record: None))
