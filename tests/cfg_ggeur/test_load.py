@@ -287,7 +287,7 @@ def test_so_is_one_within_a_value(quickstart, key, value):
     ("key", "value", "near"),
     [
         ("ggeur.base_metod", "fedavg", "ggeur.base_method"),
-        ("steps", [1], "ggeur.steps"),
+        ("client_num", 4, "federate.client_num"),
         ("ggeur.base_method", "FedPorx", "fedprox"),
         ("ggeur.closed_form", "LDA", "lda"),
         ("ggeur.space", "standrd", "standard"),
