@@ -57,7 +57,14 @@ class Registry(Mapping[str, Part]):
                 f"the {self.kind} '{name}' must have a tuple of Key as SETTINGS, such "
                 "as (Key(...),)"
             )
-        hooks = [key.name for key in settings if callable(getattr(part, key.name, 0))]
+        names = [key.name for key in settings]
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise TypeError(
+                f"the {self.kind} '{name}' has two settings called '{twice[0]}'; "
+                "rename or remove one"
+            )
+        hooks = [name for name in names if callable(getattr(part, name, 0))]
         if hooks:
             raise TypeError(
                 f"the {self.kind} '{name}' has a setting and a function called "
