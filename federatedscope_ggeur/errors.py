@@ -11,6 +11,10 @@ from federatedscope_ggeur.printable import LINE, Lines, printable
 
 _KEYS: dict[str, str] = {}
 _LONG = re.compile(r"\S{301,}")
+# An absolute path in quotes, which may hold spaces, or a word that is such a path.
+_ROOT = r"(?:file://|~\w*|[A-Za-z]:)?[\\/]+"
+_QUOTED_PATH = re.compile(rf"""(?<=['"`]){_ROOT}[^'"`\n]+(?=['"`])""")
+_PATH = re.compile(rf"""(?<![\w.~:/\\-]){_ROOT}[^\s'"`<>|:;,()\[\]]+""")
 
 
 def name_settings(keys: Mapping[str, str]) -> None:
@@ -127,6 +131,21 @@ class MessageError(GGEURError, ValueError):
     def __reduce__(self):  # an exception is pickled by its arguments in order
         made = partial(MessageError, field=self.field, sender=self.sender)
         return made, (self.problem,)
+
+
+def without_folders(text: str) -> str:
+    """`text` with each absolute path cut to its last name.
+
+    A peer needs the reason of an error, not the folders of this machine. The log of
+    this machine keeps the full text.
+    """
+    for pattern in (_QUOTED_PATH, _PATH):
+        text = pattern.sub(lambda found: _last_name(found[0]), text)
+    return text
+
+
+def _last_name(path: str) -> str:
+    return re.split(r"[\\/]+", path.rstrip("\\/"))[-1] or path
 
 
 def of_client(number: int, problem: str) -> str:
