@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from functools import partial
 
 from federatedscope_ggeur.printable import LINE, Lines, printable
 
 _KEYS: dict[str, str] = {}
 _LONG = re.compile(r"\S{301,}")
+# An absolute path in quotes, which may hold spaces, or a word that is such a path.
+_ROOT = r"(?:file://|~\w*|[A-Za-z]:)?[\\/]+"
+_QUOTED_PATH = re.compile(rf"""(?<=['"`]){_ROOT}[^'"`\n]+(?=['"`])""")
+_PATH = re.compile(rf"""(?<![\w.~:/\\-]){_ROOT}[^\s'"`<>|:;,()\[\]]+""")
 
 
 def name_settings(keys: Mapping[str, str]) -> None:
@@ -41,6 +46,23 @@ def listed(names: Sequence[str], most: int) -> str:
     more = len(names) - most
     text = ", ".join(names[:most])
     return f"{text} and {more} more" if more > 0 else text
+
+
+def did_you_mean(given: object, known: Iterable[object], cutoff: float = 0.6) -> str:
+    """A question for the nearest of `known` names, to stand behind a problem.
+
+    Capitals do not count. A setting's last word suffices, if one setting alone has it.
+    The answer is "" if no name is near. `cutoff` is that of `get_close_matches`.
+    """
+    if not isinstance(given, str):
+        return ""
+    by_case = {name.casefold(): name for name in known if isinstance(name, str)}
+    wanted = given.casefold()
+    near = get_close_matches(wanted, by_case, n=1, cutoff=cutoff)
+    if not near:
+        end = "." + wanted.rpartition(".")[2]
+        near = [name for name in by_case if name.endswith(end)]
+    return f"; did you mean {by_case[near[0]]}?" if len(near) == 1 else ""
 
 
 def _cut(found: re.Match) -> str:
@@ -109,6 +131,21 @@ class MessageError(GGEURError, ValueError):
     def __reduce__(self):  # an exception is pickled by its arguments in order
         made = partial(MessageError, field=self.field, sender=self.sender)
         return made, (self.problem,)
+
+
+def without_folders(text: str) -> str:
+    """`text` with each absolute path cut to its last name.
+
+    A peer needs the reason of an error, not the folders of this machine. The log of
+    this machine keeps the full text.
+    """
+    for pattern in (_QUOTED_PATH, _PATH):
+        text = pattern.sub(lambda found: _last_name(found[0]), text)
+    return text
+
+
+def _last_name(path: str) -> str:
+    return re.split(r"[\\/]+", path.rstrip("\\/"))[-1] or path
 
 
 def of_client(number: int, problem: str) -> str:

@@ -25,7 +25,13 @@ from federatedscope_ggeur.data import (
 )
 from federatedscope_ggeur.data.partition import ALL, as_array, column_of
 from federatedscope_ggeur.engines.run import divide, run
-from federatedscope_ggeur.errors import ConfigError, DataError, listed, shown
+from federatedscope_ggeur.errors import (
+    ConfigError,
+    DataError,
+    did_you_mean,
+    listed,
+    shown,
+)
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
 from federatedscope_ggeur.models import CLOSED_FORMS
@@ -385,7 +391,10 @@ def _of_method(method: str, several_domains: bool) -> dict[str, Any]:
     if method in AUGMENTATIONS:
         return {**_TRAINED, "ggeur.steps": [], "ggeur.augmentation": method}
     known = dict.fromkeys(["auto", "ggeur", *CLOSED_FORMS, *METHODS, *AUGMENTATIONS])
-    raise ConfigError(f"method: {method!r} is unknown; known: {', '.join(known)}")
+    raise ConfigError(
+        f"method: {method!r} is unknown; known: {', '.join(known)}"
+        f"{did_you_mean(method, known)}"
+    )
 
 
 def _as_numpy(values: Any) -> Any:

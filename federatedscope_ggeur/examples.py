@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.errors import ConfigError, did_you_mean
 
 _PACKAGE = Path(__file__).parent
 
@@ -46,9 +46,11 @@ def find_config(name: str | os.PathLike) -> Path:
     found = _find(name, example_folder)
     if found is not None:
         return found
+    bundled = sorted(path.stem for path in example_folder().glob("*.yaml"))
     raise ConfigError(
         f"the config file '{Path(name)}' does not exist, and no bundled config has "
         "that name; `ggeur configs` lists the bundled configs"
+        f"{did_you_mean(Path(name).stem, bundled, 0.75)}"
     )
 
 
@@ -69,6 +71,7 @@ def find_study(name: str | os.PathLike) -> Path:
     raise ConfigError(
         f"the study file '{Path(name)}' does not exist, and no bundled study has that "
         f"name; the bundled ones are {', '.join(bundled)}"
+        f"{did_you_mean(Path(name).stem, bundled)}"
     )
 
 

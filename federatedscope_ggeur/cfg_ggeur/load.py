@@ -47,7 +47,7 @@ from federatedscope_ggeur.data import (
     find_reader,
     read_arguments,
 )
-from federatedscope_ggeur.errors import ConfigError, shown
+from federatedscope_ggeur.errors import ConfigError, did_you_mean, shown
 from federatedscope_ggeur.examples import find_config
 from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.reporting import missing_package
@@ -293,8 +293,9 @@ def set_key(cfg: CfgNode, dotted: str, value: object) -> str:
         node = None
     is_open = section in open_sections()
     if not isinstance(node, CfgNode) or (name not in node and not is_open):
-        unknown = f"the embedded engine has no such key{_like(cfg, dotted)}"
-        return removed_key(dotted) or unknown
+        known = [name for name, _ in flatten(to_plain(cfg))]
+        near = did_you_mean(dotted, known, 0.75)
+        return removed_key(dotted) or f"the embedded engine has no such key{near}"
     is_text = isinstance(value, str) and isinstance(node.get(name), str)
     read = literal(value)
     # A text may be in quotes; FS needs them if it looks like a number.
@@ -328,14 +329,6 @@ def _cast(value: object, default: object) -> object:
     if pair in ((tuple, list), (list, tuple)):
         return type(default)(value)
     return value
-
-
-def _like(cfg: CfgNode, dotted: str) -> str:
-    from difflib import get_close_matches
-
-    known = [name for name, _ in flatten(to_plain(cfg))]
-    close = get_close_matches(dotted, known, n=1, cutoff=0.75)
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 #: Options for which torch accepts every value from 0 to below 1.

@@ -12,7 +12,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 from federatedscope_ggeur.commands import command_parser
-from federatedscope_ggeur.errors import ConfigError, shown
+from federatedscope_ggeur.errors import ConfigError, did_you_mean, shown
 from federatedscope_ggeur.printable import Lines, say
 from federatedscope_ggeur.settings import flatten
 from federatedscope_ggeur.transport.certificates import (
@@ -128,6 +128,7 @@ class _Plan:
         for key in said:
             if key not in known:
                 problem = f"is not one of {', '.join(sorted(known))}"
+                problem += did_you_mean(key, known)
                 self._wrong(f"{where}{shown(key)}", problem)
 
     def _list(self, said: Any) -> list:

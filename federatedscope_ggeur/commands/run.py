@@ -11,7 +11,7 @@ from federatedscope_ggeur.commands import (
     add_console_options,
     overview,
 )
-from federatedscope_ggeur.errors import ConfigError, shown
+from federatedscope_ggeur.errors import ConfigError, did_you_mean, shown
 from federatedscope_ggeur.examples import find_config
 from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.version import __version__
@@ -163,5 +163,5 @@ def _what_is_missing(words: Sequence[str]) -> str:
         return "--cfg FILE is missing; write it before the settings"
     return (
         f"unknown command '{words[0]}'; the commands are {', '.join(COMMANDS)}; "
-        "to run an experiment, begin with --cfg FILE"
+        f"to run an experiment, begin with --cfg FILE{did_you_mean(words[0], COMMANDS)}"
     )

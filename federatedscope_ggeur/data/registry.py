@@ -19,7 +19,7 @@ from federatedscope_ggeur.data.images.base import ImageReader
 from federatedscope_ggeur.data.parts import filled_in, registered
 from federatedscope_ggeur.data.split import check_splits
 from federatedscope_ggeur.data.transforms import NO_TRANSFORM, transform_data
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.errors import ConfigError, did_you_mean
 from federatedscope_ggeur.settings import Key, Registry, check_returned
 
 SUFFIX = "@ggeur"
@@ -63,8 +63,12 @@ def find_reader(data_type: str) -> Reader | ImageReader:
     name = data_type[: -len(SUFFIX)] if data_type.endswith(SUFFIX) else ""
     found = READERS.get(name) or IMAGE_READERS.get(name)
     if found is None:
-        known = ", ".join(name + SUFFIX for name in sorted({*READERS, *IMAGE_READERS}))
-        raise ConfigError(f"data.type '{data_type}' is unknown; known: {known}.")
+        known = [name + SUFFIX for name in sorted({*READERS, *IMAGE_READERS})]
+        near = did_you_mean(data_type.partition("@")[0] + SUFFIX, known, 0.8)
+        raise ConfigError(
+            f"data.type '{data_type}' is unknown; known: {', '.join(known)}"
+            f"{near or '.'}"
+        )
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Protocol
 from federatedscope_ggeur.engines.driver import Driver
 from federatedscope_ggeur.engines.federation import Federation
 from federatedscope_ggeur.engines.watch import server_status
-from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.errors import MessageError, without_folders
 from federatedscope_ggeur.federation.course.ending import Ending
 from federatedscope_ggeur.federation.exchanges import Absence, Request, RequestKind
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
@@ -146,8 +146,10 @@ class Leading:
     def fail(self, number: int, state: int, parts: Sequence[bytes]) -> None:
         """Take a client's message that says why it stops."""
         reason = b"".join(parts)[:1000].decode(errors="replace")
-        # On one line, so that nobody writes lines of its own into the log.
-        self.lose(number, " ".join(reason.split()), may_return=False)
+        # On one line, so that nobody writes lines of its own into the log. The log
+        # names the client already.
+        reason = " ".join(reason.split()).removeprefix(f"client {number}: ")
+        self.lose(number, reason, may_return=False)
         self.dismiss(number, "this client has said that it stops")
 
     def lose(self, number: int, reason: str, may_return: bool = True) -> None:
@@ -249,7 +251,7 @@ class Leading:
             if self.federation.is_begun:  # before clients are told, which may take long
                 stopped = isinstance(error, KeyboardInterrupt)
                 self.federation.write_unfinished(stopped)
-            reason = str(error) or type(error).__name__
+            reason = without_folders(str(error)) or type(error).__name__
             hub.close(f"the server ended the run: {reason}")
             raise
         hub.close()

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from yacs.config import CfgNode
 
 from federatedscope_ggeur.cfg_ggeur.check import check_agreed, check_embedding_dim
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
@@ -64,13 +65,20 @@ from federatedscope_ggeur.reporting import (
     RoundRecord,
     Tracking,
 )
-from federatedscope_ggeur.settings import kind_of
+from federatedscope_ggeur.settings import flatten, kind_of
 
 logger = get_logger(__name__)
 
 #: Rows of clients' sets, times rounds, from which several workers pay. One takes some
 #: seconds for them; to begin the others takes tenths of one.
 PAYING_ROWS = 1_000_000
+
+#: Settings that a dict need not hold if data come with it.
+_WITH_DATA = {
+    "federate.method": "ggeur",
+    "ggeur.use": True,
+    "data.type": "embeddings@ggeur",
+}
 
 #: Called with the records of round 0, of each round, and of calibration.
 Watch = Callable[["Round0 | RoundRecord"], object]
@@ -234,7 +242,8 @@ def run(
         As for `load_config`: a file, a bundled example, a dict or a config; and
         settings that override it.
     data : FederatedData, optional
-        The data to use in place of those that the config names.
+        The data to use in place of those that the config names. A dict then need not
+        hold ``federate.method``, ``ggeur.use`` and ``data.type``.
     on_round : callable, optional
         Called with each record as soon as it is known: the `Round0`, then a
         `RoundRecord` for every round. A calibrated head has one more, which names its
@@ -252,6 +261,12 @@ def run(
     ConfigError, DataError
         Settings are wrong, or data cannot be read or divided as the config says.
     """
+    if (
+        data is not None
+        and isinstance(config, dict)
+        and not isinstance(config, CfgNode)
+    ):
+        config = {**_WITH_DATA, **dict(flatten(config))}
     started = Run(load_config(config, overrides), data, order)
     return started.follow(on_round or (lambda record: None))
 

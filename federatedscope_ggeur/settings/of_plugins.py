@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 
-from federatedscope_ggeur.errors import PluginError
+from federatedscope_ggeur.errors import PluginError, did_you_mean
 
 #: The entry points under which an installed package names its plugins.
 ENTRY_POINTS = "federatedscope_ggeur.plugins"
@@ -131,11 +130,9 @@ def _check_names(what: str, own: Mapping[str, object], base: type) -> None:
     hooks = [name for name in dir(base) if not name.startswith("_")]
     if own and not own.keys() & set(hooks):
         name = next(iter(own))
-        close = get_close_matches(name, hooks, n=1)
-        meant = f"; did you mean {close[0]}?" if close else ""
         raise TypeError(
             f"{what} defines no function of {base.__name__}, and nothing calls "
-            f"its {name}{meant}"
+            f"its {name}{did_you_mean(name, hooks)}"
         )
 
 

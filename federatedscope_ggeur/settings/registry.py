@@ -7,7 +7,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import TypeVar
 
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.errors import ConfigError, did_you_mean
 from federatedscope_ggeur.settings.key import Key
 from federatedscope_ggeur.settings.rules import Rule, one_of
 
@@ -57,7 +57,14 @@ class Registry(Mapping[str, Part]):
                 f"the {self.kind} '{name}' must have a tuple of Key as SETTINGS, such "
                 "as (Key(...),)"
             )
-        hooks = [key.name for key in settings if callable(getattr(part, key.name, 0))]
+        names = [key.name for key in settings]
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise TypeError(
+                f"the {self.kind} '{name}' has two settings called '{twice[0]}'; "
+                "rename or remove one"
+            )
+        hooks = [name for name in names if callable(getattr(part, name, 0))]
         if hooks:
             raise TypeError(
                 f"the {self.kind} '{name}' has a setting and a function called "
@@ -78,8 +85,9 @@ class Registry(Mapping[str, Part]):
         """The part called `name`. If there is none, a `ConfigError` lists the known
         names."""
         if name not in self._parts:
-            known = ", ".join([*self.taken, *self._parts])
-            problem = f"no {self.kind} is called {name!r}; known: {known}"
+            names = [*self.taken, *self._parts]
+            problem = f"no {self.kind} is called {name!r}; known: {', '.join(names)}"
+            problem += did_you_mean(name, names)
             raise ConfigError(f"{self.field}: {self.removed(name) or problem}")
         return self._parts[name]
 

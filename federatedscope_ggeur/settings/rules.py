@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from federatedscope_ggeur.errors import shown
+from federatedscope_ggeur.errors import did_you_mean, shown
 
 NOT_SET = -1.0
 #: No sensible rate, weight, temperature or number of bytes is larger. float32 can hold
@@ -87,7 +87,9 @@ def one_of(*choices) -> Rule:
     def rule(value) -> str:
         if value in choices:
             return ""
-        return f"must be one of {', '.join(map(str, choices))}; got {shown(value)}"
+        known = ", ".join(map(str, choices))
+        near = did_you_mean(value, choices)
+        return f"must be one of {known}; got {shown(value)}{near}"
 
     rule.choices = choices  # type: ignore[attr-defined]
     return rule

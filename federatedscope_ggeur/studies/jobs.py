@@ -107,9 +107,25 @@ def results_in(job: Job) -> Results | None:
     DataError
         The results cannot be read.
     """
+    if not is_finished(job):
+        return None
+    assert job.folder is not None
+    return read_results(job.folder)
+
+
+def is_finished(job: Job) -> bool:
+    """Whether a job's folder holds its finished run.
+
+    Raises
+    ------
+    ConfigError
+        The folder holds another run; the message names the settings that differ.
+    DataError
+        The file ``cell.json`` cannot be read.
+    """
     folder = job.folder
     if folder is None or not os.path.lexists(folder):
-        return None
+        return False
     found = read_cell(folder)
     if found is None:
         raise ConfigError(
@@ -121,7 +137,7 @@ def results_in(job: Job) -> Results | None:
             f"'{folder}' holds a run with other settings ({'; '.join(differ)}); "
             "name another folder by --out, or move this one away"
         )
-    return read_results(folder)
+    return True
 
 
 def _differences(found: Cell, wanted: Cell) -> list[str]:

@@ -30,9 +30,10 @@ from federatedscope_ggeur.reporting.study import (
     Study,
     Tried,
     Tuned,
+    read_study,
     to_text,
 )
-from federatedscope_ggeur.studies.jobs import Job, results_in
+from federatedscope_ggeur.studies.jobs import Job, is_finished, results_in
 from federatedscope_ggeur.studies.plan import PlannedCell, StudyPlan
 from federatedscope_ggeur.studies.study_file import TAKEN
 from federatedscope_ggeur.studies.workers import Event, Workers
@@ -115,6 +116,7 @@ class StudyRun:
         """
         lock, what = self.folder / ".lock", f"the study in {self.folder}"
         with locked(lock, what, _cannot_write):
+            self._check_place()
             text = self.plan.path.read_text(encoding="utf-8")
             write_atomically(self.folder / "study.yaml", text)
             self._write()
@@ -126,6 +128,23 @@ class StudyRun:
                 if cell.name in problems:
                     self._note_failed(cell, problems[cell.name])
             return self._write()
+
+    def _check_place(self) -> None:
+        """Raise `ConfigError` if the folder holds another study, or other runs."""
+        found = read_study(self.folder)
+        axes = [axis.name for axis in self.plan.named_axes()]
+        if found is not None:
+            others = [axis.name for axis in found.axes]
+            if (found.name, others) != (self.plan.name, axes):
+                raise ConfigError(
+                    f"'{self.folder}' holds the study '{found.name}' "
+                    f"({_axes_text(others)}), but '{self.plan.name}' "
+                    f"({_axes_text(axes)}) is to run; name another folder by --out"
+                )
+        for cell in self.plan.cells():
+            tries = [self._try(candidate) for candidate in cell.candidates()]
+            for job in tries if cell.tune else [self._job(cell)]:
+                is_finished(job)
 
     def _tune(self, stages: _Stages) -> None:
         """Tune every row that needs it, on the first seed, and record the chosen
@@ -274,6 +293,10 @@ class StudyRun:
         )
         write_atomically(self.folder / STUDY_FILE, to_text(study))
         return study
+
+
+def _axes_text(names: Sequence[str]) -> str:
+    return f"axes {', '.join(names)}" if names else "no axes"
 
 
 def _cannot_write(path: Path, error: OSError) -> ConfigError:

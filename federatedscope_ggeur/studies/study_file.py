@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from federatedscope_ggeur.cfg_ggeur.yaml_file import literal, read_tree
-from federatedscope_ggeur.errors import ConfigError, shown
+from federatedscope_ggeur.errors import ConfigError, did_you_mean, shown
 from federatedscope_ggeur.examples import find_config, find_study
 from federatedscope_ggeur.reporting.paper import paper_table
 from federatedscope_ggeur.reporting.study import Point
@@ -57,7 +57,10 @@ class _Wrong(ValueError):
 def _plan(path: Path, tree: Mapping, text: str, overrides: Sequence[str]) -> StudyPlan:
     unknown = [key for key in tree if key not in _KEYS]
     if unknown:
-        raise _Wrong(f"unknown key {shown(unknown[0])}; a study has {', '.join(_KEYS)}")
+        raise _Wrong(
+            f"unknown key {shown(unknown[0])}; a study has {', '.join(_KEYS)}"
+            f"{did_you_mean(unknown[0], _KEYS)}"
+        )
     if "base" not in tree:
         raise _Wrong("base: is missing; name the config that the runs start from")
     axes, tune = _axes(tree.get("axes"), path)
@@ -206,17 +209,17 @@ def _base(given: object, path: Path) -> Path:
 
 
 def _seeds(given: object) -> tuple[int, ...]:
-    if isinstance(given, int):
+    if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
         raise _Wrong(
             f"seeds: must be a list, got {shown(given)}; write [{given}] for this one "
             "seed, or such as [0, 1, 2] for three"
         )
-    seeds = given if isinstance(given, list) else [given]
+    seeds = given if isinstance(given, list) else []
     whole = [s for s in seeds if isinstance(s, int) and not isinstance(s, bool)]
     if not seeds or whole != seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
         raise _Wrong(
-            "seeds: must be a list of different whole numbers, none below 0, got "
-            f"{shown(given)}"
+            "seeds: must be a list of different whole numbers, none below 0, such as "
+            f"[0, 1, 2]; got {shown(given)}"
         )
     return tuple(seeds)
 

@@ -281,3 +281,24 @@ def test_a_number_that_float32_cannot_hold_in_use_is_refused(key, value, sign):
 def test_so_is_one_within_a_value(quickstart, key, value):
     with pytest.raises(ConfigError, match=rf"{key}: must lie in -1e\+15..1e\+15"):
         load_config(quickstart, [key, value])
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "near"),
+    [
+        ("ggeur.base_metod", "fedavg", "ggeur.base_method"),
+        ("client_num", 4, "federate.client_num"),
+        ("ggeur.base_method", "FedPorx", "fedprox"),
+        ("ggeur.closed_form", "LDA", "lda"),
+        ("ggeur.space", "standrd", "standard"),
+        ("ggeur.encoder.name", "open-clip", "open_clip"),
+        ("ggeur.network.name", "restnet18", "resnet18"),
+        ("data.splitter", "natral", "natural"),
+        ("data.type", "pacs", "pacs@ggeur"),
+    ],
+)
+def test_the_nearest_known_name_is_asked_for(key, value, near):
+    with pytest.raises(ConfigError) as caught:
+        load_config("ggeur_quickstart", {key: value})
+    (line,) = [line for line in caught.value.lines if key in line]
+    assert line.endswith(f"; did you mean {near}?")

@@ -83,6 +83,18 @@ def test_a_run_on_them_is_the_run_on_files(tmp_path):
     here = run("ggeur_own_embeddings.yaml", data, overrides=settings)
     assert np.array_equal(here.predict_proba(X), there.predict_proba(X))
     assert here.final.accuracy == there.final.accuracy
+    data_settings = {"federate.method": "ggeur", "data.type": "embeddings@ggeur"}
+    full = {**settings, **data_settings, "ggeur.use": True}
+    made = [run(said, data).predict_proba(X) for said in (full, settings)]
+    assert np.array_equal(*made)
+
+
+def test_a_dict_with_data_may_name_its_own_type():
+    data = FederatedData.from_arrays(X, Y, SITE)
+    with pytest.raises(ConfigError, match=r"data\.type 'mine' is unknown"):
+        run({"data": {"type": "mine"}}, data)
+    with pytest.raises(ConfigError, match="takes only 'ggeur'"):
+        run({"ggeur.closed_form": "lda"})
 
 
 @pytest.mark.parametrize(

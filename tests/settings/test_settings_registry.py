@@ -72,6 +72,14 @@ def test_a_setting_does_not_hide_a_function(registry):
         registry.add("tango", Tango)
 
 
+def test_two_settings_of_one_name_are_refused(registry):
+    class Tango:
+        SETTINGS = tuple(Key("step", x, "Length of a step.", positive) for x in (1, 2))
+
+    with pytest.raises(TypeError, match="'tango' has two settings called 'step'"):
+        registry.add("tango", Tango)
+
+
 def test_the_same_definition_made_again_takes_the_place_of_the_first(registry):
     registry.add("waltz", made(1))
     registry.add("waltz", made(2))

@@ -82,6 +82,24 @@ def test_a_folder_in_the_way_is_left_alone(make_study):
 
 
 @pytest.mark.slow
+def test_another_study_in_the_folder_is_left_alone(make_study):
+    study = make_study(seeds=[0])
+    study.run()
+    left = {p: p.read_bytes() for p in study.out.iterdir() if p.is_file()}
+    study.write({**study.content, "axes": {"way": {"FedAvg": {"ggeur.steps": []}}}})
+    said = study.told(status=1)
+    assert f"'{study.out}' holds the study 'study' (axes method)" in said
+    assert "'study' (axes way) is to run; name another folder by --out" in said
+    study.file = study.file.rename(study.file.with_name("other.yaml"))
+    study.write({**study.content, "axes": {"method": METHODS}})
+    assert "holds the study 'study' (axes method), but 'other'" in study.told(status=1)
+    study.file = study.file.rename(study.file.with_name("study.yaml"))
+    study.told("train.optimizer.lr", 0.5, status=1)
+    assert {p: p.read_bytes() for p in left} == left
+    assert "2 of 2 runs are finished" in study.told()
+
+
+@pytest.mark.slow
 def test_a_run_that_fails_stops_no_other(make_study, tmp_path):
     missing = {"data.type": "embeddings@ggeur", "data.root": str(tmp_path / "mine")}
     study = make_study(axes={"method": {**METHODS, "mine": missing}}, seeds=[0])

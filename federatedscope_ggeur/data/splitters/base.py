@@ -10,7 +10,7 @@ import numpy as np
 from federatedscope_ggeur.data.embeddings import Domain
 from federatedscope_ggeur.data.parts import filled_in, registered
 from federatedscope_ggeur.data.split import deal_evenly
-from federatedscope_ggeur.errors import ConfigError, PluginError
+from federatedscope_ggeur.errors import ConfigError, PluginError, did_you_mean
 from federatedscope_ggeur.rng import numpy_generator
 from federatedscope_ggeur.settings import Key, Registry, kind_of, where_of, whole
 
@@ -241,7 +241,11 @@ def read_arguments(name: str, args) -> dict[str, object]:
     fits = fits and all(isinstance(part, Mapping) for part in args)
     given = dict(*args) if fits else {}
     problems = [] if fits else ["must be a list of at most one mapping"]
-    problems += [f"there is no argument {n}" for n in given if n not in keys]
+    problems += [
+        f"there is no argument {n}{did_you_mean(n, keys)}"
+        for n in given
+        if n not in keys
+    ]
     for n, key in keys.items():
         missing = "must be given" if fits and key.default is None else ""
         problem = key.rule(given[n]) if n in given else missing

@@ -39,7 +39,12 @@ from federatedscope_ggeur.engines.sides import (
 from federatedscope_ggeur.engines.site_folder import SiteFolder, final_message
 from federatedscope_ggeur.engines.streams import transport_settings
 from federatedscope_ggeur.engines.watch import Watch, closing
-from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
+from federatedscope_ggeur.errors import (
+    ConfigError,
+    GGEURError,
+    MessageError,
+    without_folders,
+)
 from federatedscope_ggeur.federation import MemoryBudget
 from federatedscope_ggeur.federation.course.client_handler import ClientHandler
 from federatedscope_ggeur.federation.course.client_store import ClientStore
@@ -128,7 +133,8 @@ class Resident:
             replies = self._answers(session, asked)
         except GGEURError as error:
             logger.warning("client %d: refused: %s", self.number, error)
-            replies = [Envelope(FAILED, 0, (str(error).encode(),))]
+            reason = without_folders(str(error))
+            replies = [Envelope(FAILED, 0, (reason.encode(),))]
         return packed(self._session, replies, self._carried)
 
     def _answers(self, session: bytes, asked: Sequence[Envelope]) -> list[Envelope]:

@@ -16,7 +16,7 @@ from federatedscope_ggeur.engines.leading import CONVERGED, FAILED, FINISH, JOIN
 from federatedscope_ggeur.engines.sides import handshake_of, join_of
 from federatedscope_ggeur.engines.site_folder import SiteFolder, final_message
 from federatedscope_ggeur.engines.watch import Watch, closing
-from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.errors import GGEURError, without_folders
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.printable import get_logger
@@ -159,7 +159,8 @@ class GGEURClient(FSClient):
             answer = side.answer(kind, message.content)
         except GGEURError as error:
             if self.mode == "distributed":
-                self._send(FAILED, message.state, (str(error).encode(),))
+                reason = without_folders(str(error))
+                self._send(FAILED, message.state, (reason.encode(),))
             raise
         if answer:
             self._send(kind.answer_message, message.state, answer)

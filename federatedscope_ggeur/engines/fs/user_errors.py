@@ -11,7 +11,6 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from pathlib import Path, PurePath
 
 from federatedscope_ggeur.cfg_ggeur import get_key
@@ -24,7 +23,7 @@ from federatedscope_ggeur.cfg_ggeur.plugins import (
 )
 from federatedscope_ggeur.cfg_ggeur.yaml_file import literal
 from federatedscope_ggeur.engines.fs.config import problems
-from federatedscope_ggeur.errors import ConfigError, GGEURError
+from federatedscope_ggeur.errors import ConfigError, GGEURError, did_you_mean
 from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.settings import flatten
 
@@ -162,8 +161,7 @@ def _problem(cfg, key: str, value: object) -> str:
         if gone := removed_key(key):
             return gone
         known = [name for name, _ in flatten(cfg) if "__" not in name]
-        close = get_close_matches(key, known, n=1, cutoff=0.75)
-        return "there is no such key" + (f"; did you mean {close[0]}?" if close else "")
+        return f"there is no such key{did_you_mean(key, known, 0.75)}"
     if hasattr(default, "items"):
         return f"is a section; set keys below it, not {value!r}"
     return not_of_type(value, default)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from federatedscope_ggeur.errors import setting
+from federatedscope_ggeur.errors import did_you_mean, setting
 from federatedscope_ggeur.models.networks.base import (
     NETWORKS,
     NORMS,
@@ -30,12 +30,15 @@ _DEFAULT = NetworkSettings("")
 
 def _name(value: object) -> str:
     """The rule of `network.name`: "" or the name of a registered network."""
-    known = ", ".join("timm:<model>" if name == "timm" else name for name in NETWORKS)
+    names = ["timm:<model>" if name == "timm" else name for name in NETWORKS]
     if not isinstance(value, str):
         return f"must be a text, got {value!r}"
     base, colon, rest = value.partition(":")
     fits = base in NETWORKS and bool(colon and rest) == (base == "timm")
-    return "" if fits or not value else f"must be one of {known}; got {value!r}"
+    if fits or not value:
+        return ""
+    near = did_you_mean(value, names)
+    return f"must be one of {', '.join(names)}; got {value!r}{near}"
 
 
 def _three(values: object) -> bool:

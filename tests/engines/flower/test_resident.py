@@ -141,7 +141,7 @@ def test_a_release_is_charged_once_and_repeated_byte_by_byte(start, tmp_path):
     assert [entry.session for entry in spent.entries] == [(b"s" * 16).hex()]
 
 
-def test_what_cannot_be_charged_is_not_sent(start, tmp_path):
+def test_what_cannot_be_charged_is_not_sent(start, tmp_path, caplog):
     hostile = start(*NOISE)
     early = replace(moments(), stage="spread").to_bytes()
     assert "comes next" in refused(hostile.ask("release_spread_request", early))
@@ -149,6 +149,8 @@ def test_what_cannot_be_charged_is_not_sent(start, tmp_path):
     (tmp_path / "spent").write_text("a file, where the folder was")
     said = refused(hostile.ask("release_moments_request", moments().to_bytes()))
     assert "Nothing was sent, because this file must record it first" in said
+    assert str(tmp_path) not in said, "the server need not know the site's folders"
+    assert str(tmp_path) in caplog.text
 
 
 def test_a_site_under_noise_declares_nothing_of_its_rows(start):

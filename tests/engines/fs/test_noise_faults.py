@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from processes import check_same_head
 
@@ -154,3 +156,28 @@ def test_those_who_sent_are_charged_though_the_run_ends(start, tmp_path):
     assert "client 3: " in server.output
     assert [worker.wait() for worker in clients.values()] == [1, 1, 1]
     assert charged(tmp_path) == dict.fromkeys(EVERYONE, 1)
+
+
+def test_the_server_is_told_why_a_client_stops_without_its_folders(start, tmp_path):
+    broken = ledger_path(str(tmp_path / "ledger"), 3)
+    broken.parent.mkdir()
+    broken.write_text("no ledger")
+    _, server, clients = start(*CLIENT)
+    assert clients[3].wait() == 1
+    assert str(broken) in clients[3].output
+    said = f"ggeur.privacy.dp.ledger: the ledger '{broken.name}' cannot be used"
+    server.wait_for(f"client 3 is gone: {said}")
+    assert server.wait() == 1
+    assert [worker.wait() for worker in clients.values()] == [1] * 4
+    assert "/ledger/" not in server.output
+
+
+def test_an_error_of_a_client_names_it_once(start, tmp_path):
+    """Its error begins with its number, and so does the server's line on it."""
+    limit = ("ggeur.privacy.dp.epsilon_total", 5)
+    for left in (0, 1):
+        _, server, clients = start(*CLIENT, *limit)
+        assert server.wait() == left
+        assert [worker.wait() for worker in clients.values()] == [left] * 4
+    assert " is gone: another release would exceed" in server.output
+    assert not re.search(r"client (\d): client \1", server.output)

@@ -235,6 +235,19 @@ class Participant:
             self._note(request, now, bound, sent)
         return MaskedVector(self._number, now.session, stage, sent)
 
+    def _log_keys(self, request: MaskedRequest) -> None:
+        """Log the fingerprint of all keys, which people compare between machines.
+
+        Clients without a journal's folder are on one machine: one line serves them all.
+        """
+        roster, who = list(request.roster), fingerprint(request.roster, request.keys)
+        if self._settings.store:
+            logger.info(
+                "client %d: keys of the roster %s: %s", self._number, roster, who
+            )
+        elif self._number == min(roster):
+            logger.info("keys of the roster %s: %s", roster, who)
+
     # what the journal stores
 
     def _note(
@@ -245,13 +258,7 @@ class Participant:
             own = self._summed(now, _commitments(request))
             past = [*(one for one in past if not one.repeated_by(own)), own]
         if stage == self._settings.stages[0]:
-            who = fingerprint(request.roster, request.keys)
-            logger.info(
-                "client %d: keys of the roster %s: %s",
-                self._number,
-                list(request.roster),
-                who,
-            )
+            self._log_keys(request)
         if stage == MEANS and self._named is not None:
             own = replace(past[-1], named=self._by_name(self._named))
             past = [*(one for one in past[:-1] if not one.repeated_by(own)), own]

@@ -255,3 +255,14 @@ class TestAnotherSession:
         settings = replace(SETTINGS, store=str(tmp_path))
         Sum({k: four[k] for k in (1, 2, 3)}, settings).keys()
         Sum(four, settings, session=OTHER).keys().stage("counts")
+
+
+def test_on_one_machine_one_line_has_the_keys_of_all(caplog, tmp_path):
+    caplog.set_level("INFO")
+    Sum(clients_of()).run()
+    (line,) = [text for text in caplog.messages if "keys of the roster" in text]
+    assert line.startswith("keys of the roster [1, 2, 3]: ")
+    caplog.clear()
+    Sum(clients_of(), replace(SETTINGS, store=str(tmp_path))).run()
+    lines = [text for text in caplog.messages if "keys of the roster" in text]
+    assert lines == [f"client {k}: {line}" for k in (1, 2, 3)]
