@@ -21,6 +21,7 @@ from federatedscope_ggeur.data import (
     Domain,
     Embeddings,
     FederatedData,
+    class_counts,
     validation_share,
 )
 from federatedscope_ggeur.data.partition import ALL, as_array, column_of
@@ -28,6 +29,7 @@ from federatedscope_ggeur.engines.run import divide, run
 from federatedscope_ggeur.errors import (
     ConfigError,
     DataError,
+    StatisticsError,
     did_you_mean,
     listed,
     shown,
@@ -36,6 +38,7 @@ from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.predictor.left_models import LeftModels, write_with_models
+from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.settings import flatten
 
 try:
@@ -155,7 +158,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
             The settings, the method, `clients` or `domains` are wrong.
         StatisticsError
             No client has enough rows of any class (``ggeur.privacy.min_samples``) for a
-            one-shot head. The method ``"fedavg"`` trains one.
+            one-shot head. The error says what to do.
         """
         X, y = validate_data(self, _as_numpy(X), _as_numpy(y), dtype=np.float32)
         check_classification_targets(y)
@@ -170,8 +173,13 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         rows = torch.from_numpy(X.copy())
         rows = rows if prepare is None else prepare(rows)
         data = self._divided(cfg, rows, torch.from_numpy(codes), clients, domains)
-        with torch.random.fork_rng(devices=[]):
-            self.results_ = run(cfg, data)
+        try:
+            with torch.random.fork_rng(devices=[]):
+                self.results_ = run(cfg, data)
+        except StatisticsError:
+            if cfg.ggeur.closed_form == "none" or _sent_classes(cfg, data).any():
+                raise
+            raise StatisticsError(_nothing_sent(cfg)) from None
         self._warn(cfg, data)
         return self
 
@@ -207,6 +215,20 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         ndarray of shape (n_samples, n_classes), float32
         """
         return self._scores(X, clients, "predict_proba")
+
+    def predict_log_proba(self, X, clients=None) -> np.ndarray:
+        """The logarithm of `predict_proba`: -inf where a probability is 0.
+
+        Parameters
+        ----------
+        X, clients : as `predict`
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes), float32
+        """
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X, clients))
 
     def save(self, folder: str | Path) -> None:
         """Write the fitted classifier into a new folder.
@@ -329,11 +351,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         if self.results_.final.head != "closed_form" or sums:
             return
         least = cfg.ggeur.privacy.min_samples
-        each = [
-            torch.bincount(client.train.labels, minlength=data.num_classes)
-            for client in data.clients
-        ]
-        sent = (torch.stack(each) >= least).any(dim=0).numpy()
+        sent = _sent_classes(cfg, data)
         unknown = self.classes_[~sent]
         if len(unknown):
             warnings.warn(
@@ -394,6 +412,28 @@ def _of_method(method: str, several_domains: bool) -> dict[str, Any]:
     raise ConfigError(
         f"method: {method!r} is unknown; known: {', '.join(known)}"
         f"{did_you_mean(method, known)}"
+    )
+
+
+def _sent_classes(cfg, data: FederatedData) -> np.ndarray:
+    """Whether any client has enough rows to send statistics: bool array [C]."""
+    counts = class_counts(data.clients, data.num_classes)
+    return (counts >= cfg.ggeur.privacy.min_samples).any(axis=0)
+
+
+def _nothing_sent(cfg) -> Lines:
+    """What a user can do if all clients have too few rows for statistics."""
+    least = cfg.ggeur.privacy.min_samples
+    return Lines(
+        [
+            f"no client has {least:g} rows of any class, so no client may send "
+            "statistics and there is no one-shot head. Choose one:",
+            "- FederatedClassifier(method='fedavg') trains a head on all rows, but "
+            "updates of a client with few rows can reveal them",
+            "- fit(X, y, clients=...) with fewer clients, each with more rows",
+            "- settings={'ggeur.privacy.min_samples': 1} lets clients send statistics "
+            "of single rows, which are the rows",
+        ]
     )
 
 

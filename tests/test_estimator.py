@@ -23,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from federatedscope_ggeur import FederatedClassifier, run
-from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.errors import ConfigError, DataError, StatisticsError
 from federatedscope_ggeur.reporting import results_table
 
 X, y = load_digits(return_X_y=True)
@@ -56,6 +56,17 @@ def test_it_learns_from_three_sites():
     shares = made.predict_proba(X)
     np.testing.assert_allclose(shares.sum(axis=1), 1, atol=1e-6)
     assert (made.classes_[shares.argmax(axis=1)] == made.predict(X)).all()
+
+
+def test_logarithms_of_probabilities():
+    made = fitted("lda", clients=SITE)
+    with np.errstate(all="raise"):  # the head is sure of rows that are far out
+        found = made.predict_log_proba(1000 * X[:9])
+    assert found.shape == (9, 10)
+    assert np.array_equal(
+        np.exp(found).round(5), made.predict_proba(1000 * X[:9]).round(5)
+    )
+    assert np.isneginf(found).any()
 
 
 @pytest.mark.parametrize(
@@ -191,6 +202,20 @@ def test_one_holder_has_no_threshold_and_clients_have_one():
         FederatedClassifier("lda", lower).fit(X[few], y[few], clients=SITE[few])
 
 
+@pytest.mark.parametrize("method", ["auto", "lda"])
+def test_clients_with_two_rows_each_are_told_what_to_do(method):
+    two_rows_each = np.arange(600) // 2
+    with pytest.raises(StatisticsError, match="no client has 5 rows of any") as error:
+        fitted(method, clients=two_rows_each)
+    said = str(error.value)
+    assert "FederatedClassifier(method='fedavg')" in said
+    assert "settings={'ggeur.privacy.min_samples': 1}" in said
+    assert "closed_form" not in said
+    lower = {"ggeur.privacy.min_samples": 1}
+    made = FederatedClassifier(method, lower).fit(X, y, clients=two_rows_each)
+    assert made.score(X, y) > 0.9
+
+
 def test_secure_sums_count_the_rows_of_all_clients():
     sums = {
         "ggeur.privacy.secure_sums": "statistics",
@@ -304,6 +329,8 @@ def test_wrong_rows_and_settings_are_named():
         FederatedClassifier("lda").fit(X, np.zeros(600))
     with pytest.raises(ValueError, match="NaN"):
         FederatedClassifier("lda").fit(np.where(X[0, 5] == X, np.nan, X), y)
+    with pytest.raises(DataError, match=r"holds 1e\+30, .* first such row is 4"):
+        FederatedClassifier("lda").fit(np.where(y[:, None] == 4, 1e30, X), y, SITE)
     with pytest.raises(ConfigError, match=r"ggeur\.lda\.shrink: "):
         FederatedClassifier("lda", {"ggeur.lda.shrink": 1}).fit(X, y)
     with pytest.raises(ConfigError, match="settings: must be a dict of settings"):

@@ -14,6 +14,9 @@ from federatedscope_ggeur.errors import DataError
 
 #: Rows that are checked at a time.
 _CHECKED = 1 << 14
+#: The largest value of an embedding. Messages may hold none above it
+#: (`geometry.LARGEST_EMBEDDING`).
+_LARGEST = 1e15
 
 
 def _first_row(bad: torch.Tensor) -> int:
@@ -89,12 +92,16 @@ def _check_values(features: torch.Tensor, labels: torch.Tensor, where: str) -> N
     if features.is_floating_point():
         # In pieces, because the result of a comparison is as large as its input.
         for first in range(0, len(features), _CHECKED):
-            finite = torch.isfinite(features[first : first + _CHECKED])
-            if not finite.all():
-                row = first + _first_row(~finite.all(dim=1))
+            piece = features[first : first + _CHECKED]
+            usable = piece.abs() <= _LARGEST  # False for NaN
+            if not usable.all():
+                row = first + _first_row(~usable.all(dim=1))
+                value = float(piece[~usable][0])
+                large = f"{value:g}, beyond +-{_LARGEST:g}"
+                what = large if math.isfinite(value) else "NaN or inf"
                 raise DataError(
-                    f"{where}: 'features' holds NaN or inf; the first such row is "
-                    f"{row}. Remove or recompute such rows."
+                    f"{where}: 'features' holds {what}; the first such row is {row}. "
+                    "Remove or recompute such rows."
                 )
     _check_not_negative("labels", labels, where)
 

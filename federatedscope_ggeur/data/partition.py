@@ -223,7 +223,11 @@ class FederatedData:
         return self.pooled is not None
 
     def faults(self) -> list[str]:
-        """Reasons why no head can learn: only one class, or only equal rows."""
+        """Why no head can learn, or why scores may be too good.
+
+        There may be only one class, only equal rows, or test rows that are training
+        rows, too.
+        """
         rows = [part for split, part in all_rows(self.clients) if split == "train"]
         rows = [part for part in rows if len(part)]
         if not rows:
@@ -239,7 +243,17 @@ class FederatedData:
         pieces = (piece for part in rows for piece in part.features.split(_COMPARED))
         if all(bool((piece == first).all()) for piece in pieces):
             return ["all training rows are equal, so no head can tell classes apart"]
-        return []
+        tests = [part for split, part in all_rows(self.clients) if split == "test"]
+        tests += (self.pooled or {}).get("test", {}).values()
+        tests += [domain.test for domain in self.unseen]
+        of_tests = _row_hashes(tests)
+        known = np.isin(of_tests, _row_hashes(rows)) if len(of_tests) else of_tests
+        if not known.any():
+            return []
+        return [
+            f"{known.sum()} of {len(known)} test rows equal training rows, so scores "
+            "may be too good; remove these rows from the test set"
+        ]
 
     @property
     def dim(self) -> int:
@@ -293,6 +307,12 @@ class FederatedData:
         if "test" in rows:
             rows["test"].update((domain.name, domain.test) for domain in self.unseen)
         return rows
+
+
+def _row_hashes(parts: Sequence[Embeddings]) -> np.ndarray:
+    """A hash of each row: int64 array. It differs from process to process."""
+    hashes = (hash(row.tobytes()) for part in parts for row in part.features.numpy())
+    return np.fromiter(hashes, np.int64)
 
 
 def as_array(values: Any) -> np.ndarray:

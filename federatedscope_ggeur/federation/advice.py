@@ -120,19 +120,12 @@ def withheld_note(
     if not is_much(withheld) and not lacking:
         return ""
     lower = better_threshold(counts, threshold, domains)
-    less = Withheld.from_counts(counts, lower)
-    lets = f"statistics of {lower} rows" if lower > 1 else "single rows"
-    where = f". Most in the domains {listed(lacking, 5)}" if lacking else ""
+    sent = f"statistics of {lower} rows" if lower > 1 else "single rows"
+    where = f", most in the domains {listed(lacking, 5)}" if lacking else ""
     return (
-        f"{withheld_text(withheld)}: heads and shapes made from statistics lack "
-        f"these rows{where}. Three settings help, and each has a cost. "
-        f"{setting('min_samples')} {lower} withholds {_percent(less.pair_share)} of "
-        f"pairs and {_percent(less.row_share)} of rows, but lets clients send "
-        f"{lets}. {setting('secure_sums')} counts the rows of a class over all "
-        "clients, but needs all clients until the end "
-        "(ggeur_own_embeddings_private.yaml is set up for it). "
-        f"{setting('closed_form')} none with {setting('steps')} [] trains FedAvg on "
-        "all rows, but updates of a head can reveal single rows"
+        f"{withheld_text(withheld)}{where}. One-shot heads and shapes lack these rows. "
+        f"Choices (docs/before_a_run.md): {setting('min_samples')} {lower}, where "
+        f"clients send {sent}; {setting('secure_sums')}; or training on all rows"
     )
 
 

@@ -36,12 +36,15 @@ def capped(weights: Mapping[int, float], most: float) -> dict[int, float]:
 def log_largest_share(
     weights: Mapping[int, float], ignore_weight: bool, most: float
 ) -> None:
-    """Log which client has the largest share of an average over all clients."""
+    """Log which client has the largest share of an average over all clients.
+
+    Nothing is logged if all shares are equal.
+    """
     if ignore_weight:
         weights = {k: float(w > 0) for k, w in weights.items()}
     parts = shares(capped(weights, most))
-    client = max(parts, key=lambda k: parts[k], default=None)
-    if client is not None and len(parts) > 1:
+    if len(set(parts.values())) > 1:
+        client = max(parts, key=lambda k: parts[k])
         logger.info(
             "client %d has the largest share of an average over all clients: %.1f%%",
             client,

@@ -6,6 +6,7 @@ import torch
 
 from federatedscope_ggeur.data import DataSet, Domain, Embeddings
 from federatedscope_ggeur.errors import DataError
+from federatedscope_ggeur.geometry import LARGEST_EMBEDDING
 
 
 def make(n=4, dim=3, name="photo", label=0):
@@ -54,12 +55,25 @@ def test_concatenate_keeps_order():
         (torch.zeros(3, 2), torch.zeros(3).int(), r"labels.*int64"),
         (torch.tensor([[0.0], [torch.nan]]), torch.zeros(2).long(), r"NaN.*is 1\."),
         (torch.tensor([[0.0], [-torch.inf]]), torch.zeros(2).long(), r"inf.*is 1\."),
+        (
+            torch.tensor([[0.0], [1e15], [-1e30]]),
+            torch.zeros(3).long(),
+            r"photo.* holds -1e\+30, beyond \+-1e\+15; the first such row is 2\.",
+        ),
         (torch.zeros(2, 2), torch.tensor([0, -3]), r"negative label -3 in row 1"),
     ],
 )
 def test_bad_tensors_are_refused(features, labels, message):
     with pytest.raises(DataError, match=message):
         Embeddings(features, labels, "photo")
+
+
+def test_all_values_that_messages_take_are_accepted():
+    largest = torch.tensor([[LARGEST_EMBEDDING, -LARGEST_EMBEDDING]])
+    above = torch.nextafter(largest, 2 * largest)
+    assert len(Embeddings(largest, torch.zeros(1).long(), "photo")) == 1
+    with pytest.raises(DataError, match="row is 0"):
+        Embeddings(above, torch.zeros(1).long(), "photo")
 
 
 def test_data_set_knows_its_sizes():

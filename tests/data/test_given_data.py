@@ -11,7 +11,13 @@ import torch
 from PIL import Image
 
 from federatedscope_ggeur import run
-from federatedscope_ggeur.data import ClientData, Embeddings, FederatedData
+from federatedscope_ggeur.data import (
+    ClientData,
+    Domain,
+    Embeddings,
+    FederatedData,
+    centralise,
+)
 from federatedscope_ggeur.errors import ConfigError, DataError
 
 N = 40
@@ -170,6 +176,25 @@ def test_what_nothing_can_be_learned_from_is_said(caplog):
         assert sum(problem in one.getMessage() for one in warned) == 1
         assert sum(problem in note for note in results.notes) == 1
     assert FederatedData.from_arrays(X, Y).faults() == []
+
+
+def test_test_rows_that_are_training_rows_are_counted():
+    test = np.arange(N) % 5 == 0
+    repeated = X.copy()
+    repeated[[0, 5]], repeated[7] = X[1], X[10]  # rows 0, 5 and 10 are test rows
+    data = FederatedData.from_arrays(repeated, Y, SITE, test=test)
+    said = [
+        "3 of 8 test rows equal training rows, so scores may be too good; remove "
+        "these rows from the test set"
+    ]
+    assert data.faults() == centralise(data).faults() == said
+    rows = Embeddings(torch.tensor(X[1:3]), torch.zeros(2).long(), "away")
+    apart = FederatedData.from_arrays(X, Y, SITE)
+    (problem,) = replace(
+        apart, unseen=(Domain("away", rows.select([]), rows),)
+    ).faults()
+    assert problem.startswith("2 of 2 test rows")
+    assert FederatedData.from_arrays(X, Y, SITE, test=test).faults() == []
 
 
 class Pictures:

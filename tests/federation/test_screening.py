@@ -199,8 +199,15 @@ def test_the_log_names_the_largest_share(caplog):
     caplog.set_level("INFO")
     weights = {1: 10.0, 2: 30.0}
     log_largest_share(weights, ignore_weight=False, most=1.0)
-    log_largest_share(weights, ignore_weight=True, most=1.0)
-    said = [record.getMessage() for record in caplog.records]
-    assert "client 2 has the largest share" in said[0]
-    assert "75.0%" in said[0]
-    assert "50.0%" in said[1]
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "client 2 has the largest share" in said
+    assert "75.0%" in said
+
+
+@pytest.mark.parametrize("weights", [{}, {4: 7.0}, dict.fromkeys(range(1, 50), 7.0)])
+def test_the_log_names_nobody_if_shares_are_equal(weights, caplog):
+    caplog.set_level("INFO")
+    log_largest_share(weights, ignore_weight=False, most=1.0)
+    log_largest_share({1: 10.0, 2: 30.0}, ignore_weight=True, most=1.0)
+    log_largest_share({1: 10.0, 2: 30.0}, ignore_weight=False, most=0.5)
+    assert not caplog.records

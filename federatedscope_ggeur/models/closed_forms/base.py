@@ -433,7 +433,8 @@ class ClosedForm:
             raise StatisticsError(
                 f"the {self.name} head cannot be computed, because no client sent "
                 f"statistics of any class; lower {setting('min_samples')}, or train a "
-                f"head: {setting('closed_form')} none"
+                f"head: {setting('closed_form')} none, {setting('init')} random, "
+                f"{setting('keep')} trained"
             )
         seen = Seen.of(statistics, components, seed)
         found = self.make(seen)
