@@ -16,6 +16,7 @@ import torch
 from federatedscope_ggeur.cfg_ggeur.keys import get_key
 from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
 from federatedscope_ggeur.cfg_ggeur.transform import row_preparation
+from federatedscope_ggeur.cfg_ggeur.yaml_file import read_yaml
 from federatedscope_ggeur.data import (
     DataSet,
     Domain,
@@ -34,6 +35,7 @@ from federatedscope_ggeur.errors import (
     listed,
     shown,
 )
+from federatedscope_ggeur.examples import find_config
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
 from federatedscope_ggeur.models import CLOSED_FORMS
@@ -168,7 +170,9 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(
                 f"y has only one class, {found!r}; give rows of at least two"
             )
-        cfg = load_config(_CONFIG, self._overrides(clients, domains))
+        # As a dict, so that an error does not name a file that the user never saw.
+        tree = dict(read_yaml(find_config(_CONFIG)))
+        cfg = load_config(tree, self._overrides(clients, domains))
         prepare = row_preparation(cfg)
         rows = torch.from_numpy(X.copy())
         rows = rows if prepare is None else prepare(rows)

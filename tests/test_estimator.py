@@ -331,7 +331,7 @@ def test_wrong_rows_and_settings_are_named():
         FederatedClassifier("lda").fit(np.where(X[0, 5] == X, np.nan, X), y)
     with pytest.raises(DataError, match=r"holds 1e\+30, .* first such row is 4"):
         FederatedClassifier("lda").fit(np.where(y[:, None] == 4, 1e30, X), y, SITE)
-    with pytest.raises(ConfigError, match=r"ggeur\.lda\.shrink: "):
+    with pytest.raises(ConfigError, match=r"^wrong settings:\s+ggeur\.lda\.shrink: "):
         FederatedClassifier("lda", {"ggeur.lda.shrink": 1}).fit(X, y)
     with pytest.raises(ConfigError, match="settings: must be a dict of settings"):
         FederatedClassifier("lda", "ggeur.space raw").fit(X, y)

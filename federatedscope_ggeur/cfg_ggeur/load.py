@@ -113,7 +113,8 @@ def load_config(
         more = len(problems) - _LISTED
         if more > 0:
             problems[_LISTED:] = [f"  and {more} more"]
-        raise ConfigError(Lines([f"wrong settings{place}:", *problems, _HINT]))
+        hint = [_HINT] if where is not None else []
+        raise ConfigError(Lines([f"wrong settings{place}:", *problems, *hint]))
     settle_switches(cfg)
     settle_defaults(cfg)
     cfg.freeze()

@@ -12,6 +12,7 @@ from shlex import quote
 from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
 from federatedscope_ggeur.commands import INTERRUPTED, PROGRAM
 from federatedscope_ggeur.data import FederatedData
+from federatedscope_ggeur.engines.checkpoints import TO_GO_ON
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.exchanges.book.exchange import noted_in_book
@@ -79,14 +80,14 @@ def run_with_files(
         except KeyboardInterrupt:
             ignore_stops()
             logger.warning("interrupted after %s", _done(run))
-            _keep(run, folder)
+            _keep(run, folder, "interrupted")
             _write(run, folder, "interrupted")
             return INTERRUPTED
         except Exception as error:
             ignore_stops()
             _log_error(f"failed after {_done(run)}", error)
             try:
-                _keep(run, folder)
+                _keep(run, folder, "failed")
                 _write(run, folder, "failed")
             except Exception as second:  # the first error is the one to raise
                 logger.warning("not all files could be written: %s", second)
@@ -134,14 +135,14 @@ def _write(run: Run, folder: Path, status: str) -> None:
     logger.info(f"results.json, metrics.csv, curve.png{models} are in {folder}")
 
 
-def _keep(run: Run, folder: Path) -> None:
+def _keep(run: Run, folder: Path, status: str) -> None:
     """Write the checkpoint of the completed rounds, and log how to go on from it."""
     run.history.flush()
     kept = run.history.checkpoints
     if kept is not None and kept.path.exists():
         command = [PROGRAM, "--cfg", str(folder / "config.yaml")]
         command += ["federate.restore_from", str(kept.path)]
-        logger.warning("to go on: %s", " ".join(map(quote, command)))
+        logger.warning("%s: %s", TO_GO_ON[status], " ".join(map(quote, command)))
 
 
 def _done(run: Run) -> str:

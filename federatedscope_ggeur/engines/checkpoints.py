@@ -21,6 +21,8 @@ from federatedscope_ggeur.printable import get_logger
 
 logger = get_logger(__name__)
 
+#: What stands before the command that continues a run, by the run's status.
+TO_GO_ON = {"interrupted": "to go on", "failed": "to go on once the cause is mended"}
 _RESTORE = "federate.restore_from"
 #: The command that started FS's main; empty if Python ran its file.
 _started_by: list[str] = []

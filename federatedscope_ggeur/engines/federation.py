@@ -24,6 +24,7 @@ from federatedscope_ggeur.cfg_ggeur.start_notes import (
 from federatedscope_ggeur.cfg_ggeur.transform import row_preparation
 from federatedscope_ggeur.cfg_ggeur.yaml_file import plain_config
 from federatedscope_ggeur.engines.checkpoints import (
+    TO_GO_ON,
     command_to_go_on,
     server_checkpoints,
     take_sigterm,
@@ -220,14 +221,15 @@ class Federation:
         `stopped` says that a person ended the run.
         """
         atexit.unregister(self.write_unfinished)
+        # Python notes there what ended the program.
+        stopped |= getattr(sys, "last_type", None) is KeyboardInterrupt
+        status = "interrupted" if stopped else "failed"
         if self.history.last_scored and self._folder.is_dir():
-            # Python notes there what ended the program.
-            stopped |= getattr(sys, "last_type", None) is KeyboardInterrupt
-            self.write("interrupted" if stopped else "failed")
+            self.write(status)
         self.history.flush()
         kept = self.history.checkpoints
         if kept is not None and kept.path.exists():
-            logger.warning("to go on: %s", self._go_on(kept.path))
+            logger.warning("%s: %s", TO_GO_ON[status], self._go_on(kept.path))
 
     def _notes(self, settings: RunSettings) -> list[str]:
         """The notes at the start of the run, which are logged already."""

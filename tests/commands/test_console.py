@@ -168,6 +168,7 @@ def test_a_bug_keeps_its_traceback_and_the_rounds(short, break_off):
     log = (RUN / "log.txt").read_text()
     assert "ERROR failed after 1 of 3 rounds: RuntimeError: a bug" in log
     assert "Traceback" in log
+    assert "to go on once the cause is mended: ggeur --cfg" in log
 
 
 def test_an_error_before_the_rounds_is_in_the_log(short, monkeypatch):

@@ -317,6 +317,7 @@ def test_another_domain_changes_nothing_for_the_first():
             {"splitter": "domain", "args": [{"fraction": 0.6}], "clients": 4},
             r"data\.splitter_args: fraction 0\.6.*'art'.*2 clients.*1/2",
         ),
+        ({"splitter": ""}, r"data\.splitter is not set; .*lds.*federate\.client_num"),
         ({"clients": 1}, r"federate\.client_num is 1.*2 seen domains \(art, photo\)"),
         ({"unseen_domains": ["moon"]}, r"ggeur\.unseen_domains.*'art', 'photo'.*moon"),
         ({"unseen_domains": "art"}, r"ggeur\.unseen_domains must be a list"),

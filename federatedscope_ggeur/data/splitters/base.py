@@ -235,6 +235,12 @@ def read_arguments(name: str, args) -> dict[str, object]:
     ConfigError
         The splitter is unknown, `args` has another form, or a name or a value is wrong.
     """
+    if not name:
+        raise ConfigError(
+            "data.splitter is not set; name the one that divides each domain among "
+            f"its clients ({', '.join(SPLITTERS)}), or leave out federate.client_num: "
+            "then every domain is one client"
+        )
     splitter = SPLITTERS.find(name)
     keys = {key.name: key for key in splitter.SETTINGS}
     fits = isinstance(args, (list, tuple)) and len(args) <= 1

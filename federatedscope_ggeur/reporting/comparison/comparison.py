@@ -20,7 +20,7 @@ from federatedscope_ggeur.reporting.comparison.sheets import Sheet, study_notes
 from federatedscope_ggeur.reporting.comparison.table import Row, Table, name_of
 from federatedscope_ggeur.reporting.comparison.text import as_markdown, as_text
 from federatedscope_ggeur.reporting.lines import screening_lines
-from federatedscope_ggeur.reporting.results import numbers
+from federatedscope_ggeur.reporting.results import Results, numbers
 from federatedscope_ggeur.reporting.study import Axis, Study
 
 #: Fields of results that may differ between two runs of one cell and seed, because they
@@ -184,6 +184,7 @@ def _table(
             *named.notes,
             *notes,
             *_notes_on_data(rows, baselines),
+            *_notes_on_rounds(rows),
             *_notes_on_clients(rows),
         ],
     )
@@ -347,6 +348,27 @@ def _notes_on_data(rows: dict[str, Row], baselines: dict[str, str]) -> list[str]
             f"differences are not only due to the method: {'; '.join(others)}"
         )
     return notes
+
+
+def _notes_on_rounds(rows: dict[str, Row]) -> list[str]:
+    """A note on scores that are means over rounds since the first half of a run."""
+    early = [
+        name
+        for name, row in rows.items()
+        if any(_is_early(run.results) for run in row.runs.values())
+    ]
+    if not early:
+        return []
+    return [
+        "these scores are means over the last rounds, which begin in the first half of "
+        "the run: they also tell how fast a method learns; to compare the heads that "
+        f"are left, run more rounds: {'; '.join(early)}"
+    ]
+
+
+def _is_early(results: Results) -> bool:
+    scored, rounds = results.final.rounds, results.rounds
+    return len(scored) > 1 and 2 * scored[0] <= rounds[-1].round
 
 
 def _notes_on_clients(rows: dict[str, Row]) -> list[str]:

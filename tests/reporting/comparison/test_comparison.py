@@ -221,6 +221,16 @@ def test_other_seeds_are_said(flat_scores):
     assert any("not all rows have the same seeds" in note for note in table.notes)
 
 
+@pytest.mark.parametrize(("rounds", "early"), [(1, False), (5, True), (10, False)])
+def test_scores_over_early_rounds_are_said(tmp_path, rounds, early):
+    for name in "ab":
+        results = made([{"a": 0.5}] * rounds, 1, {"name": name})
+        write(tmp_path / name, results)
+    (table,) = Comparison.of(tmp_path).tables
+    said = [note for note in table.notes if "how fast a method learns" in note]
+    assert [note.endswith(": name a; name b") for note in said] == [True] * early
+
+
 def test_other_data_are_said(tmp_path):
     for number, name in enumerate("ab"):
         results = made(noisy(0.5, 1), 1, {"name": name})
