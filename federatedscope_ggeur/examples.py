@@ -48,7 +48,7 @@ def find_config(name: str | os.PathLike) -> Path:
         return found
     bundled = sorted(path.stem for path in example_folder().glob("*.yaml"))
     raise ConfigError(
-        f"the config file '{Path(name)}' does not exist, and no bundled config has "
+        f"the config file '{Path(name)}' {_missing(name)}, and no bundled config has "
         "that name; `ggeur configs` lists the bundled configs"
         f"{did_you_mean(Path(name).stem, bundled, 0.75)}"
     )
@@ -69,8 +69,8 @@ def find_study(name: str | os.PathLike) -> Path:
         return found
     bundled = sorted(path.stem for path in study_folder().glob("*.yaml"))
     raise ConfigError(
-        f"the study file '{Path(name)}' does not exist, and no bundled study has that "
-        f"name; the bundled ones are {', '.join(bundled)}"
+        f"the study file '{Path(name)}' {_missing(name)}, and no bundled study has "
+        f"that name; the bundled ones are {', '.join(bundled)}"
         f"{did_you_mean(Path(name).stem, bundled)}"
     )
 
@@ -82,6 +82,10 @@ def _folder(installed: str, in_checkout: str, what: str) -> Path:
     raise ConfigError(
         f"the {what} are not installed beside {_PACKAGE}; install the package again"
     )
+
+
+def _missing(name: str | os.PathLike) -> str:
+    return "is a folder" if os.path.isdir(name) else "does not exist"
 
 
 def _find(name: str | os.PathLike, bundled: Callable[[], Path]) -> Path | None:

@@ -36,8 +36,15 @@ def test_a_file_comes_before_an_example_and_an_example_before_a_folder():
     "name", ["my.yaml", "no/ggeur_pacs.yaml", "./ggeur_pacs", "", "..", "x" * 5000]
 )
 def test_what_is_neither_is_named(name):
-    with pytest.raises(ConfigError, match="does not exist, and no bundled"):
+    with pytest.raises(ConfigError, match=r"(exist|is a folder), and no bundled"):
         find_config(name)
+
+
+def test_a_folder_in_place_of_a_file_is_named():
+    Path("mine").mkdir()
+    for find in (find_config, find_study):
+        with pytest.raises(ConfigError, match="file 'mine' is a folder, and no"):
+            find("mine")
 
 
 @pytest.mark.parametrize("name", ["table7.yaml", "table7"])
@@ -49,5 +56,7 @@ def test_a_study_by_its_name(name):
 
 @pytest.mark.parametrize("name", ["table0", "no/table7.yaml", "ggeur_pacs", "", "."])
 def test_what_is_no_study_is_named_with_those_there_are(name):
-    with pytest.raises(ConfigError, match=r"does not exist.*bundled ones are .*table7"):
+    with pytest.raises(
+        ConfigError, match=r"(exist|folder), and .*bundled ones are .*table7"
+    ):
         find_study(name)

@@ -48,7 +48,9 @@ def read_tree(path: str | Path) -> tuple[dict, str]:
         content = yaml.SafeLoader("").construct_document(tree) if tree else None
     except ConfigError:  # it is a ValueError, too
         raise
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is no config: it is no text in UTF-8") from None
+    except OSError as error:
         raise ConfigError(f"cannot read the config file {path}: {error}") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{path} is not valid YAML: {_problem(error)}") from error
@@ -57,7 +59,7 @@ def read_tree(path: str | Path) -> tuple[dict, str]:
     except (ValueError, TypeError) as error:  # an impossible date, an unusable key
         raise ConfigError(f"{path} is not valid YAML: {shown(error, 400)}") from error
     if content is None:
-        return {}, text
+        raise ConfigError(f"{path} is empty: it has no settings")
     if not isinstance(content, dict):
         raise ConfigError(f"{path} must hold 'key: value' lines, got {shown(content)}")
     return content, text

@@ -176,8 +176,8 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         metavar="FILE_OR_FOLDER",
         help="image files, or folders of images; with --run also files of "
-        "embeddings: npz with features, or csv of numbers (with labels, the "
-        "accuracy is printed)",
+        "embeddings: npz with features, npy, or csv of numbers (with labels, "
+        "the accuracy is printed)",
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument(

@@ -206,7 +206,7 @@ class Predictor:
             made = self._left.results.encoder
             raise ConfigError(
                 f"the run was on embeddings (made by: {made}) and has no encoder for "
-                "images; name files of embeddings (npz or csv) instead of images, or "
+                "images; name files of embeddings (npz, npy or csv) instead of images, or "
                 "name a run on images, with a data.type such as image_folder@ggeur"
             )
         numbers = torch.zeros(len(images), dtype=torch.int64)
@@ -248,7 +248,7 @@ class Predictor:
         DataError
             As for `predict_proba`.
         """
-        results = self._results(features)
+        results = self._results(features, path)
         # In float64, classes with different logits get different probabilities.
         shares = results.logits(features, clients).double().softmax(dim=1)
         strange: list[float | None] = [None] * len(shares)
@@ -257,8 +257,11 @@ class Predictor:
         for row, (one, how) in enumerate(zip(shares, strange)):
             yield self._prediction(f"{path}[{row}]", one, how, top)
 
-    def _results(self, features: Any) -> Results:
-        """The run's results with its models, for rows with the shape of `features`."""
+    def _results(self, features: Any, path: str = "") -> Results:
+        """The run's results with its models, for rows with the shape of `features`.
+
+        `path` is the file of the rows.
+        """
         if self._left is None:
             raise ConfigError(
                 "embeddings cannot be classified without a run; name one by --run"
@@ -270,8 +273,8 @@ class Predictor:
                 self._with_models = self._left.results_with_models(dim)
             except DataError as error:
                 raise DataError(
-                    f"features: rows of shape {list(np.shape(features))} do not fit "
-                    f"the head in '{self._left.folder}'"
+                    f"{path or 'features'}: rows of shape {list(np.shape(features))} "
+                    f"do not fit: {error}"
                 ) from error
         return self._with_models
 

@@ -1,4 +1,4 @@
-"""Read files of embeddings to classify: npz or csv, with or without labels."""
+"""Read files of embeddings to classify: npz, npy or csv."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from federatedscope_ggeur.data import read_npz
 from federatedscope_ggeur.data.named_labels import is_named, numbers_of_names
 from federatedscope_ggeur.errors import DataError, shown
 
-ROW_FILES = (".npz", ".csv")
+ROW_FILES = (".npz", ".npy", ".csv")
 _LABEL = "label"
 
 
@@ -34,19 +34,19 @@ class RowFile(NamedTuple):
 
 
 def read_rows(path: str, class_names: Sequence[str]) -> RowFile:
-    """Read embeddings from an npz or csv file.
+    """Read embeddings from an npz, npy or csv file.
 
-    An npz file holds ``features`` and, if they are known, ``labels``. Each line of a
-    csv file holds the numbers of one row; the first line may hold titles instead. A
-    column with the title ``label`` holds labels. Labels are class numbers or class
-    names.
+    An npz file holds ``features`` and, if they are known, ``labels``. An npy file holds
+    the features alone. Each line of a csv file holds the numbers of one row; the first
+    line may hold titles instead. A column with the title ``label`` holds labels. Labels
+    are class numbers or class names.
 
     Raises
     ------
     DataError
         The file cannot be read; the message names the problem.
     """
-    read = _read_csv if path.endswith(".csv") else _read_npz
+    read = {".csv": _read_csv, ".npy": _read_npy}.get(path[-4:], _read_npz)
     features, labels = read(Path(path))
     if features.ndim != 2 or features.dtype.kind not in "fiu":
         raise DataError(
@@ -71,6 +71,16 @@ def _read_npz(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
     except OSError as error:
         raise DataError(f"{path}: cannot read the file: {error.strerror}") from None
     return held["features"], held.get("labels")
+
+
+def _read_npy(path: Path) -> tuple[np.ndarray, None]:
+    try:
+        with open(path, "rb") as file:
+            return np.lib.format.read_array(file, allow_pickle=False), None
+    except OSError as error:
+        raise DataError(f"{path}: cannot read the file: {error.strerror}") from None
+    except ValueError as error:
+        raise DataError(f"{path}: the file is no npy array: {error}") from None
 
 
 def _read_csv(path: Path) -> tuple[np.ndarray, np.ndarray | None]:

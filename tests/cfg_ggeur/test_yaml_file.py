@@ -31,12 +31,14 @@ BOMB = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
         ("? [1, 2]\n: 3", "is not valid YAML"),
         ("- 1", "must hold 'key: value' lines"),
         ("x" * 5000, "must hold 'key: value' lines"),
+        (b"\x00\xff", "is no text in UTF-8"),
+        ("# nothing\n", "is empty: it has no settings"),
     ],
-    ids=range(14),
+    ids=range(16),
 )
 def test_what_is_no_config_is_refused_in_one_line(tmp_path, text, problem):
     path = tmp_path / "config.yaml"
-    path.write_text(text)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ConfigError) as caught:
         list(read_yaml(path))
     assert problem in str(caught.value)

@@ -133,10 +133,16 @@ def test_what_a_classifier_saved_is_a_run(tmp_path, capsys):
         ("a.csv", "", "the file has no rows"),
         ("a.csv", "1,2,3,4,5\n1,2,3,4\n", "row 2: it has not as many columns"),
         ("a.csv", "1,2,3,4,5\n1,2,x,4,5\n", "row 2: 'x' is no number"),
-        ("a.csv", "1,2,3\n", r"rows of shape \[1, 3\] do not fit the head"),
+        (
+            "a.csv",
+            "1,2,3\n",
+            r"a\.csv: rows of shape .* takes rows of 5 columns, not 3",
+        ),
         ("a.csv", "1,2,3,4,nan\n", "must be finite"),
         ("a.csv", "a,b,c,d,e,label\n1,2,3,4,5,cow\n", "row 0 has the label 'cow'"),
         ("a.npz", "text", "no npz archive"),
+        ("a.npy", "text", "no npy array"),
+        ("none.npy", None, r"none\.npy: cannot read the file: No such file"),
         ("none.npz", None, r"none\.npz: cannot read the file: No such file"),
     ],
 )
@@ -148,6 +154,21 @@ def test_files_that_cannot_be_used_are_named(folder, capsys, name, text, problem
     assert predict("--run", run, folder / name) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert re.search(problem, line)
+
+
+def test_rows_in_npy(folder, capsys):
+    run, held = train(folder), rows(9, 3)
+    np.savez(folder / "a.npz", features=held["features"])
+    np.save(folder / "a.npy", held["features"])
+    found = []
+    for name in ("a.npz", "a.npy"):
+        capsys.readouterr()
+        assert predict("--run", run, folder / name, "--csv") == 0
+        found.append(capsys.readouterr().out.replace(name, ""))
+    assert found[0] == found[1]
+    np.save(folder / "b.npy", np.array([{}]), allow_pickle=True)
+    assert predict("--run", run, folder / "b.npy") == 1
+    assert "b.npy: the file is no npy array" in capsys.readouterr().err
 
 
 def test_images_and_rows_of_the_wrong_run_are_refused(folder):
