@@ -206,8 +206,8 @@ class Predictor:
             made = self._left.results.encoder
             raise ConfigError(
                 f"the run was on embeddings (made by: {made}) and has no encoder for "
-                "images; name files of embeddings (npz, npy or csv) instead of images, or "
-                "name a run on images, with a data.type such as image_folder@ggeur"
+                "images; name files of embeddings (npz, npy or csv) instead, or name a "
+                "run on images, with a data.type such as image_folder@ggeur"
             )
         numbers = torch.zeros(len(images), dtype=torch.int64)
         if self._left is not None:
