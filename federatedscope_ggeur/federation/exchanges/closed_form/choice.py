@@ -12,8 +12,13 @@ from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import 
     HitCounts,
     LogLosses,
 )
+from federatedscope_ggeur.geometry import Totals
 from federatedscope_ggeur.models import ClosedForm
-from federatedscope_ggeur.models.closed_forms import LOSS_UNITS, best_temperature
+from federatedscope_ggeur.models.closed_forms import (
+    LOSS_UNITS,
+    Statistics,
+    best_temperature,
+)
 from federatedscope_ggeur.models.closed_forms.auto import Automatic
 from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
 from federatedscope_ggeur.printable import get_logger
@@ -69,6 +74,13 @@ AT_GRID_END = (
     "set the value by hand"
 )
 UNITS = "; or, if dimensions have different units, set {key} to True"
+IN_FEW = (
+    "99% of the variance lies in {few} of {dims} dimensions, so {name} hardly uses the "
+    "others; if dimensions have different units, scale them beforehand, or set {key} "
+    "to auto"
+)
+#: The shares of the variance and of the dimensions for this note.
+_NEARLY_ALL, _FEW = 0.99, 0.2
 #: If a larger share of rows is withheld, the trained head is kept. The share is from
 #: the data sets of one study, CLIP's embeddings and others.
 MOST_WITHHELD = 0.02
@@ -107,6 +119,24 @@ def choose_by_hits(
             details["note"] += UNITS.format(key=key)
         logger.warning("%s", details["note"])
     return Choice(chosen, details, chosen, place)
+
+
+def units_note(form: ClosedForm, statistics: Statistics) -> str:
+    """A note if few dimensions have nearly all the variance, or "".
+
+    There is none for a form that can standardize rows: `auto` tries that, and the
+    others have a note of their own.
+    """
+    can = any(key.name == "standardize" for key in form.SETTINGS)
+    if can or isinstance(form, Automatic):
+        return ""
+    summed = Totals.of_statistics(statistics).squares.sort(descending=True).values
+    parts, dims = summed.cumsum(dim=0), len(summed)
+    few = int((parts < _NEARLY_ALL * parts[-1]).sum()) + 1
+    if few > _FEW * dims or not parts[-1]:
+        return ""
+    key = setting("closed_form")
+    return IN_FEW.format(few=few, dims=dims, name=form.name, key=key)
 
 
 def lda_of(

@@ -34,6 +34,7 @@ from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
     choose_untuned,
     end_or_train,
     lda_of,
+    units_note,
 )
 from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
     ConfidenceQuery,
@@ -421,6 +422,10 @@ class ClosedFormExchange(Exchange):
         if may_stay and self._demands.by_client:
             server.strangeness = form.strangeness(held)
         self._details = {**choice.recorded(solved.report), **found.details}
+        if note := units_note(form, held):
+            logger.warning("%s", note)
+            notes = [self._details.get("note"), note]
+            self._details["note"] = ". ".join(filter(None, notes))
         self.apart = self.course.spent() - before
 
     def _take_noisy(self, solved: Solved) -> None:

@@ -8,6 +8,7 @@ from by_bytes import CLASSES, DIM, make_rows
 from carrier import Carrier, garbage, late
 from chosen import chosen_federation
 
+from federatedscope_ggeur import FederatedClassifier
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation.course.client_handler import (
@@ -214,3 +215,24 @@ def test_a_choice_at_the_end_of_the_grid_is_said(caplog):
     hits[-2] = 10
     chosen, details, *_ = choose_by_hits(form, [HitCounts(1, 10, hits, 0, 10)], 0.0)
     assert "note" not in details
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_said"),
+    [
+        ("ncm", True),
+        ("fedcof", True),
+        ("fisher", True),
+        ("lda", False),
+        ("auto", False),
+    ],
+)
+def test_a_dimension_that_hides_the_others_is_said(kind, is_said):
+    rows = torch.randn(80, 5, generator=torch.Generator().manual_seed(0))
+    notes = []
+    for unit in (1.0, 1e6):
+        scaled = torch.cat([unit * rows[:, :1], rows[:, 1:]], dim=1)
+        made = FederatedClassifier(kind).fit(scaled, torch.arange(80) % 4, clients=4)
+        notes.append(made.results_.round0.closed_form.details.get("note", ""))
+    said = ["99% of the variance lies in 1 of 5 dim" in note for note in notes]
+    assert said == [False, is_said]
