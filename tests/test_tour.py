@@ -99,7 +99,7 @@ def test_every_cell_runs_and_gives_what_the_text_says(tmp_path, run_notebook):
     assert list(averages) == [
         "steps [], closed_form none",
         "steps [1], closed_form none",
-        "steps [1], closed_form auto",
+        "closed_form auto",
     ]
     assert closed_form > max(fedavg, ggeur)
     assert ggeur - fedavg < 1
