@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from federatedscope_ggeur.data.clients import all_rows
 from federatedscope_ggeur.data.embeddings import Embeddings
 from federatedscope_ggeur.data.partition import FederatedData
 
@@ -29,10 +28,7 @@ def fingerprint(data: FederatedData) -> tuple[int, str]:
     sha256 : str
         The hash, in 64 hexadecimal digits.
     """
-    parts = list(all_rows(data.clients))
-    for split, domains in (data.pooled or {}).items():
-        parts += [(split, rows) for rows in domains.values()]
-    parts += [("test", domain.test) for domain in data.unseen]
+    parts = list(data.all_rows())
     total = sum(_row_hashes(split, rows) for split, rows in parts) % _MODULUS
     digest = hashlib.sha256(total.to_bytes(_BYTES, "little")).hexdigest()
     return sum(len(rows) for _, rows in parts), digest

@@ -222,6 +222,13 @@ class FederatedData:
         """Whether one client has the training rows of all domains."""
         return self.pooled is not None
 
+    def all_rows(self) -> Iterator[tuple[str, Embeddings]]:
+        """Yield all rows with their split: clients', the server's, unseen domains'."""
+        yield from all_rows(self.clients)
+        for split, domains in (self.pooled or {}).items():
+            yield from ((split, rows) for rows in domains.values())
+        yield from (("test", domain.test) for domain in self.unseen)
+
     def faults(self) -> list[str]:
         """Why no head can learn, or why scores may be too good.
 
@@ -243,9 +250,7 @@ class FederatedData:
         pieces = (piece for part in rows for piece in part.features.split(_COMPARED))
         if all(bool((piece == first).all()) for piece in pieces):
             return ["all training rows are equal, so no head can tell classes apart"]
-        tests = [part for split, part in all_rows(self.clients) if split == "test"]
-        tests += (self.pooled or {}).get("test", {}).values()
-        tests += [domain.test for domain in self.unseen]
+        tests = [part for split, part in self.all_rows() if split == "test"]
         of_tests = _row_hashes(tests)
         known = np.isin(of_tests, _row_hashes(rows)) if len(of_tests) else of_tests
         if not known.any():

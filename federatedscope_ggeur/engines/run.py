@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from yacs.config import CfgNode
 
 from federatedscope_ggeur.cfg_ggeur.check import check_agreed, check_embedding_dim
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
@@ -261,11 +260,7 @@ def run(
     ConfigError, DataError
         Settings are wrong, or data cannot be read or divided as the config says.
     """
-    if (
-        data is not None
-        and isinstance(config, dict)
-        and not isinstance(config, CfgNode)
-    ):
+    if data is not None and isinstance(config, Mapping):
         config = {**_WITH_DATA, **dict(flatten(config))}
     started = Run(load_config(config, overrides), data, order)
     return started.follow(on_round or (lambda record: None))

@@ -113,7 +113,7 @@ def choose_by_hits(
     chosen = candidates[place]
     if chosen.at_grid_end:
         details["note"] = AT_GRID_END.format(taken=_described(chosen))
-        can = any(key.name == "standardize" for key in chosen.SETTINGS)
+        can = _can_standardize(chosen)
         if can and not chosen.standardize and not chosen.compressed:
             key = setting(f"{chosen.name}.standardize")
             details["note"] += UNITS.format(key=key)
@@ -127,8 +127,7 @@ def units_note(form: ClosedForm, statistics: Statistics) -> str:
     There is none for a form that can standardize rows: `auto` tries that, and the
     others have a note of their own.
     """
-    can = any(key.name == "standardize" for key in form.SETTINGS)
-    if can or isinstance(form, Automatic):
+    if _can_standardize(form) or isinstance(form, Automatic):
         return ""
     summed = Totals.of_statistics(statistics).squares.sort(descending=True).values
     parts, dims = summed.cumsum(dim=0), len(summed)
@@ -137,6 +136,11 @@ def units_note(form: ClosedForm, statistics: Statistics) -> str:
         return ""
     key = setting("closed_form")
     return IN_FEW.format(few=few, dims=dims, name=form.name, key=key)
+
+
+def _can_standardize(form: ClosedForm) -> bool:
+    """Whether the form has a setting for standardized rows."""
+    return any(key.name == "standardize" for key in form.SETTINGS)
 
 
 def lda_of(
