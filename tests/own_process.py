@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+#: Seconds that only a hang reaches, on a busy machine too.
+PATIENCE = 900.0
 
 
 def python(
@@ -27,7 +29,7 @@ def python(
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=PATIENCE,
     )
 
 
@@ -46,7 +48,7 @@ def in_turn(
     hidden: Sequence[Sequence[str]] = (),
     first: str = OF_A_RUN,
     path: str = "",
-    seconds: float = 300,
+    seconds: float = PATIENCE,
 ) -> list[tuple[int, str]]:
     """Exit status and output of each ``python WORDS``, run in `cwd` in this order.
 

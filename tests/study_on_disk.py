@@ -12,6 +12,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import yaml
+from own_process import PATIENCE
 
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.reporting import Results, numbers
@@ -47,7 +48,7 @@ class StudyOnDisk:
 
     def run(self, *words, out=None, status=0):
         process = self.start(*words, out=out)
-        said, errors = process.communicate(timeout=300)
+        said, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == status, said + errors
         assert "Traceback" not in errors
         return said + errors
@@ -90,7 +91,7 @@ def end(pid, number=signal.SIGKILL):
         os.kill(pid, number)
 
 
-def until(found, process, seconds=120):
+def until(found, process, seconds=PATIENCE):
     """Wait until `found()` is true, while a process goes on."""
     last = time.monotonic() + seconds
     while not found():

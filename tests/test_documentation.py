@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 import yaml
 from documented import FILES, PROGRAMS, ROOT, blocks, commands
-from own_process import in_turn, python
+from own_process import PATIENCE, in_turn, python
 
 import federatedscope_ggeur
 from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
@@ -290,7 +290,7 @@ def test_commands_run(block, place, request, capfd, parser_of, monkeypatch):
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 

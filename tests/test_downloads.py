@@ -6,6 +6,7 @@ import socket
 import threading
 
 import pytest
+from own_process import PATIENCE
 
 from federatedscope_ggeur import downloads
 from federatedscope_ggeur.downloads import Remote, obtain
@@ -39,7 +40,7 @@ def test_a_network_that_answers_nothing_is_not_waited_for(monkeypatch):
     answered = threading.Event()
 
     def wait(where, timeout):
-        answered.wait(20)
+        answered.wait(PATIENCE)
         raise OSError("too late")
 
     monkeypatch.setattr(downloads, "_REACH", 0.1)

@@ -27,7 +27,7 @@ VALUES = (
 OURS, FS = [f"ggeur.{key.name}" for key in all_keys()], [k.name for k in fs_keys()]
 KEYS = sorted({*OURS, *FS})
 #: Beyond these a value has been taken for something that never ends.
-PATIENCE = 20.0
+PATIENCE = 300.0
 LONGEST_MESSAGE = 2000
 
 #: A small network on pixels of files, one round of which takes a tenth of a second.

@@ -9,6 +9,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from own_process import PATIENCE
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOK = ROOT / "docs" / "tour.ipynb"
@@ -82,7 +83,7 @@ def _averages(html: str) -> dict[str, float]:
 def test_every_cell_runs_and_gives_what_the_text_says(tmp_path, run_notebook):
     notebook = kept()
     place = {"metadata": {"path": str(tmp_path)}}
-    NotebookClient(notebook, timeout=300, resources=place).execute()
+    NotebookClient(notebook, timeout=PATIENCE, resources=place).execute()
     run_notebook.keep(notebook)
     code = code_cells(notebook)
     before = map(without_numbers, code_cells(kept()))

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given as each
 from hypothesis import settings
 from hypothesis import strategies as st
+from own_process import PATIENCE
 
 from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
 from federatedscope_ggeur.cfg_ggeur.yaml_file import to_plain
@@ -82,7 +83,9 @@ def test_a_config_with_plugins_is_taken_as_it_is(tmp_path, quickstart):
     cfg = load_config(quickstart)
     text = cfg.dump().replace("plugins: []", "plugins: [my_parts]")
     (tmp_path / "sub" / "my.yaml").write_text(text)
-    subprocess.run([sys.executable, "-c", PLUGIN], cwd=tmp_path, check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-c", PLUGIN], cwd=tmp_path, check=True, timeout=PATIENCE
+    )
 
 
 def test_an_example_is_found_by_its_name(quickstart, tmp_path, monkeypatch):

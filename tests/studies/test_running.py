@@ -10,6 +10,7 @@ import signal
 import time
 
 import pytest
+from own_process import PATIENCE
 from pictures import write_images
 from study_on_disk import METHODS, SHORT, children_of, end, until
 
@@ -187,7 +188,7 @@ def test_one_that_is_interrupted_goes_on_from_its_checkpoint(make_study):
     part = study.out / "seed_0.part"
     until(lambda: (part / "checkpoint").exists(), process)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert "repeat the command to go on" in errors
     assert "Traceback" not in errors
@@ -219,13 +220,13 @@ def test_ten_kills_leave_the_same_numbers(make_study, tmp_path):
             end(target)
             kills += 1
         if process.poll() is not None or target == process.pid:
-            process.communicate(timeout=120)
+            process.communicate(timeout=PATIENCE)
             if process.returncode == 0:  # it was faster: some runs are begun anew
                 for path in drawn.sample(sorted(study.out.rglob("seed_*")), 5):
                     shutil.rmtree(path)
             process = study.start("--workers", 2)
     end(process.pid)
-    process.communicate(timeout=120)
+    process.communicate(timeout=PATIENCE)
     study.run("--workers", 2)
     study.run("--workers", 1, out=tmp_path / "undisturbed")
     whole = study.numbers(tmp_path / "undisturbed")

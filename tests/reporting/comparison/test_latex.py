@@ -9,6 +9,7 @@ import subprocess
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from own_process import PATIENCE
 from written_runs import made, noisy, write
 
 from federatedscope_ggeur.reporting.comparison import Comparison
@@ -162,7 +163,7 @@ def compile_with(program, text, tmp_path):
         text=True,
         errors="replace",
         check=False,
-        timeout=120,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stdout[-2000:]
     assert "Overfull" not in done.stdout

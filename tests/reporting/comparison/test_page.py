@@ -9,6 +9,7 @@ import subprocess
 from html.parser import HTMLParser
 
 import pytest
+from own_process import PATIENCE
 from written_runs import made, noisy, write
 
 from federatedscope_ggeur.reporting.comparison import Comparison
@@ -144,7 +145,7 @@ def opened(page: str, folder):
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=PATIENCE,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert picture.stat().st_size > 1000
