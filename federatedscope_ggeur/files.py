@@ -1,4 +1,4 @@
-"""Write files so that each is either whole or absent; read safetensors headers."""
+"""Write files so that each is either whole or absent; read files of others safely."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import contextlib
 import json
 import os
 import secrets
-from pathlib import Path
+import stat
+from pathlib import Path, PurePath
 from typing import Any
 
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.errors import ConfigError, DataError
+
+#: A pipe is opened without waiting for its other end. Windows knows neither flag.
+_AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 def write_atomically(
@@ -55,6 +59,43 @@ def write_atomically(
             problem = error.strerror or error
             raise ConfigError(f"cannot write '{path}': {problem}") from error
         raise
+
+
+def read_regular(path: str | os.PathLike) -> bytes:
+    """The bytes of a file whose folder others may have written.
+
+    A link is followed. A device or a pipe is refused: it may have no end.
+
+    Raises
+    ------
+    OSError
+        The file cannot be read, or it is no regular file.
+    """
+    handle = os.open(path, os.O_RDONLY | _AT_ONCE)
+    with open(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(f"'{os.fspath(path)}' is not a regular file")
+        return file.read()
+
+
+def path_below(root: Path, name: str) -> Path:
+    """The path of `name` within the folder `root`, which others may have written.
+
+    Raises
+    ------
+    DataError
+        `name` is absolute, contains ``..``, or passes a link within `root`. (Links
+        above `root` are followed.)
+    """
+    parts = PurePath(name).parts
+    if not parts or PurePath(name).anchor or ".." in parts:
+        raise DataError(f"'{name}' does not lie within '{root}'")
+    path = root
+    for part in parts:
+        path = path / part
+        if path.is_symlink():
+            raise DataError(f"'{path}' is a link; links are not followed here")
+    return path
 
 
 def safetensors_header(data: bytes) -> dict[str, Any]:

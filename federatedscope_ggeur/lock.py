@@ -1,4 +1,4 @@
-"""A file lock. The operating system frees it when the process that holds it ends."""
+"""File locks. The operating system frees them when the process that holds them ends."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from federatedscope_ggeur.printable import get_logger
 logger = get_logger(__name__)
 
 _POLL_SECONDS = 0.2
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _TAKEN = (errno.EACCES, errno.EAGAIN, errno.EDEADLK)
 
 
@@ -45,11 +46,12 @@ def locked(
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        # Another person may have put a link there.
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | _NO_LINK, 0o666)
     except OSError as error:
         raise problem(path, error) from error
     try:
-        _wait(handle, what)
+        _wait(handle, what, _take)
         yield
     finally:
         with suppress(OSError):
@@ -57,18 +59,46 @@ def locked(
         os.close(handle)
 
 
-def _wait(handle: int, what: str) -> None:
+@contextmanager
+def shared(path: Path, what: str) -> Iterator[bool]:
+    """Hold the lock `path` together with other readers, without writing anything.
+
+    It yields whether the lock is held: it is not if there is no lock file, if it cannot
+    be opened, or if the system has no such locks.
+
+    Parameters
+    ----------
+    path : Path
+        The lock file, as for `locked`.
+    what : str
+        The work that the lock protects, for the log.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | _NO_LINK)
+    except OSError:
+        yield False
+        return
+    try:
+        yield _share is not None and _wait(handle, what, _share)
+    finally:
+        with suppress(OSError):
+            _free(handle)
+        os.close(handle)
+
+
+def _wait(handle: int, what: str, take: Callable[[int], None]) -> bool:
+    """Take a lock; returns whether the file system has locks."""
     told = False
     while True:
         try:
-            _take(handle)
-            return
+            take(handle)
+            return True
         except OSError as error:
             if error.errno not in _TAKEN:
                 logger.warning(
                     "cannot lock %s: %s; continuing without a lock", what, error
                 )
-                return
+                return False
         if not told:
             logger.info("another process holds the lock for %s; waiting for it", what)
             told = True
@@ -77,6 +107,8 @@ def _wait(handle: int, what: str) -> None:
 
 if sys.platform == "win32":
     import msvcrt
+
+    _share = None
 
     def _take(handle: int) -> None:
         msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
@@ -90,6 +122,9 @@ else:
 
     def _take(handle: int) -> None:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _share(handle: int) -> None:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
     def _free(handle: int) -> None:
         fcntl.flock(handle, fcntl.LOCK_UN)

@@ -5,12 +5,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from federatedscope_ggeur.book.chain import check_chain, check_signed, present
+from federatedscope_ggeur.book.chain import (
+    check_chain,
+    check_signed,
+    check_types,
+    present,
+)
 from federatedscope_ggeur.book.federation import Federation
 from federatedscope_ggeur.errors import DataError
 
 #: What no certificate proves.
-NOT_PROVEN = "it does not prove that no copy exists elsewhere"
+NOT_PROVEN = (
+    "it does not prove that no copy exists elsewhere: a server that kept one can let the "
+    "same rows join again under another client's number"
+)
+_CERTIFICATE = {
+    "kind": (str,),
+    "links": (list,),
+    "head_sha256": (str,),
+    "versions": (dict,),
+    "public_key": (str,),
+}
+_RECEIPT = {
+    "kind": (str,),
+    "book": (str,),
+    "client": (int,),
+    "link": (int,),
+    "hash": (str,),
+    "public_key": (str,),
+}
 
 
 def verify(
@@ -36,14 +59,11 @@ def verify(
         A signature is wrong, somebody rewrote the chain, or the certificate belongs to
         another head or another book.
     """
-    known = check_signed(certificate, "the certificate")
-    try:
-        key, values, kind = known["public_key"], known["links"], known["kind"]
-    except KeyError as error:
-        raise DataError(f"the certificate: {error} is missing") from None
-    if kind != "certificate":
-        raise DataError("the certificate: this is not a certificate of a book")
-    links = check_chain(values, key)
+    known = _checked(certificate, "certificate", _CERTIFICATE)
+    key = known["public_key"]
+    links = check_chain(known["links"], key)
+    if not links:
+        raise DataError("the certificate: its chain has no links")
     said = [f"the signature is right, by the key {key}"]
     if book is not None:
         book.check_certificate(certificate)
@@ -52,10 +72,13 @@ def verify(
             "entries in the book"
         )
     if receipt is not None:
-        mine = check_signed(receipt, "the receipt")
+        mine = _checked(receipt, "receipt", _RECEIPT)
         if mine["public_key"] != key or mine["book"] != links[0].hash:
             raise DataError("the receipt belongs to another book than the certificate")
-        if mine["link"] >= len(links) or links[mine["link"]].hash != mine["hash"]:
+        if (
+            not 0 <= mine["link"] < len(links)
+            or links[mine["link"]].hash != mine["hash"]
+        ):
             raise DataError("the chain was rewritten after the receipt was made")
         own = [n for n, link in present(links).items() if link.who == mine["client"]]
         what = f"in the book (links {own})" if own else "not in the book any more"
@@ -64,3 +87,15 @@ def verify(
     if book is None and receipt is None:
         said.append("nothing else was checked: give --book or --receipt")
     return [*said, NOT_PROVEN]
+
+
+def _checked(value: Any, kind: str, types: Mapping[str, tuple]) -> dict[str, Any]:
+    """`value` without its signature, which is right, as are the types of its fields."""
+    known = check_signed(value, f"the {kind}")
+    try:
+        check_types(known, types)
+    except TypeError as error:
+        raise DataError(f"the {kind} is damaged: {error}") from None
+    if known["kind"] != kind:
+        raise DataError(f"the {kind}: this is not a {kind} of a book")
+    return known

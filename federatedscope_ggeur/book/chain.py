@@ -19,6 +19,19 @@ from federatedscope_ggeur.errors import ConfigError, DataError
 #: The kinds of changes.
 KINDS = ("begin", "join", "leave", "forget", "withdraw", "classes", "window", "choose")
 
+#: The names that `signed` adds.
+SIGNATURE = ("public_key", "signature")
+#: The types of a link's values in JSON.
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "number": (int,),
+    "kind": (str,),
+    "who": (int, type(None)),
+    "when": (str,),
+    "gone": (list, tuple),
+    "commitment": (str,),
+    "before": (str,),
+}
+
 
 @dataclass(frozen=True)
 class Link:
@@ -57,10 +70,26 @@ class Link:
     @classmethod
     def of_plain(cls, value: Any) -> Link:
         """Make the link from plain values of JSON."""
-        link = cls(**{**value, "gone": tuple(value["gone"])})
-        if link.kind not in KINDS or type(link.number) is not int:
-            raise ValueError(f"unknown kind of change: {link.kind!r:.80}")
-        return link
+        check_types(value, _TYPES)
+        if not all(type(number) is int for number in value["gone"]):
+            raise TypeError("gone: it is no list of whole numbers")
+        if value["kind"] not in KINDS:
+            raise ValueError(f"unknown kind of change: {value['kind']!r:.80}")
+        return cls(**{**value, "gone": tuple(value["gone"])})
+
+
+def check_types(value: Any, types: Mapping[str, tuple[type, ...]]) -> None:
+    """Raise `TypeError` unless `value` is a dict with just these names and types.
+
+    True and False are no numbers here.
+    """
+    if not isinstance(value, dict):
+        raise TypeError("it is no object of JSON")
+    if wrong := sorted(map(repr, value.keys() ^ types.keys())):
+        raise TypeError(f"{wrong[0]:.80}: it is missing or unknown")
+    for name, allowed in types.items():
+        if type(value[name]) not in allowed:
+            raise TypeError(f"{name}: it has the wrong type")
 
 
 def check_chain(values: Sequence[Any], start: str) -> list[Link]:

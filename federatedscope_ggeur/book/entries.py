@@ -10,11 +10,19 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
+from federatedscope_ggeur.book.chain import check_types
 from federatedscope_ggeur.errors import DataError, StatisticsError
 from federatedscope_ggeur.files import safetensors_header
 from federatedscope_ggeur.geometry import Grid, GridStatistics
 
 _SALT = 32
+_TYPES = {
+    "number": (int,),
+    "client": (int,),
+    "domain": (str,),
+    "since": (str,),
+    "salt": (str,),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +100,7 @@ class Entry:
             about = json.loads(safetensors_header(data)["__metadata__"]["entry"])
             held = {name: tensor.numpy() for name, tensor in load(data).items()}
             found = GridStatistics.of_arrays(num_classes, grid, held)
+            check_types(about, _TYPES)
             salt = bytes.fromhex(about.pop("salt"))
             return cls(statistics=found, salt=salt, **about)
         except (

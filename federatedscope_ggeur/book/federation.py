@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import hmac
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta, timezone
@@ -17,7 +18,9 @@ from typing import Any
 import torch
 
 from federatedscope_ggeur.book.chain import (
+    SIGNATURE,
     Link,
+    canonical,
     check_chain,
     check_signed,
     new_key,
@@ -27,6 +30,7 @@ from federatedscope_ggeur.book.chain import (
 )
 from federatedscope_ggeur.book.entries import Entry, entry_name
 from federatedscope_ggeur.book.folder import Folder
+from federatedscope_ggeur.book.places import RunPlaces, write_folder
 from federatedscope_ggeur.errors import ConfigError, DataError, StatisticsError, listed
 from federatedscope_ggeur.geometry import Grid, GridStatistics
 from federatedscope_ggeur.geometry.grid import USUAL_EXPONENT
@@ -40,24 +44,15 @@ from federatedscope_ggeur.models import (
 from federatedscope_ggeur.models.closed_forms import Solved
 from federatedscope_ggeur.reporting import HEAD_FILE, RESULTS_FILE, Results
 
-_FORMAT = 1
+_FORMAT = 2
+#: Of older releases: its book.json has no signature, and its runs have no marks.
+_UNSIGNED = 1
 _BOOK, _CHAIN, _KEY = "book.json", "chain.json", "key"
-_MADE_OF_STATISTICS = (
-    HEAD_FILE,
-    "strangeness.safetensors",
-    "heads",
-    "checkpoint",
-    "checkpoint.round0",
-    "checkpoint.clients",
-    RESULTS_FILE,
-    "metrics.csv",
-    "curve.png",
-    "change.json",
-)
 #: A note on each change that forgets rows.
 NOT_RECALLED = (
     "the rows are forgotten in this book; copies of earlier heads elsewhere cannot be "
-    "recalled, and a disk or a backup may keep deleted blocks"
+    "recalled, such as those that `ggeur head` wrote and those at the clients, and a "
+    "disk or a backup may keep deleted blocks"
 )
 NOT_CALIBRATED = "the head is not calibrated, because no client was asked to score it"
 NOT_CHOSEN = (
@@ -112,23 +107,45 @@ class Federation:
 
     def __init__(self, folder: str | os.PathLike):
         self._folder = Folder(folder)
-        with self._folder.opened():
-            self._read()
+        self._folder.reading(self._read)
 
     @classmethod
     def load(cls, folder: str | os.PathLike) -> Federation:
-        """Open the book in `folder`, after finishing an interrupted change.
+        """Open the book in `folder`; nothing is written.
 
         Raises
         ------
         ConfigError
-            There is no book in the folder, or the folder cannot be written.
+            There is no book in the folder, or a change of it was interrupted.
         DataError
             A file of the book is damaged, or somebody rewrote the chain.
         """
         if not Folder(folder).path.is_dir():
             raise ConfigError(f"'{os.fspath(folder)}' holds no book")
         return cls(folder)
+
+    @classmethod
+    def finish(cls, folder: str | os.PathLike) -> tuple[Federation, list[str]]:
+        """Open the book in `folder` after finishing an interrupted change.
+
+        Returns
+        -------
+        Federation
+        list of str
+            What was done, a line each.
+
+        Raises
+        ------
+        ConfigError, DataError
+            As `load`; or the change names files outside the folder.
+        """
+        if not Folder(folder).path.is_dir():
+            raise ConfigError(f"'{os.fspath(folder)}' holds no book")
+        said = ["the interrupted change is finished"] if Folder(folder).finish() else []
+        book = cls(folder)
+        with book._changing() as swept:
+            said += swept
+        return book, said or ["no change was interrupted"]
 
     @classmethod
     def create(
@@ -142,6 +159,7 @@ class Federation:
         min_samples: int = 5,
         encoder: str = "arrays",
         joining: Iterable[tuple[int, str, GridStatistics]] = (),
+        run: RunPlaces | None = None,
     ) -> Federation:
         """Begin a book in a new or empty folder.
 
@@ -163,6 +181,8 @@ class Federation:
         encoder : str
         joining : iterable of (client number, domain, GridStatistics)
             The clients that are in the book from the start.
+        run : RunPlaces, optional
+            Where the run that begins the book writes. Forgetting deletes there.
 
         Raises
         ------
@@ -186,9 +206,12 @@ class Federation:
             made = cls.__new__(cls)
             made._folder, made._about, made._key = held, about, key
             made.links, made._entries = [], {}
-            entries, links = made._first(joining)
+            entries, made.links = made._first(joining)
             files = {entry.name: entry.to_bytes() for entry in entries}
-            held.change({**files, _KEY: key, **made._state(links, about)})
+            if run is not None:
+                about = made._with_run(run, made.links[-1])
+            held.change({**files, _KEY: key, **made._state(made.links, about)})
+            made._entries = {}
             made._read()
         return made
 
@@ -329,26 +352,26 @@ class Federation:
     ) -> list[int]:
         """Write the head of some clients into a new folder; returns these clients.
 
-        If the book later forgets one of them, it deletes this head, too.
+        The book stays as it is, and does not know of this folder. So if it later
+        forgets one of these clients, delete the folder.
 
         Raises
         ------
         ConfigError
             The folder exists already, or a client or domain is not in the book.
         """
-        path = os.path.abspath(folder)
-        if os.path.exists(path):
+        path = Path(folder)
+        if os.path.lexists(path):
             raise ConfigError(f"'{folder}' exists already; name a new folder")
-        with self._changing():
-            self.total(clients, domains)
-            names = None if domains is None else set(domains)
-            part = set(self.clients if clients is None else clients)
-            part &= {k for k, d in self.domains.items() if names is None or d in names}
-            after = self._with_entries(
-                {n: e for n, e in self._entries.items() if e.client in part}
-            )
-            files = after._run_files(path, self.links[-1], (NOT_CALIBRATED,))
-            self._note(path, self.links[-1], files)
+        self.total(clients, domains)
+        names = None if domains is None else set(domains)
+        part = set(self.clients if clients is None else clients)
+        part &= {k for k, d in self.domains.items() if names is None or d in names}
+        after = self._with_entries(
+            {n: e for n, e in self._entries.items() if e.client in part}
+        )
+        files = after._run_files(self.links[-1], (NOT_CALIBRATED,))
+        write_folder(path, files)
         return sorted(part)
 
     # changes
@@ -465,8 +488,8 @@ class Federation:
         with self._unchanged():
             return self._change("choose", None, chosen=form)
 
-    def note_run(self, folder: str | os.PathLike) -> None:
-        """Record the folder of the run that began this book. Forgetting deletes there.
+    def note_run(self, run: RunPlaces) -> None:
+        """Record where the run that began this book writes. Forgetting deletes there.
 
         Call `keep_run` once the files are written.
 
@@ -479,11 +502,12 @@ class Federation:
             first = list(takewhile(self._is_of_the_start, self.links))
             whose, later = {link.who for link in first}, self.links[len(first) :]
             if any(n.kind in _ERASING and n.who in whose for n in later):
+                run.clear()
                 raise ConfigError(f"{_MEANWHILE}, so it leaves no files; {_AGAIN}")
-            self._note(folder, first[-1])
+            self._note(run, first[-1])
 
-    def begin_run(self, folder: str | os.PathLike) -> None:
-        """Record the folder of a run that begins with the clients of this object.
+    def begin_run(self, run: RunPlaces) -> None:
+        """Record where a run writes that begins with the clients of this object.
 
         Call `keep_run` once the files are written.
 
@@ -493,9 +517,9 @@ class Federation:
             The book has changed since this object read it.
         """
         with self._unchanged():
-            self._note(folder, self.links[-1])
+            self._note(run, self.links[-1])
 
-    def keep_run(self, folder: str | os.PathLike) -> None:
+    def keep_run(self, run: RunPlaces) -> None:
         """Check that all clients of a recorded run may stay in the files it has left.
 
         Raises
@@ -503,11 +527,34 @@ class Federation:
         ConfigError
             One was forgotten or has withdrawn rows meanwhile. The files are removed.
         """
-        path = os.path.abspath(folder)
         with self._changing():
-            if all(run["path"] != path for run in self._about["runs"]):
-                self._folder.change({}, _made_in(path))
+            if run not in self._places():
+                run.clear()
                 raise ConfigError(f"{_MEANWHILE}, so its files were removed; {_AGAIN}")
+
+    @property
+    def is_unsigned(self) -> bool:
+        """Whether an older release wrote the book last."""
+        return self._about["format"] == _UNSIGNED
+
+    @property
+    def unmarked(self) -> list[RunPlaces]:
+        """The recorded places of runs that exist without the mark of this book."""
+        return [
+            run
+            for run in self._places()
+            if run.exists and not run.is_marked(self._mark)
+        ]
+
+    def mark(self, runs: Iterable[RunPlaces]) -> None:
+        """Mark recorded places of runs, so that forgetting deletes there.
+
+        An older release recorded them without marks. Be sure that they are the runs'.
+        """
+        with self._changing():
+            for run in runs:
+                run.mark(self._mark)
+            self._folder.change(self._state(self.links, self._about))
 
     # what is proven
 
@@ -554,17 +601,21 @@ class Federation:
         where = self._folder.path
         try:
             about, chain = json.loads(names[_BOOK]), json.loads(names[_CHAIN])
-            if about["format"] != _FORMAT:
+            if about["format"] not in (_FORMAT, _UNSIGNED):
                 raise ValueError(f"unknown format {about['format']!r:.20}")
-            Grid(tuple(about["exponents"])), about["class_names"], about["runs"]
+            public = public_of(names[_KEY])
+            whole = [("the chain", chain)]
+            whole += [(_BOOK, about)] if about["format"] == _FORMAT else []
+            for what, value in whole:
+                check_signed(value, f"{what} of '{where}'")
+                if value["public_key"] != public:
+                    raise DataError(f"{what} of '{where}' was signed by another key")
+            about = {k: v for k, v in about.items() if k not in SIGNATURE}
+            _check_about(about)
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(f"the book '{where}' is damaged: {error}") from error
         self._about, self._key = about, names[_KEY]
-        check_signed(chain, f"the chain of '{where}'")
-        public = public_of(self._key)
         self.links: list[Link] = check_chain(chain["links"], public)
-        if chain["public_key"] != public:
-            raise DataError(f"the chain of '{where}' was signed by another key")
         before = getattr(self, "_entries", {})
         here = present(self.links)
         self._entries: dict[int, Entry] = {
@@ -582,10 +633,11 @@ class Federation:
         return entry
 
     @contextmanager
-    def _changing(self) -> Iterator[None]:
+    def _changing(self) -> Iterator[list[str]]:
+        """Yields what `_sweep` says, if a process was killed before it swept."""
         with self._folder.opened():
             self._read()  # another process may have changed it
-            yield
+            yield self._sweep()
 
     @contextmanager
     def _unchanged(self) -> Iterator[None]:
@@ -596,17 +648,43 @@ class Federation:
                 raise ConfigError("another process has changed the book; begin again")
             yield
 
-    def _note(
-        self,
-        folder: str | os.PathLike,
-        link: Link,
-        files: Mapping[str, bytes] | None = None,
-    ) -> None:
-        """Record a run outside the book's folder, made with the entries at `link`."""
-        run = {"path": os.path.abspath(folder), "link": link.number}
-        about = {**self._about, "runs": [*self._about["runs"], run]}
-        self._folder.change({**self._state(self.links, about), **(files or {})})
+    def _note(self, run: RunPlaces, link: Link) -> None:
+        """Record where a run writes that was made with the entries at `link`."""
+        about = self._with_run(run, link)
+        self._folder.change(self._state(self.links, about))
         self._about = about
+
+    def _with_run(self, run: RunPlaces, link: Link) -> dict[str, Any]:
+        """What is known of the book, with a run, which is marked."""
+        run.mark(self._mark)
+        known = [r for r in self._about["runs"] if RunPlaces.of_plain(r) != run]
+        runs = [*known, {**asdict(run), "link": link.number}]
+        return {**self._about, "runs": runs}
+
+    def _places(self) -> list[RunPlaces]:
+        return [RunPlaces.of_plain(run) for run in self._about["runs"]]
+
+    def _mark(self, name: str) -> bytes:
+        """The mark of a run's folder or file called `name`."""
+        about = canonical(["run", self.links[0].hash, name])
+        return hmac.new(self._key, about, "sha256").hexdigest().encode()
+
+    def _sweep(self) -> list[str]:
+        """Delete what forgotten runs have written; returns a line for what stays."""
+        doomed = list(map(RunPlaces.of_plain, self._about.get("doomed", [])))
+        said = []
+        for run in doomed:
+            if run.is_marked(self._mark):
+                said += [f"left alone: {path}" for path in run.clear()]
+            elif run.exists:
+                said.append(
+                    f"left alone, since it has no mark of this book: {run}; delete "
+                    "there what the run has written"
+                )
+        if doomed:
+            self._about = {k: v for k, v in self._about.items() if k != "doomed"}
+            self._folder.change(self._state(self.links, self._about))
+        return said
 
     def _is_of_the_start(self, link: Link) -> bool:
         """Whether `create` made the link."""
@@ -678,7 +756,9 @@ class Federation:
         link = Link(number, kind, who, _now(), gone, commitment, end)
         links, folder = [*self.links, link], f"runs/{number:06d}_{kind}"
         made = self._links_with(erased)
-        removed = [entry_name(n) for n in gone] + self._runs_of(made)
+        removed = [entry_name(n) for n in gone]
+        removed += [f"runs/{n:06d}_{self.links[n].kind}" for n in sorted(made)]
+        about["doomed"] = [r for r in about["runs"] if r["link"] in made]
         about["runs"] = [r for r in about["runs"] if r["link"] not in made]
         said = (NOT_CALIBRATED,) + ((NOT_RECALLED,) if erased else ())
         if about.pop("chosen", None) is not None and chosen is None:
@@ -688,9 +768,11 @@ class Federation:
         after = self._with_entries(entries)
         after._about = about
         if entries:
-            files.update(after._run_files(folder, link, said))
+            own = after._run_files(link, said)
+            files.update({f"{folder}/{name}": data for name, data in own.items()})
         self._folder.change({**files, **self._state(links, about)}, removed)
         self._about, self.links, self._entries = about, links, entries
+        said += tuple(self._sweep())
         return Change(link, str(self._folder.path / folder) if entries else "", said)
 
     def _with_entries(self, entries: Mapping[int, Entry]) -> Federation:
@@ -705,22 +787,13 @@ class Federation:
         gone = {number: link.number for link in self.links for number in link.gone}
         return {n for entry in entries for n in range(entry, gone.get(entry, last))}
 
-    def _runs_of(self, links: Collection[int]) -> list[str]:
-        """The files and folders of all heads made after these links."""
-        own = [f"runs/{n:06d}_{self.links[n].kind}" for n in sorted(links)]
-        elsewhere = [
-            name
-            for run in self._about["runs"]
-            if run["link"] in links
-            for name in _made_in(run["path"])
-        ]
-        return own + elsewhere
-
     def _state(self, links: Sequence[Link], about: Mapping) -> dict[str, bytes]:
         chain = signed({"links": [vars(link) for link in links]}, self._key)
+        # The signature is of the values as they are read again.
+        plain = json.loads(json.dumps({**about, "format": _FORMAT}))
         # Without an indent, a long chain is written three times as fast.
         return {
-            _BOOK: json.dumps(about, indent=1).encode(),
+            _BOOK: json.dumps(signed(plain, self._key), indent=1).encode(),
             _CHAIN: json.dumps(chain).encode(),
         }
 
@@ -744,10 +817,8 @@ class Federation:
             "clients": [],
         }
 
-    def _run_files(
-        self, folder: str, link: Link, said: Sequence[str]
-    ) -> dict[str, bytes]:
-        """The files of the run folder that a change writes, by path in the book."""
+    def _run_files(self, link: Link, said: Sequence[str]) -> dict[str, bytes]:
+        """The files of the run folder that a change writes, by name."""
         head = self._head_file()
         results = Results.begun(notes=list(said), **self._results_known())
         final = replace(
@@ -756,9 +827,9 @@ class Federation:
         results = replace(results, status="finished", final=final)
         change = {"change": asdict(link), "clients": self.clients, "said": list(said)}
         return {
-            f"{folder}/{HEAD_FILE}": head,
-            f"{folder}/{RESULTS_FILE}": results.to_json().encode(),
-            f"{folder}/change.json": json.dumps(change, indent=1).encode(),
+            HEAD_FILE: head,
+            RESULTS_FILE: results.to_json().encode(),
+            "change.json": json.dumps(change, indent=1).encode(),
         }
 
 
@@ -814,9 +885,18 @@ def check_possible(statistics: GridStatistics) -> None:
         )
 
 
-def _made_in(folder: str) -> list[str]:
-    """The files of a run folder that are computed from clients' statistics."""
-    return [os.path.join(folder, name) for name in _MADE_OF_STATISTICS]
+def _check_about(about: Mapping[str, Any]) -> None:
+    """Raise `TypeError`, `ValueError` or `KeyError` for values of other types."""
+    Grid(tuple(about["exponents"]))
+    texts = [*about["class_names"], about["encoder"]]
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("a class or the encoder is no text")
+    if type(about["min_samples"]) is not int:
+        raise TypeError("min_samples is no whole number")
+    for run in [*about["runs"], *about.get("doomed", [])]:
+        RunPlaces.of_plain(run)
+        if type(run["link"]) is not int:
+            raise TypeError("the link of a run is no whole number")
 
 
 def _now() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,17 @@ def update(arguments: Sequence[str]) -> int:
         "data of the book's run must hold: the same bits as a run that never had the "
         "others",
     )
+    what.add_argument(
+        "--finish",
+        action="store_true",
+        help="finish a change that was interrupted; nothing else of a book does",
+    )
+    parser.add_argument(
+        "--yes",
+        action="store_true",
+        help="the folders of runs that an older release recorded are the book's: mark "
+        "them without asking",
+    )
     parser.add_argument(
         "--rows", metavar="FILE", help="npz or csv of embeddings with labels"
     )
@@ -71,7 +83,15 @@ def update(arguments: Sequence[str]) -> int:
     # Imported here: torch takes seconds, and --help needs none of it.
     from federatedscope_ggeur.book.federation import Federation
 
+    if options.finish:
+        book, said = Federation.finish(options.book)
+        for line in said:
+            say(line)
+        _mark_runs(book, options.yes)
+        return 0
     book = Federation.load(options.book)
+    if book.is_unsigned:
+        _mark_runs(book, options.yes)
     if options.retrain is not None:
         return _retrain(book, options.retrain)
     if options.choose:
@@ -180,23 +200,45 @@ def verify(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _mark_runs(book: Any, yes: bool) -> None:
+    """Ask whether recorded folders without a mark are the book's; mark them if so."""
+    runs = book.unmarked
+    if not runs:
+        return
+    say("the book records these places of runs, which have no mark of it:")
+    for run in runs:
+        say(f"  {run}")
+    say("Once they are marked, forgetting a client deletes there what the run wrote.")
+    if not yes and sys.stdin.isatty():
+        yes = input("Are they runs with this book? [y/N] ").strip().lower() == "y"
+    if yes:
+        book.mark(runs)
+        say("they are marked")
+    else:
+        say(
+            f"they stay unmarked; to mark them: ggeur update {book.path} --finish --yes"
+        )
+
+
 def _retrain(book: Any, settings: Sequence[str]) -> int:
     """Train with the clients in the book; returns the run's exit status."""
+    from federatedscope_ggeur.book.places import RunPlaces
     from federatedscope_ggeur.commands.console import run_with_files
     from federatedscope_ggeur.engines.book_runs import new_run
 
     cfg, data = new_run(book, settings)
-    folders: list[Path] = []
+    runs: list[RunPlaces] = []
 
     def begun(folder: Path) -> None:
-        book.begin_run(folder)
-        folders.append(folder)
+        run = RunPlaces.of(folder)
+        book.begin_run(run)
+        runs.append(run)
 
     try:
         return run_with_files(cfg, data=data, begun=begun)
     finally:
-        for folder in folders:
-            book.keep_run(folder)
+        for run in runs:
+            book.keep_run(run)
 
 
 def _joining(book: Any, options: argparse.Namespace) -> tuple:

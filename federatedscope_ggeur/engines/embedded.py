@@ -119,7 +119,9 @@ class EmbeddedEngine:
         return self._handlers[number].side(kind)
 
     def keep_in(self, folder: str | Path) -> None:
-        """Write checkpoints into the run's folder if the user named no place."""
+        """Say where the run's files will be, and write checkpoints there if the user
+        named no place."""
+        self.coordinator.folder = Path(folder)
         seconds, path = self.settings.checkpoint_every, Path(folder) / DEFAULT_NAME
         if self.settings.save_to or seconds is None:
             return

@@ -143,6 +143,7 @@ class Federation:
         self.coordinator, progress = server_side(
             domains, settings, handshake, rows, members, self._dismiss
         )
+        self.coordinator.folder = self._folder if self._folder.is_dir() else None
         kept = server_checkpoints(self._folder, settings, handshake, progress)
         notes = self._notes(settings)
         self.history = History(self.coordinator, self._begun(notes), kept, progress)

@@ -4,7 +4,7 @@ import copy
 import json
 
 import pytest
-from books import new_book
+from books import head_bits, new_book, rows_of
 
 from federatedscope_ggeur.book.certificate import NOT_PROVEN, verify
 from federatedscope_ggeur.book.chain import new_key, signed
@@ -75,3 +75,35 @@ def test_a_server_that_rewrites_its_chain_is_found_out(book):
     changed = {**rest, "head_sha256": "0" * 64}
     with pytest.raises(DataError, match="head was not made from"):
         verify(signed(changed, book._key), book)
+
+
+@pytest.mark.parametrize("of", ["certificate", "receipt"])
+def test_every_field_has_its_type(book, of):
+    """Also where the book's own key signs what is wrong."""
+    right = {"certificate": book.certificate(), "receipt": book.receipt(2)}
+    rest = {k: v for k, v in plain(right[of]).items() if k != "signature"}
+    assert len(rest) > 4
+    for name in rest:
+        for value in (None, "1", 1.0, True, -1, [], {}, [3], ["x"], [{}]):
+            if value == rest[name] or name == "public_key" or value == {}:
+                continue
+            if type(value) is type(rest[name]) and of == "receipt" and value != -1:
+                continue
+            forged = {of: signed({**rest, name: value}, book._key)}
+            with pytest.raises(DataError):
+                verify(**{**right, **forged}, book=book)
+    for name in rest.keys() - {"public_key"}:
+        less = {k: v for k, v in rest.items() if k != name}
+        with pytest.raises(DataError, match="missing or unknown"):
+            verify(**{**right, of: signed(less, book._key)})
+
+
+def test_rows_that_join_again_under_another_number_are_not_noticed(book):
+    """The certificate says that it cannot show this."""
+    receipt, before = book.receipt(2), head_bits(book)
+    book.forget(2)
+    book.join(9, *rows_of(2), "there")
+    assert head_bits(book) == before
+    said = verify(plain(book.certificate()), book, plain(receipt))
+    assert "client 2 is not in the book any more" in said
+    assert "under another client's number" in said[-1]

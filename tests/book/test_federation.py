@@ -11,6 +11,7 @@ import torch
 from books import CONFIG, DIM, NAMES, head_bits, new_book, rows_of
 
 from federatedscope_ggeur.book.federation import Federation
+from federatedscope_ggeur.book.places import RunPlaces
 from federatedscope_ggeur.errors import ConfigError, DataError, StatisticsError
 from federatedscope_ggeur.geometry import Grid, GridStatistics
 from federatedscope_ggeur.models import CLOSED_FORMS
@@ -194,9 +195,11 @@ def test_nothing_in_the_folder_tells_of_a_forgotten_client(tmp_path, leaves_firs
     book = new_book(tmp_path / "a", (1, 2, 3))
     elsewhere = tmp_path / "a run"
     elsewhere.mkdir()
-    for name in ("head.safetensors", "checkpoint.round0", "config.yaml"):
+    for name in ("head.safetensors", "checkpoint.round0", "log.txt", "config.yaml"):
         (elsewhere / name).write_bytes(b"made of statistics")
-    book.begin_run(elsewhere)
+    for name in ("saved", "saved.round0"):
+        (tmp_path / name).write_bytes(b"made of statistics")
+    book.begin_run(RunPlaces.of(elsewhere, str(tmp_path / "saved")))
     number, entry = next(one for one in book._entries.items() if one[1].client == 2)
     secrets = [entry.salt.hex().encode(), entry.salt]
     secrets += [entry.statistics.sums[c].tobytes() for c in range(3)]
@@ -214,6 +217,7 @@ def test_nothing_in_the_folder_tells_of_a_forgotten_client(tmp_path, leaves_firs
     after = content(book.path) + repr(receipts).encode()
     assert not any(secret in after for secret in secrets)
     assert [p.name for p in elsewhere.iterdir()] == ["config.yaml"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "a run"]
     assert book.links[number].commitment.encode() in after  # which nobody can test
     # What is left of runs: the head before client 2 came, and the heads without it.
     folders = sorted(p.name for p in (book.path / "runs").iterdir())
@@ -260,7 +264,16 @@ def test_a_kill_between_any_two_file_operations(tmp_path, change, every):
             CHANGES[change](book)
             os._exit(0)
         finished = os.waitpid(child, 0)[1] == 0
-        after = Federation.load(book.path)
+        before = content(book.path)
+        if (book.path / "journal.json").exists():
+            with pytest.raises(ConfigError, match=r"interrupted.* --finish"):
+                Federation.load(book.path)
+            with pytest.raises(ConfigError, match=r"interrupted.* --finish"):
+                book.leave(1)
+        else:
+            assert Federation.load(book.path).clients in (old[1], new[1])
+        assert content(book.path) == before
+        after, _ = Federation.finish(book.path)
         state = head_bits(after), after.clients, after.class_names
         assert state in (old, new)
         if finished:

@@ -7,6 +7,7 @@ import pytest
 from safetensors.torch import load, load_file
 
 from federatedscope_ggeur.book.federation import Federation
+from federatedscope_ggeur.book.places import RunPlaces
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.run import Run, load_federated_data
 from federatedscope_ggeur.errors import ConfigError
@@ -143,7 +144,7 @@ def test_what_was_made_of_an_older_book_is_refused(config):
     old = Federation.load("book")
     Federation.load("book").leave(3)
     with pytest.raises(ConfigError, match="another process has changed"):
-        old.begin_run("a folder")
+        old.begin_run(RunPlaces.of("a folder"))
 
 
 def test_those_in_the_book_choose_until_the_next_change(config, capsys):

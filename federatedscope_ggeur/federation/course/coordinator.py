@@ -8,6 +8,7 @@ replies back.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 from federatedscope_ggeur.data import Embeddings
@@ -78,7 +79,11 @@ class Coordinator:
     asking : Asking
         Asks the clients, and decodes and checks their answers.
     evaluation : EvaluationExchange
+    folder : Path or None
+        Where the run's files will be; None if it leaves none.
     """
+
+    folder: Path | None = None
 
     def __init__(
         self,

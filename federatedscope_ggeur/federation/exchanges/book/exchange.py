@@ -12,6 +12,7 @@ from typing import Any
 
 from federatedscope_ggeur.book.chain import check_signed
 from federatedscope_ggeur.book.federation import Federation, check_empty, check_possible
+from federatedscope_ggeur.book.places import RunPlaces
 from federatedscope_ggeur.errors import DataError, MessageError, StatisticsError
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import (
@@ -62,29 +63,33 @@ class BookSettings:
     encoder: str
     config: Mapping[str, Any]
 
+    def places(self, folder: str | os.PathLike) -> RunPlaces:
+        """Where the run writes whose folder is `folder`."""
+        return RunPlaces.of(folder, self.config["federate"]["save_to"])
+
 
 @contextmanager
 def noted_in_book(settings: RoleSettings, folder: str | os.PathLike) -> Iterator[None]:
     """A context in which a run writes its files into `folder`.
 
-    If the run has begun a book, the book notes the folder. Forgetting a client then
-    removes these files, too.
+    If the run has begun a book, the book notes the folder, as it did when it began.
+    Forgetting a client then removes these files, too.
 
     Raises
     ------
     ConfigError
         A client was forgotten meanwhile. The run leaves no files then.
     """
-    place = settings.of(BookSettings).folder if settings.demands.book else ""
-    if not place or not Path(place).is_dir():
+    own = settings.of(BookSettings) if settings.demands.book else None
+    if own is None or not Path(own.folder).is_dir():
         yield
         return
-    book = Federation.load(place)
-    book.note_run(folder)
+    book, places = Federation.load(own.folder), own.places(folder)
+    book.note_run(places)
     try:
         yield
     finally:
-        book.keep_run(folder)
+        book.keep_run(places)
 
 
 class BookClient(ClientSide):
@@ -248,6 +253,7 @@ class BookExchange(Exchange):
                 for held in self.uploads
                 if held.whole.classes
             ],
+            run=self.course.folder and settings.places(self.course.folder),
         )
         receipts = {
             k: (BookReceipt(json.dumps(book.receipt(k))).to_bytes(),)
