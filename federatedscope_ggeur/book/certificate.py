@@ -16,8 +16,8 @@ from federatedscope_ggeur.errors import DataError
 
 #: What no certificate proves.
 NOT_PROVEN = (
-    "it does not prove that no copy exists elsewhere: a server that kept one can let the "
-    "same rows join again under another client's number"
+    "it does not prove that no copy exists elsewhere: a server that kept one can let "
+    "the same rows join again under another client's number"
 )
 _CERTIFICATE = {
     "kind": (str,),

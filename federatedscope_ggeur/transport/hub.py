@@ -38,8 +38,13 @@ from federatedscope_ggeur.transport.settings import (
     require_grpc,
     server_options,
 )
-from federatedscope_ggeur.transport.streams import DaemonThreads, Goodbye, Stream
-from federatedscope_ggeur.transport.waiting import PLACES, SparingLog, WaitingRoom
+from federatedscope_ggeur.transport.streams import (
+    DaemonThreads,
+    Goodbye,
+    Question,
+    Stream,
+)
+from federatedscope_ggeur.transport.waiting import SparingLog, WaitingRoom
 
 logger = get_logger(__name__)
 
@@ -130,7 +135,8 @@ class Hub:
         self._lock = threading.Lock()
         self._closed, self._ending = False, threading.Event()
         self._expected = expected_clients
-        self._waiting = WaitingRoom(PLACES + expected_clients)
+        self._waiting: WaitingRoom[Stream] = WaitingRoom(expected_clients)
+        self._asking: WaitingRoom[Question] = WaitingRoom(expected_clients)
         self._log = SparingLog(logger)
         self._open: set[Stream] = set()
         self._joined: dict[int, Stream] = {}
@@ -146,10 +152,14 @@ class Hub:
         self.facts: Callable[[int, bool], bytes] = lambda number, is_taken: b""
         grpc = self._grpc
         joining = grpc.stream_stream_rpc_method_handler(self._serve)
-        asking = grpc.unary_unary_rpc_method_handler(self._answer)
+        # Of one message each, but gRPC would wait for it for ever in a handler of such
+        # calls.
+        asking = grpc.stream_unary_rpc_method_handler(partial(self._ask, self._answer))
         # Our own: its one message has two bytes, and grpcio-health-checking needs a
         # newer protobuf than FederatedScope.
-        health = grpc.unary_unary_rpc_method_handler(lambda request, _: SERVING)
+        health = grpc.stream_unary_rpc_method_handler(
+            partial(self._ask, lambda request, context: SERVING)
+        )
         self._server = self._grpc.server(
             DaemonThreads(),
             handlers=[
@@ -164,6 +174,7 @@ class Hub:
                 expected_clients
                 + _UNKNOWN_NUMBERS
                 + self._waiting.places
+                + self._asking.places
                 + _SPARE_STREAMS
             ),
         )
@@ -309,6 +320,31 @@ class Hub:
             with self._lock:
                 self._open.discard(stream)
                 self._waiting.leave(stream)
+
+    def _ask(
+        self,
+        answer: Callable[[bytes, Any], bytes],
+        requests: Iterator[bytes],
+        context: Any,
+    ) -> bytes:
+        """Handle a call that asks one question, which must come soon."""
+        question = Question(context)
+        with self._lock:
+            oldest = self._asking.enter(question)
+        if oldest is not None:
+            oldest.end()
+        try:
+            request = next(requests, None)
+        except self._grpc.RpcError:
+            request = None
+        finally:
+            question.asked()
+            with self._lock:
+                self._asking.leave(question)
+        if request is None:
+            self._log.warning("%s opened a call and asked nothing", question.peer)
+            return b""
+        return answer(request, context)
 
     def _answer(self, request: bytes, context: Any) -> bytes:
         """Handle the question of a client that asks without joining."""

@@ -27,7 +27,7 @@ REASON = "ggeur-reason-bin"
 HEADER_LIMIT = 8 * 1024
 #: Bytes that a peer may send before it has joined.
 JOIN_LIMIT = 64 * 1024
-#: Seconds that a server waits at most for the join message of an open stream.
+#: Seconds that a server waits at most for the first message of an open call.
 JOIN_PATIENCE = 5.0
 
 COMPRESSIONS = ("nocompression", "deflate", "gzip")

@@ -1,42 +1,71 @@
-"""Keeps streams that have not joined yet, and limits warnings about them."""
+"""Keeps calls that have sent nothing yet, and limits warnings about them."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
+from typing import Generic, Protocol, TypeVar
 
-from federatedscope_ggeur.transport.streams import Stream
-
-#: Streams that may wait to join at the same time, beside one for each client.
+#: Calls that may wait at the same time, beside one for each client.
 PLACES = 16
 # At most so many warnings within so many seconds.
 _WARNINGS, _SPAN = 20, 10.0
 
 
-class WaitingRoom:
-    """The streams that have sent no join message yet, oldest first.
+class Call(Protocol):
+    """A call that has sent nothing yet.
 
-    If all places are taken, a new stream replaces the oldest one. Proper clients join
-    at once, so this affects only silent ones. The class is not thread-safe.
+    Attributes
+    ----------
+    peer : str
+        gRPC's name of the other side, such as ``ipv4:127.0.0.1:5000``.
     """
 
-    def __init__(self, places: int):
-        self.places = places
-        self._streams: dict[Stream, None] = {}
+    peer: str
 
-    def enter(self, stream: Stream) -> Stream | None:
-        """Take a stream in; return the stream that it replaces, if any."""
+
+C = TypeVar("C", bound=Call)
+
+
+class WaitingRoom(Generic[C]):
+    """The calls that have sent no message yet, oldest first.
+
+    If all places are taken, a new call replaces the oldest one. A machine that has more
+    than its share replaces its own oldest call. Proper clients send at once, so this
+    affects only silent ones. The class is not thread-safe.
+
+    Parameters
+    ----------
+    clients : int
+        All of them may come from one machine.
+    """
+
+    def __init__(self, clients: int):
+        self.places, self.share = PLACES + clients, PLACES // 2 + clients
+        self._calls: dict[C, None] = {}
+
+    def enter(self, call: C) -> C | None:
+        """Take a call in; return the call that it replaces, if any."""
+        own = [one for one in self._calls if _machine(one) == _machine(call)]
         oldest = None
-        if len(self._streams) >= self.places:
-            oldest = next(iter(self._streams))
-            del self._streams[oldest]
-        self._streams[stream] = None
+        if len(own) >= self.share:
+            oldest = own[0]
+        elif len(self._calls) >= self.places:
+            oldest = next(iter(self._calls))
+        if oldest is not None:
+            del self._calls[oldest]
+        self._calls[call] = None
         return oldest
 
-    def leave(self, stream: Stream) -> None:
-        """Note that a stream has joined or ended."""
-        self._streams.pop(stream, None)
+    def leave(self, call: C) -> None:
+        """Note that a call has sent its message, or has ended."""
+        self._calls.pop(call, None)
+
+
+def _machine(call: Call) -> str:
+    """The other side's address, without its port."""
+    return call.peer.rpartition(":")[0]
 
 
 class SparingLog:

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file
 
 from federatedscope_ggeur.book.federation import Federation
 from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.reporting import read_results
 
 
 @pytest.fixture
@@ -46,6 +48,37 @@ def test_a_life_of_a_book(book, tmp_path, capsys):
     assert main(["update", book, "--classes", "new.txt"]) == 0
     assert main(["update", book, "--window", "1y"]) == 0
     assert Federation.load(book).class_names[-1] == "ten"
+
+
+def test_nothing_of_a_forgotten_client_is_left_in_any_file(
+    tmp_path, quickstart, monkeypatch
+):
+    """Below the run's folder, the book and the checkpoints: neither the bytes of heads
+    and statistics, nor the client's domain and score."""
+    monkeypatch.chdir(tmp_path)
+    settings = ["ggeur.closed_form", "lda", "ggeur.book", "book", "outdir", "exp"]
+    settings += ["federate.save_to", "kept/run"]
+    assert main(["--cfg", str(quickstart), *settings]) == 0
+    results = read_results(next(tmp_path.glob("exp/*")))
+    head = load_file(next(tmp_path.glob("exp/*/head.safetensors")))
+    book = Federation.load("book")
+    (entry,) = (e for e in book._entries.values() if e.client == 2)
+    tensors = [t.numpy() for t in head.values()] + list(
+        entry.statistics.arrays().values()
+    )
+    secrets = [array.tobytes() for array in tensors if array.size > 100]
+    secrets += [entry.salt.hex().encode(), entry.domain.encode()]
+    secrets += [f"{100 * results.final.accuracy[entry.domain]:.2f}".encode()]
+    folders = [tmp_path / name for name in ("exp", "book", "kept")]
+
+    def found() -> list[bool]:
+        files = [p for folder in folders for p in folder.rglob("*") if p.is_file()]
+        data = b"".join(path.read_bytes() for path in files)
+        return [secret in data for secret in secrets]
+
+    assert all(found())
+    assert main(["update", "book", "--forget", "2"]) == 0
+    assert not any(found())
 
 
 @pytest.mark.parametrize(

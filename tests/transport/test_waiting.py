@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from federatedscope_ggeur.transport import Envelope, Event
+from federatedscope_ggeur.transport import Envelope, Event, streams
 from federatedscope_ggeur.transport.waiting import SparingLog, WaitingRoom
 
-PATIENCE = 20.0
+PATIENCE = 300.0
 SILENT = 200
 
 
@@ -22,9 +23,9 @@ def silent_streams():
     """Streams that say nothing and come again, of a process of their own."""
     started = []
 
-    def start(port: int, streams: int) -> None:
+    def start(port: int, streams: int, *method: str) -> None:
         program = Path(__file__).with_name("silent_streams.py")
-        command = [sys.executable, str(program), str(port), str(streams)]
+        command = [sys.executable, str(program), str(port), str(streams), *method]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         started.append(subprocess.Popen(command, **pipes))
         assert started[-1].stdout.readline() == b"open\n"
@@ -35,15 +36,29 @@ def silent_streams():
         process.communicate()
 
 
+class Caller:
+    def __init__(self, machine: int, port: int):
+        self.peer = f"ipv4:10.0.0.{machine}:{port}"
+
+
 def test_the_oldest_makes_room():
-    room, streams = WaitingRoom(2), [object() for _ in range(5)]
-    assert room.enter(streams[0]) is None
-    assert room.enter(streams[1]) is None
-    assert room.enter(streams[2]) is streams[0]
-    room.leave(streams[1])
-    room.leave(streams[1])
-    assert room.enter(streams[3]) is None
-    assert room.enter(streams[4]) is streams[2]
+    room = WaitingRoom(clients=2)
+    calls = [Caller(n, n) for n in range(room.places + 3)]
+    assert [room.enter(call) for call in calls[:-3]] == [None] * room.places
+    assert room.enter(calls[-3]) is calls[0]
+    room.leave(calls[1])
+    room.leave(calls[1])
+    assert room.enter(calls[-2]) is None
+    assert room.enter(calls[-1]) is calls[2]
+
+
+def test_a_machine_beyond_its_share_makes_room_itself():
+    room = WaitingRoom(clients=2)
+    other, calls = Caller(1, 0), [Caller(2, n) for n in range(2 * room.share)]
+    assert room.enter(other) is None
+    replaced = [room.enter(call) for call in calls]
+    assert replaced == [*[None] * room.share, *calls[: room.share]]
+    assert room.share < room.places, "others keep some places"
 
 
 def test_who_joins_is_not_held_up_by_silent_streams(
@@ -64,6 +79,39 @@ def test_who_joins_is_not_held_up_by_silent_streams(
         link.send(Envelope("up"))
         assert hub.receive(PATIENCE) == Event(number, Envelope("up"))
     assert len(caplog.records) < 100
+
+
+@pytest.mark.parametrize(
+    "method", ["federatedscope_ggeur.Transport/Ask", "grpc.health.v1.Health/Check"]
+)
+def test_calls_that_ask_nothing_end_and_hold_nobody_up(
+    make_hub, join, silent_streams, caplog, method
+):
+    """Nor do they gather threads of the server."""
+    hub = make_hub()
+    before = threading.active_count()
+    silent_streams(hub.port, SILENT, f"/{method}")
+    end = time.monotonic() + PATIENCE
+    while "opened a call and asked nothing" not in caplog.text:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    assert "ipv4:127.0.0.1" in caplog.text
+    for number in (1, 2, 3, 4):
+        join(hub, number, join_deadline=PATIENCE)
+        assert hub.receive(PATIENCE).number == number
+    assert threading.active_count() < before + SILENT / 2
+    assert len(caplog.records) < 100
+
+
+def test_a_call_that_asks_nothing_is_ended(make_hub, monkeypatch, caplog):
+    grpc = pytest.importorskip("grpc")
+    monkeypatch.setattr(streams, "JOIN_PATIENCE", 0.1)
+    hub = make_hub()
+    with grpc.insecure_channel(f"127.0.0.1:{hub.port}") as channel:
+        ask = channel.stream_unary("/grpc.health.v1.Health/Check")
+        with pytest.raises(grpc.RpcError):
+            ask(iter(threading.Event().wait, None), timeout=PATIENCE)
+    assert "opened a call and asked nothing" in caplog.text
 
 
 def test_numbers_that_nobody_has_are_few(make_hub, peer, join):

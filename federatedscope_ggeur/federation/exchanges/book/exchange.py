@@ -239,7 +239,7 @@ class BookExchange(Exchange):
 
     def complete(self) -> Requests[None]:
         """Write the book after the head is made, and send each client its receipt."""
-        settings = self.settings
+        settings, folder = self.settings, self.course.folder
         book = Federation.create(
             settings.folder,
             settings.class_names,
@@ -253,7 +253,7 @@ class BookExchange(Exchange):
                 for held in self.uploads
                 if held.whole.classes
             ],
-            run=self.course.folder and settings.places(self.course.folder),
+            run=None if folder is None else settings.places(folder),
         )
         receipts = {
             k: (BookReceipt(json.dumps(book.receipt(k))).to_bytes(),)
