@@ -36,7 +36,7 @@ from federatedscope_ggeur.errors import (
     shown,
 )
 from federatedscope_ggeur.examples import find_config
-from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.files import read_regular, write_atomically
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.predictor.left_models import LeftModels, write_with_models
@@ -277,7 +277,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         """
         path = Path(folder) / _FILE
         try:
-            known = json.loads(path.read_text(encoding="utf-8"))
+            known = json.loads(read_regular(path))
             made = cls(**known["parameters"])
             made.classes_ = np.array(known["classes"])
             made.clients_ = [_from_plain(label) for label in known["clients"]]

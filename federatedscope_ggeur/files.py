@@ -73,8 +73,7 @@ def read_regular(path: str | os.PathLike) -> bytes:
     """
     handle = os.open(path, os.O_RDONLY | _AT_ONCE)
     with open(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError(f"'{os.fspath(path)}' is not a regular file")
+        check_regular(handle)
         return file.read()
 
 
@@ -96,6 +95,27 @@ def path_below(root: Path, name: str) -> Path:
         if path.is_symlink():
             raise DataError(f"'{path}' is a link; links are not followed here")
     return path
+
+
+def refuse_links(root: Path) -> None:
+    """Raise `DataError` if anything below `root` is a link, a device or a pipe.
+
+    For a folder into which a command writes on, and which others may have written.
+    """
+    for folder, folders, files in os.walk(root):
+        for name in [*folders, *files]:
+            mode = os.lstat(path := os.path.join(folder, name)).st_mode
+            if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
+                raise DataError(
+                    f"'{path}' is a link, a device or a pipe; remove it first: only "
+                    "files and folders are expected there"
+                )
+
+
+def check_regular(path: int | str | os.PathLike) -> None:
+    """Raise `OSError` if `path` is missing, or no regular file: a pipe has no end."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError("this is a folder, a device or a pipe and not a file")
 
 
 def safetensors_header(data: bytes) -> dict[str, Any]:

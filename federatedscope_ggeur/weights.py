@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.files import check_regular
 
 #: The tag that means the best weights that a library publishes for a model.
 DEFAULT = "default"
@@ -51,6 +52,7 @@ def read_weights(path: Path, key: str) -> Mapping[str, Tensor]:
             f"'{path}'"
         )
     try:
+        check_regular(path)
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
 

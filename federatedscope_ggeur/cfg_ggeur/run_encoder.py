@@ -25,6 +25,7 @@ from federatedscope_ggeur.data.encoders.model import check_precision, forward_pa
 from federatedscope_ggeur.data.encoders.weights import file_stamp
 from federatedscope_ggeur.downloads import sha256_file
 from federatedscope_ggeur.errors import ConfigError, DataError, shown
+from federatedscope_ggeur.files import check_regular
 from federatedscope_ggeur.models import ImageNetwork
 from federatedscope_ggeur.models.networks.keys import PIXELS
 from federatedscope_ggeur.reporting import (
@@ -138,6 +139,7 @@ def _read(folder: Path) -> tuple[Results, Encoder, ImageNetwork]:
     classes = len(results.class_names)
     model = ImageNetwork(pixels.dim, classes, replace(chosen, weights=""))
     try:
+        check_regular(folder / HEAD_FILE)
         model.load_state_dict(load_file(str(folder / HEAD_FILE)))
     except (OSError, SafetensorError, RuntimeError) as error:
         raise DataError(

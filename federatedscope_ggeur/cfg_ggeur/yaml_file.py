@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from ast import literal_eval
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,10 +10,13 @@ from pathlib import Path
 import yaml
 
 from federatedscope_ggeur.errors import ConfigError, shown
+from federatedscope_ggeur.files import check_regular
 from federatedscope_ggeur.settings import flatten
 
 #: Limits against malicious files. No real config comes near them.
 LARGEST_FILE, LARGEST_TREE, DEEPEST = 2**20, 10_000, 20
+#: Files that this process has open: a shell names a pipe so.
+_OPEN_FILES = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
 
 
 def read_yaml(path: str | Path) -> Iterator[tuple[str, object]]:
@@ -40,6 +44,8 @@ def read_tree(path: str | Path) -> tuple[dict, str]:
         larger than any config, also after its aliases are replaced.
     """
     try:
+        if not os.fspath(path).startswith(_OPEN_FILES):
+            check_regular(path)
         if Path(path).is_file() and Path(path).stat().st_size > LARGEST_FILE:
             raise ConfigError(f"{path} is no config: the file is longer than 1 MiB")
         text = Path(path).read_text(encoding="utf-8")

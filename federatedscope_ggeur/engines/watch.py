@@ -15,7 +15,7 @@ from typing import Any
 from federatedscope_ggeur.errors import ConfigError, listed
 from federatedscope_ggeur.federation.course.history import History
 from federatedscope_ggeur.federation.course.membership import Membership
-from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.files import read_regular, write_atomically
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.progress import duration_text
 from federatedscope_ggeur.reporting import RoundRecord
@@ -113,7 +113,7 @@ class Watch:
 def read_status(folder: str | os.PathLike) -> dict[str, Any]:
     """Read the ``status.json`` in a folder; empty if there is none."""
     try:
-        return dict(json.loads(Path(folder, STATUS_FILE).read_text(encoding="utf-8")))
+        return dict(json.loads(read_regular(Path(folder, STATUS_FILE))))
     except (OSError, ValueError, TypeError):
         return {}
 

@@ -17,6 +17,7 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import scored_settings
 from federatedscope_ggeur.cfg_ggeur.transform import row_preparation
 from federatedscope_ggeur.downloads import sha256_file
 from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.files import check_regular
 from federatedscope_ggeur.models import (
     OF_HEAD,
     Model,
@@ -262,6 +263,7 @@ class _OwnFiles(Mapping):
 
 def _read_tensors(path: Path) -> tuple[Tensors, Mapping[str, str]]:
     try:
+        check_regular(path)
         with safe_open(str(path), "pt") as file:
             tensors = {name: file.get_tensor(name) for name in list(file.keys())}
             return tensors, file.metadata() or {}

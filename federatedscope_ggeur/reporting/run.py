@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 
 from federatedscope_ggeur.errors import ConfigError, DataError
-from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.files import read_regular, write_atomically
 from federatedscope_ggeur.reporting.client_table import CLIENTS_FILE, divided
 from federatedscope_ggeur.reporting.json_values import as_json_value, json_text
 from federatedscope_ggeur.reporting.results import Results, metrics_csv
@@ -116,8 +116,8 @@ def read_results(folder: str | os.PathLike) -> Results:
     """
     path, table = Path(folder) / RESULTS_FILE, Path(folder) / CLIENTS_FILE
     try:
-        clients = table.read_text(encoding="utf-8") if table.is_file() else ""
-        return Results.from_json(path.read_text(encoding="utf-8"), clients)
+        clients = read_regular(table).decode() if table.is_file() else ""
+        return Results.from_json(read_regular(path).decode(), clients)
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"'{path}': cannot be read: {error}") from error
     except DataError as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Optional, TypeVar, Union
 
 from federatedscope_ggeur.errors import DataError, shown
+from federatedscope_ggeur.files import read_regular
 from federatedscope_ggeur.reporting.json_values import (
     as_json_value,
     from_json_value,
@@ -173,7 +174,7 @@ def read_cell(folder: Path) -> Optional[Cell]:
 
 def _read(kind: type[T], path: Path) -> Optional[T]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path).decode()
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:

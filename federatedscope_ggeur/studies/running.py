@@ -18,7 +18,7 @@ from federatedscope_ggeur.cfg_ggeur.load import read_settings
 from federatedscope_ggeur.data import is_image_type
 from federatedscope_ggeur.engines.run import what_to_load
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.files import refuse_links, write_atomically
 from federatedscope_ggeur.lock import locked
 from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.reporting import Origin, Results, RoundRecord, read_results
@@ -131,6 +131,7 @@ class StudyRun:
 
     def _check_place(self) -> None:
         """Raise `ConfigError` if the folder holds another study, or other runs."""
+        refuse_links(self.folder)
         found = read_study(self.folder)
         axes = [axis.name for axis in self.plan.named_axes()]
         if found is not None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.files import read_regular
 
 CERTIFICATE, KEY = "ggeur.tls.certificate", "ggeur.tls.key"
 AUTHORITY = "ggeur.tls.authority"
@@ -214,8 +215,7 @@ def check_token(secret: bytes, number: int, token: str) -> str:
 
 def _read(name: str, path: str) -> bytes:
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        return read_regular(path)
     except OSError as error:
         problem = error.strerror or error
         raise ConfigError(f"{name}: cannot read '{path}': {problem}") from error

@@ -22,6 +22,7 @@ from federatedscope_ggeur.federation.course.checkpoint_files import (
 )
 from federatedscope_ggeur.federation.course.coordinator import Coordinator
 from federatedscope_ggeur.federation.wire.handshake import Handshake
+from federatedscope_ggeur.files import read_regular
 from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.models import Model, to_vector
 from federatedscope_ggeur.printable import get_logger
@@ -256,9 +257,10 @@ def grouped(tensors: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except OSError as error:
-        raise refusal(path, f"the file cannot be read: {error.strerror}") from error
+        problem = error.strerror or error
+        raise refusal(path, f"the file cannot be read: {problem}") from error
 
 
 def _unpack(data: bytes, kind: str, path: Path) -> wire.Message:

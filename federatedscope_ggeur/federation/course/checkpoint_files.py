@@ -36,6 +36,10 @@ def check_name(path: Path) -> None:
         raise unwritable(
             f"'{path}' cannot be used as a file name: {problem}"
         ) from error
+    for place in (path, round0_path(path), Path(f"{path}.clients")):
+        if place.is_symlink():
+            problem = f"'{place}' is a link; name a file that is none"
+            raise ConfigError(f"{setting('save_to')}: {problem}")
     if is_folder:
         example = path / DEFAULT_NAME
         problem = f"'{path}' is a folder; name a file, such as '{example}'"

@@ -15,7 +15,7 @@ from federatedscope_ggeur.federation.course.checkpoint_files import (
     refusal,
     unwritable,
 )
-from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.files import read_regular, write_atomically
 from federatedscope_ggeur.printable import get_logger
 
 logger = get_logger(__name__)
@@ -88,7 +88,7 @@ class ClientStore:
             )
         try:
             message = wire.unpack(
-                self.path.read_bytes(), "client state", f"client {self._number}"
+                read_regular(self.path), "client state", f"client {self._number}"
             )
             message.check_content()
             message.client()

@@ -72,9 +72,10 @@ def label(runs: Sequence[FoundRun], studies: Sequence[Study]) -> Labelled:
     if not named:
         labels = [{SETTINGS: text} for text in texts]
         return Labelled(_axes(labels, []), labels, False, notes)
-    first = _axes([dict(cell.labels) for cell in named], studies)[0].name
+    axes = _axes([dict(cell.labels) for cell in named], studies)
+    first = axes[0].name if axes else SETTINGS
     labels = [
-        dict(cell.labels) if cell is not None else {first: text}
+        dict(cell.labels) if cell is not None and axes else {first: text}
         for cell, text in zip(cells, texts)
     ]
     return Labelled(_axes(labels, studies), labels, True, notes)
