@@ -24,7 +24,8 @@ _MADE = (
     HEAD_FILE,
     OWN_FOLDER,
     "strangeness.safetensors",
-    *(f"checkpoint{end}" for end in _CHECKPOINT_ENDS),
+    "private",
+    *(f"checkpoint{end}" for end in _CHECKPOINT_ENDS),  # of older releases
     "metrics.csv",
     "clients.csv",
     "curve.png",

@@ -17,7 +17,10 @@ from federatedscope_ggeur.cfg_ggeur.plugins import BESIDE
 from federatedscope_ggeur.data import DataSet
 from federatedscope_ggeur.engines.run import Run, divide, load_data_set, what_to_load
 from federatedscope_ggeur.errors import ConfigError, DataError
-from federatedscope_ggeur.federation.course.checkpoint_files import DEFAULT_NAME
+from federatedscope_ggeur.federation.course.checkpoint_files import (
+    DEFAULT_NAME,
+    PRIVATE,
+)
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import Lines, get_logger
 from federatedscope_ggeur.reporting import (
@@ -276,8 +279,7 @@ def _is_finished(part: Path) -> bool:
 
 
 def _remove_checkpoint(part: Path) -> None:
-    for left in part.glob(f"{DEFAULT_NAME}*"):
-        _remove(left)
+    _remove(part / PRIVATE)
 
 
 def _remove(path: Path) -> None:

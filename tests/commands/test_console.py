@@ -26,7 +26,7 @@ from federatedscope_ggeur.reporting import Results, new_run_folder, numbers, wri
 
 ROOT = Path(__file__).parents[2]
 RUN = Path("exp/ggeur_quickstart")  # where `short` runs
-CHECKPOINT = {"checkpoint", "checkpoint.round0"}
+CHECKPOINT = {"private"}
 FILES = {
     "results.json", "metrics.csv", "curve.png", "head.safetensors", "log.txt",
     "config.yaml", *CHECKPOINT,
@@ -92,6 +92,29 @@ def test_a_domain_may_be_called_anything(short, embeddings_folder, capsys, name)
         assert len(found.splitlines()) == len(before.splitlines())
         assert not hidden_in(found)
     assert name in Results.from_json((RUN / "results.json").read_text()).domains
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")
+def test_statistics_of_single_clients_are_the_owner_s_alone(short, capsys):
+    """Checkpoints are private; monitors and groups can read what is passed on."""
+    umask = os.umask(0o022)
+    try:
+        place = str(Path("kept") / "run")
+        state = ["ggeur.base_method", "scaffold"]
+        assert main([*short, *state]) == 0
+        assert "do not pass on private/" in capsys.readouterr().err
+        assert main([*short, *state, "federate.save_to", place]) == 0
+    finally:
+        os.umask(umask)
+
+    def modes(*paths: Path) -> set[int]:
+        return {path.stat().st_mode & 0o777 for path in paths}
+
+    private = [*(RUN / "private").rglob("*"), *Path("kept").rglob("*")]
+    assert len(private) == 2 * 6
+    assert modes(RUN / "private", *filter(Path.is_dir, private)) == {0o700}
+    assert modes(*filter(Path.is_file, private)) == {0o600}
+    assert modes(*(path for path in RUN.iterdir() if path.is_file())) == {0o644}
 
 
 def test_nothing_is_ever_written_over(short):

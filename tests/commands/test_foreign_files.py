@@ -32,8 +32,8 @@ COMMANDS = {
     "run": [
         ["predict", "--run", "run", "rows/day.npz"],
         ["compare", "run"],
-        ["--cfg", "run/config.yaml", "federate.restore_from", "run/checkpoint",
-         "federate.save_to", "run/checkpoint", "outdir", "new"],
+        ["--cfg", "run/config.yaml", "federate.restore_from", "run/private/checkpoint",
+         "federate.save_to", "run/private/checkpoint", "outdir", "new"],
     ],
     "study": [
         ["compare", "study/seed_0", "study/seed_1.part"],

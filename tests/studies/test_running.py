@@ -186,7 +186,7 @@ def test_one_that_is_interrupted_goes_on_from_its_checkpoint(make_study):
     study = make_study(settings=settings, axes={}, seeds=[0])
     process = study.start("--workers", 1)
     part = study.out / "seed_0.part"
-    until(lambda: (part / "checkpoint").exists(), process)
+    until(lambda: (part / "private" / "checkpoint").exists(), process)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130

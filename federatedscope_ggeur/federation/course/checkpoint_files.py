@@ -6,8 +6,21 @@ from pathlib import Path
 
 from federatedscope_ggeur.errors import ConfigError, setting
 
-#: A checkpoint's name in a run's folder, where ``federate.save_to`` names no file.
-DEFAULT_NAME = "checkpoint"
+#: The folder within a run's that holds statistics of single clients and domains. Only
+#: its owner may open it.
+PRIVATE = "private"
+#: A checkpoint's place in a run's folder, where ``federate.save_to`` names no file.
+DEFAULT_NAME = f"{PRIVATE}/checkpoint"
+DO_NOT_PASS_ON = (
+    f"do not pass on {PRIVATE}/, which holds statistics of single clients, nor log.txt"
+)
+
+
+def make_folder_of(path: Path) -> None:
+    """Make the folder of a checkpoint; raises `OSError`."""
+    is_private = path.parent.name == PRIVATE
+    path.parent.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700 if is_private else 0o777, exist_ok=True)
 
 
 def round0_path(path: Path) -> Path:
@@ -41,7 +54,7 @@ def check_name(path: Path) -> None:
             problem = f"'{place}' is a link; name a file that is none"
             raise ConfigError(f"{setting('save_to')}: {problem}")
     if is_folder:
-        example = path / DEFAULT_NAME
+        example = path / "checkpoint"
         problem = f"'{path}' is a folder; name a file, such as '{example}'"
         raise ConfigError(f"{setting('save_to')}: {problem}")
 

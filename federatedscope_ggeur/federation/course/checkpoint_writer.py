@@ -27,6 +27,7 @@ from federatedscope_ggeur.federation.course.checkpoint import (
     ready_at,
 )
 from federatedscope_ggeur.federation.course.checkpoint_files import (
+    make_folder_of,
     round0_path,
     unwritable,
 )
@@ -35,6 +36,9 @@ from federatedscope_ggeur.federation.wire.handshake import Handshake
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.reporting import Finding, Round0, RoundRecord
 from federatedscope_ggeur.reporting.json_values import as_json_value
+
+#: Checkpoints hold statistics of single clients.
+_OWNER_ALONE = 0o600
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ class CheckpointWriter:
         #: The clients that the file of round 0 calls ready.
         self._ready = ready_at(self.path, restored)
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder_of(self.path)
         except OSError as error:
             raise unwritable(
                 f"the folder of '{path}' cannot be made: {error.strerror}"
@@ -114,7 +118,7 @@ class CheckpointWriter:
         ready = set(coordinator.server.aggregation_weights)
         try:
             if self._ready == ready:
-                write_atomically(self.path, data)
+                write_atomically(self.path, data, _OWNER_ALONE)
             else:
                 self._write_both(data, coordinator)
                 self._ready = ready
@@ -125,9 +129,9 @@ class CheckpointWriter:
         """Replace the two files of a checkpoint, or neither if the disk lacks room."""
         following = self.path.with_name(self.path.name + ".new")
         try:
-            write_atomically(following, data)
+            write_atomically(following, data, _OWNER_ALONE)
             round0 = _round0_bytes(self._run, coordinator, self._handshake)
-            write_atomically(round0_path(self.path), round0)
+            write_atomically(round0_path(self.path), round0, _OWNER_ALONE)
             os.replace(following, self.path)
         finally:
             with contextlib.suppress(OSError):

@@ -12,6 +12,7 @@ from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.course.checkpoint import grouped
 from federatedscope_ggeur.federation.course.checkpoint_files import (
     client_path,
+    make_folder_of,
     refusal,
     unwritable,
 )
@@ -61,9 +62,11 @@ class ClientStore:
                 tensors.update(wire.under(f"state.{number}", state))
             rounds = [str(number) for number in sorted(states)]
             numbers = {"client": self._number, "rounds": rounds}
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder_of(self.path.parent)
+            self.path.parent.mkdir(mode=0o700, exist_ok=True)
             numbers = wire.sealed(numbers, tensors)
-            write_atomically(self.path, wire.pack("client state", numbers, tensors))
+            data = wire.pack("client state", numbers, tensors)
+            write_atomically(self.path, data, mode=0o600)
         except (OSError, ConfigError) as error:
             if self._asked:
                 raise unwritable(error) from error

@@ -233,7 +233,7 @@ def test_a_superlink_that_ends_is_named_and_the_run_goes_on(
     one = federation(cfg)
     going = Going(one, programs.folder / "run.log")
     going.says("round 0:")
-    checkpoint = Path(cfg.outdir) / cfg.expname / "checkpoint"
+    checkpoint = Path(cfg.outdir) / cfg.expname / "private" / "checkpoint"
     waited(checkpoint.exists)
     os.kill(programs.running["superlink"].pid, signal.SIGKILL)
     going.end()

@@ -60,7 +60,7 @@ def test_a_stopped_run_goes_on_from_its_folder(fs, method):
     whole = outcome(fs.run(*settings).results)
     run = fs.set_up(*settings)
     stopped_after(run, 2)
-    path, history = run.folder / "checkpoint", run.server.federation.history
+    path, history = run.folder / "private" / "checkpoint", run.server.federation.history
     # Where clients keep a state, theirs and the server's are always of one round.
     assert checkpoint_rounds(path) == (0 if method == "fedavg" else 2)
     history.flush()
@@ -89,7 +89,7 @@ def test_sigterm_is_taken_while_a_run_goes_on_and_left_after_it(fs):
 
 
 def test_without_seconds_there_is_none(fs):
-    assert not (fs.run("ggeur.checkpoint_every", -1).folder / "checkpoint").exists()
+    assert not (fs.run("ggeur.checkpoint_every", -1).folder / "private").exists()
 
 
 def test_an_earlier_run_s_checkpoint_stays(fs, tmp_path):

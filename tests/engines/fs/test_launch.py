@@ -165,10 +165,10 @@ def test_a_run_that_is_stopped_leaves_its_files(tmp_path, home, stop):
     assert results["rounds"]
     assert (folder / "head.safetensors").exists()
     last = len(results["rounds"])
-    assert checkpoint_rounds(folder / "checkpoint") == last
+    assert checkpoint_rounds(folder / "private" / "checkpoint") == last
     told = re.search(r"to go on: ggeur (.*)", log.read_text())[1]
     words = shlex.split(told.replace("\x1b[0m", ""))  # FS's colours
-    assert words[-2:] == ["federate.restore_from", "exp/stopped/checkpoint"]
+    assert words[-2:] == ["federate.restore_from", "exp/stopped/private/checkpoint"]
     more = ["federate.total_round_num", str(last + 2)]
     done = subprocess.run(
         [sys.executable, *command[:2], *words, *more],

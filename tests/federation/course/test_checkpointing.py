@@ -42,7 +42,7 @@ def rounds_of(engine):
 
 
 def test_after_round_0_then_once_a_minute_and_at_the_end(begun, clock, tmp_path):
-    path, one, seen = tmp_path / "checkpoint", begun(), []
+    path, one, seen = tmp_path / "private" / "checkpoint", begun(), []
     for _ in rounds_of(one.engine):
         seen.append(checkpoint_rounds(path))
         clock[0] += 25.0
@@ -52,7 +52,7 @@ def test_after_round_0_then_once_a_minute_and_at_the_end(begun, clock, tmp_path)
 
 
 def test_whenever_it_is_stopped(begun, tmp_path):
-    path, one = tmp_path / "checkpoint", begun()
+    path, one = tmp_path / "private" / "checkpoint", begun()
     for number in rounds_of(one.engine):
         if number == 4:
             break
@@ -74,7 +74,7 @@ def test_a_run_that_is_killed_goes_on_from_the_last_one(
         if number == killed:
             break  # no flush: the process is gone
         clock[0] += 30.0
-    path = tmp_path / "checkpoint"
+    path = tmp_path / "private" / "checkpoint"
     assert checkpoint_rounds(path) == {3: 2, 5: 4}[killed]
     restored = config(*ROUNDS, *settings, "federate.restore_from", path)
     whole = config(*ROUNDS, *settings)
@@ -88,13 +88,17 @@ def test_killed_between_the_files_of_clients_and_the_server_s(
     one = begun(*settings)
     for number in rounds_of(one.engine):
         if number == 3:
-            server_s = (tmp_path / "checkpoint").read_bytes()
+            server_s = (tmp_path / "private" / "checkpoint").read_bytes()
         clock[0] += 30.0
         if number == 5:
             break
-    (tmp_path / "checkpoint").write_bytes(server_s)  # of round 2, the clients' of 4
-    assert checkpoint_rounds(tmp_path / "checkpoint") == 2
-    again = config(*ROUNDS, *settings, "federate.restore_from", tmp_path / "checkpoint")
+    (tmp_path / "private" / "checkpoint").write_bytes(
+        server_s
+    )  # of round 2, the clients' of 4
+    assert checkpoint_rounds(tmp_path / "private" / "checkpoint") == 2
+    again = config(
+        *ROUNDS, *settings, "federate.restore_from", tmp_path / "private" / "checkpoint"
+    )
     whole = numbers(run(config(*ROUNDS, *settings)))
     assert numbers(run(again))["rounds"] == whole["rounds"]
 
@@ -103,7 +107,7 @@ def test_a_restored_run_keeps_its_own_at_once(begun, config, tmp_path):
     first = tmp_path / "first"
     run(config(*ROUNDS, "federate.save_to", first))
     begun("federate.restore_from", first)
-    assert checkpoint_rounds(tmp_path / "checkpoint") == 6
+    assert checkpoint_rounds(tmp_path / "private" / "checkpoint") == 6
 
 
 class Failing:
