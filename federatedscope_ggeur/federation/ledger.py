@@ -10,9 +10,9 @@ import hashlib
 import json
 import math
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,8 @@ class Entry:
         The number of rows in the release.
     preparation : str
         How the rows were prepared before the release; see `Spendings.spent`.
+    stages : sequence of str
+        The stages of the session whose vectors may have been sent.
     """
 
     session: str
@@ -47,6 +49,7 @@ class Entry:
     mu: float
     rows: int
     preparation: str
+    stages: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -125,17 +128,20 @@ class Ledger:
     def charge(
         self,
         session: str,
+        stage: str,
         rows: Collection[bytes],
         preparation: str,
         mu: float,
         most: float,
     ) -> None:
-        """Charge one release of rows, given by their digests, before it is sent.
+        """Record a stage of a session, before anything of it is sent.
+
+        The first stage charges the release to the rows, given by their digests.
 
         Raises
         ------
         GGEURError
-            A row would spend more than the mu `most`, or the session was charged
+            A row would spend more than the mu `most`, or the stage was recorded
             before. Nothing is charged then.
         ConfigError
             The ledger cannot be written.
@@ -143,14 +149,22 @@ class Ledger:
         digests = {row.hex() for row in rows}
         with self._locked():
             held = self._read()
-            if any(entry.session == session for entry in held.entries):
+            before = [entry for entry in held.entries if entry.session == session]
+            if any(stage in entry.stages or not entry.stages for entry in before):
                 raise GGEURError(
-                    f"client {self._number}: the client has sent a release in this "
-                    "session and has lost it. New noise would be a second release, "
-                    "so nothing is sent. Begin the run again"
+                    f"client {self._number}: the client has sent stage '{stage}' of "
+                    "this session and has lost it. New noise would be a second "
+                    "release, so nothing is sent. Begin the run again"
                 )
+            if before:
+                (entry,) = before
+                begun = replace(entry, stages=[*entry.stages, stage])
+                entries = [begun if e is entry else e for e in held.entries]
+                self._held = replace(held, entries=tuple(entries))
+                self._write(self._held)
+                return
             now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-            entry = Entry(session, now, mu, len(rows), preparation)
+            entry = Entry(session, now, mu, len(rows), preparation, [stage])
             worst = max((held.of_row(d, preparation) for d in digests), default=0.0)
             if worst + mu**2 > most**2 * (1 + _SLACK):
                 raise GGEURError(

@@ -129,19 +129,21 @@ class Releaser:
         names, salt = self.settings.class_names, self._ledger.salt
         return row_digests(self._features, self._labels, names, salt).rows
 
-    def charge(self, session: bytes) -> None:
-        """Charge the ledger for a session, before its first vector is sent.
+    def charge(self, session: bytes, stage: str) -> None:
+        """Record a stage in the ledger, before its vector is sent.
+
+        The first stage of a session charges the release.
 
         Raises
         ------
         GGEURError
-            The charge would exceed the limit, or the session was charged before. A
-            client that has lost its own release must not send a second one with other
+            The charge would exceed the limit, or the stage was recorded before. A
+            client that has lost its own vector must not send a second one with other
             noise.
         """
         own = self.settings
         self._ledger.charge(
-            session.hex(), self._rows, own.preparation, own.plan.mu, own.most_mu
+            session.hex(), stage, self._rows, own.preparation, own.plan.mu, own.most_mu
         )
 
     def vector(self, stage: str, clients: int, centre: Tensor) -> np.ndarray:

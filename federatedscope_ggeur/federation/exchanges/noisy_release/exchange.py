@@ -92,8 +92,7 @@ class ReleaseClient(ClientSide):
         vector = self._releaser.vector(stage, 1, request.centre)
         values = torch.from_numpy(vector)
         with self._uploads.alone():
-            if not sent:
-                self._releaser.charge(session)
+            self._releaser.charge(session, stage)
             self._uploads.keep(session, {**sent, stage: (contents, values)})
         return ReleaseVector(self.client.number, session, stage, values)
 

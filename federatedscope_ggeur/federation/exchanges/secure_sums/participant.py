@@ -230,8 +230,8 @@ class Participant:
         )
         sent = torch.from_numpy((vector + masks).view(np.int64))
         with self._journal.alone():
-            if self._releaser is not None and stage == stages[0]:
-                self._releaser.charge(now.session)
+            if self._releaser is not None:
+                self._releaser.charge(now.session, stage)
             self._note(request, now, bound, sent)
         return MaskedVector(self._number, now.session, stage, sent)
 
