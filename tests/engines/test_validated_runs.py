@@ -115,7 +115,7 @@ def test_validation_rows_are_scored_and_not_trained_on(config):
     [
         ("val_loss", 1, 0.0, "best", 3.0, False),
         ("val_acc", 2, 0.001, "mean", 0.5, False),
-        ("train_loss", 3, 0.5, "best", 0.05, True),
+        ("train_loss", 3, 50.0, "best", 0.05, True),
     ],
 )
 def test_a_run_ends_where_the_plain_rule_says(

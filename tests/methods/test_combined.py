@@ -35,6 +35,9 @@ NEUTRAL = {
     "fedgen": (FedGen(0.0, noise_dim=4, hidden=8, steps=5), 0),
     "fedfa": (FedFA(0.0), 0),
 }
+#: With no state, with one on clients and server, with what travels both ways, and with
+#: a step of the server's own.
+BASES = {k: FEDERATED[k] for k in ("fedavg", "scaffold", "fedproto", "fedopt")}
 #: Clients that are drawn some rounds only, one without data, one below the threshold.
 HARD = {"sizes": (20, 0, 30, 3, 25), "sample_client_num": 3, "min_samples": 2}
 
@@ -57,9 +60,8 @@ def test_beside_fedavg_the_numbers_are_the_augmentations_own(added, model):
 
 
 @pytest.mark.parametrize("added", NEUTRAL)
-@pytest.mark.parametrize("base", FEDERATED.values(), ids=FEDERATED)
+@pytest.mark.parametrize("base", BASES.values(), ids=BASES)
 class TestEveryPair:
-    @pytest.mark.slow
     @pytest.mark.parametrize("kind", MODELS)
     def test_an_augmentation_of_weight_zero_is_the_base_method(self, base, added, kind):
         model = (PLAIN if added == "fedmix" else MODELS)[kind]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from by_bytes import DIM, Federation, make_client_data
 from by_numpy import sgd_by_batch
-from federations import MODELS, WORLDS, check, federate, federate_tiny
+from federations import WORLDS, check, federate, federate_tiny
 
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
@@ -58,12 +58,6 @@ def oracle(world):
 @pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
 def test_the_weights_are_those_of_numpy(world):
     check(FedFA(PROBABILITY), oracle, world)
-
-
-@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-def test_probability_zero_is_fedavg_to_the_bit(model):
-    plain = federate(FedAvg(), model=model).weights
-    assert torch.equal(federate(FedFA(0.0), model=model).weights, plain)
 
 
 def test_gamma_is_one_of_equal_clients_and_of_one_alone():

@@ -12,7 +12,7 @@ from by_numpy import gradient, log_softmax, rows, sgd_by_batch
 from federations import MODELS, WORLDS, check, federate, federate_tiny
 
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.methods import FedAvg, FedGen
+from federatedscope_ggeur.methods import FedGen
 from federatedscope_ggeur.methods.base import LocalContext
 from federatedscope_ggeur.models import build_model
 from federatedscope_ggeur.rng import torch_generator
@@ -131,20 +131,6 @@ def test_the_weights_are_those_of_numpy(world):
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 class TestTheTerm:
-    def test_alpha_zero_is_fedavg_to_the_bit(self, model):
-        plain = federate(FedAvg(), model=model).weights
-        assert torch.equal(federate(FedGen(0.0), model=model).weights, plain)
-
-    def test_there_is_none_in_the_first_round(self, model):
-        plain = federate(FedAvg(), model=model).weights
-        weights = federate(FedGen(), model=model).weights
-        assert torch.equal(weights[1], plain[1])
-        assert not torch.equal(weights[2], plain[2])
-
-    def test_one_client_is_enough(self, model):
-        weights = federate(FedGen(), sizes=(20,), model=model).weights
-        assert torch.isfinite(weights).all()
-
     def test_it_reaches_the_last_layer_alone(self, model):
         federation = federate(FedGen(lr=0.01), rounds=2, model=model)
         down = federation.send(federation.broadcast(3))

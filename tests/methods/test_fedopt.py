@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-import torch
 from by_numpy import server_changes
-from federations import MODELS, WORLDS, check, federate
+from federations import WORLDS, check, federate
 
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
-from federatedscope_ggeur.methods import FedAvg, FedOpt
+from federatedscope_ggeur.methods import FedOpt
 
 LR, MOMENTUM, B1, B2, EPS = 0.5, 0.9, 0.8, 0.95, 1e-3
 
@@ -42,13 +41,6 @@ CHANGES = {
 def test_the_weights_are_those_of_numpy(world, kind):
     method = FedOpt(kind, LR, MOMENTUM, (B1, B2), EPS)
     check(method, server_changes(CHANGES[kind]), world, atol=2e-5)
-
-
-@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-def test_rate_1_without_momentum_is_fedavg(model):
-    plain = federate(FedAvg(), model=model).weights
-    weights = federate(FedOpt("SGD", 1.0), model=model).weights
-    torch.testing.assert_close(weights, plain, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["Adam", "Yogi", "Adagrad"])

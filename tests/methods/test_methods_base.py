@@ -7,7 +7,6 @@ from every_method import ADDED, OTHERS
 from federations import MODELS, MOMENTUM, federate
 
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.federation import TrainingSettings
 from federatedscope_ggeur.methods import (
     FedAvg,
     FedMix,
@@ -48,11 +47,6 @@ class TestEveryMethod:
         torch.manual_seed(5)
         backwards = federate(method, order=lambda ks: ks[::-1], **options).weights
         assert torch.equal(backwards, weights)
-
-    def test_serves_batch_mode_and_clipping(self, method, model):
-        training = TrainingSettings(MOMENTUM, 4, "batch", 8, grad_clip=0.1)
-        weights = federate(method, model=model, training=training).weights
-        assert torch.isfinite(weights).all()
 
 
 def test_context_tells_the_clients_own_counts():

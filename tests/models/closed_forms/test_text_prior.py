@@ -152,26 +152,3 @@ def test_shares_of_components():
     assert torch.allclose(found, torch.tensor([0.2, 0.6, 0.2]).double())
     found = log_shares(weights, labels, 2, "none").exp()
     assert torch.allclose(found, torch.tensor([0.25, 0.75, 1]).double())
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_planted_means_at_one_row_a_class(seed):
-    """Class means ``norm(w_c + 1.5 u_c) / 2``: text and rows each tell a part."""
-    classes, dim, rng = 20, 64, np.random.default_rng(seed)
-    texts, others = oracle.unit(rng.normal(size=(2, classes, dim)))
-    means = oracle.unit(texts + 1.5 * others) / 2
-
-    def draw(count):
-        labels = np.resize(np.arange(classes), count)
-        return means[labels] + 0.1 * rng.normal(size=(count, dim)), labels
-
-    (rows, labels), (points, truth) = draw(classes), draw(4000)
-
-    def accuracy(kind, **texts_used):
-        text = oracle.class_texts(texts, scale=100.0, **texts_used)
-        form = CLOSED_FORMS[kind]().untuned().knowing(text)
-        found = by_model(form.solve(stats(rows, labels, classes)).model, points)
-        return 100 * (found.argmax(axis=1) == truth).mean()
-
-    zero_shot, lda = accuracy("zeroshot"), accuracy("lda")
-    assert accuracy("lda", prior=4.0) >= max(zero_shot, lda) - 0.5
