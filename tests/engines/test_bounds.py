@@ -19,7 +19,6 @@ from federatedscope_ggeur.reporting import numbers
 LOCAL = ("ggeur.base_method", "local")
 CENTRALISED = ("ggeur.base_method", "centralised")
 SIX = ("federate.client_num", 6)
-MLP = ("ggeur.mlp_hidden_dim", 8, "model.dropout", 0.2)
 
 
 def finished(cfg, data=None) -> Run:
@@ -165,23 +164,6 @@ class TestCentralised:
             ConfigError, match=r"  federate\.unseen_clients_rate: .*centralised"
         ):
             config(*CENTRALISED, *SIX, "federate.unseen_clients_rate", 0.5)
-
-
-@pytest.mark.parametrize("steps", [[], [1]], ids=str)
-def test_with_one_client_all_three_are_the_same(config, embeddings_folder, steps):
-    for name in ("photo", "sketch"):
-        (embeddings_folder / f"{name}.npz").unlink()
-    settings = [*MLP, "ggeur.steps", steps, "ggeur.noise", "fresh"]
-    federated, local, pooled = (
-        finished(config("federate.client_num", 1, *method, *settings))
-        for method in ((), LOCAL, CENTRALISED)
-    )
-    weights = federated.engine.server.params
-    assert torch.equal(kept_heads(local)[1], weights)
-    assert torch.equal(pooled.engine.server.params, weights)
-    for run in (local, pooled):
-        for mine, theirs in zip(run.history.rounds, federated.history.rounds):
-            assert (mine.accuracy, mine.loss) == (theirs.accuracy, theirs.loss)
 
 
 @pytest.mark.slow

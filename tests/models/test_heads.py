@@ -13,7 +13,6 @@ from federatedscope_ggeur.models import (
     bind_vector,
     build_model,
     load_vector,
-    named_tensors,
     num_parameters,
     split_vector,
     to_vector,
@@ -112,21 +111,10 @@ class TestReset:
 
 
 class TestVector:
-    def test_load_then_read_back(self, model):
-        vector = torch.arange(num_parameters(model), dtype=torch.float32)
-        load_vector(model, vector)
-        assert torch.equal(to_vector(model), vector)
-
     def test_a_read_vector_is_a_copy(self, model):
         before = to_vector(model)
         to_vector(model).zero_()
         assert torch.equal(to_vector(model), before)
-
-    def test_parts_have_the_shapes_of_the_parameters(self, model):
-        vector = torch.arange(num_parameters(model), dtype=torch.float32)
-        parts = split_vector(model, vector)
-        assert [p.shape for p in parts] == [p.shape for p in model.parameters()]
-        assert torch.equal(torch.cat([p.flatten() for p in parts]), vector)
 
     def test_a_bound_vector_and_the_head_change_together(self, model):
         features, _ = make_batch(4)
@@ -137,13 +125,6 @@ class TestVector:
         with torch.no_grad():
             next(model.parameters()).fill_(2.0)
         assert (split_vector(model, vector)[0] == 2.0).all()
-
-    def test_named_tensors_are_a_state_dict(self, model):
-        vector = torch.arange(num_parameters(model), dtype=torch.float32)
-        named = named_tensors(model, vector)
-        model.load_state_dict(named)
-        assert torch.equal(to_vector(model), vector)
-        assert set(named) == set(model.state_dict())
 
 
 class TestFrozenCopy:
