@@ -64,17 +64,6 @@ def entropy(logits):
     return -(logits.softmax(1) * logits.log_softmax(1)).sum(1).mean()
 
 
-def test_transform_changes_the_features(model, rows, settings):
-    hooks = LocalHooks(transform=lambda x, y: x * 2 + y[:, None])
-    check(
-        model,
-        rows,
-        settings,
-        hooks,
-        lambda model, x, y: F.cross_entropy(model(x * 2 + y[:, None]), y),
-    )
-
-
 def test_loss_term_is_added(model, rows, settings):
     hooks = LocalHooks(
         loss_term=lambda model, batch: (

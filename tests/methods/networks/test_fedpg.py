@@ -104,17 +104,6 @@ def test_a_second_pass_over_a_batch_has_the_same_virtual_rows():
 
 
 class TestUploads:
-    def test_prototypes_are_means_by_the_trained_network_in_evaluation_mode(self):
-        federation = begun(fedpg(support=100))
-        for update in federation.train(1):
-            client = federation.clients[update.client]
-            frozen = client.model.at(update.params)
-            z = frozen.represent(frozen.prepare(client.features))
-            for c in range(CLASSES):
-                wanted = z[client.labels == c].mean(dim=0)
-                torch.testing.assert_close(update.upload["means"][c], wanted)
-            assert update.upload["known"].all()
-
     @pytest.mark.parametrize(("support", "least"), [(3, 1), (1, 3)])
     def test_they_are_of_so_many_different_rows_of_a_class(self, support, least):
         data = {1: ("a", *image_data((30,))[1][1:])}

@@ -7,7 +7,6 @@ import torch
 from safetensors.torch import load, save
 
 from federatedscope_ggeur.models import (
-    LinearHead,
     ModelSettings,
     NetworkSettings,
     build_model,
@@ -82,11 +81,6 @@ def test_chunks_are_the_rows_at_once(n):
     if n:
         wanted = frozen.represent(frozen.prepare(rows))
         torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
-
-
-def test_of_a_head_they_are_its_rows():
-    head, rows = LinearHead(3, 2), torch.randn(9000, 3)
-    assert torch.equal(head.in_chunks(head, rows), head(rows))
 
 
 def test_frozen_statistics_stay():
