@@ -327,6 +327,7 @@ def test_a_key_that_cannot_be_used_is_found(site, check, fault, told):
     check_found(check(), told)
 
 
+@on_fs
 @pytest.mark.slow
 def test_no_space_left_is_found(site):
     """On a file system of 1 MB, in a process that alone sees it."""

@@ -86,9 +86,9 @@ def test_every_partition_gives_the_head_of_the_pooled_rows(drawn):
 
 
 @pytest.mark.parametrize("kind", ASKING)
-@pytest.mark.parametrize("scale", [0.1, 1.0, 1e3, 1e6])
+@pytest.mark.parametrize("scale", [1.0, 1e6])
 @pytest.mark.parametrize("offset", [0.0, 1e3])
-@pytest.mark.parametrize("kept", [1, 2, 3])
+@pytest.mark.parametrize("kept", [1, 3])
 def test_a_class_left_out_never_wins(kind, scale, offset, kept):
     rng = np.random.default_rng(3)
     missing = tuple(c for c in range(6) if c % 2 == 0 or c >= 2 * kept)

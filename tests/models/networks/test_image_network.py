@@ -69,20 +69,6 @@ class TestPrepare:
         assert augmented.prepare(pixels(0), torch.Generator()).shape == (0, 64)
 
 
-@pytest.mark.parametrize("n", [0, 1, 64, 65, 200])
-def test_chunks_are_the_rows_at_once(n):
-    model = digits_cnn().train()
-    rows = pixels(n)
-    found = model.in_chunks(model.represent, rows)
-    assert model.training
-    assert not found.requires_grad
-    frozen = model.at(to_vector(model))
-    assert found.shape == (n, model.width)
-    if n:
-        wanted = frozen.represent(frozen.prepare(rows))
-        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
-
-
 def test_frozen_statistics_stay():
     model = digits_cnn().train()
     rows = model.prepare(pixels(8))
