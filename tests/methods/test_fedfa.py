@@ -6,7 +6,7 @@ import pytest
 import torch
 from by_bytes import DIM, Federation, make_client_data
 from by_numpy import sgd_by_batch
-from federations import WORLDS, check, federate, federate_tiny
+from federations import FEW_WORLDS, check, federate, federate_tiny
 
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
@@ -55,7 +55,7 @@ def oracle(world):
     return after
 
 
-@pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
+@pytest.mark.parametrize("world", FEW_WORLDS.values(), ids=FEW_WORLDS)
 def test_the_weights_are_those_of_numpy(world):
     check(FedFA(PROBABILITY), oracle, world)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from by_numpy import World, train_all
-from federations import WORLDS, check, federate_tiny
+from federations import FEW_WORLDS, check, federate_tiny
 
 from federatedscope_ggeur.methods import Moon
 
@@ -46,7 +46,7 @@ def oracle(world):
     return after
 
 
-@pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
+@pytest.mark.parametrize("world", FEW_WORLDS.values(), ids=FEW_WORLDS)
 def test_the_weights_are_those_of_numpy(world):
     check(Moon(MU, TEMPERATURE), oracle, world)
 
