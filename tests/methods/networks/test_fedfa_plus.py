@@ -22,7 +22,12 @@ from federatedscope_ggeur.methods import (
     ServerContext,
     Update,
 )
-from federatedscope_ggeur.methods.networks.feature_statistics import decompose
+from federatedscope_ggeur.methods.networks.feature_statistics import (
+    RunningStatistics,
+    client_variances,
+    decompose,
+    modulated,
+)
 from federatedscope_ggeur.methods.networks.fedfa_plus import Layers
 from federatedscope_ggeur.methods.networks.soft_bins import soft_histogram
 
@@ -198,25 +203,21 @@ class TestLayers:
 class TestStatistics:
     @pytest.mark.parametrize("debias", [True, False])
     def test_they_are_the_running_means(self, debias):
-        momentum = 0.9
-        method = FedFAPlus("l", probability=1.0, momentum=momentum, debias=debias)
+        method = FedFAPlus("l", probability=1.0, momentum=0.9, debias=debias)
         hooks = hooks_of(method)
-        wanted = [np.stack([np.zeros(c), np.ones(c)]) for c in CHANNELS]
+        running = [RunningStatistics(c, 0.9) for c in CHANNELS]
         for batch in range(5):
-            for k in (0, 1):
+            for k, one in enumerate(running):
                 x = maps(k, seed=batch)
                 hooks.stage(k, x)
-                _, mean, std = decompose(x.double())
-                new = np.stack([mean.mean(dim=0).numpy(), std.mean(dim=0).numpy()])
-                wanted[k] = momentum * wanted[k] + (1 - momentum) * new
-        if debias:
-            start = momentum**5 * np.array([[0], [1]])
-            wanted = [(m - start) / (1 - momentum**5) for m in wanted]
+                _, mean, std = decompose(x)
+                one.add(mean.mean(dim=0), std.mean(dim=0), len(x))
         upload, state = hooks.finish(outcome())
         assert not state
         assert upload["rows"].tolist() == [30, 30]
-        for name, wanted_ in zip(("mu", "sigma"), np.concatenate(wanted, axis=1)):
-            np.testing.assert_allclose(upload[name].numpy(), wanted_, 1e-5, 1e-6)
+        told = [one.debiased if debias else one.biased for one in running]
+        for name, parts in zip(("mu", "sigma"), zip(*told)):
+            torch.testing.assert_close(upload[name], torch.cat(parts))
 
     def test_fewer_rows_than_the_threshold_are_withheld(self):
         method = FedFAPlus("l", probability=1.0)
@@ -271,13 +272,9 @@ class TestServer:
         for row, name in enumerate(("gamma_mu", "gamma_sigma")):
             for k, part in ((0, slice(0, 3)), (1, slice(3, 5))):
                 told = [each[row][part] for each in self.sent if each[2][k]]
-                s = np.array(told).var(axis=0)
-                q = s / (1 + s)
-                wanted = q * len(q) / q.sum() if q.any() else np.ones_like(q)
-                if variant == "direct":
-                    wanted = s
-                found = state[name][part].numpy()
-                np.testing.assert_allclose(found, wanted, rtol=1e-6)
+                s = client_variances([torch.tensor(each) for each in told])
+                wanted = s if variant == "direct" else modulated(s)
+                torch.testing.assert_close(state[name][part], wanted.float())
 
     def test_fewer_than_two_clients_leave_it_as_it_was(self):
         method = FedFAPlus("l")
