@@ -7,6 +7,7 @@ sum.
 import hashlib
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -33,6 +34,8 @@ from federatedscope_ggeur.federation.exchanges.secure_sums.participant import (
 )
 from federatedscope_ggeur.federation.exchanges.secure_sums.settings import SumSettings
 from federatedscope_ggeur.federation.ledger import ledger_path
+from federatedscope_ggeur.federation.noise import NoiseSettings
+from federatedscope_ggeur.geometry.noisy_release import ROWS_FOR_SQUARE
 
 DP = ["ggeur.closed_form", "lda", "ggeur.privacy.dp.epsilon", 4]
 DP += ["ggeur.privacy.dp.rows_per_class", 20, "federate.make_global_eval", True]
@@ -175,6 +178,27 @@ class TestInSums:
 
 
 OWN = "ggeur.privacy.dp."
+ENOUGH = [f"{OWN}rows_per_class", ROWS_FOR_SQUARE]
+
+
+@pytest.mark.parametrize(
+    ("settings", "square"),
+    [
+        (ENOUGH, True),
+        ([f"{OWN}rows_per_class", ROWS_FOR_SQUARE - 1], False),
+        ([*ENOUGH, "ggeur.closed_form", "ncm"], False),
+        ([*ENOUGH, f"{OWN}prior", "public.npz"], False),
+    ],
+    ids=str,
+)
+def test_who_releases_the_second_moment(
+    config, embeddings_folder, tmp_path, monkeypatch, settings, square
+):
+    monkeypatch.chdir(tmp_path)
+    held = np.load(embeddings_folder / "art.npz")
+    np.savez("public.npz", **{name: held[name][:12] for name in held})
+    noise = Run(config(*DP, *CLIENT, *settings)).settings.role.of(NoiseSettings)
+    assert noise.plan_of(3).square is square
 
 
 @pytest.mark.parametrize(
