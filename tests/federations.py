@@ -44,6 +44,10 @@ WORLDS = {
         "sampled": {"drawn": SAMPLED},
     }.items()
 }
+#: Those in which a method whose oracle takes long shows each of these.
+FEW_WORLDS = {
+    name: WORLDS[name] for name in ("linear, equal", "mlp, weighted", "mlp, sampled")
+}
 
 
 def federate_tiny(method, world, **options):

@@ -204,16 +204,16 @@ def test_one_holder_has_no_threshold_and_clients_have_one():
 
 @pytest.mark.parametrize("method", ["auto", "lda"])
 def test_clients_with_two_rows_each_are_told_what_to_do(method):
-    two_rows_each = np.arange(600) // 2
+    rows, labels, two_each = X[:120], y[:120], np.arange(120) // 2
     with pytest.raises(StatisticsError, match="no client has 5 rows of any") as error:
-        fitted(method, clients=two_rows_each)
+        FederatedClassifier(method).fit(rows, labels, clients=two_each)
     said = str(error.value)
     assert "FederatedClassifier(method='fedavg')" in said
     assert "settings={'ggeur.privacy.min_samples': 1}" in said
     assert "closed_form" not in said
     lower = {"ggeur.privacy.min_samples": 1}
-    made = FederatedClassifier(method, lower).fit(X, y, clients=two_rows_each)
-    assert made.score(X, y) > 0.9
+    made = FederatedClassifier(method, lower).fit(rows, labels, clients=two_each)
+    assert made.score(rows, labels) > 0.9
 
 
 def test_secure_sums_count_the_rows_of_all_clients():
@@ -279,9 +279,11 @@ def test_models_of_ones_own_are_asked_for_by_label():
 
 
 def test_an_int_is_the_seed_and_none_a_new_one():
+    short = {"federate.total_round_num": 2}
+
     def head(seed):
-        made = FederatedClassifier("fedavg", random_state=seed).fit(X, y, clients=SITE)
-        return made.results_.final.head_sha256
+        made = FederatedClassifier("fedavg", short, random_state=seed)
+        return made.fit(X, y, clients=SITE).results_.final.head_sha256
 
     assert head(0) == head(0) == head(np.int64(0))
     assert len({head(0), head(1), head(None), head(None)}) == 4

@@ -19,7 +19,6 @@ DOMAINS = [
     "data.splitter", "iid", "data.splitter_args", "[]", "federate.client_num", 3,
     "ggeur.privacy.min_samples", 2,
 ]  # fmt: skip
-NEVER = ["federate.client_num", 2, "ggeur.unseen_domains", "['sketch']"]
 BOOK = ["ggeur.closed_form", "lda", "ggeur.book", "book"]
 
 
@@ -48,16 +47,6 @@ def head_of(run):
 def assert_equal(found, wanted):
     assert found.keys() == wanted.keys()
     assert all(found[name].equal(wanted[name]) for name in wanted)
-
-
-def test_a_retrained_head_is_that_of_a_fresh_run_on_other_data(config, tmp_path):
-    """The last client goes, so that a run without its domain has the same numbers."""
-    book = begin(config, *DOMAINS)
-    assert book.domains[3] == "sketch"
-    assert main(["update", "book", "--forget", "3"]) == 0
-    assert main(["update", "book", "--retrain", "federate.total_round_num", "2"]) == 0
-    fresh = config(*DOMAINS, *NEVER, "federate.total_round_num", 2)
-    assert_equal(trained(tmp_path)[0], head_of(Run(fresh)))
 
 
 def test_a_retrained_head_is_that_of_a_run_without_the_client(config, tmp_path):

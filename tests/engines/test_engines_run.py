@@ -64,12 +64,12 @@ def test_the_dimensions_that_were_asked_for_are_checked(config):
     "settings",
     [
         [],
-        ["ggeur.mlp_hidden_dim", 8],
+        ["ggeur.mlp_hidden_dim", 8, "ggeur.space", "whitened"],
         ["ggeur.calibrate", "ccvr"],
         ["ggeur.closed_form", "mixture", "ggeur.privacy.min_samples", 1],
         ["ggeur.base_method", "centralised", "ggeur.steps", "[]"],
     ],
-    ids=["linear", "mlp", "calibrated", "closed_form", "centralised"],
+    ids=["linear", "mlp in a space", "calibrated", "closed_form", "centralised"],
 )
 def test_the_model_is_the_one_that_was_scored(config, settings):
     cfg = config(*settings)

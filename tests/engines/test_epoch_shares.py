@@ -1,12 +1,9 @@
 """Runs on a share of the augmented set."""
 
-import re
-
 import pytest
 
 from federatedscope_ggeur.engines.forecast import forecast, set_up
 from federatedscope_ggeur.engines.run import Run, run
-from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.reporting import numbers
 
 SHARE = ["ggeur.epoch_share", 0.25, "dataloader.batch_size", 8]
@@ -107,19 +104,3 @@ def test_the_forecast_is_of_the_share(config):
     assert not found.same_every_round
     total = results.final.bytes_up, results.final.bytes_down
     assert (found.total.up, found.total.down) == total
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        (["ggeur.steps", "[]"], "must be 1 in a run without an augmented set"),
-        (["ggeur.closed_form", "lda"], "must be 1 in a run without"),
-        (["train.batch_or_epoch", "batch"], "must be 1 with train.batch_or_epoch"),
-        (["train.optimizer.type", "Adam"], "must be SGD with ggeur.epoch_share: 0.5"),
-        (["ggeur.epoch_share", 0], "must be above 0 and at most 1"),
-        (["ggeur.epoch_share", 1.5], "must be above 0 and at most 1"),
-    ],
-)
-def test_what_it_cannot_go_with_is_named(config, settings, said):
-    with pytest.raises(ConfigError, match=re.escape(said)):
-        config("ggeur.epoch_share", 0.5, *settings)

@@ -8,9 +8,8 @@ import torch
 from federatedscope_ggeur.engines.forecast import Traffic, forecast, set_up
 from federatedscope_ggeur.engines.run import Run
 
-pytestmark = pytest.mark.slow
-
 AT_SERVER = ["federate.make_global_eval", True]
+SAMPLED = ["federate.client_num", 12, "federate.sample_client_num", 3]
 ELEVEN = ["federate.total_round_num", 11]  # the round's digits change
 
 
@@ -25,18 +24,14 @@ def both(config, *settings):
     "settings",
     [
         ELEVEN,
-        [*ELEVEN, "eval.freq", 4],
-        [*ELEVEN, "federate.client_num", 12, "federate.sample_client_num", 3],
-        ["ggeur.steps", "[]"],
+        [*ELEVEN, *SAMPLED, "eval.freq", 4],
         ["ggeur.augmentation", "fedmix", "ggeur.steps", "[]"],
         ["ggeur.base_method", "scaffold"],
         ["ggeur.space", "standard"],
-        ["ggeur.space", "standard", "ggeur.steps", "[]"],
         ["ggeur.base_method", "fedproto", "ggeur.steps", "[1]"],
         ["ggeur.calibrate", "ccvr", "ggeur.mlp_hidden_dim", 4],
         ["ggeur.closed_form", "lda"],
         ["ggeur.closed_form", "lda", "ggeur.init", "closed_form"],
-        ["federate.total_round_num", 1],
     ],
     ids=lambda settings: " ".join(map(str, settings)),
 )

@@ -32,6 +32,8 @@ from federatedscope_ggeur.engines.streams import transport_settings
 from federatedscope_ggeur.federation.course.membership import Membership
 from federatedscope_ggeur.transport import Hub, certificates, make_token
 
+#: Only a hang takes so long.
+PATIENCE = 300
 CLASSES = [f"kind {number}" for number in range(12)]
 PLAN = {
     "server": ["localhost"],
@@ -248,19 +250,22 @@ def wrong_setting(site):
     change(site, "ggeur", closed_form="nothing")
 
 
-#: By fault, what the problem is of, and parts of its text.
-FAULTS = {
+#: By fault, what the problem is of, and parts of its text; first those that a site
+#: finds by itself.
+FAULTS_AT_HOME = {
     other_classes: ("data", "another kind"),
     other_dimension: ("data", "embedding_dim"),
     other_weights: ("data", "an encoder, id 12345678"),
     too_few_rows: ("threshold", "this site would send nothing", "more rows"),
+    wrong_setting: ("settings", "ggeur.closed_form"),
+    other_release: ("settings", "runs federatedscope-ggeur 0.0.7, messages of version"),
+}
+FAULTS = {
     closed_port: ("server", "nothing listens there"),
     wrong_authority: ("TLS", "not signed by the authority in ggeur.tls.authority"),
     no_authority: ("TLS", "ggeur.tls.authority"),
     another_name: ("TLS", "is not for '127.1'"),
     token_of_another: ("token", "it is that of client 1, but this is client 2"),
-    wrong_setting: ("settings", "ggeur.closed_form"),
-    other_release: ("settings", "runs federatedscope-ggeur 0.0.7, messages of version"),
 }
 #: What a server of FederatedScope tells a site whose own file agrees on nothing.
 FAULTS_BY_FACTS = {
@@ -301,6 +306,13 @@ def test_each_fault_is_found_with_what_to_do(site, check, fault, told):
 
 
 @on_fs
+@each_of(FAULTS_AT_HOME)
+def test_what_is_wrong_at_home_is_found_there(site, check, fault, told):
+    fault(site)
+    check_found(check(), told)
+
+
+@on_fs
 @each_of(FAULTS_BY_FACTS)
 def test_what_the_server_agreed_on_is_compared(site, check, fault, told):
     change(site, "ggeur", agreed={}, embedding_dim=-1)
@@ -315,6 +327,7 @@ def test_a_key_that_cannot_be_used_is_found(site, check, fault, told):
     check_found(check(), told)
 
 
+@on_fs
 @pytest.mark.slow
 def test_no_space_left_is_found(site):
     """On a file system of 1 MB, in a process that alone sees it."""
@@ -337,7 +350,7 @@ def test_no_space_left_is_found(site):
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=PATIENCE,
     )
     found = done.returncode, problems_in(done.stdout), done.stdout
     check_found(found, ("disk", "1.05 MB are free, about 20 MB needed", "free some"))

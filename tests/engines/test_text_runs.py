@@ -53,12 +53,6 @@ def test_training_starts_at_zero_shot(config, texts):
     assert len(moved.rounds) == 3
 
 
-def test_the_better_of_zero_shot_and_the_trained_head(config):
-    best = [*ZERO_SHOT, "ggeur.init", "closed_form", "ggeur.keep", "best"]
-    results = ended(config(*best, "data.splits", "[0.6, 0.2, 0.2]"))
-    assert results.final.head in ("closed_form", "trained")
-
-
 def test_a_prior_makes_classes_known_that_nobody_sends(config, embeddings_folder):
     art = dict(np.load(embeddings_folder / "art.npz"))
     alone = embeddings_folder / "only"

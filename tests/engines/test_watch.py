@@ -17,7 +17,8 @@ from federatedscope_ggeur.engines.watch import (
     waits_for,
 )
 
-PATIENCE = 20.0
+#: Only a hang takes so long.
+PATIENCE = 300.0
 
 
 class Stands:

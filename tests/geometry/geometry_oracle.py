@@ -63,30 +63,6 @@ def similarity(vectors_a, vectors_b, top):
     return total
 
 
-def total_sizes(n, prototypes, steps, step1, step2):
-    """New rows of ``(step 1, step 2)`` for a class with `n` rows: by totals."""
-    new1, new2 = 0, 0
-    if 1 in steps and n > 0:
-        while n + new1 < step1:
-            new1 += 1
-    if 2 in steps:
-        for _ in range(prototypes):
-            new2 += step2
-    return new1, new2
-
-
-def per_anchor_sizes(n, prototypes, steps, per_sample, per_prototype):
-    """New rows of ``(step 1, step 2)`` for a class: so many for each anchor."""
-    new1, new2 = 0, 0
-    if 1 in steps:
-        for _ in range(n):
-            new1 += per_sample
-    if 2 in steps:
-        for _ in range(prototypes):
-            new2 += per_prototype
-    return new1, new2
-
-
 def usage(rows, anchors):
     """How many of `rows` equal each of `anchors`; no row may be anything else."""
     counts = [0] * len(anchors)

@@ -1,7 +1,5 @@
 """Recipes: sizes, anchors, noise and labels, against the plain oracle."""
 
-import itertools
-
 import geometry_oracle as oracle
 import pytest
 import torch
@@ -67,36 +65,6 @@ def assert_consistent(augmented):
     assert torch.equal(labels, labels.sort().values)
     nbytes = features.numel() * features.element_size()
     assert augmented.nbytes == nbytes + labels.numel() * labels.element_size()
-
-
-@pytest.mark.parametrize("steps", STEPS)
-@pytest.mark.parametrize("n", [0, 1, 2, 7, 30])
-@pytest.mark.parametrize("prototypes", [0, 3])
-def test_totals_equal_the_plain_oracle(steps, n, prototypes):
-    for step1, step2 in itertools.product([0, 7, 12], [0, 5]):
-        sizes = TotalSizes(step1, step2)
-        augmented = recipe([3] * n, [3] * prototypes, steps=steps, sizes=sizes)
-        new1, new2 = oracle.total_sizes(n, prototypes, steps, step1, step2)
-        assert augmented.rows == n + new1 + new2
-        assert_consistent(augmented)
-        # Originals are never dropped, even when there are more than the size.
-        originals, _ = augmented.draw()
-        assert torch.equal(originals[:n], random_rows(n))
-
-
-@pytest.mark.parametrize("steps", STEPS)
-@pytest.mark.parametrize("n", [0, 1, 2, 7])
-@pytest.mark.parametrize("target", [None, 1, 10, 1000])
-def test_sizes_for_each_anchor_equal_the_plain_oracle(steps, n, target):
-    for per_sample, per_prototype in itertools.product([0, 3], [0, 4]):
-        sizes = PerAnchorSizes(per_sample, per_prototype, target)
-        augmented = recipe([3] * n, [3, 3], steps=steps, sizes=sizes)
-        new1, new2 = oracle.per_anchor_sizes(n, 2, steps, per_sample, per_prototype)
-        rows = n + new1 + new2
-        if target is not None and steps:  # the plain baseline is never cut
-            rows = min(rows, target)
-        assert augmented.rows == rows
-        assert_consistent(augmented)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 10])

@@ -139,19 +139,6 @@ def test_scaled_embeddings_are_compressed_to_the_same_numbers(held, how, power):
     )
 
 
-def test_order_and_grouping_of_what_is_restored_do_not_matter():
-    parts = [
-        restored(make(k, 30, 10), Compression(3, dtype="int8"))[0] for k in range(4)
-    ]
-    a, b, c, d = parts
-    one, other = a + b + c + d, (d + b) + (a + c)
-    assert torch.equal(one.counts, other.counts)
-    assert torch.allclose(one.means, other.means, atol=1e-13)
-    assert torch.allclose(one.scatter(), other.scatter(), atol=1e-11)
-    left = one - b
-    assert torch.allclose(left.scatter(), (a + c + d).scatter(), atol=1e-10)
-
-
 @pytest.mark.parametrize("energy", [0.3, 0.8, 0.99])
 def test_energy_keeps_the_fewest_directions_that_hold_so_much(energy):
     held = make(5, 80, 20)

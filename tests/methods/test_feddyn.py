@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-import torch
 from by_numpy import sgd
-from federations import WORLDS, check, check_server_mean, federate
+from federations import WORLDS, check, check_server_mean
 
 from federatedscope_ggeur.methods import FedDyn
 
@@ -35,14 +34,6 @@ def oracle(world):
 @pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
 def test_the_weights_are_those_of_numpy(world):
     check(FedDyn(ALPHA), oracle, world, atol=1e-6)
-
-
-def test_the_first_step_of_everyone_is_twice_that_of_fedavg():
-    federation = federate(FedDyn(ALPHA), rounds=0, ignore_weight=True)
-    start, updates = federation.server.params, federation.train(1)
-    federation.step(1, updates)
-    mean = torch.stack([update.params for update in updates]).mean(dim=0)
-    torch.testing.assert_close(federation.server.params, 2 * mean - start)
 
 
 @pytest.mark.parametrize("equal", [False, True])

@@ -6,7 +6,7 @@ import pytest
 import torch
 from by_bytes import DIM, Federation, make_client_data
 from by_numpy import sgd_by_batch
-from federations import MODELS, WORLDS, check, federate, federate_tiny
+from federations import FEW_WORLDS, check, federate, federate_tiny
 
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
@@ -55,15 +55,9 @@ def oracle(world):
     return after
 
 
-@pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
+@pytest.mark.parametrize("world", FEW_WORLDS.values(), ids=FEW_WORLDS)
 def test_the_weights_are_those_of_numpy(world):
     check(FedFA(PROBABILITY), oracle, world)
-
-
-@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-def test_probability_zero_is_fedavg_to_the_bit(model):
-    plain = federate(FedAvg(), model=model).weights
-    assert torch.equal(federate(FedFA(0.0), model=model).weights, plain)
 
 
 def test_gamma_is_one_of_equal_clients_and_of_one_alone():
@@ -73,18 +67,6 @@ def test_gamma_is_one_of_equal_clients_and_of_one_alone():
         federation = Federation(data, FedFA())
         federation.run(2)
         assert torch.equal(federation.server.method_state["gamma"], torch.ones(DIM))
-
-
-def test_gamma_is_larger_where_clients_differ_more():
-    data = make_client_data((30, 30, 30))
-    for k, (_, features, _) in data.items():
-        features[:, 4] += 2 * k
-    federation = Federation(data, FedFA())
-    federation.run(1)
-    gamma = federation.send(federation.broadcast(2)).download["gamma"]
-    assert gamma.sum().item() == pytest.approx(DIM, rel=1e-5)
-    assert gamma.argmax() == 4
-    assert gamma[4] > 2 * gamma[:4].max()
 
 
 def test_a_client_without_rows_does_not_count():

@@ -6,7 +6,7 @@ import pytest
 import torch
 from by_bytes import Federation, make_client_data
 from by_numpy import CLASSES, SIZES, log_softmax, sgd_by_batch
-from federations import MODELS, WORLDS, check, federate
+from federations import FEW_WORLDS, MODELS, check, federate
 
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.methods import Combined, FedAvg, FedMix
@@ -77,18 +77,13 @@ def oracle(world):
     return after
 
 
-@pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
+@pytest.mark.parametrize("world", FEW_WORLDS.values(), ids=FEW_WORLDS)
 def test_the_weights_are_those_of_numpy(world):
     check(FedMix(WEIGHT, SIZE), oracle, world)
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 class TestSmallWeights:
-    def test_weight_zero_is_fedavg_to_rounding(self, model):
-        plain = federate(FedAvg(), model=model).weights
-        weights = federate(FedMix(0.0), model=model).weights
-        torch.testing.assert_close(weights, plain, rtol=0, atol=1e-6)
-
     def test_without_any_means_it_is_fedavg_to_the_bit(self, model):
         options = {"model": model, "sizes": (4, 3, 4), "min_samples": 5}
         plain = federate(FedAvg(), **options).weights
@@ -158,12 +153,6 @@ def test_rows_that_stand_class_by_class_are_mixed():
     federation = Federation(data, FedMix()).round0()
     votes = federation.server.init_uploads[1]["means"][:, by_numpy.DIM :]
     assert ((votes > 0).sum(dim=1) > 1).float().mean() > 0.8
-
-
-def test_one_client_mixes_with_itself():
-    weights = federate(FedMix(0.3), sizes=(20,)).weights
-    assert torch.isfinite(weights).all()
-    assert not torch.equal(weights, federate(FedAvg(), sizes=(20,)).weights)
 
 
 def spoil(column, value):

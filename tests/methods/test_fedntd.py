@@ -5,7 +5,7 @@ import pytest
 import torch
 from by_bytes import Federation, make_client_data
 from by_numpy import log_softmax, train_all
-from federations import WORLDS, check, federate
+from federations import FEW_WORLDS, check, federate
 
 from federatedscope_ggeur.methods import FedAvg, FedNTD
 
@@ -36,7 +36,7 @@ def oracle(world):
     return after
 
 
-@pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
+@pytest.mark.parametrize("world", FEW_WORLDS.values(), ids=FEW_WORLDS)
 def test_the_weights_are_those_of_numpy(world):
     check(FedNTD(BETA, TEMPERATURE), oracle, world)
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from federations import MODELS, federate
 from image_federations import federate_images
 
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings, fit
@@ -89,16 +88,6 @@ class TestStep:
             velocity = momentum * velocity + g
             w = w - RATE * velocity
         np.testing.assert_allclose(found.numpy(), w, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-def test_rho_zero_is_fedavg_to_the_bit(model):
-    plain = federate(FedAvg(), model=model).weights
-    for adaptive in (False, True):
-        method = FedSAM(rho=0.0, adaptive=adaptive)
-        assert torch.equal(federate(method, model=model).weights, plain)
-        acting = FedSAM(rho=0.5, adaptive=adaptive)
-        assert not torch.equal(federate(acting, model=model).weights, plain)
 
 
 def test_on_a_network_rho_zero_is_fedavg_to_the_bit():

@@ -1,7 +1,6 @@
 """FINCH against a plain oracle, and on point sets whose clusters are seen."""
 
 import numpy as np
-import pytest
 import torch
 from finch_oracle import finch_oracle
 from hypothesis import given, settings
@@ -12,22 +11,6 @@ from federatedscope_ggeur.methods.finch import cluster_means, finch
 
 def as_sets(clusters):
     return {frozenset(np.flatnonzero(clusters == c)) for c in np.unique(clusters)}
-
-
-def test_two_separated_pairs_are_two_clusters():
-    points = torch.tensor([[1.0, 0.1], [0.1, 1.0], [1.0, 0.0], [0.0, 1.0]])
-    assert finch(points).tolist() == [0, 1, 0, 1]
-
-
-def test_length_does_not_matter():
-    points = torch.tensor([[1.0, 0.1], [9.0, 0.0], [0.1, 1.0], [0.0, 7.0]])
-    assert finch(points).tolist() == [0, 0, 1, 1]
-
-
-@pytest.mark.parametrize("n", [1, 2, 3])
-def test_so_few_points_are_one_cluster(n):
-    points = torch.eye(3)[:n] + 0.1
-    assert finch(points).tolist() == [0] * n
 
 
 def test_of_no_points_there_are_no_clusters():

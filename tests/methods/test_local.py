@@ -102,10 +102,3 @@ def test_alone_a_client_gets_what_any_federation_of_one_gets(model, steps):
     alone = federate(Local(), **options).clients[1].state["params"]
     for method in (FedAvg(), Centralised()):
         assert torch.equal(federate(method, **options).weights[-1], alone)
-
-
-def test_geometry_still_travels():
-    alone, together = (federate(Local(), steps=steps).clients for steps in ((), (1, 2)))
-    for k, client in together.items():
-        assert client.recipe.rows > alone[k].recipe.rows
-        assert not torch.equal(client.state["params"], alone[k].state["params"])

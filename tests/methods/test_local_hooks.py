@@ -64,17 +64,6 @@ def entropy(logits):
     return -(logits.softmax(1) * logits.log_softmax(1)).sum(1).mean()
 
 
-def test_transform_changes_the_features(model, rows, settings):
-    hooks = LocalHooks(transform=lambda x, y: x * 2 + y[:, None])
-    check(
-        model,
-        rows,
-        settings,
-        hooks,
-        lambda model, x, y: F.cross_entropy(model(x * 2 + y[:, None]), y),
-    )
-
-
 def test_loss_term_is_added(model, rows, settings):
     hooks = LocalHooks(
         loss_term=lambda model, batch: (
@@ -88,17 +77,6 @@ def test_loss_term_is_added(model, rows, settings):
         return F.cross_entropy(logits, y) + 0.5 * z.square().mean() + entropy(logits)
 
     check(model, rows, settings, hooks, loss_of)
-
-
-def test_objective_stands_in_for_the_cross_entropy(model, rows, settings):
-    hooks = LocalHooks(objective=lambda model, x, y: F.multi_margin_loss(model(x), y))
-    check(
-        model,
-        rows,
-        settings,
-        hooks,
-        lambda model, x, y: F.multi_margin_loss(model(x), y),
-    )
 
 
 def test_objective_and_loss_term_and_transform_go_together(model, rows, settings):
@@ -150,15 +128,6 @@ def test_a_batch_holds_what_the_head_made_of_it(model, rows, settings):
     assert len(seen) == 6
     assert torch.equal(seen[0].features, rows[0][:10])
     assert torch.equal(seen[0].labels, rows[1][:10])
-
-
-def test_a_term_on_the_representation_reaches_the_hidden_layer(rows, settings):
-    model = build_model(DIM, CLASSES, MODELS["mlp"])
-    model.reset(torch.Generator().manual_seed(1))
-    before = model.hidden.weight.detach().clone()
-    hooks = LocalHooks(objective=lambda model, x, y: model.represent(x).square().mean())
-    fit(model, to_vector(model), *rows, settings, 0, hooks)
-    assert not torch.equal(model.hidden.weight, before)
 
 
 def test_a_term_without_any_gradient_changes_nothing(model, rows, settings):

@@ -71,14 +71,6 @@ class TestOneFileAndOneTest:
             key.rule(key.default) for key in part.SETTINGS if key.default is not None
         )
 
-    def test_it_takes_its_settings(self, part):
-        given = {
-            key.name: key.read(key.default)
-            for key in part.SETTINGS
-            if key.default is not None
-        }
-        assert isinstance(part(**given), part)
-
 
 def test_no_other_module_spells_the_name_of_one():
     names, found = {part.name for part in PARTS}, set()

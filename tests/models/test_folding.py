@@ -84,18 +84,6 @@ def test_unfold_undoes_fold(kind, head, dim, seed):
     torch.testing.assert_close(inside, model.at(params)(rows), rtol=1e-4, atol=1e-4)
 
 
-def test_a_linear_head_by_hand():
-    rows, labels = draw(3, 0, 2.0, 1.0)
-    space = make("whitened", rows, labels)
-    model, params = trained("linear", 3, 0)
-    inner = {k: t.double() for k, t in named_tensors(model, params).items()}
-    found = named_tensors(model, fold(model, params, space))
-    weight = inner["classifier.weight"] @ space.matrix
-    bias = inner["classifier.bias"] - weight @ space.centre
-    torch.testing.assert_close(found["classifier.weight"], weight.float())
-    torch.testing.assert_close(found["classifier.bias"], bias.float())
-
-
 def test_of_an_mlp_the_first_layer_alone_is_folded():
     rows, labels = draw(3, 0, 2.0, 1.0)
     space = make("standard", rows, labels)

@@ -49,38 +49,24 @@ def figures(federation):
     return server.task.method.figures(server.method_state)
 
 
-@pytest.mark.parametrize("norm", NORMS)
 class TestBesideFedAvg:
-    def test_without_both_terms_it_is_fedavg_to_the_bit(self, norm):
+    @pytest.mark.parametrize(("weight", "tolerance"), [(0.0, 0), (1e-20, 1e-6)])
+    @pytest.mark.parametrize("norm", NORMS)
+    def test_without_both_terms_it_is_fedavg(self, norm, weight, tolerance):
+        """No draw is shared with the order of rows, and running statistics are of own
+        rows alone: terms of hardly any weight move hardly anything."""
         plain = federate_images(FedAvg(), norm=norm, **SAMPLED).weights
-        method = fedpg(virtual=0.0, alignment=0.0)
+        method = fedpg(virtual=weight, alignment=weight)
         found = federate_images(method, norm=norm, **SAMPLED)
-        assert torch.equal(found.weights, plain)
+        torch.testing.assert_close(found.weights, plain, rtol=tolerance, atol=tolerance)
         assert len(found.server.method_state["images"])
 
-    def test_terms_of_hardly_any_weight_move_hardly_anything(self, norm):
-        # No draw is shared with the order of rows, and running statistics are of own
-        # rows alone.
-        plain = federate_images(FedAvg(), norm=norm, **SAMPLED).weights
-        method = fedpg(virtual=1e-20, alignment=1e-20)
-        found = federate_images(method, norm=norm, **SAMPLED).weights
-        torch.testing.assert_close(found, plain, rtol=1e-6, atol=1e-7)
-
     @pytest.mark.parametrize("off", ["virtual", "alignment"])
-    def test_each_term_acts_by_itself_from_the_second_round_on(self, norm, off):
-        plain = federate_images(FedAvg(), norm=norm).weights
-        found = federate_images(fedpg(**{off: 0.0}), norm=norm).weights
+    def test_each_term_acts_by_itself_from_the_second_round_on(self, off):
+        plain = federate_images(FedAvg()).weights
+        found = federate_images(fedpg(**{off: 0.0})).weights
         assert torch.equal(found[1], plain[1])
         assert not torch.allclose(found[2], plain[2], atol=1e-4)
-
-
-def test_beside_a_base_method_both_act():
-    alone = federate_images(build_method("fedprox", mu=0.5)).weights
-    both = federate_images(build_method("fedprox", "fedpg", SMALL, mu=0.5)).weights
-    other = federate_images(fedpg()).weights
-    assert torch.equal(both[1], alone[1])
-    assert not torch.allclose(both[2], alone[2], atol=1e-4)
-    assert not torch.allclose(both[2], other[2], atol=1e-4)
 
 
 def test_the_term_is_the_sum_of_its_formulas():
@@ -118,17 +104,6 @@ def test_a_second_pass_over_a_batch_has_the_same_virtual_rows():
 
 
 class TestUploads:
-    def test_prototypes_are_means_by_the_trained_network_in_evaluation_mode(self):
-        federation = begun(fedpg(support=100))
-        for update in federation.train(1):
-            client = federation.clients[update.client]
-            frozen = client.model.at(update.params)
-            z = frozen.represent(frozen.prepare(client.features))
-            for c in range(CLASSES):
-                wanted = z[client.labels == c].mean(dim=0)
-                torch.testing.assert_close(update.upload["means"][c], wanted)
-            assert update.upload["known"].all()
-
     @pytest.mark.parametrize(("support", "least"), [(3, 1), (1, 3)])
     def test_they_are_of_so_many_different_rows_of_a_class(self, support, least):
         data = {1: ("a", *image_data((30,))[1][1:])}
@@ -336,29 +311,12 @@ class TestNoise:
         assert drawn[0].shape == (CLASSES * SMALL["images_per_class"], 64)
         assert "virtual_accuracy" in figures(federation)
 
-    def test_it_acts_as_generated_images_do(self):
-        plain = federate_images(FedAvg()).weights
-        found = federate_images(fedpg(source="noise")).weights
-        assert torch.equal(found[1], plain[1])
-        assert not torch.allclose(found[2], plain[2], atol=1e-4)
-
 
 @pytest.mark.parametrize("name", ["fedpg", "vhl"])
 def test_embeddings_are_refused(name):
     method = build_method("fedavg", name)
     with pytest.raises(ConfigError, match=f"{name}.* trains on images.*network.name"):
         Federation(make_client_data(), method)
-
-
-def test_the_order_of_clients_changes_no_bit():
-    runs = [federate_images(fedpg(), order=order) for order in (sorted, reverse)]
-    assert torch.equal(*(run.weights for run in runs))
-    states = [run.server.method_state for run in runs]
-    assert all(torch.equal(states[0][n], states[1][n]) for n in states[0])
-
-
-def reverse(numbers):
-    return sorted(numbers, reverse=True)
 
 
 def test_the_generator_s_vector_holds_its_running_statistics():

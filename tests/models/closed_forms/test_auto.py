@@ -1,6 +1,5 @@
 """`auto`: its candidates, the one it takes, the model of it."""
 
-import numpy as np
 import pytest
 import torch
 from closed_form_federations import components_of, make_federation
@@ -180,29 +179,3 @@ def test_ledoit_and_wolfs_rule_is_no_candidate():
 def test_an_alpha_is_refused():
     with pytest.raises(ConfigError, match=r"ggeur\.ridge\.alpha: must be -1 with"):
         Automatic(ridge=CLOSED_FORMS["ridge"](alpha=1.0))
-
-
-def test_it_takes_what_separates_best():
-    """Classes that domains shift onto each other: the mixture alone can tell them."""
-    rng = np.random.default_rng(0)
-    labels, clients = np.repeat([0, 1, 0, 1], 40), np.repeat([1, 2], 80)
-    means = np.array([[0.0, 0], [4, 0], [4, 8], [0, 8]]).repeat(40, axis=0)
-    rows = means + rng.normal(size=(160, 2))
-    parts, form = components_of(rows, labels, clients, 2), Automatic()
-    hits = 0
-    for k in (1, 2):
-        here = clients == k
-        held = Rows(
-            torch.from_numpy(rows[here]),
-            torch.from_numpy(labels[here]),
-            k,
-            k % 2,
-            torch.ones(80, dtype=torch.bool),
-        )
-        scores = form.left_out(parts)(held)
-        hits = hits + torch.stack([(s.argmax(1) == held.labels).sum() for s in scores])
-    chosen = form.candidates()[form.pick(hits, 160)]
-    assert chosen.choice.name == "mixture"
-    model = chosen.solve(stats(rows, labels, 2), parts).model
-    right = model(torch.from_numpy(rows).float()).argmax(dim=1).numpy() == labels
-    assert right.mean() > 0.95

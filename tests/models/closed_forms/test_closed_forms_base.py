@@ -86,9 +86,9 @@ def test_every_partition_gives_the_head_of_the_pooled_rows(drawn):
 
 
 @pytest.mark.parametrize("kind", ASKING)
-@pytest.mark.parametrize("scale", [0.1, 1.0, 1e3, 1e6])
+@pytest.mark.parametrize("scale", [1.0, 1e6])
 @pytest.mark.parametrize("offset", [0.0, 1e3])
-@pytest.mark.parametrize("kept", [1, 2, 3])
+@pytest.mark.parametrize("kept", [1, 3])
 def test_a_class_left_out_never_wins(kind, scale, offset, kept):
     rng = np.random.default_rng(3)
     missing = tuple(c for c in range(6) if c % 2 == 0 or c >= 2 * kept)
@@ -122,21 +122,6 @@ def test_the_vector_loads_into_the_head_that_settings_build(kind):
     load_vector(built, to_vector(model))
     points = torch.from_numpy(rows).float()
     assert torch.equal(built(points), model(points))
-
-
-@pytest.mark.parametrize("kind", ["ncm", "lda", "ridge"])
-def test_centring_keeps_every_probability(kind):
-    rows, labels = oracle.make_data(np.random.default_rng(5), 50, 4, 3)
-    form = {
-        "ncm": CLOSED_FORMS["ncm"](),
-        "lda": LDA(shrinkage=0.2),
-        "ridge": CLOSED_FORMS["ridge"](alpha=1.0),
-    }[kind]
-    arguments = {"ncm": (), "lda": (0.2,), "ridge": (1.0,)}[kind]
-    weight, bias = getattr(oracle, kind)(rows, labels, *arguments)
-    model = form.solve(stats(rows, labels, 3)).model
-    found = torch.softmax(model(torch.from_numpy(rows).float()), dim=1).numpy()
-    np.testing.assert_allclose(found, oracle.softmax(rows @ weight.T + bias), atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ASKING)
@@ -235,12 +220,3 @@ def test_a_need_that_nothing_meets_is_refused(monkeypatch):
     with pytest.raises(TypeError, match=r"toy\.NEEDS must be .*'everything'"):
         register_closed_form("toy")(Toy)
     assert "toy" not in CLOSED_FORMS
-
-
-def test_what_each_form_needs_says_what_it_takes():
-    needs = {name: form.NEEDS for name, form in CLOSED_FORMS.items()}
-    known = {"ncm": "means", "lda": "pooled", "ridge": "pooled", "fisher": "class"}
-    assert needs.items() >= known.items()
-    assert [name for name, form in CLOSED_FORMS.items() if form.NEEDS == "class"] == [
-        name for name, need in needs.items() if need == "class"
-    ]

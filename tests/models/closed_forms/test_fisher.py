@@ -4,10 +4,9 @@ import closed_form_oracle as oracle
 import numpy as np
 import pytest
 import torch
-from solving import OTHERS, OTHERS_LABELS, OTHERS_ROWS, refuse, stats, weights_of
+from solving import OTHERS, refuse, stats, weights_of
 
 from federatedscope_ggeur.models.closed_forms.fisher import FisherSynthesis
-from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
 from federatedscope_ggeur.rng import torch_generator
 
 
@@ -56,13 +55,3 @@ def test_draws_are_the_seeds_and_each_classs_own():
     )
     assert (first == again).all()
     assert (first != other).any()
-
-
-def test_it_learns():
-    form = FisherSynthesis()
-    model = form.solve(OTHERS).model
-    points = torch.from_numpy(OTHERS_ROWS).float()
-    right = (model(points).argmax(dim=1).numpy() == OTHERS_LABELS).mean()
-    means = LinearDiscriminant(shrinkage=1.0).solve(OTHERS).model
-    assert right >= (means(points).argmax(dim=1).numpy() == OTHERS_LABELS).mean()
-    assert form.solve(OTHERS).report["dimensions"] <= 3

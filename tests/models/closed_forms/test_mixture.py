@@ -77,14 +77,3 @@ def test_it_tells_classes_apart_that_domains_shift_onto_each_other():
     ]
     assert right[0] > 0.95
     assert right[1] < 0.8
-
-
-def test_it_depends_on_where_rows_are():
-    rows, labels, clients = make_federation(SHAPES["many rows"])
-    form = MixtureDiscriminant(components="client")
-    assert not form.partition_free
-    first, second = (
-        solve(form, rows, labels, places).model
-        for places in (clients, np.ones_like(clients))
-    )
-    assert len(first.bias) != len(second.bias)

@@ -103,15 +103,6 @@ def test_the_head_is_lda_with_means_in_between(kappa, standardize, prior):
         )
 
 
-def test_infinite_kappa_is_the_head_of_all():
-    x, y, k = made()
-    form = CLOSED_FORMS["lda"](shrinkage=0.3)
-    one = PersonalHeads(form, parts_of(x, y)).head(own_of(x, y, k), math.inf)
-    other = form.solve(stats(x, y, CLASSES)).model
-    points = torch.from_numpy(x).float()
-    torch.testing.assert_close(one(points), other(points), rtol=1e-5, atol=1e-5)
-
-
 def test_withheld_classes_have_the_merged_mean():
     x, y, k = made()
     own = own_of(x, y, k)

@@ -11,7 +11,6 @@ from solving import stats
 
 from federatedscope_ggeur.models.closed_forms import CLOSED_FORMS, Components, Rows
 from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
-from federatedscope_ggeur.models.closed_forms.mixture import MixtureDiscriminant
 from federatedscope_ggeur.models.closed_forms.text_prior import (
     bridge,
     log_shares,
@@ -46,33 +45,23 @@ def alike(found, expected):
 
 
 @pytest.mark.parametrize("priors", ["counts", "none"])
-def test_lda_with_a_prior_is_the_oracle(priors):
-    rows, labels, _, texts = some()
+@pytest.mark.parametrize("kind", ["lda", "mixture"])
+def test_a_head_with_a_prior_is_the_oracle(kind, priors):
+    rows, labels, clients, texts = some()
     text = oracle.class_texts(texts, prior=KAPPA)
-    form = LinearDiscriminant(shrinkage=0.2, priors=priors).knowing(text)
-    solved = form.solve(stats(rows, labels, CLASSES))
-    points = rows[:9] + 0.1
-    expected = oracle.scores(
-        points, rows, labels, 0 * labels, texts, KAPPA, 0.2, priors
-    )
+    more = {"components": "client"} if kind == "mixture" else {}
+    form = CLOSED_FORMS[kind](**more, shrinkage=0.2, priors=priors).knowing(text)
+    parts = components_of(rows, labels, clients, CLASSES)
+    solved = form.solve(stats(rows, labels, CLASSES), parts)
+    points, places = rows[:9] + 0.1, clients if kind == "mixture" else 0 * labels
+    expected = oracle.scores(points, rows, labels, places, texts, KAPPA, 0.2, priors)
     # The last class has no rows, but a mean.
     assert np.isfinite(expected).all()
     assert alike(by_model(solved.model, points), expected)
-    groups = [(c, rows[labels == c]) for c in range(CLASSES - 1)]
-    a = oracle.bridge(groups, rows, texts)
-    assert solved.report["text_bridge"] == pytest.approx(a)
-
-
-@pytest.mark.parametrize("priors", ["counts", "none"])
-def test_the_mixture_with_a_prior_is_the_oracle(priors):
-    rows, labels, clients, texts = some(1)
-    text = oracle.class_texts(texts, prior=KAPPA)
-    form = MixtureDiscriminant(components="client", shrinkage=0.2, priors=priors)
-    parts = components_of(rows, labels, clients, CLASSES)
-    solved = form.knowing(text).solve(stats(rows, labels, CLASSES), parts)
-    points = rows[:9] + 0.1
-    expected = oracle.scores(points, rows, labels, clients, texts, KAPPA, 0.2, priors)
-    assert alike(by_model(solved.model, points), expected)
+    if kind == "lda":
+        groups = [(c, rows[labels == c]) for c in range(CLASSES - 1)]
+        a = oracle.bridge(groups, rows, texts)
+        assert solved.report["text_bridge"] == pytest.approx(a)
 
 
 @pytest.mark.parametrize("priors", ["counts", "none"])
@@ -152,26 +141,3 @@ def test_shares_of_components():
     assert torch.allclose(found, torch.tensor([0.2, 0.6, 0.2]).double())
     found = log_shares(weights, labels, 2, "none").exp()
     assert torch.allclose(found, torch.tensor([0.25, 0.75, 1]).double())
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_planted_means_at_one_row_a_class(seed):
-    """Class means ``norm(w_c + 1.5 u_c) / 2``: text and rows each tell a part."""
-    classes, dim, rng = 20, 64, np.random.default_rng(seed)
-    texts, others = oracle.unit(rng.normal(size=(2, classes, dim)))
-    means = oracle.unit(texts + 1.5 * others) / 2
-
-    def draw(count):
-        labels = np.resize(np.arange(classes), count)
-        return means[labels] + 0.1 * rng.normal(size=(count, dim)), labels
-
-    (rows, labels), (points, truth) = draw(classes), draw(4000)
-
-    def accuracy(kind, **texts_used):
-        text = oracle.class_texts(texts, scale=100.0, **texts_used)
-        form = CLOSED_FORMS[kind]().untuned().knowing(text)
-        found = by_model(form.solve(stats(rows, labels, classes)).model, points)
-        return 100 * (found.argmax(axis=1) == truth).mean()
-
-    zero_shot, lda = accuracy("zeroshot"), accuracy("lda")
-    assert accuracy("lda", prior=4.0) >= max(zero_shot, lda) - 0.5

@@ -42,24 +42,3 @@ def test_rows_left_out_have_its_cosine_logits():
     expected = 10 * unit(rows) @ texts.features.double().numpy().T
     assert np.allclose(found, expected)
     assert isinstance(texts, ClassTexts)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_planted_features_are_classified_as_by_bayes(seed):
-    """x = norm(w_c / 2 + gap + noise), gap orthogonal to all w_c.
-
-    Of the noise about ``w_c / 2 + gap`` the nearest mean is Bayes' rule.
-    """
-    classes, dim, rng = 20, 64, np.random.default_rng(seed)
-    texts = unit(rng.normal(size=(classes, dim)))
-    gap = rng.normal(size=dim)
-    gap = unit(gap - np.linalg.lstsq(texts.T, gap, rcond=None)[0] @ texts)
-    assert np.abs(texts @ gap).max() < 1e-9
-    labels = np.resize(np.arange(classes), 20_000)
-    noise = 0.15 * rng.normal(size=(len(labels), dim))
-    raw = texts[labels] / 2 + gap + noise
-    bayes = ((raw @ texts.T).argmax(axis=1) == labels).mean()
-    model = CLOSED_FORMS["zeroshot"]().knowing(class_texts(texts)).solve(NOTHING).model
-    found = model(torch.from_numpy(unit(raw)).float()).argmax(dim=1).numpy()
-    assert abs(100 * (found == labels).mean() - 100 * bayes) < 1
-    assert 50 < 100 * bayes < 99

@@ -7,7 +7,6 @@ import torch
 from safetensors.torch import load, save
 
 from federatedscope_ggeur.models import (
-    LinearHead,
     ModelSettings,
     NetworkSettings,
     build_model,
@@ -68,25 +67,6 @@ class TestPrepare:
         assert digits_cnn().prepare(pixels(0)).shape == (0, 64)
         augmented = digits_cnn(augment="crop_flip")
         assert augmented.prepare(pixels(0), torch.Generator()).shape == (0, 64)
-
-
-@pytest.mark.parametrize("n", [0, 1, 64, 65, 200])
-def test_chunks_are_the_rows_at_once(n):
-    model = digits_cnn().train()
-    rows = pixels(n)
-    found = model.in_chunks(model.represent, rows)
-    assert model.training
-    assert not found.requires_grad
-    frozen = model.at(to_vector(model))
-    assert found.shape == (n, model.width)
-    if n:
-        wanted = frozen.represent(frozen.prepare(rows))
-        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
-
-
-def test_of_a_head_they_are_its_rows():
-    head, rows = LinearHead(3, 2), torch.randn(9000, 3)
-    assert torch.equal(head.in_chunks(head, rows), head(rows))
 
 
 def test_frozen_statistics_stay():

@@ -150,15 +150,6 @@ def test_convnet5_is_federatedscopes(federatedscope):
     torch.testing.assert_close(theirs(images), model(images.flatten(1)))
 
 
-def test_dropout_is_in_training_alone():
-    model = network("convnet5", dropout=0.9)
-    rows = model.prepare(pixels(model))
-    model.eval()
-    assert torch.equal(model(rows), model(rows))
-    model.train()
-    assert not torch.equal(model(rows), model(rows))
-
-
 @pytest.mark.parametrize(
     ("name", "side"), [("convnet5", 28), ("simple_cnn", 8), ("alexnet_bn", 32)]
 )
@@ -172,11 +163,6 @@ def test_the_shape_of_a_row(dim, shape):
     found = image_shape(dim)
     assert (found.channels, found.side) == shape
     assert found.dim == dim
-
-
-def test_no_row_is_of_both_shapes():
-    squares = {s**2 for s in range(1, 3000)}
-    assert not squares & {3 * s**2 for s in range(1, 1500)}
 
 
 @pytest.mark.parametrize("dim", [2, 324, 65, 2048])

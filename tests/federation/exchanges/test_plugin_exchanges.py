@@ -1,4 +1,4 @@
-"""An exchange of a plugin, on the embedded engine."""
+"""An exchange of a plugin: asked, answered, recorded, kept, and told of."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from exchange_plugin import MODULE, NAME, NAMED, SILENT, write_plugin
 
 from federatedscope_ggeur.audit import audit_run
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.commands.console import run_with_files
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.engines.transcript import recorded, truth_of
 from federatedscope_ggeur.errors import ConfigError, MessageError
@@ -74,26 +73,24 @@ def test_it_asks_counts_its_bytes_and_is_recorded(config):
     assert Results.from_json(results.to_json()).round0 == results.round0
 
 
-def test_it_is_not_asked_where_the_run_does_not_name_it(config):
-    finished(config(*NAMED))  # registered from now on
-    results = finished(config())
-    assert results.round0.exchanges == {}
-    assert results.rounds[-1].exchanges == {}
-
-
-def test_a_client_that_does_not_name_it_does_not_answer(config):
-    asking = Run(config(*NAMED))
+def test_it_is_neither_asked_nor_answered_where_it_is_not_named(config):
+    asking = Run(config(*NAMED))  # registered from now on
     kind = asking.engine.coordinator.exchanges[-1].KINDS[0]
-    handlers = Run(config()).engine._handlers
+    plain = Run(config())
     with pytest.raises(MessageError, match=r"to answer 'classes_held'.*ggeur\.plugins"):
-        handlers[1].answer(kind, ())
+        plain.engine._handlers[1].answer(kind, ())
+    results = plain.follow(lambda record: None)
+    assert results.round0.exchanges == results.rounds[-1].exchanges == {}
+
+
+def finish_half(config, tmp_path):
+    place = ["federate.save_to", str(tmp_path / "checkpoint")]
+    finished(config(*NAMED, *place, "federate.total_round_num", "1"))
 
 
 def test_a_run_that_goes_on_has_what_was_answered(config, tmp_path):
     whole = finished(config(*NAMED))
-    place = ["federate.save_to", str(tmp_path / "checkpoint")]
-    half = config(*NAMED, *place, "federate.total_round_num", "1")
-    assert run_with_files(half) == 0
+    finish_half(config, tmp_path)
     again = config(*NAMED, "federate.restore_from", str(tmp_path / "checkpoint"))
     run = Run(again)
     asked = []
@@ -105,9 +102,7 @@ def test_a_run_that_goes_on_has_what_was_answered(config, tmp_path):
 
 
 def test_one_cannot_go_on_without_it(config, tmp_path):
-    place = ["federate.save_to", str(tmp_path / "checkpoint")]
-    half = config(*NAMED, *place, "federate.total_round_num", "1")
-    assert run_with_files(half) == 0
+    finish_half(config, tmp_path)
     with pytest.raises(ConfigError, match="classes_held"):
         Run(config("federate.restore_from", str(tmp_path / "checkpoint")))
 

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from federatedscope_ggeur.engines.run import Run, run
+from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
     AugmentationExchange,
 )
-from federatedscope_ggeur.reporting import numbers
 
 POOLED = ["ggeur.geometry", "pooled"]
 COMPRESSED = ["ggeur.statistics", "compressed", "ggeur.compressed.rank", 4]
@@ -22,7 +21,7 @@ def geometry_of(config, *settings):
 
 
 def test_the_shape_is_that_of_all_rows_less_their_class_means(config):
-    geometry, _, going = geometry_of(config, *POOLED)
+    geometry, pooled, going = geometry_of(config, *POOLED)
     rows, labels = (
         torch.cat([getattr(client.train, name) for client in going.data.clients])
         for name in ("features", "labels")
@@ -36,20 +35,18 @@ def test_the_shape_is_that_of_all_rows_less_their_class_means(config):
     assert all(shape is shapes[0] for shape in shapes)
     assert sorted(geometry.shapes) == list(range(12))
     np.testing.assert_allclose(shapes[0].eigenvalues, values, rtol=1e-4)
-
-
-def test_one_shape_takes_as_many_times_fewer_bytes_as_there_are_classes(config):
+    # It takes as many times fewer bytes as there are classes.
     _, whole, _ = geometry_of(config)
-    _, pooled, _ = geometry_of(config, *POOLED)
     few = pooled.round0.geometry_bytes_down
     assert few < whole.round0.geometry_bytes_down / 3
     assert pooled.round0.statistics_bytes_up == whole.round0.statistics_bytes_up
-    assert len(pooled.rounds) == 3
     assert pooled.final.avg > 0.5
 
 
-@pytest.mark.parametrize("statistics", [["ggeur.statistics", "summed"], COMPRESSED])
-@pytest.mark.parametrize("steps", [[1], [2], [1, 2]])
+@pytest.mark.parametrize(
+    ("statistics", "steps"),
+    [(["ggeur.statistics", "summed"], [1]), (COMPRESSED, [2]), (COMPRESSED, [1, 2])],
+)
 def test_fewer_statistics_suffice_for_it(config, statistics, steps):
     settings = [*POOLED, "ggeur.steps", steps]
     _, exact, _ = geometry_of(config, *settings)
@@ -80,15 +77,3 @@ def test_a_class_that_nobody_may_tell_of_is_augmented_as_well(config):
         assert results.round0.uploaded_pairs > 0
     assert held["class"] == held["pooled"]
     assert sum(distinct["pooled"]) > sum(distinct["class"])
-
-
-def test_when_nobody_tells_of_any_class_rows_stay_as_they_are(config):
-    settings = ["ggeur.privacy.min_samples", 10000]
-    pooled = run(config(*settings, *POOLED))
-    plain = run(config(*settings))
-    assert pooled.final.accuracy == plain.final.accuracy
-
-
-def test_the_same_seed_gives_the_same_numbers(config):
-    settings = [*POOLED, *COMPRESSED]
-    assert numbers(run(config(*settings))) == numbers(run(config(*settings)))

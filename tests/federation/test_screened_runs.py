@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.federation.exchanges.secure_sums.exchange import SumsExchange
 from federatedscope_ggeur.reporting import (
@@ -72,16 +71,13 @@ def test_who_is_put_out_is_said_too(far):
     assert "; it was barred" in results_table(results)
 
 
-def test_nothing_is_said_where_nothing_is_found(config):
-    results = finished(config())
+@pytest.mark.parametrize("spoilt", [False, True])
+def test_nothing_is_said_where_nothing_is_found_or_sought(config, request, spoilt):
+    load = request.getfixturevalue("far") if spoilt else config
+    results = finished(load("ggeur.screen", "off" if spoilt else "warn"))
     assert results.screening == Screening()
     assert "screening" not in results_table(results)
-
-
-def test_off_finds_nothing(far):
-    results = finished(far("ggeur.screen", "off"))
-    assert results.screening == Screening()
-    assert "screening" not in results_table(results)
+    assert SumsExchange.UNSCREENED not in results.notes
 
 
 def test_a_run_that_goes_on_has_what_was_found_before(far, tmp_path):
@@ -107,8 +103,3 @@ def test_sums_say_at_their_start_that_one_client_can_spoil_them(far, tmp_path):
     assert "One client can spoil the sum" in " ".join(
         Comparison.of(tmp_path).to_text().split()
     )
-
-
-def test_runs_without_sums_say_nothing_of_them(quickstart):
-    results = finished(load_config(quickstart, ["federate.total_round_num", 1]))
-    assert SumsExchange.UNSCREENED not in results.notes

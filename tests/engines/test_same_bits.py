@@ -1,0 +1,182 @@
+"""Neither the order of clients, nor processes, nor a stop changes a bit of a run.
+
+Each row of `RUNS` is a run with an exchange, or a state, that no other row has.
+"""
+
+from __future__ import annotations
+
+import sys
+from copy import deepcopy
+
+import pytest
+from digits_network import digits_words
+from every_method import ADDED, ON_HEADS, words
+
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.models import CLOSED_FORMS
+from federatedscope_ggeur.reporting import numbers
+
+FEW = ["ggeur.privacy.min_samples", 1]
+FIVE = ["federate.client_num", 5, "federate.sample_client_num", 3]
+PLAIN = ["ggeur.steps", []]
+LDA = ["ggeur.closed_form", "lda", *FEW]
+START = ["ggeur.init", "closed_form"]
+CCVR = ["ggeur.calibrate", "ccvr", "ggeur.ccvr.samples", 20, *FEW]
+MLP = ["ggeur.mlp_hidden_dim", 8, "model.dropout", 0.2]
+IID = ["data.splitter", "iid", "data.splitter_args", []]
+VALIDATED = [
+    "data.splitter", "domain", "data.splitter_args", [],
+    "data.splits", [0.3, 0.55, 0.15], "eval.split", ["test", "val"],
+    "eval.best_res_update_round_wise_key", "val_loss", *FEW,
+]  # fmt: skip
+SUMS = [
+    "ggeur.privacy.secure_sums", "statistics", "ggeur.privacy.secure_sums_radius", 40,
+    "ggeur.privacy.secure_sums_max_rows", 4096,
+    "ggeur.privacy.secure_sums_fraction_bits", 38,
+]  # fmt: skip
+RUNS = {
+    "ggeur": [],
+    "sets drawn again": ["ggeur.noise", "fresh", "ggeur.memory_limit", 0],
+    "some sets kept": ["ggeur.memory_limit", 20_000],
+    "a share of the epoch": ["ggeur.epoch_share", 0.3, "dataloader.batch_size", 8],
+    "unseen": ["federate.client_num", 6, "federate.unseen_clients_rate", 0.5, *MLP],
+    "scaffold": [*words("scaffold"), *FIVE],
+    "alone": [*words("local"), *FIVE, *MLP],
+    "one place": [*words("centralised"), *PLAIN],
+    "standard": ["ggeur.space", "standard", *FIVE],
+    "alone in a space": [*words("local"), *PLAIN, "ggeur.space", "standard"],
+    "whitened": ["ggeur.space", "whitened", *PLAIN],
+    "compressed": [
+        "ggeur.geometry", "pooled", "ggeur.statistics", "compressed",
+        "ggeur.compressed.rank", 4,
+    ],
+    "the best head": [
+        "ggeur.closed_form", "auto", *START, "ggeur.keep", "best", *IID, *FIVE,
+        "ggeur.privacy.min_samples", 3,
+    ],
+    "a linear start": [*LDA, *START, *IID],
+    "own heads": [*LDA, "ggeur.personal.head", "means"],
+    "calibrated": [*CCVR, *MLP, *FIVE],
+    "calibrated, linear": CCVR,
+    "validated": VALIDATED,
+    "stopped early": [*VALIDATED, "early_stop.patience", 1, "early_stop.delta", 1e6],
+    "sums": [
+        *SUMS, "ggeur.geometry", "pooled", "ggeur.prototypes", "others",
+        "ggeur.space", "standard", *FIVE,
+    ],
+    "zero-shot": ["ggeur.closed_form", "zeroshot", *START, *PLAIN],
+    "fedgen": ["ggeur.augmentation", "fedgen", *FIVE, *PLAIN],
+}  # fmt: skip
+#: Of a network with running statistics, which is slow.
+NETWORKS = {
+    "fedbn": ["ggeur.base_method", "fedbn"],
+    "silobn": ["ggeur.base_method", "silobn"],
+    "fedfa_plus": [
+        "ggeur.augmentation", "fedfa_plus", "ggeur.fedfa_plus.probability", 1.0,
+    ],
+    "fedpg": [
+        "ggeur.augmentation", "fedpg", "ggeur.fedpg.images_per_class", 3,
+        "ggeur.fedpg.noise_dim", 4, "ggeur.fedpg.steps", 3,
+        "ggeur.fedpg.generator_batch", 8, "ggeur.fedpg.prototypes", "kept",
+        "federate.sample_client_num", 2,
+    ],
+}  # fmt: skip
+#: All parts by their names; a process of its own answers for each.
+PARTS = {
+    **{name: [*words(name), *FIVE] for name in ON_HEADS},
+    **{name: ["ggeur.augmentation", name, *PLAIN, *FIVE] for name in ADDED},
+    **{name: ["ggeur.closed_form", name, *FIVE, *FEW] for name in sorted(CLOSED_FORMS)},
+}  # fmt: skip
+
+
+@pytest.fixture
+def made(request, config, quickstart, tmp_path):
+    """The config of a run of these tables, with further settings."""
+
+    def make(name, *settings):
+        if name not in NETWORKS:
+            return config(*{**PARTS, **RUNS}[name], *settings)
+        given = [*digits_words(tmp_path / "cache"), *NETWORKS[name], *settings]
+        return load_config(quickstart, list(map(str, given)))
+
+    return make
+
+
+def outcome(cfg, workers=1, order=sorted):
+    """All that a run gives but times, and all that it has sent."""
+    going, sent = Run(cfg, order=order), []
+    going.engine.workers = workers
+
+    def listen(request, replies):
+        # Masks are random.
+        if not request.kind.name.startswith("sum_"):
+            sent.append((request.kind.name, dict(request.parts), replies))
+
+    going.engine.listen = listen
+    results = going.follow(lambda record: None)
+    given = numbers(results)
+    del given["config"]
+    return given, going.history.head_bytes(), dict(going.history.own_bytes()), sent
+
+
+def backwards(given):
+    return sorted(given, reverse=True)
+
+
+slow_networks = [pytest.param(name, marks=pytest.mark.slow) for name in NETWORKS]
+slow_parts = [pytest.param(name, marks=pytest.mark.slow) for name in PARTS]
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """The outcome of a run that nothing disturbs, which is worked out once."""
+    found = {}
+
+    def of(made, name):
+        if name not in found:
+            found[name] = outcome(made(name))
+        return deepcopy(found[name])
+
+    return of
+
+
+@pytest.mark.parametrize("name", [*RUNS, *slow_networks])
+def test_in_another_order_of_clients(made, whole, name):
+    assert outcome(made(name), order=backwards) == whole(made, name)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are forked")
+@pytest.mark.parametrize("name", [*RUNS, *slow_networks, *slow_parts])
+def test_in_two_processes(made, whole, name):
+    assert outcome(made(name), workers=2) == whole(made, name)
+
+
+@pytest.mark.parametrize("name", ["ggeur", "whitened", "calibrated", "sums"])
+def test_one_client_at_a_time_and_with_no_memory(made, whole, name):
+    small = made(name, "ggeur.round0_window", 1, "ggeur.memory_limit", 0)
+    assert outcome(small)[:3] == whole(made, name)[:3]
+
+
+#: After round 0, in the middle, and when all rounds are over.
+STOPS = [
+    *((name, 2) for name in RUNS if name != "own heads"),
+    *((name, last) for name in ("scaffold", "sums", "calibrated") for last in (0, 3)),
+    *(pytest.param(name, 2, marks=pytest.mark.slow) for name in NETWORKS),
+]
+
+
+@pytest.mark.parametrize(("name", "last"), STOPS)
+def test_stopped_and_restored(made, whole, tmp_path, name, last):
+    path = tmp_path / "point"
+    for record in Run(made(name, "federate.save_to", path)).engine.run():
+        if getattr(record, "round", 0) == last:
+            break
+    restored = outcome(made(name, "federate.restore_from", path))[:3]
+    wanted = whole(made, name)[:3]
+    for given, *_ in (restored, wanted):
+        # Statistics that calibration needs are asked for again.
+        for told in (given["final"], given["calibrated"] or {}):
+            for field in ("bytes_up", "bytes_down", "client_accuracy"):
+                told.pop(field, None)
+    assert restored == wanted

@@ -1,0 +1,122 @@
+"""Runs whose head is chosen: by rows left out, or as the better one of two."""
+
+import pytest
+import torch
+from safetensors.torch import load
+
+from federatedscope_ggeur.engines.run import Run, run
+from federatedscope_ggeur.models import CLOSED_FORMS
+from federatedscope_ggeur.reporting import results_table
+
+START = ["ggeur.init", "closed_form"]
+BEST = [*START, "ggeur.keep", "best"]
+#: By lds labels and domains would be confounded.
+IID = ["data.splitter", "iid", "data.splitter_args", [], "federate.client_num", 6]
+FEW = ["ggeur.privacy.min_samples", 3]
+VALIDATED = ["data.splits", [0.5, 0.2, 0.3], "eval.split", ["test", "val"]]
+KINDS = {
+    "auto": ["ggeur.closed_form", "auto"],
+    "lda": ["ggeur.closed_form", "lda", "ggeur.lda.shrinkage", 0.3],
+    "ridge": ["ggeur.closed_form", "ridge"],
+}
+
+
+def follow(settings):
+    going = Run(settings)
+    return going.follow(lambda record: None), going.history.head_bytes()
+
+
+def state(head):
+    """The head's weights and biases, of a mixture or of a linear head."""
+    tensors = load(head)
+    names = [
+        next(n for n in tensors if n.endswith(part)) for part in ("weight", "bias")
+    ]
+    return [tensors[name] for name in names]
+
+
+def assert_equal(one, other):
+    assert all(torch.equal(*pair) for pair in zip(state(one), state(other)))
+
+
+@pytest.mark.parametrize("kind", ["lda", "mixture", "auto"])
+def test_the_choice_is_that_of_setting_it(config, kind):
+    # A mixture has its temperature beside the weights, a linear head in them.
+    plain = [*IID, *FEW, "ggeur.temperature", "none"]
+    results, head = follow(config("ggeur.closed_form", kind, *plain))
+    details = results.round0.closed_form.details
+    assert details["chosen_by"] == "leave_one_out"
+    best = max(c["hits"] for c in details["candidates"])
+    taken = details.get("closed_form", kind)
+    tuned = CLOSED_FORMS[taken].TUNED
+    if kind != "auto":
+        assert best in [
+            c["hits"] for c in details["candidates"] if c[tuned] == details[tuned]
+        ]
+    fixed = [f"ggeur.{taken}.{tuned}", details[tuned]] if tuned else []
+    expected, same = follow(config("ggeur.closed_form", taken, *fixed, *plain))
+    assert_equal(head, same)
+    assert results.final.accuracy == expected.final.accuracy
+
+
+@pytest.mark.parametrize(
+    ("kind", "validated"), [("lda", True), ("ridge", False), ("auto", True)]
+)
+def test_the_head_that_is_left_is_one_of_the_two(config, kind, validated):
+    common = [*IID, *FEW, *(VALIDATED if validated else [])]
+    results, head = follow(config(*KINDS[kind], *BEST, *common))
+    kept = results.final.kept
+    alone, solved = follow(config(*KINDS[kind], *common))
+    assert results.closed_form.accuracy == alone.final.accuracy
+    if kept.head == "closed_form":
+        assert results.final.head == "closed_form"
+        assert results.final.accuracy == alone.final.accuracy
+        assert_equal(head, solved)
+    else:
+        assert results.final.head == "trained"
+        if validated:
+            assert kept.by == "validation"
+            assert kept.trained > kept.closed_form
+        else:
+            assert results.round0.closed_form.details["withheld_share"] > 0.02
+            assert kept.by == "withheld"
+    # What was scored before it was left is what is scored afterwards.
+    assert sum(p.numel() for p in results.model.parameters()) == sum(
+        t.numel() for t in load(head).values()
+    )
+
+
+def test_what_is_kept_does_not_change_the_training(config):
+    settings = [*KINDS["ridge"], *START, *IID, *FEW]
+    best, trained = (
+        run(config(*settings, "ggeur.keep", keep)) for keep in ("best", "trained")
+    )
+    assert [r.accuracy for r in best.rounds] == [r.accuracy for r in trained.rounds]
+    assert trained.final.kept is None
+
+
+def test_the_mixture_may_be_left_while_a_linear_head_is_trained(config):
+    """Both are scored and left as mixtures: a linear one has a component a class."""
+    results, head = follow(config(*KINDS["auto"], *BEST, *IID, *FEW))
+    details = results.round0.closed_form.details
+    linear = {"lda", "ridge", "ncm", "fedcof"}
+    assert details["start"]["closed_form"] in linear
+    kinds = {c["closed_form"] for c in details["candidates"]}
+    assert kinds == {*linear, "mixture"}
+    assert set(load(head)) == {"weight", "bias", "classes", "scale"}
+    assert len(results.rounds) == 3
+    assert "kept: the head" in results_table(results)
+
+
+def test_where_labels_and_domains_are_confounded_training_has_the_last_word(config):
+    """As lds divides the digits; training then starts where plain training does."""
+    results = run(config(*KINDS["auto"], *BEST, *FEW))
+    details = results.round0.closed_form.details
+    assert (results.final.kept.by, results.final.head) == ("confounded", "trained")
+    assert details["start"] == {"closed_form": "none"}
+    assert details["confounded_share"] > 0.5
+    assert details["note"] in results.notes
+    plain = run(config("ggeur.space", "raw"))
+    same = run(config(*KINDS["lda"], *BEST, "ggeur.space", "raw"))
+    assert same.final.kept.by == "confounded"
+    assert [r.accuracy for r in same.rounds] == [r.accuracy for r in plain.rounds]

@@ -1,0 +1,39 @@
+"""What a client tells of its validation rows for the temperature of a trained head."""
+
+import pytest
+from by_bytes import Federation, make_client_data, make_rows
+from torch.nn import functional as F
+
+from federatedscope_ggeur.data import Embeddings
+from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
+    LossQuery,
+)
+from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
+    EvaluationClient,
+)
+from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
+from federatedscope_ggeur.models.closed_forms import temperatures
+
+
+def test_a_client_answers_for_one_head_and_enough_rows_alone():
+    federation = Federation(make_client_data(), min_samples=4).round0()
+    server, client = federation.server, federation.clients[1]
+    params = server.head_params()
+    query = LossQuery(0, temperatures(16.0))
+    rows = Embeddings(*make_rows(40, seed=9), "domain 1")
+    side = EvaluationClient(client, {"val": rows})
+    answer = side.validation_losses(Broadcast(4, params), query)
+    assert answer.rows == len(rows)
+    logits = server.scored_model.at(params)(rows.features).double()
+    wanted = F.cross_entropy(
+        logits / query.temperatures[0], rows.labels, reduction="sum"
+    )
+    assert float(answer.losses[0]) == pytest.approx(64 * float(wanted), abs=0.51)
+    with pytest.raises(MessageError, match="asked for before, for another head"):
+        side.validation_losses(Broadcast(4, params + 1), query)
+    for few, told in ((3, 0), (4, 4)):
+        side = EvaluationClient(client, {"val": rows.select(range(few))})
+        answer = side.validation_losses(Broadcast(4, params), query)
+        assert answer.rows == told
+        assert bool(answer.losses.any()) == bool(told)
