@@ -7,6 +7,7 @@ from federatedscope_ggeur.settings import (
     Key,
     alike,
     names,
+    not_negative,
     one_of,
     positive_up_to,
     text,
@@ -42,6 +43,14 @@ DISTRIBUTED_KEYS = (
         "evaluation of a round.",
         silence="Distributed, client: after so many seconds without any word from the "
         "server, the client gives up. A waiting server says so from time to time.",
+    ),
+    Key(
+        "deadline.return",
+        60.0,
+        "Distributed: seconds that the server waits for a client whose connection "
+        "broke, before ggeur.quorum decides. Waiting uses them up; ten seconds with a "
+        "connection give one back. A client that ends by itself is not waited for.",
+        not_negative,
     ),
     *alike(
         "",

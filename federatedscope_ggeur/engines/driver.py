@@ -17,6 +17,59 @@ from federatedscope_ggeur.printable import get_logger
 logger = get_logger(__name__)
 
 
+#: So many seconds with a connection give a client one second of grace back.
+_EARNED_IN = 10.0
+#: Timers may end a little early.
+_EARLY = 0.01
+
+
+class Grace:
+    """How long a run waits for each client that has lost its connection.
+
+    A client has `seconds` in all. Waiting for it uses them up, and time with a
+    connection gives them back, at a tenth of its pace. So a client that is lost again
+    and again costs the run at most a tenth of its time.
+    """
+
+    def __init__(self, seconds: float):
+        self._seconds = seconds
+        self._left: dict[int, float] = {}
+        #: When each client came back, or was given up.
+        self._since: dict[int, float] = {}
+        #: Until when the run waits for the clients that are away.
+        self._away: dict[int, float] = {}
+
+    def begin(self, number: int) -> float:
+        """A client is lost: the seconds that the run waits for it now."""
+        now, left = time.monotonic(), self._seconds
+        if number in self._left:
+            earned = (now - self._since[number]) / _EARNED_IN
+            left = min(self._seconds, self._left[number] + earned)
+        if left > 0:
+            self._away[number] = now + left
+        return max(left, 0.0)
+
+    def end(self, number: int) -> None:
+        """A client is back, or nobody waits for it any longer."""
+        until = self._away.pop(number, None)
+        if until is not None:
+            now = time.monotonic()
+            self._left[number], self._since[number] = until - now, now
+
+    def over(self) -> list[int]:
+        """The clients whose time is over."""
+        now = time.monotonic() + _EARLY
+        return [k for k, until in self._away.items() if until <= now]
+
+    def first_end(self) -> float | None:
+        """When the first client's time is over; None if no client is away."""
+        return min(self._away.values(), default=None)
+
+    def __bool__(self) -> bool:
+        """Whether the run waits for anybody."""
+        return bool(self._away)
+
+
 class Driver:
     """Runs the parts of a course: sends each request and collects the answers.
 
@@ -26,14 +79,17 @@ class Driver:
         Sends a request to its clients. Returns the clients that cannot be reached.
     seconds : mapping from kind of request to seconds
         How long the driver waits for answers.
+    grace : float
+        The seconds that it waits for a client whose connection broke; see `Grace`.
     """
 
     def __init__(
         self,
         send: Callable[[Request], Mapping[int, Absence]],
         seconds: Mapping[RequestKind, float],
+        grace: float = 0.0,
     ):
-        self._send, self._seconds = send, seconds
+        self._send, self._seconds, self._grace = send, seconds, Grace(grace)
         self._requests: Requests | None = None
         self._done: Callable[[Any], None] = lambda result: None
         self._request: Request | None = None
@@ -79,22 +135,37 @@ class Driver:
         )
 
     def gone(
-        self, number: int, reason: str, may_return: bool = True, is_missed: bool = False
+        self,
+        number: int,
+        reason: str,
+        may_return: bool = True,
+        is_missed: bool = False,
+        is_broken: bool = False,
     ) -> None:
         """Note that a client's connection has ended, with the reason.
 
-        The driver then no longer waits for this client. It goes on waiting in two
-        cases: the present request is patient and the client `may_return`, or
-        `is_missed` says that the run would end without the client. If the request needs
-        all answers, the driver also stops waiting for the others.
+        The driver then no longer waits for this client. It goes on waiting in three
+        cases: the present request is patient and the client `may_return`; `is_missed`
+        says that the run would end without the client; or the connection `is_broken`
+        and the client has grace left. In the last case it also sends no other request
+        meanwhile. If the request needs all answers, the driver also stops waiting for
+        the others.
         """
         self._owed = {owed for owed in self._owed if owed[0] != number}
         request = self._request
-        if request and number in request.parts and number not in self._replies:
-            if is_missed or (request.kind.patient and may_return):
-                logger.warning("waiting for client %d to come back: %s", number, reason)
+        if request is None:
+            return
+        awaited = number in request.parts and number not in self._replies
+        if awaited and (is_missed or (request.kind.patient and may_return)):
+            logger.warning("waiting for client %d to come back: %s", number, reason)
+            self._lost[number] = reason
+        elif may_return and is_broken and (seconds := self._grace.begin(number)):
+            logger.warning(
+                "waiting %.0f s for client %d to come back: %s", seconds, number, reason
+            )
+            if awaited:
                 self._lost[number] = reason
-                return
+        elif awaited:
             self._collect(number, Absence(reason), is_last=request.kind.needs_all)
 
     def back(self, number: int) -> None:
@@ -103,8 +174,12 @@ class Driver:
         If the driver waits for the client and the request is patient, the client is
         asked again at once.
         """
+        self._grace.end(number)
         request, lost = self._request, self._lost.pop(number, None)
-        if lost is None or request is None:
+        if request is None:
+            return
+        if lost is None:
+            self._advance_if_ready()
             return
         if not request.kind.patient:
             self._collect(number, Absence(lost))
@@ -135,12 +210,25 @@ class Driver:
         """The seconds until the present request's deadline; None without one."""
         if self._request is None:
             return None
-        return max(0.0, self._until - time.monotonic())
+        ends = [self._grace.first_end(), None if self._has_all else self._until]
+        first = min(end for end in ends if end is not None)
+        return max(0.0, first - time.monotonic())
 
     def give_up(self) -> None:
         """Go on without the missing clients, because the deadline is over."""
         request = self._request
         if request is None:
+            return
+        if over := self._grace.over():
+            for number in over:
+                logger.warning("client %d is not waited for any longer", number)
+                self._grace.end(number)
+                lost = self._lost.pop(number, None)
+                if lost is not None:
+                    absence = Absence(f"{lost}; it did not come back in time")
+                    self._collect(number, absence, is_last=request.kind.needs_all)
+            if self._request is request:
+                self._advance_if_ready()
             return
         late = [k for k in request.parts if k not in self._replies]
         reason = (
@@ -159,7 +247,19 @@ class Driver:
         self, number: int, reply: tuple[bytes, ...] | Absence, is_last: bool = False
     ) -> None:
         self._replies[number] = reply
-        if is_last or len(self._replies) == len(self._request.parts):
+        if is_last:
+            self._advance(self._replies)
+        else:
+            self._advance_if_ready()
+
+    @property
+    def _has_all(self) -> bool:
+        """Whether each client has answered the present request or is given up."""
+        return len(self._replies) == len(self._request.parts)
+
+    def _advance_if_ready(self) -> None:
+        """Go on if the driver waits for no answer and for no lost client."""
+        if self._has_all and not self._grace:
             self._advance(self._replies)
 
     def _advance(self, replies) -> None:

@@ -16,7 +16,7 @@ from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.federation.wire.handshake import Join
 from federatedscope_ggeur.federation.wire.limits import PLAIN
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.transport import Event
+from federatedscope_ggeur.transport import BROKEN, Event
 
 logger = get_logger(__name__)
 
@@ -72,7 +72,7 @@ class Leading:
         self._send, self._begin, self._hub = send, begin, hub
         self._join_seconds = deadlines["join"]
         seconds = {kind: deadlines[kind.deadline] for kind in all_kinds()}
-        self.driver = Driver(self._send_request, seconds)
+        self.driver = Driver(self._send_request, seconds, deadlines["return"])
         #: By client's number, the connection that was heard last.
         self._connections: dict[int, int] = {}
 
@@ -153,7 +153,10 @@ class Leading:
         self.dismiss(number, "this client has said that it stops")
 
     def lose(self, number: int, reason: str, may_return: bool = True) -> None:
-        """Record that a client's connection is lost."""
+        """Record that a client's connection is lost.
+
+        One that broke, and did not end with a goodbye, may be there again soon.
+        """
         logger.warning("client %d is gone: %s", number, reason)
         members = self._members
         members.lose(number, reason)
@@ -161,7 +164,8 @@ class Leading:
         # If numbers prove no identity, the true owner of the number may still come.
         is_missed = barred and not members.proven and members.is_short
         may_return = may_return and (not barred or is_missed)
-        self.driver.gone(number, reason, may_return, is_missed)
+        is_broken = reason == BROKEN and not barred
+        self.driver.gone(number, reason, may_return, is_missed, is_broken)
 
     def dismiss(self, number: int, reason: str) -> None:
         """End the connection on which a client's last message came.

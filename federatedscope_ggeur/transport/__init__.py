@@ -11,7 +11,7 @@ from federatedscope_ggeur.transport.endings import (
     StreamEnded,
 )
 from federatedscope_ggeur.transport.frames import Envelope
-from federatedscope_ggeur.transport.hub import ALREADY_JOINED, Event, Hub
+from federatedscope_ggeur.transport.hub import ALREADY_JOINED, BROKEN, Event, Hub
 from federatedscope_ggeur.transport.link import Link
 from federatedscope_ggeur.transport.security import Security, check_token, make_token
 from federatedscope_ggeur.transport.settings import TransportSettings

@@ -59,10 +59,12 @@ _UNKNOWN_NUMBERS = 16
 # Characters: gRPC carries a reason in a header of at most 8 KiB.
 _LONGEST_REASON = 1000
 _MADE_ROOM = Goodbye("too many streams are waiting to join; try again", is_full=True)
-_BROKEN = Goodbye(
+#: The reason of an end without a goodbye.
+BROKEN = (
     "the connection broke off: the client's process or the network ended it, or a "
     "frame was longer than this server allows"
 )
+_BROKEN = Goodbye(BROKEN)
 
 
 @dataclass(frozen=True)

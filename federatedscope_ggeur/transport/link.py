@@ -52,6 +52,8 @@ class Link:
     join : Envelope
         The first message: its kind is ``"join_in"``, and it has at most 56 KiB.
     settings : TransportSettings
+    again : bool
+        Whether the client has joined this server before with these settings.
 
     Raises
     ------
@@ -69,9 +71,14 @@ class Link:
     """
 
     def __init__(
-        self, address: str, number: int, join: Envelope, settings: TransportSettings
+        self,
+        address: str,
+        number: int,
+        join: Envelope,
+        settings: TransportSettings,
+        again: bool = False,
     ):
-        self._settings = settings
+        self._settings, self._again = settings, again
         who = Introduction(number, settings.security.token())
         self._channel = open_channel(address, settings)
         try:
@@ -168,8 +175,11 @@ class Link:
         while (left := deadline - time.monotonic()) > 0:
             if call.receive(min(left, _PROBE_AFTER)) is not None:
                 return True
-            if self._settings.http_proxy:
-                continue  # the probe would not go through the proxy
+            if self._settings.http_proxy or self._again:
+                # The probe would not go through the proxy. Or TLS has worked before: a
+                # gateway that closes connections while the network is gone would look
+                # like wrong settings.
+                continue
             problem = handshake_problem(address, self._settings.security)
             if problem and call.receive(0.0) is None:
                 call.cancel()

@@ -51,7 +51,7 @@ class TransportSettings:
         ``distribute.grpc_compression``: how frames are compressed for the network.
     keepalive : float
         After so many seconds of silence, a side asks whether its peer is still there.
-        The peer has the same time to answer.
+        The peer has twice this time to answer.
     join_deadline : float
         The seconds within which a client must reach the server.
     security : Security
@@ -133,9 +133,9 @@ def _options(settings: TransportSettings) -> list[tuple[str, Any]]:
         ("grpc.max_send_message_length", longest),
         ("grpc.max_receive_message_length", longest),
         ("grpc.keepalive_time_ms", milliseconds),
-        ("grpc.keepalive_timeout_ms", milliseconds),
+        ("grpc.keepalive_timeout_ms", 2 * milliseconds),
         # Newer releases wait a minute for the answer to a ping unless told otherwise.
-        ("grpc.http2.ping_timeout_ms", milliseconds),
+        ("grpc.http2.ping_timeout_ms", 2 * milliseconds),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
         # gRPC unpacks a compressed message whole before it checks the length: 1 MiB

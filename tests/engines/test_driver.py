@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from federatedscope_ggeur.engines.driver import Driver
+from federatedscope_ggeur.engines.driver import Driver, Grace
 from federatedscope_ggeur.federation.exchanges import Absence, Request
 from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
     INIT_BROADCAST,
@@ -135,3 +137,83 @@ def test_a_sum_whose_deadline_is_over_ends_once():
         "no answer (sum_keys) within 5 s"
     }
     assert course.result == "over"
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return now
+
+
+def broken(driver, number):
+    driver.gone(number, "broken", is_broken=True)
+
+
+def with_grace(*requests, grace=60.0):
+    course, sent = Course(*requests), []
+    driver = Driver(
+        lambda asked: sent.append(asked) or {},
+        dict.fromkeys((TRAIN, EVALUATE), 600.0),
+        grace,
+    )
+    driver.start(course.go(), course.done)
+    return driver, sent, course
+
+
+def test_whose_connection_broke_has_time_to_come_back(clock):
+    """No other request goes out meanwhile, whether or not the client has answered."""
+    driver, sent, course = with_grace(request(TRAIN), request(EVALUATE))
+    driver.answer(1, TRAIN, 1, (b"a",))
+    broken(driver, 1)
+    driver.answer(2, TRAIN, 1, (b"b",))
+    assert len(sent) == 1
+    assert driver.seconds_left() == 60
+    clock[0] += 59
+    driver.back(1)
+    assert len(sent) == 2
+    broken(driver, 2)
+    driver.answer(1, EVALUATE, 1, (b"a",))
+    assert len(course.replies) == 1
+    driver.back(2)  # it is asked again by the course
+    assert course.replies[1] == {1: (b"a",), 2: Absence("broken")}
+
+
+def test_the_time_is_over_once(clock):
+    driver, sent, course = with_grace(request(TRAIN), request(EVALUATE, clients=(1,)))
+    driver.answer(1, TRAIN, 1, (b"a",))
+    broken(driver, 2)
+    clock[0] += 60
+    assert driver.seconds_left() == 0
+    driver.give_up()
+    (replies,) = course.replies
+    assert "did not come back" in replies[2].reason
+    assert not replies[2].connected
+    assert len(sent) == 2
+    broken(driver, 2)  # a stranger to this request, and its time is used up
+    driver.answer(1, EVALUATE, 1, (b"a",))
+    assert course.result == "over"
+
+
+@pytest.mark.parametrize("options", [{}, {"is_broken": True, "may_return": False}])
+def test_who_left_by_itself_counts_at_once(clock, options):
+    driver, _, course = with_grace(request(TRAIN))
+    driver.answer(1, TRAIN, 1, (b"a",))
+    driver.gone(2, "goodbye", **options)
+    assert course.result == "over"
+
+
+def test_a_client_that_flaps_costs_a_tenth_of_the_time(clock):
+    grace, waited = Grace(60.0), 0.0
+    for _ in range(200):  # it comes back just in time, and is lost a minute later
+        left = grace.begin(1)
+        clock[0] += left
+        waited += left
+        grace.end(1)
+        clock[0] += 60.0
+    assert waited == pytest.approx(60 + 199 * 6)
+    assert grace.begin(2) == 60.0, "each client has time of its own"
+    assert grace.over() == []
+    clock[0] += 60.0
+    assert grace.over() == [2]
+    assert not Grace(0.0).begin(1)

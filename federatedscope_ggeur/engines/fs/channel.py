@@ -94,7 +94,7 @@ class ClientManager(_Manager):
         while True:
             try:
                 self.link = Link(
-                    self._address, number, _envelope(message), self._settings
+                    self._address, number, _envelope(message), self._settings, again
                 )
                 return
             except Refused as error:

@@ -21,6 +21,9 @@ from federatedscope_ggeur.printable import get_logger
 
 logger = get_logger(__name__)
 
+#: So many times a client that lost its connection is asked the same again.
+AGAIN = 3
+
 
 class Asking:
     """Asks clients, counts bytes, and refuses unusable answers.
@@ -67,14 +70,14 @@ class Asking:
         parts: Mapping[int, tuple[bytes, ...]],
         sizes: dict[str, int] | None = None,
         welcome: Callable[[], Requests[None]] | None = None,
-        again: bool = True,
+        again: int = AGAIN,
     ) -> Requests[list]:
         """Ask clients and return the usable answers, decoded, in client order.
 
         `sizes` receives the bytes of each answer, by client number as text.
 
         A client may lose its connection before it has answered, and come back before
-        the others are done. With `again`, the client is then asked once more. If
+        the others are done. The client is then asked once more, up to `again` times. If
         `welcome` is given, `welcome` prepares the client first. If the request needs
         all answers and one client drops out, the wait for the others ends; see
         `RequestKind.needs_all`.
@@ -118,8 +121,8 @@ class Asking:
                 yield from welcome()
                 unprepared = members.unprepared
                 back = [k for k in members.here(back) if k not in unprepared]
-            missing = {k: parts[k] for k in back}
-            answers += yield from self.ask(kind, number, missing, sizes, again=False)
+            missing, again = {k: parts[k] for k in back}, again - 1
+            answers += yield from self.ask(kind, number, missing, sizes, welcome, again)
         return in_client_order(answers)
 
     def decode(self, request: Request, client: int, parts: Sequence[bytes]) -> Any:

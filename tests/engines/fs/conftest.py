@@ -64,7 +64,8 @@ def fleet(fork_server, words, quickstart, tmp_path):
     def make(*settings, client_config=None) -> Fleet:
         folder = tmp_path / f"fleet_{len(fleets)}"
         folder.mkdir()
-        own = [*words, "ggeur.deadline.join", "30", *map(str, settings)]
+        own = [*words, "ggeur.deadline.join", "300", "ggeur.deadline.return", "0"]
+        own += map(str, settings)
         fleets.append(Fleet(fork_server, folder, quickstart, own, client_config))
         return fleets[-1]
 
