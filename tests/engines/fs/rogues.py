@@ -56,10 +56,10 @@ class Member:
     def say(self, kind: str, state: int = 0, *parts: bytes) -> None:
         self.link.send(Envelope(kind, state, parts))
 
-    def be_put_out(self) -> None:
+    def be_put_out(self, *junk) -> None:
         """Send what nobody asked for until the server has had enough."""
         for _ in range(3):
-            self.say("metrics", 7, b"x")
+            self.say(*junk)
         assert "barred after 3 invalid messages" in self.end()
 
     def end(self) -> str:

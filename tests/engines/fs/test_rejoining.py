@@ -1,33 +1,36 @@
-"""A client that loses its server comes back after pauses, and not for ever."""
+"""A client of FederatedScope's streams that loses its server: it comes back, with
+pauses, and not for ever. A place that is taken is tried again, a refusal is not."""
 
 from __future__ import annotations
 
-import threading
 import time
 from concurrent import futures
 
 import pytest
 
 from federatedscope_ggeur.errors import GGEURError
-from federatedscope_ggeur.transport import ConnectionLost, Envelope, Hub
+from federatedscope_ggeur.transport import (
+    ALREADY_JOINED,
+    ConnectionLost,
+    Envelope,
+    Refused,
+)
 from federatedscope_ggeur.transport.frames import WELCOME, to_frames
 from federatedscope_ggeur.transport.settings import METHOD, SERVICE, TransportSettings
-
-pytestmark = pytest.mark.slow
 
 grpc = pytest.importorskip("grpc", reason="distributed mode needs grpcio")
 SETTINGS = TransportSettings(2**20)
 
 
 @pytest.fixture
-def rejoining(federatedscope):
+def rejoining(federatedscope, monkeypatch):
     from federatedscope_ggeur.engines.fs import rejoining
 
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
     return rejoining
 
 
-def test_pauses_double_up_to_half_a_minute(rejoining, monkeypatch):
-    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+def test_pauses_double_up_to_half_a_minute(rejoining):
     one = rejoining.Rejoining()
     lost = ConnectionLost("broken off")
     pauses = [one.pause(lost) for _ in range(rejoining.LIMIT)]
@@ -39,7 +42,6 @@ def test_pauses_double_up_to_half_a_minute(rejoining, monkeypatch):
 
 def test_a_connection_that_lasted_counts_as_a_new_beginning(rejoining, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(time, "sleep", lambda seconds: None)
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     one = rejoining.Rejoining()
     lost = ConnectionLost("broken off")
@@ -47,6 +49,70 @@ def test_a_connection_that_lasted_counts_as_a_new_beginning(rejoining, monkeypat
     one.joined()
     now[0] += 61
     assert one.pause(lost) == 0.5
+
+
+class Server:
+    """Answers attempts to join, one after the other, by an error or not at all."""
+
+    def __init__(self, *answers):
+        self.answers, self.tries = list(answers), 0
+
+    def __call__(self, *args):
+        self.tries += 1
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if answer is not None:
+            raise Refused(answer)
+        return self
+
+    def close(self):
+        """It has nothing to close."""
+
+
+TAKEN = f"client 1 {ALREADY_JOINED}"
+
+
+@pytest.fixture
+def join(fs, monkeypatch):
+    """Join again after a first connection; `server` stands in for the stream."""
+    from federatedscope.core.message import Message
+
+    from federatedscope_ggeur.engines.fs import channel
+
+    waited = []
+    monkeypatch.setattr(time, "sleep", waited.append)
+    monkeypatch.setattr(time, "monotonic", lambda: float(sum(waited)))
+    cfg = fs.set_up().config
+    message = Message(msg_type="join_in", sender=1, receiver=[0], content=(b"",))
+
+    def go(server, first=None) -> int:
+        manager = channel.ClientManager("127.0.0.1", 1, cfg)
+        if first is not None:
+            monkeypatch.setattr(channel, "Link", first)
+            manager.send(message)
+        monkeypatch.setattr(channel, "Link", server)
+        manager.send(message)
+        return server.tries
+
+    return go
+
+
+def test_a_place_that_is_taken_is_tried_again_until_the_deadline(join):
+    """The server notices a silent loss only after a while."""
+    assert join(Server(TAKEN, TAKEN, None), first=Server(None)) == 3
+    with pytest.raises(Refused, match=ALREADY_JOINED):
+        join(never := Server(TAKEN), first=Server(None))
+    assert never.tries > 100
+
+
+@pytest.mark.parametrize(
+    ("answer", "again"), [(TAKEN, False), ("other", False), ("other", True)]
+)
+def test_any_other_refusal_ends_the_client(join, answer, again):
+    """Whoever joins for the first time under a number that is taken is another one."""
+    server = Server(answer, None)
+    with pytest.raises(Refused):
+        join(server, first=Server(None) if again else None)
+    assert server.tries == 1
 
 
 @pytest.fixture
@@ -71,35 +137,40 @@ def rogue_server():
 
 
 @pytest.mark.slow
-def test_a_server_that_welcomes_and_aborts_is_asked_a_few_times(fleet, rogue_server):
+def test_a_server_that_welcomes_and_aborts_is_asked_less_and_less_often(
+    fleet, rogue_server
+):
     calls, port = rogue_server
-    one = fleet()
-    client = one.client(1, "distribute.server_port", port)
-    client.wait_for("joining again")
-    time.sleep(16)
-    assert 3 <= len(calls) <= 10
+    begun = time.monotonic()
+    client = fleet().client(1, "distribute.server_port", port)
+    client.wait_for("joining again", times=4)
+    assert time.monotonic() - begun > 0.5 + 1 + 2
+    assert len(calls) >= 4
     client.kill()
 
 
-def test_a_silent_server_is_given_up(fleet, monkeypatch):
-    monkeypatch.setattr(Hub, "_beat", lambda hub: None)
-    one = fleet("ggeur.deadline.silence", 2)
-    with Hub("127.0.0.1", 0, 4, SETTINGS) as hub:
-        client = one.client(1, "distribute.server_port", hub.port)
-        assert client.wait() == 1
-    assert "the server at 127.0.0.1" in client.output
-    assert "for 2 s (ggeur.deadline.silence)" in client.output
-    assert "Traceback" not in client.output
+@pytest.mark.parametrize("alive", [True, False])
+def test_a_silent_server_is_given_up_and_one_with_nothing_to_say_is_not(fs, alive):
+    from federatedscope_ggeur.engines.fs import channel
 
+    class Link:
+        """Hears that the server is there, or does not, and in the end a message."""
 
-def test_a_server_with_nothing_to_say_is_waited_for(fleet):
-    one = fleet("ggeur.deadline.silence", 2)
-    settings = TransportSettings(2**20, keepalive=0.2)
-    with Hub("127.0.0.1", 0, 4, settings) as hub:
-        client = one.client(1, "distribute.server_port", hub.port)
-        assert hub.receive(30).envelope.kind == "join_in"
-        assert not threading.Event().wait(4)
-        assert client.status() is None
-        hub.send(1, Envelope("nothing_of_ours"))
-        assert client.wait() == 1
-    assert "unknown type 'nothing_of_ours'" in client.output
+        silence, waits = 0.0, 0
+
+        def receive(self, seconds):
+            self.waits += 1
+            self.silence = 0.0 if alive else self.silence + seconds
+            return Envelope("nothing_of_ours") if self.waits == 5 else None
+
+    cfg = fs.set_up("ggeur.deadline.silence", 2).config
+    manager = channel.ClientManager("127.0.0.1", 1, cfg)
+    manager.link = link = Link()
+    if alive:
+        assert manager.receive().msg_type == "nothing_of_ours"
+        return
+    with pytest.raises(
+        GGEURError, match=r"127\.0\.0\.1:1 .* for 2 s .*deadline\.silence"
+    ):
+        manager.receive()
+    assert link.waits == 1
