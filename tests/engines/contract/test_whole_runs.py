@@ -57,7 +57,7 @@ def settings_of(config, quickstart, tmp_path):
             return quickstart, rounds, 4
         if run == "a network":
             return quickstart, digits_words(tmp_path / "cache"), 4
-        more = ["ggeur.privacy.dp.ledger", ledger] if RUNS[run] is NOISE else []
+        more = ["ggeur.privacy.dp.ledger", str(ledger)] if RUNS[run] is NOISE else []
         path = tmp_path / "run.yaml"
         path.write_text(config(*RUNS[run], *rounds, *more).dump())
         return path, more, 3

@@ -85,20 +85,7 @@ def differs_by_nature(name: str, text: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "3",
-        "-1",
-        "2.0",
-        "0.5",
-        "True",
-        "None",
-        "abc",
-        "'abc'",
-        "[1]",
-        "['art']",
-        "1e999",
-    ],
+    "text", ["3", "-1", "2.0", "0.5", "True", "None", "abc", "'abc'", "[1]", "1e999"]
 )
 @pytest.mark.slow
 def test_any_text_means_the_same_at_any_key(values, text):
@@ -119,7 +106,6 @@ def _without_process_num(found):
     ("name", "text", "value"),
     [
         ("seed", "7", 7),
-        ("federate.client_num", "8", 8),
         ("federate.sample_client_num", "2", 2),
         ("federate.sample_client_rate", "0.5", 0.5),
         ("federate.make_global_eval", "True", True),
@@ -128,16 +114,11 @@ def _without_process_num(found):
         ("data.splitter_args", "[{'fraction': 0.5}]", [{"fraction": 0.5}]),
         ("data.splits", "(0.5, 0.0, 0.5)", [0.5, 0.0, 0.5]),
         ("data.root", "'2024'", "2024"),
-        ("train.batch_or_epoch", "batch", "batch"),
         ("train.optimizer.lr", "1e-3", 1e-3),
         ("train.optimizer.momentum", "0", 0.0),
-        ("grad.grad_clip", "5", 5.0),
         ("eval.metrics", "['acc']", ["acc"]),
         ("ggeur.steps", "[1]", [1]),
-        ("ggeur.unseen_domains", "['noisy']", ["noisy"]),
         ("ggeur.step1_size", "20", 20.0),
-        ("ggeur.privacy.min_samples", "1", 1.0),
-        ("ggeur.scale", "eigenvalue", "eigenvalue"),
     ],
 )
 def test_an_override_that_both_take(values, base, quickstart, name, text, value):
@@ -193,17 +174,7 @@ def test_every_example_has_the_same_values(federatedscope, example):
         ("use: True", "use: True\n  steps: [3]", ["ggeur.steps", "[1]"]),
         ("client_num: 4", "client_num: 2147483648", ["federate.client_num", "4"]),
         ("method: ggeur", "method: FedAvg", ["federate.method", "ggeur"]),
-        (
-            "method: ggeur",
-            "method: ggeur\n  process_num: 2",
-            ["federate.process_num", "1"],
-        ),
         ("type: ggeur_head", "type: convnet2", ["model.type", "ggeur_head"]),
-        (
-            "total_round_num: 20",
-            "total_round_num: -5",
-            ["federate.total_round_num", "2"],
-        ),
     ],
 )
 def test_a_wrong_value_in_the_file_can_be_overridden(

@@ -122,8 +122,8 @@ def terminals():
             os.close(end)
 
 
-@pytest.mark.parametrize("words", ["right", "wrong"])
-def test_people_compare_keys_by_telephone(fleet, kept, terminals, embedded, words):
+@pytest.mark.parametrize("typed", ["right", "wrong"])
+def test_people_compare_keys_by_telephone(fleet, kept, terminals, embedded, typed):
     """Each at the terminal of its own process; until then no vector goes up."""
     one = fleet(*SUMS, *kept[:2], "ggeur.privacy.secure_sums_confirm", True)
     server = one.server()
@@ -132,7 +132,7 @@ def test_people_compare_keys_by_telephone(fleet, kept, terminals, embedded, word
         clients[k].wait_for("reads to you")
     trace = server.folder / TRACE
     assert "got masked_counts" not in trace.read_text()
-    if words == "wrong":
+    if typed == "wrong":
         os.write(terminals[2][1], b"dead beef\n" * 3)
         said = "client 2: ggeur.privacy.secure_sums_confirm: "
         assert clients[2].wait() == 1

@@ -13,6 +13,8 @@ from federatedscope_ggeur.transport import (
     ALREADY_JOINED,
     ConnectionLost,
     Envelope,
+    Hub,
+    Link,
     Refused,
 )
 from federatedscope_ggeur.transport.frames import WELCOME, to_frames
@@ -174,3 +176,15 @@ def test_a_silent_server_is_given_up_and_one_with_nothing_to_say_is_not(fs, aliv
     ):
         manager.receive()
     assert link.waits == 1
+
+
+def test_signs_of_life_of_a_real_server_end_the_silence():
+    settings = TransportSettings(2**20, keepalive=0.1)
+    with Hub("127.0.0.1", 0, 1, settings) as hub:
+        link = Link(f"127.0.0.1:{hub.port}", 1, Envelope("join_in"), settings)
+        ended, before, until = 0, 0.0, time.monotonic() + 300
+        while ended < 3 and time.monotonic() < until:
+            assert link.receive(0.02) is None
+            ended, before = ended + (link.silence < before), link.silence
+        assert ended == 3
+        link.close()
