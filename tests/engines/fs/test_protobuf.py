@@ -66,7 +66,7 @@ def run(script: str, home: Path, **environment: str) -> subprocess.CompletedProc
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
     )
 
 

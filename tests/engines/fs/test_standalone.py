@@ -47,7 +47,10 @@ WAYS = {
     "calibrated": ["ggeur.calibrate", "ccvr", "ggeur.ccvr.samples", 20],
     "stops early": STOPPING,
     "stops early between scores": [*STOPPING, "eval.freq", 2],
-    "a temperature": [*VALIDATED, "data.splitter", "domain", "data.splitter_args", []],
+    "a temperature": [
+        *VALIDATED, "data.splits", [0.3, 0.55, 0.15],
+        "data.splitter", "domain", "data.splitter_args", [],
+    ],
     "no head of all": ["ggeur.base_method", "local"],
     "all rows in one place": ["ggeur.base_method", "centralised"],
     "no such key of FS's": [

@@ -68,7 +68,7 @@ def ends(enabled, tmp_path_factory):
     cases = {words: ["--cfg", quickstart, *words] for words in WRONG}
     cases.update({words: list(words) for words in OTHER_FILES})
     calls = [Call("main.py", tuple(words)) for words in cases.values()]
-    return dict(zip(cases, run_programs(enabled, folder, calls, seconds=120)))
+    return dict(zip(cases, run_programs(enabled, folder, calls, seconds=600)))
 
 
 @pytest.mark.slow
