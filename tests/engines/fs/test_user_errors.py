@@ -24,17 +24,8 @@ WRONG = {
     ("ggeur.qda.shrinkage", "0.5"): [
         "ggeur.qda.shrinkage: there is no qda any more: take lda, or mixture"
     ],
-    ("ggeur.fisher.steps", "100"): ["ggeur.fisher.steps: the head is trained to its"],
-    ("model.type", "convnet2"): [
-        "model.type: the plugin uses its own: write ggeur_head"
-    ],
-    ("trainer.type", "cvtrainer"): [
-        "trainer.type: the plugin uses its own: write ggeur_"
-    ],
     ("data.type", "femnist"): ["data.type 'femnist'"],
-    ("data.splitter", "''"): ["data.splitter"],
     ("federate.client_num", "0"): ["federate.client_num: must be set with data.split"],
-    ("federate.method", "FedAvg"): ["federate.method: the plugin takes only 'ggeur'"],
     ("fedswa.use", "True", "ggeur.scale", "big", "no.key", "1"): [
         "no.key: there is no such key",
         "fedswa.use: the plugin takes only False",
