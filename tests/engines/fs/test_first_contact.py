@@ -6,7 +6,6 @@ from __future__ import annotations
 import pytest
 import yaml
 from processes import free_port
-from programs import Call, run_programs
 from standalone import as_before, merged
 
 from federatedscope_ggeur.cfg_ggeur.yaml_file import literal
@@ -50,25 +49,6 @@ def common(quickstart, words, tmp_path):
 OWN = [
     "distribute.data_idx", "-1", "ggeur.domain", "art", "ggeur.client_number", "1"
 ]  # fmt: skip
-
-
-@pytest.mark.slow
-def test_federatedscope_s_own_main(enabled, common, tmp_path):
-    file = ["--cfg", str(common(federate__client_num=None)), "federate.client_num", "3"]
-    file += ["ggeur.deadline.join", "1", "distribute.role"]
-    calls = {
-        (*file, "server"): "error: joining: 0 of 3 clients have joined within 1 s",
-        (*file, "'client'", *OWN): "client 1 could not join the server at 127.0.0.1",
-        # What is wrong in the end is said in one list.
-        (*file, "sever", "ggeur.steps", "[9]"): "distribute.role: must be server or",
-        (*file, "'client'"): "ggeur.client_number: must be set with distribute.role",
-    }
-    found = run_programs(enabled, tmp_path, [Call("main.py", w) for w in calls], 600)
-    for (status, output), line in zip(found, calls.values()):
-        assert status == 1
-        assert line in output
-        assert "Traceback" not in output
-        assert "splitter" not in output.rpartition("error: ")[2]
 
 
 SERVER = ["distribute.role", "server"]

@@ -103,33 +103,6 @@ def _without_process_num(found):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "value"),
-    [
-        ("seed", "7", 7),
-        ("federate.sample_client_num", "2", 2),
-        ("federate.sample_client_rate", "0.5", 0.5),
-        ("federate.make_global_eval", "True", True),
-        ("federate.total_round_num", "5.0", 5),
-        ("data.splitter", "iid", "iid"),
-        ("data.splitter_args", "[{'fraction': 0.5}]", [{"fraction": 0.5}]),
-        ("data.splits", "(0.5, 0.0, 0.5)", [0.5, 0.0, 0.5]),
-        ("data.root", "'2024'", "2024"),
-        ("train.optimizer.lr", "1e-3", 1e-3),
-        ("train.optimizer.momentum", "0", 0.0),
-        ("eval.metrics", "['acc']", ["acc"]),
-        ("ggeur.steps", "[1]", [1]),
-        ("ggeur.step1_size", "20", 20.0),
-    ],
-)
-def test_an_override_that_both_take(values, base, quickstart, name, text, value):
-    here, there = values(name, text)
-    assert _without_process_num(here) == _without_process_num(there)
-    assert get_key(load_config(quickstart, [name, text]), name) == value
-    assert there[name] == value
-    assert type(there[name]) is type(value)
-
-
-@pytest.mark.parametrize(
     ("override", "here_is", "there_is"),
     [
         (["federate.client_num", "4.5"], REFUSED, 4),

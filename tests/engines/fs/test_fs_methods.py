@@ -22,45 +22,12 @@ ADAM = [
     "fedopt.optimizer.eps", 0.01,
 ]  # fmt: skip
 LOCAL = ("ggeur.base_method", "local", "federate.make_global_eval", True)
-DISTRIBUTED = [
-    "federate.mode", "distributed", "distribute.use", True, "distribute.data_idx", 1
-]  # fmt: skip
 
 
 def test_fs_s_own_section_is_the_server_s_optimiser(fs, config):
     there = fs.run(*ADAM)
     assert there.config.fedopt.use
     assert_same(there, Run(config(*ADAM)))
-
-
-@pytest.mark.parametrize(
-    ("settings", "problem"),
-    [
-        (["fedprox.use", True], r"fedprox\.use: must be False"),
-        (["ggeur.base_method", "fedprox", "fedopt.use", True], r"fedopt\.use: must be"),
-        (["ggeur.base_method", "fedprox", "fedprox.mu", -1.0], r"fedprox\.mu: "),
-        (
-            ["ggeur.base_method", "fedopt", "fedopt.optimizer.type", "RMSprop"],
-            r"fedopt\.optimizer\.type: ",
-        ),
-        (
-            ["ggeur.base_method", "fedopt", "fedopt.annealing", True],
-            r"fedopt\.annealing: ",
-        ),
-        (
-            ["ggeur.base_method", "scaffold", "train.optimizer.lr", 0.0],
-            r"train\.optimizer\.lr: ",
-        ),
-        ([*LOCAL, "aggregator.robust_rule", "median"], r"robust_rule: .*local"),
-        (
-            ["ggeur.base_method", "centralised", *DISTRIBUTED],
-            r"  federate\.mode: .*centralised",
-        ),
-    ],
-)
-def test_wrong_settings_are_refused_by_name(fs, settings, problem):
-    with pytest.raises(ConfigError, match=problem):
-        fs.set_up(also=settings)
 
 
 @pytest.mark.parametrize(
@@ -92,6 +59,17 @@ def test_every_client_s_own_head_is_in_its_trainer(fs, config):
     assert there.log.count("federate.make_global_eval has no effect") == 1
 
 
+def test_all_rows_in_one_place_are_one_client_of_fs_s(fs):
+    pooled = ("ggeur.base_method", "centralised", "federate.client_num", 6)
+    there = fs.set_up(*pooled)
+    assert list(there.runner.client) == [1]
+    assert there.config.federate.client_num == 1
+    also = ["federate.mode", "distributed", "distribute.use", True,
+            "distribute.data_idx", 1]  # fmt: skip
+    with pytest.raises(ConfigError, match=r"  federate\.mode: .*centralised"):
+        fs.set_up(*pooled, also=also)
+
+
 def test_a_client_trains_on_from_its_own_weights(fs):
     """By the methods of FS's trainers."""
     trainer = fs.set_up(*LOCAL).runner.client[1].trainer
@@ -108,9 +86,3 @@ def _holds(state, model, params) -> bool:
     wanted = named_tensors(model, params)
     assert state.keys() == wanted.keys()
     return all(torch.equal(state[name], part) for name, part in wanted.items())
-
-
-def test_all_rows_in_one_place_are_one_client_of_fs_s(fs):
-    there = fs.set_up("ggeur.base_method", "centralised", "federate.client_num", 6)
-    assert list(there.runner.client) == [1]
-    assert there.config.federate.client_num == 1

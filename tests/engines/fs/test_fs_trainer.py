@@ -7,8 +7,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from federatedscope_ggeur.engines.run import Run
-from federatedscope_ggeur.errors import GGEURError, MessageError
-from federatedscope_ggeur.federation.exchanges import RequestKind
+from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
     AugmentationClient,
 )
@@ -103,15 +102,3 @@ def test_the_server_s_trainer_scores(fs):
     found = there.server.trainer.evaluate()
     assert found["test_total"] > 0
     assert found == {name: last[name] for name in found}
-
-
-def test_an_unknown_request_is_refused(trainer):
-    dance = RequestKind(
-        name="dance",
-        message="dance",
-        deadline="train",
-        parts=(),
-        respond=lambda handler: None,
-    )
-    with pytest.raises(MessageError, match="to answer 'dance'"):
-        trainer.answer(dance, ())

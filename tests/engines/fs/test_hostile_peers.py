@@ -70,32 +70,6 @@ def test_strangers_and_members_with_pickles_run_nothing(
     assert not file.exists()
 
 
-@pytest.mark.parametrize(
-    ("message", "reason"),
-    [
-        ("bomb", "field 'header'"),
-        ("long", "more than the limit of 65536"),
-    ],
-)
-def test_an_answer_that_cannot_be_is_refused(
-    fleet, handshake, tmp_path, message, reason
-):
-    bomb = pickle.dumps(Bomb(tmp_path / "executed"))
-    what = bomb if message == "bomb" else bytes(70_000)
-    one = fleet("ggeur.quorum", 3)
-    server = one.server("distribute.grpc_max_receive_message_length", 2**16)
-    clients = [one.client(number) for number in (1, 2, 3)]
-    server.wait_for("has joined", times=3)
-    rogue = Member(one.port, 4, handshake)
-    rogue.asked("statistics_request")
-    rogue.say("statistics", 0, what)
-    assert reason in rogue.end()
-    assert [worker.wait() for worker in (server, *clients)] == [0] * 4
-    assert reason in server.output
-    assert server.results["rounds"][-1]["clients"] == [1, 2, 3]
-    assert not (tmp_path / "executed").exists()
-
-
 def peak(server) -> int:
     """Bytes of a process' memory at its peak."""
     status = Path(f"/proc/{server.pid}/status").read_text()

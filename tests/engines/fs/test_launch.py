@@ -110,32 +110,25 @@ def launched(toy, monkeypatch, capsys):
     return launch
 
 
-def test_no_federatedscope(launched, monkeypatch):
+def test_no_federatedscope(launched, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "federatedscope", None)
     monkeypatch.delenv("FEDERATEDSCOPE_HOME", raising=False)
     error = launched()
     assert error.startswith("error: FederatedScope was not found")
     for way in ("git clone", "pip install", "enable FOLDER"):
         assert way in error
-
-
-def test_a_home_that_holds_no_federatedscope(launched, monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "federatedscope", None)
     monkeypatch.setenv("FEDERATEDSCOPE_HOME", str(tmp_path))
     assert f"FEDERATEDSCOPE_HOME: the folder '{tmp_path}' is no" in launched()
 
 
-def test_missing_packages_are_named(launched, monkeypatch, home):
+def test_what_is_missing_is_named(launched, monkeypatch, home):
+    assert "--client_cfg: the file 'no.yaml' does not exist" in launched(
+        "--client_cfg", "no.yaml"
+    )
     monkeypatch.setitem(sys.modules, "pympler", None)
     error = launched()
     assert "not installed: pympler." in error
     assert "pip install 'federatedscope-ggeur[federatedscope]'" in error
-
-
-def test_a_missing_client_file(launched):
-    assert "--client_cfg: the file 'no.yaml' does not exist" in launched(
-        "--client_cfg", "no.yaml"
-    )
 
 
 @pytest.mark.slow

@@ -42,12 +42,9 @@ DIVERGES = "train.optimizer.lr: {type: cate, choices: [0.05, 1000000000.0]}"
 #: Space, scheduler and settings. "docs" has those of the page.
 SEARCHES = {
     "sha": (SPACE, "sha", ()),
-    "rs": (SPACE, "rs", ()),
     "diverges": (DIVERGES, "sha", ("train.local_update_steps", "20")),
-    "own": (SPACE, "sha", ()),
     "docs": ("", "sha", ()),
 }
-CLIENTS = "client_2: {train: {optimizer: {lr: 0.03}}}"
 
 #: Space, settings, and the beginning of each line of the error.
 WRONG = {
@@ -154,7 +151,6 @@ def searched(enabled, tmp_path_factory):
     """Exit status, output and folder of each search."""
     folder = tmp_path_factory.mktemp("searches")
     (folder / "quickstart.yaml").write_text(QUICKSTART)
-    (folder / "clients.yaml").write_text(CLIENTS)
     calls = []
     for name, (space, scheduler, settings) in SEARCHES.items():
         cfg = ("--cfg", "quickstart.yaml")
@@ -165,10 +161,9 @@ def searched(enabled, tmp_path_factory):
         else:
             (folder / f"{name}.yaml").write_text(space)
             settings = (*settings, "hpo.ss", f"{name}.yaml")
-        own = ("--client_cfg", "clients.yaml") if name == "own" else ()
         places = ("outdir", name, "expname", "search")
         places += ("hpo.working_folder", f"{name}/work")
-        words = (*cfg, *own, "hpo.scheduler", scheduler, *places, *settings)
+        words = (*cfg, "hpo.scheduler", scheduler, *places, *settings)
         calls.append(Call("hpo.py", words))
     ends = run_programs(enabled, folder, calls, seconds=1200)
     return {name: (*end, folder / name) for name, end in zip(SEARCHES, ends)}
@@ -246,16 +241,6 @@ def test_sha_means_more_rounds(searched, file):
 
 @needs_packages
 @pytest.mark.slow
-def test_rs_runs_each_trial_anew(searched):
-    _, _, folder = searched["rs"]
-    assert {len(results_in(trial).rounds) for trial in trials(folder)} == {8}
-    assert len(table(folder)) == len(trials(folder))
-    scales = {row["ggeur.scale"] for row in table(folder)}
-    assert scales <= {"covariance", "eigenvalue"}
-
-
-@needs_packages
-@pytest.mark.slow
 def test_a_trial_that_diverges_is_the_worst(searched):
     _, output, folder = searched["diverges"]
     assert "this trial counts as the worst: client 1, round 1: training div" in output
@@ -264,16 +249,6 @@ def test_a_trial_that_diverges_is_the_worst(searched):
     }
     assert "finished" in statuses
     assert table(folder)[0]["train.optimizer.lr"] == "0.05"
-
-
-@needs_packages
-@pytest.mark.slow
-def test_single_clients_keep_their_settings_in_every_trial(searched):
-    found = [
-        {row["performance"] for row in table(searched[name][2])}
-        for name in ("own", "sha")
-    ]
-    assert found[0] != found[1]
 
 
 @pytest.fixture(scope="module")
@@ -291,9 +266,6 @@ def told(enabled, tmp_path_factory):
     (folder / "list.yaml").write_text("[1, 2]")
     calls["no rows"] = Call("hpo.py", (*cfg, *NO_ROWS))
     calls["no space"] = Call("hpo.py", (*cfg, "hpo.ss", "list.yaml"))
-    for package in ("ConfigSpace", "hpbandster"):
-        for program in ("hpo.py", "main.py"):
-            calls[program, package] = Call(program, cfg, (package,))
     calls["main.py"] = Call("main.py", cfg)
     return dict(zip(calls, run_programs(enabled, folder, list(calls.values()), 600)))
 
@@ -324,18 +296,6 @@ def test_so_is_what_the_data_and_the_file_lack(told):
     assert line.startswith("error: hpo.metric: is client_summarized_weighted_avg.val_l")
     (line,) = lines_of(told, "no space")
     assert line.startswith("error: hpo.ss: 'list.yaml' is not a search space (")
-
-
-@needs_packages
-@pytest.mark.slow
-@pytest.mark.parametrize("package", ["ConfigSpace", "hpbandster"])
-def test_missing_packages_are_told_alike_by_both_programs(told, package):
-    """In which words: test_search.py."""
-    ours, others = (
-        lines_of(told, (program, package)) for program in ("hpo.py", "main.py")
-    )
-    assert ours == others
-    assert all(f"needs the package {package}" in line for line in ours[1:])
 
 
 @needs_packages
