@@ -21,7 +21,6 @@ from federatedscope_ggeur.engines.fs.install import State, disable, enable, stat
 from federatedscope_ggeur.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]
-PATIENCE = 600.0  # s
 
 
 def files_in(folder: Path) -> set[Path]:
@@ -103,13 +102,10 @@ def test_without_a_folder_the_environment_variable_counts(found_by_home):
     assert str(found_by_home) in enable()
 
 
-def test_what_is_importable_needs_no_path(checkout, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(checkout), str(ROOT)]))
-    assert install.run_command(checkout).startswith("python ")
-
-
 def test_a_plugin_that_main_would_not_find(checkout, monkeypatch, tmp_path):
     enable(checkout)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(checkout), str(ROOT)]))
+    assert install.run_command(checkout).startswith("python ")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     assert state(checkout) is State.ENABLED
     # Before any installed package, an empty one of the same name that is no package.
@@ -127,28 +123,27 @@ runpy.run_path(sys.argv[1])
 """
 
 
+def run(*words, **options) -> subprocess.CompletedProcess:
+    """Run Python with these words."""
+    command = words[0] if options.get("shell") else [sys.executable, *map(str, words)]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=600, **options
+    )
+
+
 @pytest.mark.parametrize(
     ("paths", "line"),
     [
         ([], "INFO federatedscope_ggeur is not installed; running without it"),
-        (
-            [ROOT],
-            # Whichever it needs first: numpy, torch.
-            "WARNING running without federatedscope_ggeur: No module named '",
-        ),
+        # Whichever it needs first: numpy, torch.
+        ([ROOT], "WARNING running without federatedscope_ggeur: No module named '"),
     ],
 )
 def test_federatedscope_runs_on_without_the_plugin(checkout, paths, line):
     enable(checkout)
     file = install.plugin_file(checkout / "federatedscope")
-    done = subprocess.run(
-        # -I and -S: without the packages that are installed here.
-        [sys.executable, "-I", "-S", "-c", RUN_FILE, file, *paths],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
+    # -I and -S: without the packages that are installed here.
+    done = run("-I", "-S", "-c", RUN_FILE, file, *paths)
     assert done.returncode == 0, done.stderr
     (said,) = done.stderr.splitlines()
     assert said.startswith(line)
@@ -174,21 +169,14 @@ def run_file(checkout, tmp_path):
         (package / "__init__.py").touch()
     site = Path(yaml.__file__).parents[1]
 
-    def run(source: str, words=()) -> tuple[Path, subprocess.CompletedProcess]:
+    def started(source: str, words=()) -> tuple[Path, subprocess.CompletedProcess]:
         (plugin / "__init__.py").write_text(source)
         start = "import runpy, sys; sys.path[:0] = sys.argv[2:4]; file = sys.argv[1]; "
         start += "del sys.argv[1:4]; runpy.run_path(file); print('goes on')"
-        done = subprocess.run(
-            [sys.executable, "-c", start, file, plugin.parents[2], site, *words],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=PATIENCE,
-        )
+        done = run("-c", start, file, plugin.parents[2], site, *words, cwd=tmp_path)
         return plugin / "__init__.py", done
 
-    return run
+    return started
 
 
 @pytest.mark.parametrize("source", BROKEN)
@@ -271,16 +259,8 @@ def test_an_enabled_federatedscope_knows_the_plugin(federatedscope, tmp_path):
     ]
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
     for command, environ, status, said in calls:
-        done = subprocess.run(
-            command,
-            shell=True,
-            cwd=tmp_path,
-            env={**os.environ, "PATH": path, **environ},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=PATIENCE,
-        )
+        every = {**os.environ, "PATH": path, **environ}
+        done = run(command, shell=True, cwd=tmp_path, env=every)
         assert done.returncode == status, done.stderr
         assert said in done.stderr
         without = "running without federatedscope_ggeur" in done.stderr

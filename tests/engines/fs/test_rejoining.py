@@ -4,7 +4,6 @@ pauses, and not for ever. A place that is taken is tried again, a refusal is not
 from __future__ import annotations
 
 import time
-from concurrent import futures
 
 import pytest
 
@@ -17,8 +16,7 @@ from federatedscope_ggeur.transport import (
     Link,
     Refused,
 )
-from federatedscope_ggeur.transport.frames import WELCOME, to_frames
-from federatedscope_ggeur.transport.settings import METHOD, SERVICE, TransportSettings
+from federatedscope_ggeur.transport.settings import TransportSettings
 
 grpc = pytest.importorskip("grpc", reason="distributed mode needs grpcio")
 SETTINGS = TransportSettings(2**20)
@@ -117,38 +115,8 @@ def test_any_other_refusal_ends_the_client(join, answer, again):
     assert server.tries == 1
 
 
-@pytest.fixture
-def rogue_server():
-    """A server that welcomes everyone and ends the stream; how often, and its port."""
-    calls = []
-
-    def serve(requests, context):
-        calls.append(next(requests))
-        yield from to_frames(Envelope(WELCOME), SETTINGS)
-        context.abort(grpc.StatusCode.INTERNAL, "enough")
-
-    handler = grpc.stream_stream_rpc_method_handler(serve)
-    server = grpc.server(
-        futures.ThreadPoolExecutor(2),
-        [grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler})],
-    )
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    yield calls, port
-    server.stop(0.1)
 
 
-@pytest.mark.slow
-def test_a_server_that_welcomes_and_aborts_is_asked_less_and_less_often(
-    fleet, rogue_server
-):
-    calls, port = rogue_server
-    begun = time.monotonic()
-    client = fleet().client(1, "distribute.server_port", port)
-    client.wait_for("joining again", times=3)
-    assert time.monotonic() - begun > 0.5 + 1
-    assert len(calls) >= 3
-    client.kill()
 
 
 @pytest.mark.parametrize("alive", [True, False])

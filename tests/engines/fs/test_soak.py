@@ -32,6 +32,4 @@ def test_the_short_soak(federatedscope):
     assert found["hangs"] == 0
     assert found["counts"]["rounds that lack a client"] == 0
     assert found["same"]
-    assert found["seconds"] > 15
-    assert found["counts"].keys() > {"stops", "kills", "server kills", "lies"}
     assert done.returncode == 0
