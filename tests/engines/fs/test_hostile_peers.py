@@ -1,12 +1,11 @@
-"""Peers on FederatedScope's streams that lie: nothing is run, read or written of them.
+"""Peers on FederatedScope's streams that lie: a server's memory, and FS's logs.
 
 Who is put out for what is in `contract/test_leading.py`, and what the transport refuses
-in `tests/transport/`; here it holds for the processes of a run.
+in `tests/transport/`.
 """
 
 from __future__ import annotations
 
-import pickle
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -14,60 +13,67 @@ from pathlib import Path
 import pytest
 import torch
 from foreign_text import FORGED, hidden_in
-from processes import PATIENCE, check_same_head
-from rogues import Member, handshake_of
+from processes import PATIENCE, Stuck, check_same_head
 
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
 from federatedscope_ggeur.federation import wire
-from federatedscope_ggeur.transport import StreamEnded
+from federatedscope_ggeur.federation.wire.declared import Declared
+from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
+from federatedscope_ggeur.transport import (
+    Envelope,
+    Link,
+    StreamEnded,
+    TransportSettings,
+)
 
 pytestmark = pytest.mark.slow
 
 grpc = pytest.importorskip("grpc", reason="distributed mode needs grpcio")
 
 
+#: Of the embeddings that the tests' workers read.
+NAMES, DIM = tuple(str(label) for label in range(12)), 16
+ENCODER = "unknown (precomputed embeddings)"
+
+
 @pytest.fixture
 def handshake(quickstart, words):
-    return handshake_of(quickstart, words)
+    """What the workers have alike."""
+    settings = agreed_settings(load_config(quickstart, words))
+    return Handshake(NAMES, DIM, ENCODER, settings)
 
 
-class Bomb:
-    """Leaves a file behind when it is unpickled."""
+class Member:
+    """A member that joins as it should; what it says then is up to the test."""
 
-    def __init__(self, path):
-        self.path = path
+    def __init__(self, port: int, number: int, handshake: Handshake, domain="art"):
+        self.number = number
+        join = Join(number, domain, handshake, Declared())
+        envelope = Envelope("join_in", 0, (join.to_bytes(),))
+        settings = TransportSettings(2**30, join_deadline=PATIENCE)
+        self.link = Link(f"127.0.0.1:{port}", number, envelope, settings)
 
-    def __reduce__(self):
-        return open, (str(self.path), "w")
+    def asked(self, kind: str) -> Envelope:
+        """The next request, which must be of this kind."""
+        envelope = self.link.receive(PATIENCE)
+        assert envelope is not None, f"client {self.number} was not asked for {kind}"
+        assert envelope.kind == kind
+        return envelope
 
+    def say(self, kind: str, state: int = 0, *parts: bytes) -> None:
+        self.link.send(Envelope(kind, state, parts))
 
-def test_strangers_and_members_with_pickles_run_nothing(
-    fleet, embedded, handshake, tmp_path
-):
-    """Neither by FS's own call, nor by a frame, nor by a message of a member."""
-    file = tmp_path / "executed"
-    bomb = pickle.dumps(Bomb(file))
-    one = fleet()
-    server = one.server()
-    clients = [one.client(number) for number in (1, 2, 3)]
-    server.wait_for("has joined", times=3)
-    with grpc.insecure_channel(f"127.0.0.1:{one.port}") as channel:
-        stock = channel.unary_unary("/gRPCComServeFunc/sendMessage")
-        with pytest.raises(grpc.RpcError) as refused:
-            stock(bomb, timeout=PATIENCE)
-        assert refused.value.code() == grpc.StatusCode.UNIMPLEMENTED
-        join = channel.stream_stream("/federatedscope_ggeur.Transport/Join")
-        for frame in (bomb, b"H" + bomb, b"garbage"):
-            with pytest.raises(grpc.RpcError) as refused:
-                list(join(iter([frame]), timeout=PATIENCE))
-            assert refused.value.code() == grpc.StatusCode.ABORTED
-    with pytest.raises(StreamEnded, match="client 3 has joined already"):
-        Member(one.port, 3, handshake)
-    rogue = Member(one.port, 4, handshake)
-    rogue.asked("statistics_request")
-    rogue.be_put_out("metrics", 7, bomb)
-    clients.append(one.client(4))
-    check_same_head(server, clients, embedded())
-    assert not file.exists()
+    def end(self) -> str:
+        """How the server ends its stream."""
+        try:
+            while self.link.receive(PATIENCE) is not None:
+                pass
+        except StreamEnded as ended:
+            return str(ended)
+        finally:
+            self.link.close(0.1)
+        raise Stuck(f"nobody ended the stream of client {self.number}")
 
 
 def peak(server) -> int:

@@ -6,13 +6,11 @@ and files of one process are the embedded engine's: `tests/engines/test_own_mode
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 
 import pytest
 from own_models import accuracy, own_words, write_config, write_tests
-from processes import TRACE, Fleet
+from processes import Fleet
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run
@@ -30,15 +28,14 @@ def start(fork_server, quickstart, tmp_path, monkeypatch):
     monkeypatch.setattr(REGISTERED, "_parts", dict(REGISTERED._parts))
     path, fleets = write_config(tmp_path, quickstart), []
 
-    def begin(method, actions=()):
+    def begin(method):
         words = own_words(method, tmp_path / "cache")
         folder = tmp_path / "fleet"
         folder.mkdir()
         one = Fleet(fork_server, folder, path, words)
         fleets.append(one)
-        actions = dict(actions)
         server = one.server()
-        clients = {k: one.client(k, actions=actions.get(k, ())) for k in (1, 2, 3, 4)}
+        clients = {k: one.client(k) for k in (1, 2, 3, 4)}
         return server, clients, Run(load_config(path, words))
 
     yield begin
@@ -85,16 +82,3 @@ def test_each_client_keeps_its_own(start, method, tmp_path):
         for whose in (None, 2)
     )
     assert itself == by_number
-
-
-def test_clients_that_are_cut_off_leave_what_they_scored(start, tmp_path):
-    """One by a signal, in round 2; the others by the server, which ends the run."""
-    server, clients, here = start("fedbn", {4: {"train 2": "hold"}})
-    clients[4].wait_for("asked train 2", TRACE)
-    os.kill(clients[4].pid, signal.SIGTERM)
-    assert all(worker.wait() for worker in (server, *clients.values()))
-    scored = read_results(server.run_folder)
-    assert scored.rounds[-1].round == 1
-    files = write_tests(here.data, tmp_path / "tests")
-    found = accuracy(here.data, files, lambda number: clients[number].run_folder)
-    assert found == pytest.approx(scored.rounds[-1].accuracy, abs=1e-12)
