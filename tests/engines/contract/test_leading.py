@@ -101,16 +101,22 @@ class Wire:
 
 
 @pytest.fixture
-def wire(config):
-    return Wire(Run(config("ggeur.steps", "[]")))
+def settings() -> list:
+    """Of the run, on both sides."""
+    return ["ggeur.steps", "[]"]
 
 
 @pytest.fixture
-def lead(config, wire, tmp_path):
+def wire(config, settings):
+    return Wire(Run(config(*settings)))
+
+
+@pytest.fixture
+def lead(config, settings, wire, tmp_path):
     """Lead a run to its end; its federation."""
 
-    def go(*settings, proven=False) -> Federation:
-        cfg = load_config(config("ggeur.steps", "[]", *settings), SERVER, on_fs=True)
+    def go(*more, proven=False) -> Federation:
+        cfg = load_config(config(*settings, *more), SERVER, on_fs=True)
         over, one = [], []
 
         def federation(dismiss) -> Federation:
@@ -248,6 +254,47 @@ def test_who_is_lost_and_comes_back_in_time_misses_nothing(lead, wire, caplog):
     assert trained(lead()) == [ALL] * 3
     assert "client 3 is gone: cut" in caplog.text
     assert "client 3 has come back" in caplog.text
+
+
+SUMS = [
+    "ggeur.closed_form", "lda",
+    "ggeur.privacy.secure_sums", "statistics",
+    "ggeur.privacy.secure_sums_radius", 40,
+    "ggeur.privacy.secure_sums_max_rows", 4096,
+    "ggeur.privacy.secure_sums_fraction_bits", 38,
+]  # fmt: skip
+
+
+@pytest.mark.usefixtures("joined")
+@pytest.mark.parametrize("settings", [SUMS])
+def test_a_sum_waits_for_who_is_lost_and_asks_it_again(lead, wire, caplog):
+    """Though all others have answered; every other question goes on without it."""
+    asked = []
+
+    def lost(answer) -> None:
+        asked.append(answer.args)
+        wire.vanish(3)
+        wire.silence.append(lambda: wire.join(3))
+        wire.instead["sum_means", 0, 3] = lambda again: (
+            asked.append(again.args), again()
+        )  # fmt: skip
+
+    wire.instead["sum_means", 0, 3] = lost
+    federation = lead()
+    assert "waiting for client 3 to come back: cut" in caplog.text
+    assert asked[0] == asked[1]
+    assert federation.history.round0.sums.roster == ALL
+    assert wire.finished == ALL
+
+
+@pytest.mark.usefixtures("joined")
+@pytest.mark.parametrize("settings", [SUMS])
+def test_a_sum_waits_for_nobody_once_one_has_refused(lead, wire):
+    wire.instead["sum_means", 0, 1] = lambda answer: None
+    refusal = b"its rows are too long"
+    wire.instead["sum_means", 0, 3] = lambda answer: wire.say(3, FAILED, 0, refusal)
+    with pytest.raises(GGEURError, match=r"1 of 3 are missing.*client 3: its"):
+        lead()
 
 
 @pytest.mark.usefixtures("joined")

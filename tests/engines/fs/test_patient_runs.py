@@ -54,14 +54,6 @@ def noted(tmp_path) -> dict:
     return message.tensors_under("values")
 
 
-def test_a_client_that_dies_before_a_vector_of_a_sum(run, kept, embedded):
-    one, server, clients = run(*SUMS, *kept[:2], actions={3: {"sum_means 0": "die"}})
-    assert clients.pop(3).wait() == -9
-    server.wait_for("waiting for client 3 to come back")
-    clients[3] = one.client(3, name="client_3_again")
-    check_same_head(server, list(clients.values()), embedded(*SUMS))
-
-
 def test_a_client_that_dies_after_it_and_a_server_that_dies_too(run, kept, embedded):
     """The sum is made anew, with other keys, and is the same."""
     hold = {1: {"sum_counts 0": "hold"}}
