@@ -84,9 +84,7 @@ def differs_by_nature(name: str, text: str) -> bool:
     return name in ON_FS or (cut_off and not value.is_integer()) or bare
 
 
-@pytest.mark.parametrize(
-    "text", ["3", "-1", "2.0", "0.5", "True", "None", "abc", "'abc'", "[1]", "1e999"]
-)
+@pytest.mark.parametrize("text", ["-1", "2.0", "True", "abc", "[1]"])
 @pytest.mark.slow
 def test_any_text_means_the_same_at_any_key(values, text):
     for name in DEFAULTS:

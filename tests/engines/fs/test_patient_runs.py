@@ -2,7 +2,7 @@
 
 The server waits for it, which no other question does, and its journal or ledger
 outlives it. All else of these exchanges is shown at their rooms: stages, refusals,
-rosters and charges in `tests/federation/exchanges/`, the wait in `test_driver.py`.
+rosters and charges in `tests/federation/exchanges/`, the wait in `test_leading.py`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def noted(tmp_path) -> dict:
     return message.tensors_under("values")
 
 
-def test_a_client_that_dies_after_it_and_a_server_that_dies_too(run, kept, embedded):
+def test_a_client_that_dies_after_its_vector_and_then_the_server(run, kept, embedded):
     """The sum is made anew, with other keys, and is the same."""
     hold = {1: {"sum_counts 0": "hold"}}
     one, server, clients = run(*SUMS, *kept[:2], actions=hold)
