@@ -14,17 +14,12 @@ WRONG = {
     ("ggeur.stepz", "[1]"): [
         "ggeur.stepz: there is no such key; did you mean ggeur.steps?"
     ],
-    ("federate.clientnum", "3"): [
-        "federate.clientnum: there is no such key; did you mean federate.client_num?"
-    ],
-    ("ggeur.step1_size", "many"): ["ggeur.step1_size: expected float, got str 'many'"],
     ("federate.total_round_num", "ten"): [
         "federate.total_round_num: expected int, got str 'ten'"
     ],
     ("ggeur.qda.shrinkage", "0.5"): [
         "ggeur.qda.shrinkage: there is no qda any more: take lda, or mixture"
     ],
-    ("data.type", "femnist"): ["data.type 'femnist'"],
     ("federate.client_num", "0"): ["federate.client_num: must be set with data.split"],
     ("fedswa.use", "True", "ggeur.scale", "big", "no.key", "1"): [
         "no.key: there is no such key",
