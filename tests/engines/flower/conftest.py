@@ -8,17 +8,6 @@ from federatedscope_ggeur.cfg_ggeur.load import load_config
 
 
 @pytest.fixture
-def programs(flower):
-    """Processes, none of which outlives the test."""
-    from federatedscope_ggeur.engines.flower.programs import Programs
-
-    with Programs() as programs:
-        yield programs
-        for path in sorted(programs.folder.glob("*.log")):  # shown if the test fails
-            print(f"== {path.name}\n{path.read_text(errors='replace')[-3000:]}")
-
-
-@pytest.fixture
 def federation(programs):
     """Make a federation on this machine."""
     from federatedscope_ggeur.engines.flower.local import LocalFederation

@@ -1,11 +1,12 @@
-"""Runs through Flower's own processes: the same bits as on the embedded engine, and
-what happens when some of them are killed."""
+"""Flower's own processes: what ends with what, and code that is not ours in them.
+
+The runs themselves are in `contract/`.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
-import stat
 import subprocess
 import sys
 import tempfile
@@ -15,54 +16,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from own_scores import check_own_score
 
-from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.data import ClientData
-from federatedscope_ggeur.engines.distributed_data import site_data
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import GGEURError
-from federatedscope_ggeur.federation.exchanges.secure_sums.journal import Journal
-from federatedscope_ggeur.federation.exchanges.secure_sums.settings import STAGES
-from federatedscope_ggeur.federation.ledger import ledger_path, read_ledger
-from federatedscope_ggeur.reporting import RESULTS_FILE, read_results
+from federatedscope_ggeur.reporting import read_results
 
 pytestmark = pytest.mark.slow
-
-PAGE = Path(__file__).parents[3] / "docs" / "flower.md"
-SUMS = (
-    "ggeur.privacy.secure_sums", "statistics",
-    "ggeur.privacy.secure_sums_radius", 40,
-    "ggeur.privacy.secure_sums_max_rows", 4096,
-    "ggeur.privacy.secure_sums_fraction_bits", 38,
-    "ggeur.closed_form", "lda",
-)  # fmt: skip
-AUTO = (
-    "ggeur.closed_form", "auto",
-    "data.splitter", "iid",
-    "data.splitter_args", "[]",
-    "ggeur.privacy.min_samples", 2,
-)  # fmt: skip
-NOISE = (
-    "ggeur.closed_form", "lda",
-    "ggeur.privacy.min_samples", 1,
-    "ggeur.privacy.dp.epsilon", 4,
-    "ggeur.privacy.dp.rows_per_class", 20,
-    "ggeur.privacy.dp.noise", "client",
-    "ggeur.privacy.dp.test_seed", 1,
-    "ggeur.privacy.dp.ledger", "spent",
-    "ggeur.privacy.dp.epsilon_total", 8,
-    "ggeur.agreed.class_names", [str(c) for c in range(12)],
-)  # fmt: skip
-#: The rows of the docs' table.
-CASES = {
-    "GGEUR, the quickstart": None,
-    "SCAFFOLD": ("ggeur.base_method", "scaffold"),
-    "one-shot head, chosen by leave-one-out": AUTO,
-    "one-shot head from secure sums": SUMS,
-    "one-shot head under differential privacy, with seeded noise": NOISE,
-    "FedAvg without augmentation": ("ggeur.steps", "[]"),
-}
 
 
 #: s, for what takes a few seconds on a machine with nothing else to do.
@@ -77,6 +36,13 @@ def waited(condition) -> None:
     assert held
 
 
+def error_of(run) -> str:
+    """The error with which a run ends."""
+    with pytest.raises(GGEURError) as error:
+        run()
+    return str(error.value)
+
+
 def kill(programs, name: str) -> None:
     """Kill a process and its children."""
     with suppress(ProcessLookupError):
@@ -84,171 +50,30 @@ def kill(programs, name: str) -> None:
     programs.running[name].wait()
 
 
-def embedded(cfg):
-    """Results and head of the same run on the embedded engine."""
-    one = Run(cfg)
-    return one.follow(lambda record: None), one.history.head_bytes()
-
-
-def check_same(folder: Path, cfg) -> None:
-    """The run that left `folder` gave what the embedded engine gives, bit for bit."""
-    expected, head = embedded(cfg)
-    results = read_results(folder)
-    assert (folder / "head.safetensors").read_bytes() == head
-    assert results.status == "finished"
-    assert results.final.accuracy == expected.final.accuracy
-    for ours, theirs in zip(results.rounds, expected.rounds):
-        assert (ours.accuracy, ours.loss) == (theirs.accuracy, theirs.loss)
-        assert ours.clients == theirs.clients
-    assert len(results.rounds) == len(expected.rounds)
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_the_same_bits_as_embedded(
-    federation, programs, small, quickstart, tmp_path, monkeypatch, case
-):
-    monkeypatch.chdir(tmp_path)
-    if CASES[case] is None:
-        more = ["federate.total_round_num", "2", "outdir", str(tmp_path / "out")]
-        cfg = load_config(quickstart, more)
-    else:
-        cfg = small(*CASES[case])
-    one = federation(cfg)
-    folder = one.run()
-    check_same(folder, cfg)
-    for k in range(1, one.clients + 1):  # each resident ends with its run
-        assert programs.running[f"resident {k}"].wait(PATIENCE) == 0
-        left, head = read_results(one.site(k)), one.site(k) / "head.safetensors"
-        assert left.status == "finished"
-        if CASES[case] is NOISE:  # the sites' folders go, what both runs spent stays
-            assert len(read_ledger(ledger_path("spent", k))[0].entries) == 2
-        check_own_score(one.site(k), held_at(one.site(k)))
-        assert head.read_bytes() == (folder / head.name).read_bytes()
-
-
-def held_at(site: Path) -> ClientData:
-    """The rows of a site, by its own file."""
-    return site_data(load_config(site / "site.yaml", on_fs=True)).held
-
-
-def test_the_page_has_the_cases(flower):
-    rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line]
-    told = [row.split("|")[1].strip() for row in rows if row.endswith("| equal |")]
-    assert told == list(CASES)
-
-
-class Going:
-    """A run that goes on while the test does something to it."""
-
-    def __init__(self, one, log: Path, settings=()):
-        self.one, self.log, self.folder, self.error = one, log, None, None
-        self._settings = settings
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self):
-        try:
-            self.folder = self.one.run(self._settings)
-        except GGEURError as error:
-            self.error = str(error)
-
-    def says(self, words: str) -> None:
-        """Wait until the server has said this."""
-
-        def said() -> bool:
-            assert self._thread.is_alive(), f"it ended before {words!r}: {self.error}"
-            return self.log.exists() and words in self.log.read_text(errors="replace")
-
-        waited(said)
-
-    def end(self) -> None:
-        self._thread.join(PATIENCE)
-        assert not self._thread.is_alive(), "the run did not end"
-
-
-def test_a_resident_killed_between_two_stages_of_a_sum(federation, programs, small):
-    """It comes back, sends what it had sent before, and nothing changes."""
-    cfg = small(*SUMS)
-    one = federation(cfg)
-    going = Going(one, programs.folder / "run.log")
-    sums = one.site(2) / "secure_sums"
-    waited(lambda: held(sums))
-    sent = held(sums)
-    kill(programs, "resident 2")
-    before = Journal(str(sums), 2).current
-    assert sent <= before.vectors.keys() < {*STAGES}
-    one.start_resident(2)
-    going.end()
-    assert going.error is None
-    check_same(going.folder, cfg)
-    # One session and one key; what was sent before it was killed is what was sent.
-    after = Journal(str(sums), 2).current
-    assert (after.session, after.key) == (before.session, before.key)
-    assert all(before.vectors[one].equal(after.vectors[one]) for one in before.vectors)
-    modes = {stat.S_IMODE(path.stat().st_mode) for path in sums.glob("*.sums")}
-    assert modes == {0o600}
-
-
-def held(sums: Path) -> set[str]:
-    """The stages of a sum in which client 2 has sent a vector."""
-    if not (sums / "client_0002.sums").exists():
-        return set()
-    current = Journal(str(sums), 2).current
-    return set() if current is None else {*current.vectors}
-
-
-def test_a_supernode_killed_in_a_round_comes_back(federation, programs, small):
-    one = federation(small("ggeur.quorum", 2, "federate.total_round_num", 4))
-    going = Going(one, programs.folder / "run.log")
-    going.says("round 0:")
-    kill(programs, "supernode 3")
-    going.says("client 3 is gone: ")
-    one.start_supernode(3)
-    going.says("client 3 (domain ")
-    going.end()
-    assert going.error is None
-    clients = [record.clients for record in read_results(going.folder).rounds]
-    assert [1, 2] in clients
-    assert all({1, 2} <= set(trained) for trained in clients)
-
-
-def test_too_few_sites_end_the_run_by_name(federation, programs, small):
-    one = federation(small("ggeur.quorum", 3, "federate.total_round_num", 4))
-    going = Going(one, programs.folder / "run.log")
-    going.says("round 1 of 4 is over")
-    kill(programs, "resident 1")
-    going.end()
-    assert "2 of 3 clients are left, but ggeur.quorum needs 3" in going.error
-    assert "client 1" in going.error
-    for k in (2, 3):  # the last model that the sites which are left have received
-        waited((one.site(k) / RESULTS_FILE).exists)
-        assert read_results(one.site(k)).status == "failed"
-        check_own_score(one.site(k), held_at(one.site(k)))
-
-
 def test_a_superlink_that_ends_is_named_and_the_run_goes_on(
     federation, programs, small
 ):
+    """With its SuperNodes, which it knows no more when it is back."""
     cfg = small("federate.total_round_num", 3, "ggeur.checkpoint_every", 0.001)
     one = federation(cfg)
-    going = Going(one, programs.folder / "run.log")
-    going.says("round 0:")
     checkpoint = Path(cfg.outdir) / cfg.expname / "private" / "checkpoint"
+    ended = []
+    going = threading.Thread(target=lambda: ended.append(error_of(one.run)))
+    going.start()
     waited(checkpoint.exists)
     os.kill(programs.running["superlink"].pid, signal.SIGKILL)
-    going.end()
-    assert "SuperLink ended" in going.error
+    going.join(PATIENCE)
+    assert "SuperLink ended" in ended[0]
     kill(programs, "superlink")  # what it started
     one.superlink.start()
     for k in (1, 2, 3):  # it knows the SuperNodes of before no more
         kill(programs, f"supernode {k}")
         one.start_supernode(k)
-    again = Going(
-        one, programs.folder / "run.log", ["federate.restore_from", str(checkpoint)]
-    )
-    again.end()
-    assert again.error is None
-    check_same(again.folder, cfg)
+    folder = one.run(["federate.restore_from", str(checkpoint)])
+    run = Run(cfg)
+    run.follow(lambda record: None)
+    assert (folder / "head.safetensors").read_bytes() == run.history.head_bytes()
+    assert read_results(folder).status == "finished"
 
 
 def test_an_interruption_leaves_files_and_no_process(flower, quickstart, tmp_path):
@@ -284,6 +109,13 @@ def of_folder(folder: str) -> list[str]:
     return found
 
 
+SUMS = (
+    "ggeur.closed_form", "lda",
+    "ggeur.privacy.secure_sums", "statistics",
+    "ggeur.privacy.secure_sums_fraction_bits", 20,
+)  # fmt: skip
+
+
 @pytest.mark.parametrize("program", ["ours", "Flower's own"])
 def test_a_hostile_fab_gets_no_answer(federation, programs, small, program):
     """Another ServerApp and ClientApp, with what the socket's path gives them.
@@ -303,9 +135,7 @@ def test_a_hostile_fab_gets_no_answer(federation, programs, small, program):
         used = programs.folder / "bin" / "flwr-clientapp"
         used.unlink()
         used.symlink_to(Path(sys.executable).with_name("flwr-clientapp"))
-    going = Going(one, programs.folder / "run.log")
-    going.end()
-    told = going.error or ""
+    told = error_of(one.run)
     assert told.startswith("answers: ")
     assert mark.exists() == (program != "ours")
     answers = told.removeprefix("answers: ").split(" | ")

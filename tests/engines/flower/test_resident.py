@@ -64,14 +64,6 @@ def refused(said: Envelope) -> str:
     return said.parts[0].decode()
 
 
-def test_number_and_domain_are_those_of_the_sites_file(start):
-    _, said = start().join()
-    assert said.kind == JOIN
-    join = Join.from_bytes(said.parts[0], "it")
-    assert join.client == 2
-    assert join.domain in ("art", "photo", "sketch")
-
-
 def test_a_folder_answers_one_run_also_after_a_restart(start, tmp_path):
     hostile = start()
     assert hostile.join()[1].kind == JOIN
@@ -81,7 +73,7 @@ def test_a_folder_answers_one_run_also_after_a_restart(start, tmp_path):
     assert start().join(THEIRS)[1].kind == JOIN
 
 
-@pytest.mark.parametrize("run", [b"", b"../../etc", b"0123456789ABCDEF", b"\xff" * 16])
+@pytest.mark.parametrize("run", [b"", b"../../etc", b"\xff" * 16])
 def test_what_is_no_name_of_a_run_is_refused(start, tmp_path, run):
     assert "is not the id of a run" in refused(start().join(run)[1])
     assert not (tmp_path / RUN).exists()
@@ -270,20 +262,14 @@ def test_a_group_may_connect_and_nobody_else(begin):
 
 def test_a_group_cannot_enter_the_sites_own_folder(config, tmp_path):
     cfg = load_config(config(), SITE, on_fs=True)
-    with pytest.raises(ConfigError, match="--socket"):
-        serve_site(cfg, tmp_path / "s", group="daemon")
-    assert list(tmp_path.glob("s")) == []
-
-
-def test_a_site_leaves_the_process_its_umask(config, tmp_path):
-    cfg = load_config(config(), SITE, on_fs=True)
     before = os.umask(0o022)
     try:
-        with pytest.raises(ConfigError):
+        with pytest.raises(ConfigError, match="--socket"):
             serve_site(cfg, tmp_path / "s", group="daemon")
-        assert os.umask(before) == 0o022
+        assert os.umask(before) == 0o022  # the process has its own again
     finally:
         os.umask(before)
+    assert list(tmp_path.glob("s")) == []
 
 
 def test_a_site_whose_token_is_missing_says_so(start, tmp_path):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
-from processes import Fleet, ForkServer
+from processes import Fleet
 from safetensors.torch import load
 from standalone import Standalone, as_before
 
@@ -15,17 +14,6 @@ from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.commands.enable import enable
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.reporting import plots
-
-
-@pytest.fixture(scope="session")
-def fork_server(federatedscope):
-    """What forks workers; it has imported FederatedScope already."""
-    pytest.importorskip("grpc", reason="distributed mode needs grpcio")
-    if not hasattr(os, "fork"):
-        pytest.skip("workers are forked, which this system cannot")
-    one = ForkServer(Path(federatedscope.__file__).parents[3])
-    yield one
-    one.close()
 
 
 @pytest.fixture
@@ -64,7 +52,7 @@ def fleet(fork_server, words, quickstart, tmp_path):
     def make(*settings, client_config=None) -> Fleet:
         folder = tmp_path / f"fleet_{len(fleets)}"
         folder.mkdir()
-        own = [*words, "ggeur.deadline.join", "300", "ggeur.deadline.return", "0"]
+        own = [*words, "ggeur.deadline.join", "600", "ggeur.deadline.return", "0"]
         own += map(str, settings)
         fleets.append(Fleet(fork_server, folder, quickstart, own, client_config))
         return fleets[-1]
@@ -73,6 +61,23 @@ def fleet(fork_server, words, quickstart, tmp_path):
     left = [name for fleet in fleets for name in fleet.end()]
     print(*fleets)  # shown if the test fails
     assert not left, f"still running at the end of the test: {left}"
+
+
+@pytest.fixture
+def run(fleet):
+    """Start a server and clients 1 to 4: (the fleet, the server, clients by number).
+
+    `actions` by client's number, 0 for the server; see faults.py.
+    """
+
+    def start(*settings, actions=(), **more):
+        actions = dict(actions)
+        one = fleet(*settings, **more)
+        server = one.server(actions=actions.get(0, ()))
+        clients = {k: one.client(k, actions=actions.get(k, ())) for k in (1, 2, 3, 4)}
+        return one, server, clients
+
+    return start
 
 
 @pytest.fixture

@@ -10,10 +10,8 @@ import os
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
-import torch
 from processes import GATE, MODEL, TRACE
 from safetensors.torch import save_file
 
@@ -22,31 +20,15 @@ from federatedscope_ggeur.engines.fs.client import GGEURClient
 from federatedscope_ggeur.engines.fs.server import GGEURServer
 from federatedscope_ggeur.engines.fs.trainer import GGEURTrainer
 from federatedscope_ggeur.federation import wire
-from federatedscope_ggeur.federation.exchanges.augmentation.messages import PrepareReply
-from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreReport
-from federatedscope_ggeur.federation.exchanges.evaluation.scores import Score
-from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
-from federatedscope_ggeur.federation.exchanges.training.messages import (
-    Broadcast,
-    ClientUpdate,
-)
-from federatedscope_ggeur.federation.wire.declared import Declared
-from federatedscope_ggeur.federation.wire.schema import MessageSchema
-from federatedscope_ggeur.geometry import ClassStatistics
-from federatedscope_ggeur.models import num_parameters
+from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 
 
 def act(actions: Mapping[str, str]) -> None:
     """Do what `actions` say on each occasion.
 
-    "die": be killed. "hold": wait for the gate, for ever if nobody opens it. "slow":
-    sleep for longer than a deadline of 3 s. Any other is the name of a function below,
-    which makes another answer of the right one. On "join" there is "boast".
+    "die": be killed. "hold": wait for the gate, for ever if nobody opens it. "unsent":
+    be killed when the answer is made and noted.
     """
-    if actions.get("join") == "boast":
-        # Whatever it sends, it has declared more.
-        boast = Declared(10**12, 10**12, 10**12, 2.0**45)
-        Declared.of = classmethod(lambda cls, train, val, test: boast)
     _before_answers(actions)
     _after_checkpoints(actions)
     _trace_answers()
@@ -66,8 +48,10 @@ def _before_answers(actions: Mapping[str, str]) -> None:
         action = actions.get(occasion, "")
         if action in STOPS:
             STOPS[action]()
-        right = original(trainer, kind, parts)
-        return ANSWERS[action](trainer, right) if action in ANSWERS else right
+        answer = original(trainer, kind, parts)
+        if action == "unsent":
+            _die()
+        return answer
 
     GGEURTrainer.answer = answer
 
@@ -130,111 +114,4 @@ def _hold() -> None:
         time.sleep(0.02)
 
 
-def _be_slow() -> None:
-    time.sleep(4.0)
-
-
-STOPS = {"die": _die, "hold": _hold, "slow": _be_slow}
-
-
-# Answers in place of the right one.
-
-
-def _changed(trainer, right, **changes):
-    size = num_parameters(trainer.client.model)
-    schema = MessageSchema(trainer.data.num_classes, trainer.data.dim, size)
-    update = ClientUpdate.from_bytes(right[0], schema, "this client")
-    return (replace(update, **changes).to_bytes(),)
-
-
-def nan_weights(trainer, right):
-    size = num_parameters(trainer.client.model)
-    return _changed(trainer, right, params=torch.full((size,), torch.nan))
-
-
-def too_few_weights(trainer, right):
-    return _changed(trainer, right, params=torch.ones(3))
-
-
-def of_client_1(trainer, right):
-    return _changed(trainer, right, client=1)
-
-
-def of_round_7(trainer, right):
-    return _changed(trainer, right, round_number=7)
-
-
-def _poisoned(trainer, right, means, variance):
-    client = trainer.client
-    schema, sender = client.schema, f"client {client.number}"
-    upload = StatisticsUpload.from_bytes(right[0], schema, sender)
-    held = upload.statistics
-    counts = torch.where(held.counts > 0, 5 * 10**10, 0)
-    statistics = ClassStatistics.from_moments(
-        counts,
-        torch.full_like(held.means, means) * (counts > 0)[:, None],
-        covariances={c: variance * torch.eye(held.dim).double() for c in held.classes},
-    )
-    return (replace(upload, statistics=statistics).to_bytes(),)
-
-
-def far_means(trainer, right):
-    return _poisoned(trainer, right, 1e3, 1.0)
-
-
-def wide_shapes(trainer, right):
-    return _poisoned(trainer, right, 0.0, 1e30)
-
-
-def heavy(trainer, right):
-    reply = PrepareReply(trainer.client.number, 2.0**40)
-    return (reply.to_bytes(),)
-
-
-def far_weights(trainer, right):
-    size = num_parameters(trainer.client.model)
-    return _changed(trainer, right, params=torch.full((size,), 1e3))
-
-
-def huge_weights(trainer, right):
-    size = num_parameters(trainer.client.model)
-    return _changed(trainer, right, params=torch.full((size,), 3e38))
-
-
-def false_scores(trainer, right):
-    score = Score(2**40, 2**40, 0.0)
-    report = ScoreReport.from_bytes(right[0], None, f"client {trainer.client.number}")
-    return (replace(report, scores={"test": score}).to_bytes(),)
-
-
-def garbage(trainer, right):
-    return (b"\x80\x04garbage",)
-
-
-def unsent(trainer, right):
-    """It is killed when its answer is made and noted."""
-    _die()
-
-
-def twice(trainer, right):
-    return (*right, *right)
-
-
-ANSWERS = {
-    function.__name__: function
-    for function in (
-        nan_weights,
-        too_few_weights,
-        of_client_1,
-        far_means,
-        wide_shapes,
-        heavy,
-        far_weights,
-        huge_weights,
-        false_scores,
-        of_round_7,
-        garbage,
-        unsent,
-        twice,
-    )
-}
+STOPS = {"die": _die, "hold": _hold}

@@ -99,7 +99,7 @@ def work(folder: str, words: list[str], actions: dict[str, str], terminal: str) 
     act(actions)
     from federatedscope_ggeur.cli import main as command
 
-    return command(["--engine", "federatedscope", *words])
+    return command(words)
 
 
 if __name__ == "__main__":

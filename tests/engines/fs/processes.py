@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 
 ROOT = Path(__file__).parents[3]
 #: Seconds after which a test that waits has failed.
-PATIENCE = 40.0
+PATIENCE = 600.0
 #: Seconds for all imports, beside others, in an environment without compiled files.
 STARTING = 300.0
 #: Files in a worker's folder: what it said, what it did, what lets it go on, and a
@@ -196,6 +196,7 @@ class Fleet:
         self.workers: list[Worker] = []
         self._forks, self._folder = forks, folder
         self._words = [
+            "--engine", "federatedscope",
             "--cfg", str(config),
             *(["--client_cfg", str(client_config)] if client_config else []),
             *settings,

@@ -47,37 +47,25 @@ class FSRun:
 
     @property
     def model(self) -> dict[str, torch.Tensor]:
-        return head_at(self.folder / "head.safetensors")
+        return load_file(self.folder / "head.safetensors")
 
     @property
     def log(self) -> str:
         return (self.folder / "exp_print.log").read_text()
 
     def lines(self) -> list[dict]:
-        return lines_at(self.folder)
+        """``eval_results.log`` as FS's own reader takes it."""
+        text = (self.folder / "eval_results.log").read_text()
+        return [json.loads(line.replace("'", '"')) for line in text.splitlines()]
 
     def final(self) -> dict:
         """What FS's line ``Final`` holds."""
-        return final_of(self.lines())
+        (final,) = (line for line in self.lines() if line["Round"] == "Final")
+        return final["Results_raw"]
 
     def go(self) -> FSRun:
         self.runner.run()
         return self
-
-
-def lines_at(folder: Path) -> list[dict]:
-    """``eval_results.log`` as FS's own reader takes it."""
-    text = (folder / "eval_results.log").read_text()
-    return [json.loads(line.replace("'", '"')) for line in text.splitlines()]
-
-
-def final_of(lines: list[dict]) -> dict:
-    (final,) = (line for line in lines if line["Round"] == "Final")
-    return final["Results_raw"]
-
-
-def head_at(path: Path) -> dict[str, torch.Tensor]:
-    return load_file(path)
 
 
 def outcome(results: Results) -> dict:

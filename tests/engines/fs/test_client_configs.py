@@ -1,4 +1,4 @@
-"""FederatedScope's (FS's) --client_cfg for some clients only."""
+"""FederatedScope's (FS's) --client_cfg for some clients only, or for all of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from processes import numbers
 from standalone import outcome
 
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.errors import ConfigError, MessageError
 
 FASTER = "{train: {optimizer: {lr: 0.5}}}"
 
@@ -25,11 +25,10 @@ def test_those_that_are_named_have_their_own(fs):
         f"client_{k}: {{train: {{optimizer: {{lr: {rate}}}}}}}"
         for k, rate in ((1, 0.01), (2, 0.5), (3, 0.01))
     )
-    assert outcome(there.go().results) == outcome(fs.run(clients=every).results)
-
-
-def test_an_empty_file_changes_nothing(fs):
-    assert outcome(fs.run(clients="{}").results) == outcome(fs.run().results)
+    faster = outcome(there.go().results)
+    plain = outcome(fs.run(clients="{}").results)
+    assert faster == outcome(fs.run(clients=every).results)
+    assert faster != plain == outcome(fs.run().results)
 
 
 @pytest.mark.parametrize(
@@ -50,6 +49,7 @@ def test_an_empty_file_changes_nothing(fs):
             "client_2: {train: {optimizer: {lr: -1.0}}}",
             "client_2.train.optimizer.lr: must lie in 0",
         ),
+        ("client_3: {ggeur: {weight: heavy}}", "client_3.ggeur.weight: must be one of"),
     ],
 )
 def test_what_cannot_be_is_named(fs, text, line):
@@ -61,19 +61,24 @@ def test_what_cannot_be_is_named(fs, text, line):
     assert only.startswith(f"  {line}")
 
 
+def test_what_all_must_have_alike_is_compared(fs):
+    there = fs.set_up(clients="client_3: {seed: 9}")
+    with pytest.raises(MessageError, match=r"client 3.*seed"):
+        there.go()
+
+
 @pytest.mark.slow
-def test_in_distributed_mode_a_process_takes_its_own_section(fleet, embedded, tmp_path):
+def test_in_distributed_mode_a_process_takes_its_own_section(fleet, tmp_path):
     """The server, which has no settings of its own there, takes the same file."""
     own = tmp_path / "own.yaml"
     own.write_text(f"client_2: {FASTER}")
-
-    def go(one, settings):
+    found = []
+    for one, more in (
+        (fleet(client_config=own), ()),
+        (fleet(), ("train.optimizer.lr", 0.5)),
+    ):
         server = one.server()
-        clients = [one.client(k, *settings.get(k, ())) for k in (1, 2, 3, 4)]
-        assert [w.wait() for w in (server, *clients)] == [0] * 5, str(one)
-        return numbers(server.results)
-
-    there = go(fleet(client_config=own), {})
-    assert there == go(fleet(), {2: ("train.optimizer.lr", 0.5)})
-    plain, _ = embedded()
-    assert there != numbers(plain)
+        clients = [one.client(k, *(more if k == 2 else ())) for k in (1, 2, 3, 4)]
+        assert [w.wait() for w in (server, *clients)] == [0] * 5
+        found.append(numbers(server.results))
+    assert found[0] == found[1]

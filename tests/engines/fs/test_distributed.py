@@ -1,123 +1,35 @@
-"""FederatedScope's distributed mode with the plugin, in real processes on loopback."""
+"""FederatedScope (FS) distributed, in real processes: what people set up around a run.
+
+TLS and tokens, data of a client's own, a server without data, logs and folders of every
+process, and the client that joins again by itself. What a run does, and what becomes of
+those who die, are late or lie, is in `contract/`.
+"""
 
 from __future__ import annotations
 
-import re
+import json
+import os
 import shutil
+import signal
 import subprocess
 
 import pytest
-from processes import check_same_head, numbers
+from own_scores import check_own_score
+from processes import TRACE, check_same_head, numbers
+from safetensors.torch import load_file
 
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.engines.run import Run, load_federated_data
+from federatedscope_ggeur.engines.watch import STATUS_FILE
+from federatedscope_ggeur.reporting import read_results
 from federatedscope_ggeur.transport import make_token
 
 pytestmark = pytest.mark.slow
 
-EVERYONE = (1, 2, 3, 4)
-
-
-ALARM = re.compile(r"\b(?:WARNING|ERROR|CRITICAL)\b.*")
-
-
-def check_same(server, clients, expected):
-    """Everyone ended well, with the numbers and the head of the `expected` run."""
-    check_same_head(server, clients, expected)
-    results, _ = expected
-    assert numbers(server.results) == numbers(results)
-    assert server.results["engine"] == "federatedscope distributed"
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ("ggeur.steps", "[]"),
-        ("ggeur.steps", "[1]"),
-        ("ggeur.steps", "[1, 2]"),
-        ("federate.sample_client_num", 2, "ggeur.round0_window", 3),
-        ("federate.make_global_eval", True, "ggeur.unseen_domains", "['sketch']"),
-        ("federate.unseen_clients_rate", 0.25, "ggeur.mlp_hidden_dim", 8),
-    ],
-    ids=lambda settings: " ".join(map(str, settings)),
-)
-def test_the_same_numbers_as_embedded(fleet, embedded, settings):
-    one = fleet(*settings)
-    server = one.server()
-    clients = [one.client(number) for number in EVERYONE]
-    check_same(server, clients, embedded(*settings))
-    for worker in (server, *clients):
-        assert not ALARM.findall(worker.output)
-
-
-@pytest.mark.usefixtures("in_units")
-def test_each_dimension_has_a_scale_and_rows_are_transformed(fleet, embedded):
-    settings = ["ggeur.space", "standard", "data.transform", "[['l2']]"]
-    one, expected = fleet(*settings), embedded(*settings)
-    server = one.server()
-    clients = [one.client(number) for number in EVERYONE]
-    check_same(server, clients, expected)
-    assert server.results["round0"]["space"]["scales"] == "each"
-    assert server.results["encoder"].endswith(", l2")
-
-
-def test_a_client_that_transforms_its_rows_otherwise_is_refused(fleet):
-    one = fleet("data.transform", "[['l2']]", "ggeur.quorum", 3)
-    server = one.server("ggeur.deadline.join", 8)
-    server.wait_for("listening on")
-    other = one.client(4, "data.transform", "[['sqrt_l2']]")
-    clients = [one.client(number) for number in (1, 2, 3)]
-    for worker in (server, *clients):
-        assert worker.wait() == 0
-    assert other.wait() != 0
-    assert "encoder is 'unknown (precomputed embeddings), sqrt_l2' there" in (
-        server.output
-    )
-
-
-def test_clients_that_come_one_by_one_before_the_server(fleet, embedded):
-    one = fleet()
-    clients = [one.client(number) for number in (3, 4)]
-    for client in clients:
-        client.wait_for("has been set up")
-    server = one.server()
-    server.wait_for("has joined", times=2)
-    for joined, number in enumerate((2, 1), 3):
-        clients.append(one.client(number))
-        server.wait_for("has joined", times=joined)
-    check_same(server, clients, embedded())
-
-
-def test_every_worker_leaves_its_own_log(fleet):
-    one = fleet("federate.client_num", 3, "federate.total_round_num", 1)
-    server, *clients = one.server(), *(one.client(number) for number in (1, 2, 3))
-    assert [worker.wait() for worker in (server, *clients)] == [0] * 4
-    for number, client in enumerate(clients, 1):
-        log = (client.run_folder / "exp_print.log").read_text()
-        assert f"client {number} joins the server at 127.0.0.1:{one.port}" in log
-        assert f"client {number}: the run is finished" in log
-        assert f"client {number % 3 + 1}" not in log
-        # Its own share, which the server cannot know.
-        assert f"client {number}: ggeur.privacy.min_samples 2 withholds " in log
-    assert not any("withholds" in note for note in server.results["notes"])
-    log = (server.run_folder / "exp_print.log").read_text()
-    assert "client 1 (domain art) has joined" in log
-
-
-def test_clients_with_data_of_their_own_and_a_server_without(
-    fleet, embedded, embeddings_folder, tmp_path
-):
-    domains = ("art", "photo", "sketch")
-    one = fleet("federate.client_num", 3)
-    server = one.server("data.root", tmp_path / "nowhere")
-    clients = []
-    for number, domain in enumerate(domains, 1):
-        root = tmp_path / "own" / domain
-        root.mkdir(parents=True)
-        shutil.copy(embeddings_folder / f"{domain}.npz", root)
-        own = ["distribute.data_idx", -1, "data.root", root]
-        own += ["ggeur.domain", domain, "ggeur.client_number", number]
-        clients.append(one.client(number, *own))
-    whole = ["data.splitter", "iid", "data.splitter_args", "[]"]
-    check_same(server, clients, embedded("federate.client_num", 3, *whole))
+DOMAINS = ("art", "photo", "sketch")
+THREE = ("federate.client_num", 3)
+#: So little training that no client's score is a round number.
+HARD = ("train.optimizer.lr", "0.0003")
 
 
 @pytest.fixture(scope="module")
@@ -135,24 +47,162 @@ def pem(tmp_path_factory):
     return folder
 
 
-def test_tls_and_join_tokens(fleet, embedded, pem, tmp_path):
+@pytest.fixture
+def own(embeddings_folder, tmp_path, pem):
+    """The settings of client k, which has data of its own and a token."""
     secret = b"0123456789abcdef"
     (tmp_path / "secret").write_bytes(secret)
-    for number in EVERYONE:
-        (tmp_path / f"token{number}").write_text(make_token(secret, number))
-    one = fleet()
+
+    def words(number: int, token: int) -> list:
+        domain = DOMAINS[number - 1]
+        root = tmp_path / "own" / domain
+        root.mkdir(parents=True, exist_ok=True)
+        shutil.copy(embeddings_folder / f"{domain}.npz", root)
+        file = tmp_path / f"token{token}"
+        file.write_text(make_token(secret, token))
+        return [
+            "distribute.data_idx", -1,
+            "data.root", root,
+            "ggeur.domain", domain,
+            "ggeur.client_number", number,
+            "ggeur.tls.authority", pem / "cert",
+            "ggeur.join_token", file,
+        ]  # fmt: skip
+
+    return words
+
+
+def status_of(worker) -> dict:
+    return json.loads((worker.run_folder / STATUS_FILE).read_text())
+
+
+def test_sites_with_data_of_their_own_and_a_server_without(
+    fleet, embedded, own, pem, tmp_path, quickstart, words
+):
+    one = fleet(*THREE, *HARD, "ggeur.share_results", True)
     server = one.server(
+        "data.root", tmp_path / "nowhere",
         "ggeur.tls.certificate", pem / "cert",
         "ggeur.tls.key", pem / "key",
         "ggeur.join_secret", tmp_path / "secret",
     )  # fmt: skip
-
-    def client(number, token, name=""):
-        own = ["ggeur.tls.authority", pem / "cert"]
-        own += ["ggeur.join_token", tmp_path / f"token{token}"]
-        return one.client(number, *own, name=name)
-
-    thief = client(4, 1, "thief")
+    thief = one.client(3, *own(3, token=1), name="thief")
     assert thief.wait() == 1
-    assert "client 4 sent the token of client 1" in thief.output
-    check_same(server, [client(n, n) for n in EVERYONE], embedded())
+    assert "client 3 sent the token of client 1" in thief.output
+    clients = [one.client(k, *own(k, token=k)) for k in (1, 2, 3)]
+    whole = [*THREE, *HARD, "data.splitter", "iid", "data.splitter_args", "[]"]
+    results, model = embedded(*whole)
+    check_same_head(server, clients, (results, model))
+    assert numbers(server.results) == numbers(results)
+    assert server.results["engine"] == "federatedscope distributed"
+
+    log = (server.run_folder / "exp_print.log").read_text()
+    assert "client 1 (domain art) has joined" in log
+    assert "round 2 of 3 is over, " in log
+    status = status_of(server)
+    assert (status["state"], status["doing"]) == ("finished", "")
+    assert (status["rounds_done"], status["rounds"]) == (3, 3)
+    assert status["clients"] == dict.fromkeys("123", "here")
+    assert not any("withholds" in note for note in server.results["notes"])
+
+    theirs, head = read_results(server.run_folder).final, "head.safetensors"
+    run = load_config(quickstart, [*words, *map(str, whole)])
+    held = load_federated_data(run).clients
+    for number, client in enumerate(clients, 1):
+        log = (client.run_folder / "exp_print.log").read_text()
+        assert f"client {number} joins the server at 127.0.0.1:{one.port}" in log
+        assert f"client {number}: the run is finished" in log
+        assert f"client {number % 3 + 1}" not in log
+        # Its own share, which the server cannot know.
+        assert f"client {number}: ggeur.privacy.min_samples 2 withholds " in log
+        assert status_of(client)["state"] == "finished"
+        files = [(one.run_folder / head).read_bytes() for one in (client, server)]
+        assert files[0] == files[1]
+        left = read_results(client.run_folder)
+        assert [info.number for info in left.clients] == [number]
+        assert left.final.head_sha256 == theirs.head_sha256
+        assert left.shared.accuracy == theirs.accuracy
+        check_own_score(client.run_folder, held[number - 1])
+
+
+def test_an_early_stop_ends_the_run_on_all_sides(run, embedded):
+    """Without the server's word nobody gets the table."""
+    settings = [
+        "data.splits", [0.5, 0.2, 0.3],
+        "eval.split", ["test", "val"],
+        "eval.best_res_update_round_wise_key", "val_loss",
+        "federate.total_round_num", 12,
+        "early_stop.patience", 2,
+        "early_stop.delta", 1e6,
+        "ggeur.privacy.min_samples", 1,
+    ]  # fmt: skip
+    _, server, clients = run(*settings)
+    expected = embedded(*settings)
+    check_same_head(server, list(clients.values()), expected)
+    assert server.results["stopped_early"] == expected[0]["stopped_early"] == 3
+    assert "early_stop ends the run" in server.output
+    for client in clients.values():
+        assert read_results(client.run_folder).shared is None
+
+
+def test_a_run_that_is_cut_off_leaves_the_last_model_that_arrived(run, embedded):
+    """Client 4 is stopped in round 3, and the server then ends the run."""
+    settings = ("ggeur.space", "standard", "eval.freq", "10")
+    _, server, clients = run(*settings, actions={4: {"train 3": "hold"}})
+    clients[4].wait_for("asked train 3", TRACE)
+    os.kill(clients[4].pid, signal.SIGTERM)
+    assert all(worker.wait() for worker in (server, *clients.values()))
+    _, model = embedded(*settings, "federate.total_round_num", 2)
+    for number, worker in clients.items():
+        status = read_results(worker.run_folder).status
+        assert status == ("interrupted" if number == 4 else "failed")
+        left = load_file(worker.run_folder / "head.safetensors")
+        assert all(left[name].equal(model[name]) for name in model)
+
+
+def test_a_client_that_comes_back_before_the_server_sees_it_go(run):
+    """Its place is taken until then, so it tries again."""
+    settings = ("ggeur.quorum", 3)
+    one, server, clients = run(*settings, actions={0: {"checkpoint 1": "hold"}})
+    server.wait_for("checkpoint 1", "trace")
+    clients.pop(3).kill()
+    again = one.client(3, name="client_3_again")
+    again.wait_for("admitted", "trace")
+    server.open_gate()
+    assert [w.wait() for w in (server, again, *clients.values())] == [0] * 5
+    # Its answer is lost with its stream; it is prepared anew and asked again.
+    trained = [record["clients"] for record in server.results["rounds"]]
+    assert trained == [[1, 2, 3, 4]] * 3
+
+
+def test_a_client_does_not_write_over_a_state_that_it_does_not_go_on_from(
+    fleet, quickstart, words, tmp_path
+):
+    save = ["federate.save_to", str(tmp_path / "kept"), "ggeur.base_method", "scaffold"]
+    Run(load_config(quickstart, [*words, *save])).follow(lambda record: None)
+    client = fleet(*save).client(2)
+    assert client.wait() == 1
+    assert "client_0002" in client.output
+    assert "is the state of client 2 in" in client.output
+
+
+def test_secure_sums_say_which_classes_the_head_lacks(run, tmp_path):
+    """Client 1 owns nearly all rows of some classes, of which the mean never goes down
+    beside a shape."""
+    _, server, clients = run(
+        "ggeur.privacy.secure_sums", "statistics",
+        "ggeur.privacy.secure_sums_radius", 40,
+        "ggeur.privacy.secure_sums_max_rows", 4096,
+        "ggeur.privacy.secure_sums_fraction_bits", 38,
+        "ggeur.closed_form", "ncm",
+        "data.splitter_args", "[{'alpha': 0.1}]",
+        "ggeur.privacy.min_samples", 5,
+    )  # fmt: skip
+    assert [worker.wait() for worker in (server, *clients.values())] == [0] * 5
+    results = read_results(server.run_folder)
+    kept_back = {results.class_names[c] for c in results.round0.sums.kept_back}
+    assert kept_back
+    for worker in clients.values():
+        (note,) = read_results(worker.run_folder).notes
+        named = set(note[note.index("(") + 1 : note.index(")")].split(", "))
+        assert kept_back <= named

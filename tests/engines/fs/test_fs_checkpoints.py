@@ -1,33 +1,67 @@
-"""Checkpoints inside FederatedScope (FS), and across the engines."""
+"""Checkpoints of runs on FederatedScope (FS): what is FS's own about them.
+
+FS's server worker goes on in calls of its own, and its files go between the engines.
+Its own pickles are a start. A run that nobody asked to keep any keeps one, and says by
+which program to go on.
+"""
 
 from __future__ import annotations
 
-import pickle
+import shlex
+import signal
+import sys
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from standalone import outcome
 
+from federatedscope_ggeur.engines import checkpoints
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.federation.course.checkpoint import checkpoint_rounds
 from federatedscope_ggeur.reporting import Round0
 
-pytestmark = pytest.mark.slow
-
 ROUNDS = ("federate.total_round_num", 4)
+SAMPLED = ["federate.client_num", 6, "federate.sample_client_num", 2]
 SETTINGS = {
-    "plain": ["ggeur.steps", []],
-    "prototypes of clients": ["federate.client_num", 6, "ggeur.prototypes", "client"],
-    "sampled": ["federate.client_num", 6, "federate.sample_client_num", 2],
-    "unseen": ["federate.client_num", 8, "federate.unseen_clients_rate", 0.5],
-    "mlp": ["ggeur.mlp_hidden_dim", 6, "model.dropout", 0.2, "ggeur.noise", "fresh"],
+    "before the first round": (0, SAMPLED),
+    "sampled": (2, SAMPLED),
+    "states of a method": (2, [*SAMPLED, "ggeur.base_method", "scaffold"]),
+    "own heads": (2, ["ggeur.base_method", "local"]),
 }
+TEMPERATURE = [
+    "data.splits", [0.3, 0.55, 0.15], "eval.split", ["test", "val"],
+    "data.splitter", "domain", "data.splitter_args", [],
+]  # fmt: skip
+WAYS = [
+    ("standalone", "standalone"),
+    ("embedded", "standalone"),
+    ("standalone", "embedded"),
+]
 
 
 class Stop(Exception):
     pass
+
+
+@pytest.fixture(autouse=True)
+def _nobody_else_has_started_it(monkeypatch):
+    monkeypatch.setattr(checkpoints, "_started_by", [])
+
+
+def stopped_after(run, last: int) -> None:
+    """`run` goes on up to round `last` and not on."""
+    server, begin = run.server, run.server.broadcast_model_para
+
+    def stopping(*args, **kwargs):
+        if server.state == last:
+            raise Stop
+        begin(*args, **kwargs)
+
+    server.broadcast_model_para = stopping
+    with pytest.raises(Stop):
+        run.go()
 
 
 @pytest.fixture
@@ -45,92 +79,53 @@ def engines(fs, config):
 
     def standalone(*settings, last=None):
         run = fs.set_up(*ROUNDS, *settings)
-        if last is not None:
-            _stop_after(run, last)
-            with pytest.raises(Stop):
-                run.go()
-            return None
-        return outcome(run.go().results)
+        if last is None:
+            return outcome(run.go().results)
+        return stopped_after(run, last)
 
     return {"embedded": embedded, "standalone": standalone}
 
 
-def _stop_after(run, last: int) -> None:
-    server = run.server
-    begin = server.broadcast_model_para
-
-    def stopping(*args, **kwargs):
-        if server.state == last:
-            raise Stop
-        begin(*args, **kwargs)
-
-    server.broadcast_model_para = stopping
-
-
-WAYS = [
-    ("standalone", "standalone"),
-    ("embedded", "standalone"),
-    ("standalone", "embedded"),
-]
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize(("first", "second"), WAYS)
-@pytest.mark.parametrize(
-    ("name", "last"), [("sampled", 0), *((name, 2) for name in SETTINGS)]
-)
+@pytest.mark.parametrize("name", SETTINGS)
 def test_a_run_that_was_stopped_ends_with_the_same_results(
-    engines, tmp_path, first, second, last, name
+    engines, tmp_path, first, second, name
 ):
-    settings, path = SETTINGS[name], tmp_path / "kept" / "checkpoint"
+    last, settings = SETTINGS[name]
+    path = tmp_path / "kept" / "checkpoint"
     engines[first](*settings, "federate.save_to", path, last=last)
     results = engines[second](*settings, "federate.restore_from", path)
     assert results == engines["embedded"](*settings)
 
 
-@pytest.mark.parametrize(("first", "second"), WAYS)
-@pytest.mark.parametrize("method", ["scaffold", "feddyn"])
-def test_a_method_s_states_go_on(engines, tmp_path, first, second, method):
+@pytest.mark.parametrize(
+    "more",
+    [
+        [],
+        ["federate.total_round_num", 6],
+        ["ggeur.calibrate", "ccvr", "ggeur.ccvr.samples", 30],
+        TEMPERATURE,
+    ],
+    ids=["as it was", "longer", "calibrated", "a temperature"],
+)
+def test_a_run_that_was_over_goes_on_to_its_end(engines, tmp_path, more):
+    """FS's worker has nothing to wait for then."""
     path = tmp_path / "checkpoint"
-    settings = [*SETTINGS["sampled"], "ggeur.base_method", method]
-    engines[first](*settings, "federate.save_to", path, last=2)
-    results = engines[second](*settings, "federate.restore_from", path)
-    assert results == engines["embedded"](*settings)
-
-
-def test_both_engines_write_the_same_checkpoint(engines, tmp_path):
-    """All tensors to the bit; the run's id and the times are their own."""
-    found = {}
-    for name, engine in engines.items():
-        path = tmp_path / name
-        engine("federate.save_to", path, last=2)
-        for file in (path, path.with_name(f"{name}.round0")):
-            for key, tensor in load_file(file).items():
-                before = found.setdefault((file.suffix, key), tensor)
-                assert before.equal(tensor), key
-    assert {("", "params"), (".round0", "augmentation.geometry")} <= found.keys()
-
-
-def test_a_run_that_was_over_ends_at_once_and_can_be_made_longer(engines, tmp_path):
-    path = tmp_path / "checkpoint"
-    over = engines["standalone"]("federate.save_to", path)
-    assert engines["standalone"]("federate.restore_from", path) == over
-    more = ("federate.total_round_num", 6)
+    before = more if more is TEMPERATURE else []
+    engines["standalone"](*before, "federate.save_to", path)
     results = engines["standalone"]("federate.restore_from", path, *more)
-    assert results == engines["embedded"](*more)
+    wanted = engines["embedded"](*more)
+    assert results["rounds"] == wanted["rounds"]
+    for part in ("accuracy", "head_sha256", "calibrated_by"):
+        assert results["final"][part] == wanted["final"][part]
+    assert (wanted["final"]["calibrated_by"] == "validation") == (more is TEMPERATURE)
 
 
-def test_a_checkpoint_of_another_run_is_refused(engines, tmp_path):
-    path = tmp_path / "checkpoint"
-    engines["standalone"]("federate.save_to", path, last=1)
-    with pytest.raises(ConfigError, match=r"restore_from.*other settings: .*seed"):
-        engines["standalone"]("federate.restore_from", path, "seed", 5)
-
-
-@pytest.mark.parametrize("engine", ["embedded", "standalone"])
 class TestFilesOfFS:
     """FS pickles ``{"cur_round": ..., "model": state dict}``."""
 
-    def test_weights_alone_start_a_run(self, engines, fs, tmp_path, engine):
+    def test_weights_alone_start_a_run(self, engines, fs, tmp_path):
         from federatedscope.core.aggregators import ClientsAvgAggregator
 
         path = tmp_path / "fs.pt"
@@ -138,33 +133,70 @@ class TestFilesOfFS:
         ClientsAvgAggregator(trained.server.model, config=trained.config).save_model(
             path, cur_round=3
         )
-        results = engines[engine]("federate.restore_from", path)
+        results = engines["standalone"]("federate.restore_from", path)
         rounds = results["rounds"]
         assert [record["round"] for record in rounds] == [1, 2, 3, 4]
         assert rounds[0]["avg"] > trained.results.rounds[0].avg
         assert results == engines["embedded"]("federate.restore_from", path)
 
-    def test_a_malicious_pickle_runs_nothing(self, engines, tmp_path, engine):
+    def test_a_malicious_pickle_runs_nothing(self, engines, tmp_path):
+        """FS itself would unpickle it. All other files: test_checkpoint_writer.py."""
+
         class Payload:
             def __reduce__(self):
                 return (Path.touch, (tmp_path / "executed",))
 
-        weights = {"classifier.weight": torch.zeros(1)}
-        contents = [
-            Payload(),
-            {"cur_round": 1, "model": Payload()},
-            {"cur_round": Payload(), "model": weights},
-        ]
-        for number, content in enumerate(contents):
-            path = tmp_path / f"malicious_{number}"
-            if number == 0:
-                path.write_bytes(pickle.dumps(content))
-            else:
-                torch.save(content, path)
-            with pytest.raises(ConfigError, match=r"federate\.restore_from"):
-                engines[engine]("federate.restore_from", path)
+        path = tmp_path / "malicious"
+        torch.save({"cur_round": 1, "model": Payload()}, path)
+        with pytest.raises(ConfigError, match=r"federate\.restore_from"):
+            engines["standalone"]("federate.restore_from", path)
         assert not (tmp_path / "executed").exists()
 
-    def test_a_missing_file_is_an_error(self, engines, tmp_path, engine):
-        with pytest.raises(ConfigError, match=r"no_such.*cannot be read"):
-            engines[engine]("federate.restore_from", tmp_path / "no_such")
+
+def test_the_command_goes_on_from_the_last_checkpoint_alone(monkeypatch):
+    words = ["--cfg", "my run.yaml", "--client_cfg", "c.yaml", "seed", "1"]
+    before = ["federate.restore_from", "old", "ggeur.use", "True"]
+    monkeypatch.setattr(sys, "argv", ["FS/federatedscope/main.py", *words, *before])
+    after = [*words, *before[2:], "federate.restore_from", "new one"]
+    told = shlex.split(checkpoints.command_to_go_on("new one"))
+    assert told == ["python", "FS/federatedscope/main.py", *after]
+    checkpoints.note_start(["ggeur", "--engine", "federatedscope"])
+    told = shlex.split(checkpoints.command_to_go_on("new one"))
+    assert told == ["ggeur", "--engine", "federatedscope", *after]
+
+
+@pytest.mark.parametrize("method", ["fedavg", "scaffold"])
+def test_a_run_keeps_one_in_its_folder_unless_told_not_to(fs, method):
+    run = fs.set_up(*ROUNDS, "ggeur.base_method", method)
+    stopped_after(run, 2)
+    path, history = run.folder / "private" / "checkpoint", run.server.federation.history
+    # Where clients keep a state, theirs and the server's are always of one round.
+    assert checkpoint_rounds(path) == (0 if method == "fedavg" else 2)
+    history.flush()
+    assert checkpoint_rounds(path) == 2
+    restored = fs.run(*ROUNDS, "ggeur.base_method", method,
+                      "federate.restore_from", path)  # fmt: skip
+    assert "goes on after round 2 of the run of" in restored.log
+    assert not (fs.run("ggeur.checkpoint_every", -1).folder / "checkpoint").exists()
+    with pytest.raises(
+        ConfigError, match=r"save_to: .* is a checkpoint of another run"
+    ):
+        fs.run("federate.save_to", path)
+
+
+def test_sigterm_is_taken_while_a_run_goes_on_and_left_after_it(fs):
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        run, seen = fs.set_up(), []
+        note = run.server.federation.note
+
+        def noting(record):
+            note(record)
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+        run.server.federation.note = noting
+        run.go()
+        assert seen == [signal.default_int_handler] * 4
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)

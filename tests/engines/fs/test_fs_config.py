@@ -84,22 +84,7 @@ def differs_by_nature(name: str, text: str) -> bool:
     return name in ON_FS or (cut_off and not value.is_integer()) or bare
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "3",
-        "-1",
-        "2.0",
-        "0.5",
-        "True",
-        "None",
-        "abc",
-        "'abc'",
-        "[1]",
-        "['art']",
-        "1e999",
-    ],
-)
+@pytest.mark.parametrize("text", ["-1", "2.0", "True", "abc", "[1]"])
 @pytest.mark.slow
 def test_any_text_means_the_same_at_any_key(values, text):
     for name in DEFAULTS:
@@ -113,39 +98,6 @@ def _without_process_num(found):
     if found == REFUSED:
         return found
     return {k: v for k, v in found.items() if k != "federate.process_num"}
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "value"),
-    [
-        ("seed", "7", 7),
-        ("federate.client_num", "8", 8),
-        ("federate.sample_client_num", "2", 2),
-        ("federate.sample_client_rate", "0.5", 0.5),
-        ("federate.make_global_eval", "True", True),
-        ("federate.total_round_num", "5.0", 5),
-        ("data.splitter", "iid", "iid"),
-        ("data.splitter_args", "[{'fraction': 0.5}]", [{"fraction": 0.5}]),
-        ("data.splits", "(0.5, 0.0, 0.5)", [0.5, 0.0, 0.5]),
-        ("data.root", "'2024'", "2024"),
-        ("train.batch_or_epoch", "batch", "batch"),
-        ("train.optimizer.lr", "1e-3", 1e-3),
-        ("train.optimizer.momentum", "0", 0.0),
-        ("grad.grad_clip", "5", 5.0),
-        ("eval.metrics", "['acc']", ["acc"]),
-        ("ggeur.steps", "[1]", [1]),
-        ("ggeur.unseen_domains", "['noisy']", ["noisy"]),
-        ("ggeur.step1_size", "20", 20.0),
-        ("ggeur.privacy.min_samples", "1", 1.0),
-        ("ggeur.scale", "eigenvalue", "eigenvalue"),
-    ],
-)
-def test_an_override_that_both_take(values, base, quickstart, name, text, value):
-    here, there = values(name, text)
-    assert _without_process_num(here) == _without_process_num(there)
-    assert get_key(load_config(quickstart, [name, text]), name) == value
-    assert there[name] == value
-    assert type(there[name]) is type(value)
 
 
 @pytest.mark.parametrize(
@@ -193,17 +145,7 @@ def test_every_example_has_the_same_values(federatedscope, example):
         ("use: True", "use: True\n  steps: [3]", ["ggeur.steps", "[1]"]),
         ("client_num: 4", "client_num: 2147483648", ["federate.client_num", "4"]),
         ("method: ggeur", "method: FedAvg", ["federate.method", "ggeur"]),
-        (
-            "method: ggeur",
-            "method: ggeur\n  process_num: 2",
-            ["federate.process_num", "1"],
-        ),
         ("type: ggeur_head", "type: convnet2", ["model.type", "ggeur_head"]),
-        (
-            "total_round_num: 20",
-            "total_round_num: -5",
-            ["federate.total_round_num", "2"],
-        ),
     ],
 )
 def test_a_wrong_value_in_the_file_can_be_overridden(

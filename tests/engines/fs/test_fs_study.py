@@ -1,4 +1,4 @@
-"""A study whose runs are FederatedScope's."""
+"""A study whose runs are FederatedScope's: it starts them in processes of its own."""
 
 import pytest
 from study_on_disk import SHORT, StudyOnDisk
@@ -6,35 +6,8 @@ from study_on_disk import SHORT, StudyOnDisk
 from federatedscope_ggeur import run
 from federatedscope_ggeur.reporting import Results
 
-pytestmark = pytest.mark.slow
 
-OWN = """
-from federatedscope_ggeur.methods import METHODS, register_method
-
-
-@register_method("own_of_a_study")
-class Own(METHODS["fedavg"]):
-    pass
-"""
-
-
-def test_plugins_are_sought_beside_the_study_first(
-    federatedscope, tmp_path, quickstart
-):
-    (tmp_path / "bases").mkdir()
-    (tmp_path / "bases" / "mine.yaml").write_text(quickstart.read_text())
-    (tmp_path / "bases" / "own_parts.py").write_text("raise RuntimeError")
-    (tmp_path / "own_parts.py").write_text(OWN)
-    own = {"ggeur.plugins": ["own_parts"], "ggeur.base_method": "own_of_a_study"}
-    study = StudyOnDisk(
-        tmp_path, base="bases/mine", settings={**SHORT, **own}, axes={}, seeds=[1],
-        engine="federatedscope",
-    )  # fmt: skip
-    study.run("--workers", 1)
-    (found,) = study.numbers().values()
-    assert found["config"]["ggeur"]["base_method"] == "own_of_a_study"
-
-
+@pytest.mark.slow
 def test_its_runs_have_the_scores_of_ours(federatedscope, tmp_path):
     """And an error there is told in a line."""
     wrong = {"data.type": "no_such@ggeur"}

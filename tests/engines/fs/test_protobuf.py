@@ -66,7 +66,7 @@ def run(script: str, home: Path, **environment: str) -> subprocess.CompletedProc
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
     )
 
 
@@ -136,7 +136,6 @@ def test_rebuilt_messages_are_announced_once(package):
     ("text", "reason"),
     [
         ("def broken(", "was never closed|unexpected EOF"),
-        ("DESCRIPTOR = 3", "0 serialized schemas"),
         ("DESCRIPTOR = F(serialized_pb=b'\\xff\\xff')", "schema cannot be read"),
         (
             f"DESCRIPTOR = F(serialized_pb={schema()!r})\nNote = Reply = C()",

@@ -1,33 +1,36 @@
-"""A client that loses its server comes back after pauses, and not for ever."""
+"""A client of FederatedScope's streams that loses its server: it comes back, with
+pauses, and not for ever. A place that is taken is tried again, a refusal is not."""
 
 from __future__ import annotations
 
-import threading
 import time
-from concurrent import futures
 
 import pytest
 
 from federatedscope_ggeur.errors import GGEURError
-from federatedscope_ggeur.transport import ConnectionLost, Envelope, Hub
-from federatedscope_ggeur.transport.frames import WELCOME, to_frames
-from federatedscope_ggeur.transport.settings import METHOD, SERVICE, TransportSettings
-
-pytestmark = pytest.mark.slow
+from federatedscope_ggeur.transport import (
+    ALREADY_JOINED,
+    ConnectionLost,
+    Envelope,
+    Hub,
+    Link,
+    Refused,
+)
+from federatedscope_ggeur.transport.settings import TransportSettings
 
 grpc = pytest.importorskip("grpc", reason="distributed mode needs grpcio")
 SETTINGS = TransportSettings(2**20)
 
 
 @pytest.fixture
-def rejoining(federatedscope):
+def rejoining(federatedscope, monkeypatch):
     from federatedscope_ggeur.engines.fs import rejoining
 
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
     return rejoining
 
 
-def test_pauses_double_up_to_half_a_minute(rejoining, monkeypatch):
-    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+def test_pauses_double_up_to_half_a_minute(rejoining):
     one = rejoining.Rejoining()
     lost = ConnectionLost("broken off")
     pauses = [one.pause(lost) for _ in range(rejoining.LIMIT)]
@@ -39,7 +42,6 @@ def test_pauses_double_up_to_half_a_minute(rejoining, monkeypatch):
 
 def test_a_connection_that_lasted_counts_as_a_new_beginning(rejoining, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(time, "sleep", lambda seconds: None)
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     one = rejoining.Rejoining()
     lost = ConnectionLost("broken off")
@@ -49,57 +51,104 @@ def test_a_connection_that_lasted_counts_as_a_new_beginning(rejoining, monkeypat
     assert one.pause(lost) == 0.5
 
 
+class Server:
+    """Answers attempts to join, one after the other, by an error or not at all."""
+
+    def __init__(self, *answers):
+        self.answers, self.tries = list(answers), 0
+
+    def __call__(self, *args):
+        self.tries += 1
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if answer is not None:
+            raise Refused(answer)
+        return self
+
+    def close(self):
+        """It has nothing to close."""
+
+
+TAKEN = f"client 1 {ALREADY_JOINED}"
+
+
 @pytest.fixture
-def rogue_server():
-    """A server that welcomes everyone and ends the stream; how often, and its port."""
-    calls = []
+def join(fs, monkeypatch):
+    """Join again after a first connection; `server` stands in for the stream."""
+    cfg = fs.set_up().config
+    from federatedscope.core.message import Message
 
-    def serve(requests, context):
-        calls.append(next(requests))
-        yield from to_frames(Envelope(WELCOME), SETTINGS)
-        context.abort(grpc.StatusCode.INTERNAL, "enough")
+    from federatedscope_ggeur.engines.fs import channel
 
-    handler = grpc.stream_stream_rpc_method_handler(serve)
-    server = grpc.server(
-        futures.ThreadPoolExecutor(2),
-        [grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler})],
-    )
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    yield calls, port
-    server.stop(0.1)
+    waited = []
+    monkeypatch.setattr(time, "sleep", waited.append)
+    monkeypatch.setattr(time, "monotonic", lambda: float(sum(waited)))
+    message = Message(msg_type="join_in", sender=1, receiver=[0], content=(b"",))
 
+    def go(server, first=None) -> int:
+        manager = channel.ClientManager("127.0.0.1", 1, cfg)
+        if first is not None:
+            monkeypatch.setattr(channel, "Link", first)
+            manager.send(message)
+        monkeypatch.setattr(channel, "Link", server)
+        manager.send(message)
+        return server.tries
 
-@pytest.mark.slow
-def test_a_server_that_welcomes_and_aborts_is_asked_a_few_times(fleet, rogue_server):
-    calls, port = rogue_server
-    one = fleet()
-    client = one.client(1, "distribute.server_port", port)
-    client.wait_for("joining again")
-    time.sleep(16)
-    assert 3 <= len(calls) <= 10
-    client.kill()
+    return go
 
 
-def test_a_silent_server_is_given_up(fleet, monkeypatch):
-    monkeypatch.setattr(Hub, "_beat", lambda hub: None)
-    one = fleet("ggeur.deadline.silence", 2)
-    with Hub("127.0.0.1", 0, 4, SETTINGS) as hub:
-        client = one.client(1, "distribute.server_port", hub.port)
-        assert client.wait() == 1
-    assert "the server at 127.0.0.1" in client.output
-    assert "for 2 s (ggeur.deadline.silence)" in client.output
-    assert "Traceback" not in client.output
+def test_a_place_that_is_taken_is_tried_again_until_the_deadline(join):
+    """The server notices a silent loss only after a while."""
+    assert join(Server(TAKEN, TAKEN, None), first=Server(None)) == 3
+    with pytest.raises(Refused, match=ALREADY_JOINED):
+        join(never := Server(TAKEN), first=Server(None))
+    assert never.tries > 100
 
 
-def test_a_server_with_nothing_to_say_is_waited_for(fleet):
-    one = fleet("ggeur.deadline.silence", 2)
-    settings = TransportSettings(2**20, keepalive=0.2)
-    with Hub("127.0.0.1", 0, 4, settings) as hub:
-        client = one.client(1, "distribute.server_port", hub.port)
-        assert hub.receive(30).envelope.kind == "join_in"
-        assert not threading.Event().wait(4)
-        assert client.status() is None
-        hub.send(1, Envelope("nothing_of_ours"))
-        assert client.wait() == 1
-    assert "unknown type 'nothing_of_ours'" in client.output
+@pytest.mark.parametrize(
+    ("answer", "again"), [(TAKEN, False), ("other", False), ("other", True)]
+)
+def test_any_other_refusal_ends_the_client(join, answer, again):
+    """Whoever joins for the first time under a number that is taken is another one."""
+    server = Server(answer, None)
+    with pytest.raises(Refused):
+        join(server, first=Server(None) if again else None)
+    assert server.tries == 1
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_a_silent_server_is_given_up_and_one_with_nothing_to_say_is_not(fs, alive):
+    cfg = fs.set_up("ggeur.deadline.silence", 2).config
+    from federatedscope_ggeur.engines.fs import channel
+
+    class Link:
+        """Hears that the server is there, or does not, and in the end a message."""
+
+        silence, waits = 0.0, 0
+
+        def receive(self, seconds):
+            self.waits += 1
+            self.silence = 0.0 if alive else self.silence + seconds
+            return Envelope("nothing_of_ours") if self.waits == 5 else None
+
+    manager = channel.ClientManager("127.0.0.1", 1, cfg)
+    manager.link = link = Link()
+    if alive:
+        assert manager.receive().msg_type == "nothing_of_ours"
+        return
+    with pytest.raises(
+        GGEURError, match=r"127\.0\.0\.1:1 .* for 2 s .*deadline\.silence"
+    ):
+        manager.receive()
+    assert link.waits == 1
+
+
+def test_signs_of_life_of_a_real_server_end_the_silence():
+    settings = TransportSettings(2**20, keepalive=0.1)
+    with Hub("127.0.0.1", 0, 1, settings) as hub:
+        link = Link(f"127.0.0.1:{hub.port}", 1, Envelope("join_in"), settings)
+        ended, before, until = 0, 0.0, time.monotonic() + 300
+        while ended < 3 and time.monotonic() < until:
+            assert link.receive(0.02) is None
+            ended, before = ended + (link.silence < before), link.silence
+        assert ended == 3
+        link.close()

@@ -33,8 +33,10 @@ def run_with(fs, monkeypatch):
     `poison` makes an update of client 3's own.
     """
 
+    make = fs.file
+
     def run(rule, poison=None, settings=SEVEN, hostile=1):
-        file = fs.file(*settings)
+        file = make(*settings)
         section = f"{{{RULES.get(rule, '')}}}"
         file.write_text(
             file.read_text() + f"aggregator: {{robust_rule: {rule}, "
@@ -115,11 +117,9 @@ def test_one_hostile_client_does_not_decide(run_with, rule):
     found = head_of(there)
     assert (found >= good.amin(0) - 1e-3).all()
     assert (found <= good.amax(0) + 1e-3).all()
-
-
-def test_without_a_rule_it_does(run_with):
-    there, _ = run_with("fedavg", poison=lambda params: params - 1e3)
-    assert head_of(there).abs().max() > 1e2
+    if rule == "krum":  # by the mean it would
+        there, _ = run_with("fedavg", poison=lambda params: params - 1e3)
+        assert head_of(there).abs().max() > 1e2
 
 
 def test_norm_bounding_bounds(run_with):
@@ -136,8 +136,6 @@ def test_norm_bounding_bounds(run_with):
         ("krum", "", [], r"aggregator\.BFT_args\.krum_agg_num: must be set"),
         ("trimmedmean", "", [], r"BFT_args\.trimmedmean_excluded_ratio: must be set"),
         ("normbounding", "", [], r"BFT_args\.normbounding_norm_bound: must be set"),
-        ("median", "", ["federate.client_num", 4], r"client_num: must be 5 at least"),
-        ("bulyan", "", ["federate.client_num", 6], r"client_num: must be 7 at least"),
         ("bulyan", "", ["federate.sample_client_rate", -1], r"client_rate: must be"),
     ],
 )  # fmt: skip
@@ -165,23 +163,19 @@ def test_a_rule_stands_in_for_fedavg_s_mean_alone(fs):
         assert any(wanted in line for line in problems(other))
 
 
-THREE = [*SEVEN, "federate.client_num", 3]
-
-
-@pytest.mark.parametrize("rule", ["median", "krum", "trimmedmean", "bulyan"])
-def test_three_clients_are_enough_where_none_is_hostile(run_with, rule):
-    there, updates = run_with(rule, settings=THREE, hostile=0)
-    assert len(updates) == 3
-    assert torch.isfinite(head_of(there)).all()
-
-
 @pytest.mark.parametrize("rule", ["median", "krum", "trimmedmean", "bulyan"])
 @pytest.mark.parametrize("hostile", [0, 1, 2])
-def test_with_fewer_the_smallest_number_is_said(run_with, rule, hostile):
+def test_the_smallest_number_of_clients_is_said_and_enough(run_with, rule, hostile):
     least = (4 if rule == "bulyan" else 2) * hostile + 3
     few = [*SEVEN, "federate.client_num", least - 1]
     with pytest.raises(ConfigError, match=rf"client_num: must be {least} at least"):
         run_with(rule, settings=few, hostile=hostile)
+    if hostile == 0:
+        there, updates = run_with(
+            rule, settings=[*SEVEN, "federate.client_num", least], hostile=0
+        )
+        assert len(updates) == least
+        assert torch.isfinite(head_of(there)).all()
 
 
 @pytest.mark.parametrize("drawn", [3, 4])
@@ -191,3 +185,12 @@ def test_too_few_updates_for_a_rule_are_refused(run_with, drawn):
     said = rf"round 1: {drawn} updates, but aggregator\.robust_rule needs at least 5"
     with pytest.raises(GGEURError, match=said):
         run_with("median", settings=settings)
+
+
+def test_running_statistics_of_networks_stay_what_they_can_be(
+    run_with, pictures_of_digits
+):
+    there, _ = run_with("median", settings=pictures_of_digits, hostile=0)
+    variances = [t for name, t in there.model.items() if "running_var" in name]
+    assert variances
+    assert all((t >= 0).all() for t in variances)

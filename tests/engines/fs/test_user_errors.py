@@ -14,27 +14,13 @@ WRONG = {
     ("ggeur.stepz", "[1]"): [
         "ggeur.stepz: there is no such key; did you mean ggeur.steps?"
     ],
-    ("federate.clientnum", "3"): [
-        "federate.clientnum: there is no such key; did you mean federate.client_num?"
-    ],
-    ("ggeur.step1_size", "many"): ["ggeur.step1_size: expected float, got str 'many'"],
     ("federate.total_round_num", "ten"): [
         "federate.total_round_num: expected int, got str 'ten'"
     ],
     ("ggeur.qda.shrinkage", "0.5"): [
         "ggeur.qda.shrinkage: there is no qda any more: take lda, or mixture"
     ],
-    ("ggeur.fisher.steps", "100"): ["ggeur.fisher.steps: the head is trained to its"],
-    ("model.type", "convnet2"): [
-        "model.type: the plugin uses its own: write ggeur_head"
-    ],
-    ("trainer.type", "cvtrainer"): [
-        "trainer.type: the plugin uses its own: write ggeur_"
-    ],
-    ("data.type", "femnist"): ["data.type 'femnist'"],
-    ("data.splitter", "''"): ["data.splitter"],
     ("federate.client_num", "0"): ["federate.client_num: must be set with data.split"],
-    ("federate.method", "FedAvg"): ["federate.method: the plugin takes only 'ggeur'"],
     ("fedswa.use", "True", "ggeur.scale", "big", "no.key", "1"): [
         "no.key: there is no such key",
         "fedswa.use: the plugin takes only False",
@@ -68,7 +54,7 @@ def ends(enabled, tmp_path_factory):
     cases = {words: ["--cfg", quickstart, *words] for words in WRONG}
     cases.update({words: list(words) for words in OTHER_FILES})
     calls = [Call("main.py", tuple(words)) for words in cases.values()]
-    return dict(zip(cases, run_programs(enabled, folder, calls, seconds=120)))
+    return dict(zip(cases, run_programs(enabled, folder, calls, seconds=600)))
 
 
 @pytest.mark.slow

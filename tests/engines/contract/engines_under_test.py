@@ -1,0 +1,316 @@
+"""The four engines, each behind the same few methods, and what one of them cannot do.
+
+`begin` starts a run of a config on one machine; a `Going` is this run.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from processes import PATIENCE, Fleet, Worker
+
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.engines.flower.local import LocalFederation
+from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.reporting import Results, numbers
+
+NAME = "a_run"
+#: What a run may say of itself that another one of the same numbers does not.
+OWN = ("engine", "config", "notes", "privacy")
+
+
+@dataclass
+class Outcome:
+    """What a run leaves.
+
+    Attributes
+    ----------
+    ended : dict from who to whether it ended well
+        0 is the server. Where all are in one process, there is nobody else.
+    folder : Path
+    log : str
+        What the server has said.
+    sites : dict from client to folder
+    """
+
+    ended: dict[int, bool]
+    folder: Path
+    log: str
+    sites: dict[int, Path]
+
+    @property
+    def files(self) -> set[str]:
+        return {path.name for path in self.folder.iterdir()}
+
+    @property
+    def results(self) -> Results:
+        return Results.from_json((self.folder / "results.json").read_text())
+
+    @property
+    def head(self) -> bytes:
+        return (self.folder / "head.safetensors").read_bytes()
+
+    @property
+    def numbers(self) -> dict:
+        """All but times, and what a server on its own cannot know of its clients."""
+        kept = numbers(self.results)
+        del kept["round0"]["withheld_pairs"]
+        kept["clients"] = [(c["number"], c["domain"]) for c in kept["clients"]]
+        return {name: value for name, value in kept.items() if name not in OWN}
+
+    def heard(self, number: int) -> dict[int, list[int]]:
+        """What each client had heard of the toy question by the end of a round."""
+        record = self.results.rounds[number - 1] if number else self.results.round0
+        heard = record.exchanges["toy_question"]["heard"]
+        return {int(k): said for k, said in heard.items()}
+
+    @property
+    def accuracies(self) -> list[dict[str, float]]:
+        return [record.accuracy for record in self.results.rounds]
+
+    @property
+    def trained(self) -> list[list[int]]:
+        return [record.clients for record in self.results.rounds]
+
+
+class Going:
+    """A run that goes on while the test does something to it."""
+
+    def log(self) -> str:
+        """What the server has said so far."""
+        raise NotImplementedError
+
+    def runs(self) -> bool:
+        raise NotImplementedError
+
+    def end(self) -> Outcome:
+        """Wait for the end."""
+        raise NotImplementedError
+
+    def says(self, words: str, times: int = 1) -> None:
+        """Wait until the server has said these words so often."""
+
+        def said() -> bool:
+            assert self.log().count(words) >= times or self.runs(), (
+                f"it ended before {words!r}:\n{self.log()}"
+            )
+            return self.log().count(words) >= times
+
+        waited(said)
+
+
+def waited(condition: Callable[[], bool]) -> None:
+    """Wait until the condition holds."""
+    until = time.monotonic() + PATIENCE
+    while not (held := condition()) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert held
+
+
+class Engine:
+    """One of the engines.
+
+    Attributes
+    ----------
+    apart : bool
+        Whether its clients are processes of their own.
+    """
+
+    apart = False
+
+    def begin(self, config: Path, settings: Sequence, clients: int) -> Going:
+        """Begin a run of so many clients."""
+        self.begun = config, settings, clients
+        return self._begin(*self.begun)
+
+    def go_on(self, stopped: Going, checkpoint: Path) -> Going:
+        """Go on from a checkpoint of a run that was stopped."""
+        config, settings, clients = self.begun
+        return self._begin(
+            config, [*settings, "federate.restore_from", checkpoint], clients
+        )
+
+    def _begin(self, config: Path, settings: Sequence, clients: int) -> Going:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End what still runs."""
+
+
+class Embedded(Engine):
+    """The embedded engine, in this process."""
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+
+    def _begin(self, config: Path, settings: Sequence, clients: int) -> Going:
+        words = ["--cfg", str(config), *map(str, settings)]
+        folder = Path(tempfile.mkdtemp(dir=self._folder))
+        words += ["outdir", str(folder), "expname", NAME]
+        return _InThisProcess(words, folder / NAME)
+
+
+class _InThisProcess(Going):
+    def __init__(self, words, folder):
+        self._words, self._folder = words, folder
+
+    def end(self) -> Outcome:
+        status = main(self._words)
+        log = (self._folder / "log.txt").read_text()
+        return Outcome({0: not status}, self._folder, log, {})
+
+
+class Standalone(Engine):
+    """FederatedScope standalone, in a process of its own."""
+
+    def __init__(self, folder: Path, forks):
+        self._folder, self._forks = folder, forks
+        self.workers: list[Worker] = []
+
+    def _begin(self, config: Path, settings: Sequence, clients: int) -> Going:
+        words = ["--engine", "federatedscope", "--cfg", str(config)]
+        words += [*map(str, settings), "expname", NAME]
+        folder = self._folder / f"standalone_{len(self.workers)}"
+        self.workers.append(Worker(self._forks, folder, words, {}))
+        return _Workers({0: self.workers[-1]}, None)
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.kill()
+
+
+class Streams(Engine):
+    """FederatedScope distributed: a process for the server and for each client."""
+
+    apart = True
+
+    def __init__(self, folder: Path, forks):
+        self._folder, self._forks = folder, forks
+        self.fleets: list[Fleet] = []
+
+    def _begin(self, config: Path, settings: Sequence, clients: int) -> Going:
+        folder = self._folder / f"fleet_{len(self.fleets)}"
+        folder.mkdir()
+        words = [*map(str, settings), "expname", NAME, "ggeur.deadline.join", "600"]
+        words += ["ggeur.deadline.return", "0"]
+        fleet = Fleet(self._forks, folder, config, words)
+        self.fleets.append(fleet)
+        members = {0: fleet.server()}
+        members.update({k: fleet.client(k) for k in range(1, clients + 1)})
+        return _Workers(members, fleet)
+
+    def close(self) -> None:
+        for fleet in self.fleets:
+            fleet.end()
+            print(fleet)  # shown if the test fails
+
+
+class _Workers(Going):
+    def __init__(self, members: dict[int, Worker], fleet: Fleet | None):
+        self._members, self._fleet = members, fleet
+
+    def log(self) -> str:
+        return self._members[0].output
+
+    def runs(self) -> bool:
+        return self._members[0].status() is None
+
+    def killed(self, who: int) -> None:
+        """Wait until one of them has been killed."""
+        assert self._members[who].wait() == -9
+
+    def start_again(self, who: int, *settings) -> None:
+        name = f"{who}_again"
+        again = self._fleet.client(who, name=name) if who else (
+            self._fleet.server(*settings, name=name)
+        )  # fmt: skip
+        self._members[who] = again
+
+    def end(self) -> Outcome:
+        status = {who: worker.wait() == 0 for who, worker in self._members.items()}
+        folders = {k: one.folder / "exp" / NAME for k, one in self._members.items()}
+        folder = folders.pop(0)
+        return Outcome(status, folder, self.log(), folders)
+
+
+class Flower(Engine):
+    """Flower: a SuperLink, a ServerApp, a SuperNode and a resident for each client."""
+
+    apart = True
+
+    def __init__(self, folder: Path, programs):
+        self._folder, self._programs = folder, programs
+
+    def _begin(self, config: Path, settings: Sequence, clients: int) -> Going:
+        out = Path(tempfile.mkdtemp(dir=self._folder))
+        places = ["outdir", str(out), "expname", NAME]
+        cfg = load_config(config, [*map(str, settings), *places])
+        federation = LocalFederation(self._programs, cfg)
+        federation.start()
+        return _Flowering(federation, self._programs, out)
+
+    def go_on(self, stopped: _Flowering, checkpoint: Path) -> Going:
+        """The residents wait for a server that goes on."""
+        return stopped.again(["federate.restore_from", str(checkpoint)])
+
+
+class _Flowering(Going):
+    def __init__(self, federation: LocalFederation, programs, out: Path, settings=()):
+        self._federation, self._programs, self._out = federation, programs, out
+        self._thread = threading.Thread(target=self._run, args=(settings,), daemon=True)
+        self._thread.start()
+
+    def again(self, settings) -> Going:
+        return _Flowering(self._federation, self._programs, self._out, settings)
+
+    def _run(self, settings) -> None:
+        with suppress(GGEURError):  # its folder says so
+            self._federation.run(settings)
+
+    def log(self) -> str:
+        path = self._programs.folder / "run.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def runs(self) -> bool:
+        return self._thread.is_alive()
+
+    def killed(self, who: int) -> None:
+        assert self._programs.running[f"resident {who}"].wait(PATIENCE) == -9
+
+    def start_again(self, who: int) -> None:
+        self._federation.start_resident(who)
+
+    def end(self) -> Outcome:
+        self._thread.join(PATIENCE)
+        assert not self.runs(), f"the run did not end\n{self.log()}"
+        left = self._out.rglob("results.json")
+        folder = max(left, key=lambda path: path.stat().st_mtime).parent
+        clients = range(1, self._federation.clients + 1)
+        sites = {k: self._federation.site(k) for k in clients}
+        outcome = Outcome({}, folder, self.log(), sites)
+        ended = outcome.results.status == "finished"
+        if ended:
+            for k in outcome.results.rounds[-1].clients:
+                assert self._programs.running[f"resident {k}"].wait(PATIENCE) == 0
+        # A resident that was put out waits for ever.
+        outcome.ended = {
+            k: self._programs.running[f"resident {k}"].poll() == 0 for k in clients
+        }
+        outcome.ended[0] = ended
+        return outcome
+
+
+#: By name, with the fixtures that an engine is made of.
+ENGINES = {
+    "embedded": (Embedded,),
+    "standalone": (Standalone, "fork_server"),
+    "streams": (Streams, "fork_server"),
+    "flower": (Flower, "programs"),
+}

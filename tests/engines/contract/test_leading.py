@@ -1,0 +1,403 @@
+"""The server of a run over connections: who joins, who is put out, who is late.
+
+`engines/leading.py` leads FederatedScope's distributed mode and Flower's runs alike.
+Here real clients answer it in this process, and no time passes: where nobody has
+anything left to say, the deadline is over.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.engines.federation import Federation, course
+from federatedscope_ggeur.engines.leading import FAILED, FINISH, JOIN, Leading
+from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.engines.sides import handshake_of, join_of
+from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.federation.exchanges.base import all_kinds
+from federatedscope_ggeur.transport import Envelope, Event
+
+SERVER = ["federate.mode", "distributed", "distribute.role", "server"]
+ALL = [1, 2, 3]
+
+
+class Wire:
+    """Connections, with real clients behind them.
+
+    `instead` holds what happens in place of an answer, by (kind, round, client), and
+    `silence` what happens one after the other whenever nobody has anything to say.
+    Where this is nothing, or adds no event, the deadline is over.
+    """
+
+    def __init__(self, run: Run):
+        self.events, self.silence, self.instead = deque(), deque(), {}
+        self.dismissed, self.finished, self.most, self.closed = {}, [], {}, None
+        self.connections = dict.fromkeys(ALL, 0)
+        self.handlers = run.engine._handlers
+        settings = run.settings
+        handshake = handshake_of(run.data, settings.agreed, None)
+        self.joins = {
+            held.number: join_of(held, handshake, settings.demands)
+            for held in run.data.clients
+        }
+
+    def say(self, number: int, kind: str, state: int = 0, *parts: bytes) -> None:
+        envelope = Envelope(kind, state, parts)
+        connection = self.connections[number]
+        self.events.append(Event(number, envelope, connection=connection))
+
+    def join(self, number: int, **changes) -> None:
+        """Join on a new connection."""
+        self.connections[number] = max(self.connections.values()) + 1
+        self.say(number, JOIN, 0, replace(self.joins[number], **changes).to_bytes())
+
+    def vanish(self, number: int, reason: str = "cut", refused: bool = False) -> None:
+        connection = self.connections[number]
+        gone = Event(number, None, reason, refused=refused, connection=connection)
+        self.events.append(gone)
+
+    def send(self, message: str, numbers, parts, state: int) -> None:
+        for number in numbers:
+            if message == FINISH:
+                self.finished.append(number)
+                continue
+            kind = next(k for k in all_kinds() if k.message == message)
+            act = self.instead.pop((kind.name, state, number), None)
+            if act is None:
+                self.answer(number, kind, state, parts)
+            else:
+                act(partial(self.answer, number, kind, state, parts))
+
+    def answer(self, number: int, kind, state: int, parts) -> None:
+        said = self.handlers[number].answer(kind, parts)
+        if said:
+            self.say(number, kind.answer_message, state, *said)
+
+    # as `Leading` has its connections
+
+    def receive(self, timeout: float | None) -> Event | None:
+        if not self.events and self.silence:
+            self.silence.popleft()()
+        if self.events:
+            return self.events.popleft()
+        assert timeout is not None, "the server waits for ever"
+        return None
+
+    def expect(self, number: int, most: int | None) -> None:
+        self.most.setdefault(number, []).append(most)
+
+    def dismiss(self, number: int, reason: str, connection: int | None) -> None:
+        self.dismissed.setdefault(number, []).append(reason)
+        # What it said before is in the queue already; nobody hears it from now on.
+        self.events.append(Event(number, None, "dismissed", connection=connection))
+
+    def close(self, reason: str = "") -> None:
+        self.closed = reason
+
+
+@pytest.fixture
+def settings() -> list:
+    """Of the run, on both sides."""
+    return ["ggeur.steps", "[]"]
+
+
+@pytest.fixture
+def wire(config, settings):
+    return Wire(Run(config(*settings)))
+
+
+@pytest.fixture
+def lead(config, settings, wire, tmp_path):
+    """Lead a run to its end; its federation."""
+
+    def go(*more, proven=False) -> Federation:
+        cfg = load_config(config(*settings, *more), SERVER, on_fs=True)
+        over, one = [], []
+
+        def federation(dismiss) -> Federation:
+            return Federation(cfg, None, dismiss, "a test", tmp_path, proven)
+
+        def begin() -> None:
+            one[0].federation.start()
+            one[0].driver.start(course(one[0].federation), end)
+
+        def end(_) -> None:
+            one[0].federation.write("finished")
+            one[0].send_finals(one[0].federation.history.ending(False), 3)
+            over.append(True)
+
+        one.append(Leading(federation, wire.send, cfg.ggeur.deadline, begin, wire))
+        one[0].run(lambda: bool(over))
+        return one[0].federation
+
+    return go
+
+
+@pytest.fixture
+def joined(wire):
+    for number in ALL:
+        wire.join(number)
+
+
+def trained(federation: Federation) -> list[list[int]]:
+    return [record.clients for record in federation.history.rounds]
+
+
+SOME = ("ggeur.quorum", 2)
+
+
+@pytest.mark.usefixtures("joined")
+def test_a_run_in_which_nothing_goes_wrong(lead, wire):
+    assert trained(lead()) == [ALL] * 3
+    assert (wire.finished, wire.closed, wire.dismissed) == (ALL, "", {})
+    # No client may send more than an answer takes, whatever it has been asked.
+    assert all(0 < most < 2**20 for asked in wire.most.values() for most in asked)
+
+
+# Joining
+
+
+def test_too_few_are_named_at_the_deadline(lead, wire):
+    wire.join(1)
+    with pytest.raises(GGEURError, match=r"1 of 3 clients .*missing clients \[2, 3\]"):
+        lead()
+    assert wire.closed.startswith("the server ended the run: joining: 1 of 3 clients")
+
+
+@pytest.mark.parametrize("proven", [False, True])
+def test_enough_begin_and_who_comes_later_is_refused(lead, wire, proven):
+    wire.join(1)
+    wire.join(2)
+    wire.instead["train", 1, 1] = lambda answer: (wire.join(3), answer())
+    federation = lead(*SOME, proven=proven)
+    assert trained(federation) == [[1, 2]] * 3
+    (reason,) = wire.dismissed[3]
+    assert "the run began without this client" in reason
+
+
+def test_where_nobody_could_stay_nobody_is_waited_for(lead, wire):
+    for number, join in wire.joins.items():
+        settings = {**join.handshake.settings, "seed": "77"}
+        wire.join(number, handshake=replace(join.handshake, settings=settings))
+    wire.silence.append(lambda: pytest.fail("it waits"))
+    with pytest.raises(GGEURError, match="all clients have left with an error") as said:
+        lead()
+    for number in ALL:
+        assert f"client {number}" in str(said.value)
+        assert "seed is '77' there" in wire.dismissed[number][0]
+
+
+def test_who_joins_first_with_an_absurd_dimension_keeps_nobody_out(lead, wire):
+    wire.join(3, handshake=replace(wire.joins[3].handshake, dim=2**40))
+    wire.join(1)
+    wire.join(2)
+    wire.silence.append(lambda: wire.join(3))
+    assert trained(lead()) == [ALL] * 3
+    (reason,) = wire.dismissed[3]
+    assert "dim is 1099511627776 there and 16 here" in reason
+
+
+@pytest.mark.parametrize("parts", [(), (b"",), (b"x", b"x"), (b"\x80\x04garbage",)])
+def test_a_message_to_join_that_cannot_be_read(lead, wire, parts):
+    wire.connections[3] = 9
+    wire.say(3, JOIN, 0, *parts)
+    wire.join(1)
+    wire.join(2)
+    assert trained(lead(*SOME)) == [[1, 2]] * 3
+    assert "client 3 refused: field" in wire.dismissed[3][0]
+
+
+# Who is late, and who is lost
+
+
+@pytest.mark.usefixtures("joined")
+def test_who_is_late_is_asked_again_once_it_has_answered(lead, wire, caplog):
+    caplog.set_level("INFO", logger="federatedscope_ggeur")
+    late = []
+    wire.instead["train", 1, 3] = late.append
+    wire.instead["train", 2, 1] = lambda answer: (late.pop()(), answer())
+    federation = lead(*SOME)
+    assert trained(federation) == [[1, 2], [1, 2], ALL]
+    assert caplog.text.count("client 3: no answer (train) within ") == 1
+    assert "client 3: an answer (train, round 1) that nobody waits for" in caplog.text
+    assert wire.dismissed == {}
+
+
+@pytest.mark.usefixtures("joined")
+def test_who_is_always_late_costs_two_deadlines(lead, wire, caplog):
+    late = []
+    for number in (1, 3):
+        wire.instead["train", number, 3] = late.append
+    wire.instead["train", 2, 1] = lambda answer: (late.pop()(), answer())
+    federation = lead(*SOME, "federate.total_round_num", 5)
+    assert trained(federation) == [[1, 2], [1, 2], [1, 2], [1, 2], [1, 2]]
+    assert caplog.text.count("client 3: no answer (train) within ") == 2
+    assert "barred after 2 missed deadlines" in wire.dismissed[3][0]
+    assert "ggeur.deadline" in wire.dismissed[3][0]
+
+
+@pytest.mark.usefixtures("joined")
+def test_who_is_lost_and_comes_back_in_time_misses_nothing(lead, wire, caplog):
+    """At the default quorum."""
+    caplog.set_level("INFO", logger="federatedscope_ggeur")
+
+    slow = []
+    wire.instead["evaluate", 1, 1] = slow.append
+    wire.instead["evaluate", 1, 3] = lambda answer: (
+        wire.vanish(3), wire.join(3), slow.pop()()
+    )  # fmt: skip
+    assert trained(lead()) == [ALL] * 3
+    assert "client 3 is gone: cut" in caplog.text
+    assert "client 3 has come back" in caplog.text
+
+
+SUMS = [
+    "ggeur.closed_form", "lda",
+    "ggeur.privacy.secure_sums", "statistics",
+    "ggeur.privacy.secure_sums_radius", 40,
+    "ggeur.privacy.secure_sums_max_rows", 4096,
+    "ggeur.privacy.secure_sums_fraction_bits", 38,
+]  # fmt: skip
+
+
+@pytest.mark.usefixtures("joined")
+@pytest.mark.parametrize("settings", [SUMS])
+def test_a_sum_waits_for_who_is_lost_and_asks_it_again(lead, wire, caplog):
+    """Though all others have answered; every other question goes on without it."""
+    asked = []
+
+    def lost(answer) -> None:
+        asked.append(answer.args)
+        wire.vanish(3)
+        wire.silence.append(lambda: wire.join(3))
+        wire.instead["sum_means", 0, 3] = lambda again: (
+            asked.append(again.args), again()
+        )  # fmt: skip
+
+    wire.instead["sum_means", 0, 3] = lost
+    federation = lead()
+    assert "waiting for client 3 to come back: cut" in caplog.text
+    assert asked[0] == asked[1]
+    assert federation.history.round0.sums.roster == ALL
+    assert wire.finished == ALL
+
+
+@pytest.mark.usefixtures("joined")
+@pytest.mark.parametrize("settings", [SUMS])
+def test_a_sum_waits_for_nobody_once_one_has_refused(lead, wire):
+    wire.instead["sum_means", 0, 1] = lambda answer: None
+    refusal = b"its rows are too long"
+    wire.instead["sum_means", 0, 3] = lambda answer: wire.say(3, FAILED, 0, refusal)
+    with pytest.raises(GGEURError, match=r"1 of 3 are missing.*client 3: its"):
+        lead()
+
+
+@pytest.mark.usefixtures("joined")
+@pytest.mark.parametrize("quorum", [2, 3])
+def test_who_stays_away_ends_the_run_below_the_quorum(lead, wire, quorum, tmp_path):
+    wire.instead["train", 2, 3] = lambda answer: wire.vanish(3, f"lost {tmp_path}/x")
+    if quorum == 2:
+        assert trained(lead("ggeur.quorum", 2)) == [ALL, [1, 2], [1, 2]]
+        assert wire.finished == [1, 2]
+        return
+    with pytest.raises(GGEURError, match="2 of 3 clients are left, but") as said:
+        lead("ggeur.quorum", 3)
+    assert "client 3: lost" in str(said.value)
+    assert wire.closed.startswith("the server ended the run: ")
+    assert str(tmp_path) not in wire.closed
+    assert (tmp_path / "results.json").exists()
+
+
+@pytest.mark.usefixtures("joined")
+def test_who_says_that_it_stops_is_let_go(lead, wire, caplog):
+    reason = b"client 3: my disk\nis full" + b"!" * 2000
+    wire.instead["train", 2, 3] = lambda answer: wire.say(3, FAILED, 2, reason)
+    assert trained(lead(*SOME)) == [ALL, [1, 2], [1, 2]]
+    assert "client 3 is gone: my disk is full!!!" in caplog.text
+    assert "!" * 1000 not in caplog.text
+    assert wire.dismissed[3] == ["this client has said that it stops"]
+
+
+# Who does not keep to the rules
+
+JUNK = {
+    "answers": (lambda wire: wire.say(3, "metrics", 7, b"x"), "an answer (evaluate, "),
+    "joins": (
+        lambda wire: wire.say(3, JOIN, 0, b""),
+        "a second message to join on one connection",
+    ),
+}
+
+
+@pytest.mark.usefixtures("joined")
+@pytest.mark.parametrize("junk", JUNK)
+def test_junk_is_cut_off_and_costs_no_second_deadline(lead, wire, caplog, junk):
+    send, said = JUNK[junk]
+
+    def late(answer) -> None:
+        """Say nothing until the deadline is over, and then what nobody asked for."""
+        wire.instead["train", 2, 1] = lambda right: (
+            [send(wire) for _ in range(100)], right()
+        )  # fmt: skip
+
+    wire.instead["train", 1, 3] = late
+    assert trained(lead(*SOME)) == [[1, 2]] * 3
+    assert caplog.text.count("no answer (") == 1
+    assert "barred after 3 invalid messages, the last one: " in wire.dismissed[3][0]
+    assert said in wire.dismissed[3][0]
+    assert len(wire.dismissed[3]) == 1  # what it had sent before it was barred is junk
+
+
+@pytest.mark.usefixtures("joined")
+def test_an_unknown_type_of_message_ends_the_connection(lead, wire):
+    wire.instead["train", 1, 3] = lambda answer: wire.say(3, "os.system", 1, b"x")
+    assert trained(lead(*SOME)) == [[1, 2]] * 3
+    assert wire.dismissed[3] == ["unknown message type 'os.system'"]
+
+
+@pytest.mark.parametrize("proven", [False, True])
+def test_whether_the_next_of_a_barred_number_may_join(lead, wire, proven):
+    """Only where nobody could have its token, it is another one."""
+    wire.join(3)
+    for _ in range(3):
+        wire.say(3, "metrics", 7, b"x")
+    wire.silence.append(lambda: (wire.join(1), wire.join(2)))
+    wire.silence.append(lambda: wire.join(3))
+    federation = lead(*SOME, proven=proven)
+    assert "barred after 3 invalid messages" in wire.dismissed[3][0]
+    if proven:
+        assert trained(federation) == [[1, 2]] * 3
+        assert "the server has barred this client" in wire.dismissed[3][1]
+    else:
+        assert trained(federation) == [ALL] * 3
+
+
+@pytest.mark.usefixtures("joined")
+def test_streams_that_the_server_refuses_count_as_junk(lead, wire):
+    def refused(answer) -> None:
+        for _ in range(3):
+            wire.vanish(3, "a frame too long", refused=True)
+            wire.join(3)
+
+    wire.instead["train", 1, 3] = refused
+    federation = lead(*SOME, proven=True)
+    assert trained(federation) == [[1, 2]] * 3
+    assert "3 invalid messages" in federation.membership.conduct.barred[3]
+
+
+@pytest.mark.usefixtures("joined")
+def test_where_the_run_would_end_the_true_owner_of_a_number_may_still_come(lead, wire):
+    """Whoever was put out may not have been it."""
+
+    def junk(answer) -> None:
+        for _ in range(3):
+            wire.say(3, "metrics", 7, b"x")
+        wire.silence.append(lambda: wire.join(3))
+
+    wire.instead["train", 1, 3] = junk
+    assert trained(lead()) == [ALL] * 3
