@@ -7,7 +7,7 @@ from federatedscope_ggeur.settings import (
     Key,
     alike,
     names,
-    not_negative,
+    not_negative_up_to,
     one_of,
     positive_up_to,
     text,
@@ -50,7 +50,7 @@ DISTRIBUTED_KEYS = (
         "Distributed: seconds that the server waits for a client whose connection "
         "broke, before ggeur.quorum decides. Waiting uses them up; ten seconds with a "
         "connection give one back. A client that ends by itself is not waited for.",
-        not_negative,
+        not_negative_up_to(1e9),
     ),
     *alike(
         "",

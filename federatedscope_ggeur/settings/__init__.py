@@ -30,6 +30,7 @@ from federatedscope_ggeur.settings.rules import (
     layer_width,
     names,
     not_negative,
+    not_negative_up_to,
     number_problem,
     one_of,
     positive,

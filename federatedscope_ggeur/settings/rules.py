@@ -128,10 +128,17 @@ text = rule_of(
 positive = positive_up_to(LARGEST)
 positive_or_not_set = positive_up_to(LARGEST, not_set_allowed=True)
 positive_share = positive_up_to(1)
-not_negative = rule_of(
-    f"must lie in 0..{LARGEST:g}",
-    lambda value: is_number(value) and 0 <= value <= LARGEST,
-)
+
+
+def not_negative_up_to(most: float) -> Rule:
+    """The rule that a value is 0 or more and at most `most`."""
+    return rule_of(
+        f"must lie in 0..{most:g}",
+        lambda value: is_number(value) and 0 <= value <= most,
+    )
+
+
+not_negative = not_negative_up_to(LARGEST)
 steps = rule_of(
     "must be [], [1], [2] or [1, 2]",
     lambda value: (
