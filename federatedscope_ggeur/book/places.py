@@ -38,6 +38,7 @@ _MADE = (
     "exp_print.log",
     "eval_results.log",
     "eval_results.raw",
+    "eval_results.raw.gz",
     "system_metrics.log",
 )
 _KEPT = ("config.yaml",)

@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 import yaml
 
+from federatedscope_ggeur.book.federation import Federation
+
 EXAMPLES = Path(__file__).parents[3] / "scripts" / "example_configs"
 BEST = [
     "ggeur.closed_form", "auto", "ggeur.init", "closed_form", "ggeur.keep", "best",
@@ -62,6 +64,16 @@ def test_the_run_folder_holds_the_files_of_both(finished):
         "private",
     }  # fmt: skip
     assert (finished.folder / "curve.png").read_bytes()[1:4] == b"PNG"
+
+
+def test_forgetting_deletes_fs_s_files_too(fs, tmp_path):
+    """They name clients, their rows and the old scores."""
+    book = tmp_path / "book"
+    run = fs.run("ggeur.closed_form", "lda", "ggeur.book", str(book))
+    assert "client 2: receipt of the book: " in run.log
+    left = Federation.load(book).forget(2).said
+    assert {path.name for path in run.folder.iterdir()} == {"config.yaml"}
+    assert not [line for line in left if str(run.folder) in line]
 
 
 def test_fs_s_results_are_plain_numbers(finished):
