@@ -11,7 +11,7 @@ import torch
 from by_bytes import SGD, Federation, make_client_data, make_rows, train_of
 
 from federatedscope_ggeur.data import Embeddings
-from federatedscope_ggeur.errors import GGEURError, MessageError
+from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
 from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
 from federatedscope_ggeur.methods import FedAvg
@@ -96,12 +96,9 @@ class TestReproducibility:
     )
     def test_order_of_the_clients_does_not_matter(self, order):
         assert torch.equal(self.run(order=order), self.run())
-
-    def test_order_of_joining_does_not_matter(self):
         data = make_client_data((20, 0, 30, 25))
-        backwards = dict(sorted(data.items(), reverse=True))
-        weights = Federation(backwards, **OPTIONS).run(3)
-        assert torch.equal(weights, self.run())
+        joined = dict(order(list(data.items())))
+        assert torch.equal(Federation(joined, **OPTIONS).run(3), self.run())
 
     @pytest.mark.parametrize("steps", [(), (1,)])
     def test_clients_of_the_same_rows_draw_differently(self, steps):
@@ -125,56 +122,6 @@ class TestReproducibility:
         first = self.run()[0]
         alone = Federation(make_client_data((9,)), model=DROPOUT).run(0)
         assert torch.equal(alone[0], first)
-
-
-class TestRefusedUpdates:
-    @pytest.fixture
-    def federation(self):
-        data = make_client_data((9,) * 5)
-        return Federation(data, sample_client_num=3).round0()
-
-    def refused(self, federation, number, updates, field, problem):
-        before = federation.server.params
-        with pytest.raises(MessageError, match=problem) as caught:
-            federation.step(number, updates)
-        assert caught.value.field == field
-        assert torch.equal(federation.server.params, before)
-
-    def test_of_a_stranger(self, federation):
-        stranger = replace(federation.train(1)[0], client=77)
-        self.refused(federation, 1, [stranger], "round", "client 77 .*was not drawn")
-
-    def test_of_a_client_that_was_not_drawn(self, federation):
-        updates = federation.train(1)
-        (absent, *_) = set(federation.clients) - {u.client for u in updates}
-        uninvited = replace(updates[0], client=absent)
-        problem = f"client {absent} .*was not drawn"
-        self.refused(federation, 1, [*updates, uninvited], "round", problem)
-
-    def test_of_an_earlier_round(self, federation):
-        updates = federation.train(1)
-        federation.step(1, updates)
-        again = [u for u in updates if u.client in federation.training.sample(2)]
-        self.refused(federation, 2, again, "round", "update of round 1")
-
-    def test_with_tensors_that_the_method_does_not_send(self, federation):
-        first, *rest = federation.train(1)
-        spoilt = replace(first, upload={"c": torch.ones(3)})
-        self.refused(
-            federation,
-            1,
-            [spoilt, *rest],
-            "upload",
-            r"expected the tensors \[\], got \['c'\]",
-        )
-
-    def test_a_round_goes_on_with_those_that_are_left(self, federation):
-        updates = federation.train(1)
-        federation.step(1, updates[:2])
-        params = [u.params.double() for u in updates[:2]]
-        torch.testing.assert_close(
-            federation.server.params, ((params[0] + params[1]) / 2).float()
-        )
 
 
 def test_the_method_sees_updates_in_client_order():

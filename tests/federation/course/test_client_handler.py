@@ -50,11 +50,6 @@ class TestAClientHandler:
         with pytest.raises(MessageError, match=problem):
             handler.answer(kind, (b"x",) * parts)
 
-    @pytest.mark.parametrize("kind", [INIT_BROADCAST, TRAIN, EVALUATE], ids=by_name)
-    def test_refuses_parts_that_are_no_message(self, kind):
-        with pytest.raises(MessageError, match="the server refused"):
-            carrier().handlers[1].answer(kind, (b"x",))
-
     def test_answers_only_what_its_own_settings_ask_for(self, config):
         def answers(*settings):
             demands = run_settings(config(*settings), 3, 16, 3).demands

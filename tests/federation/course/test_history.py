@@ -1,9 +1,6 @@
 """What a history keeps of a run: records, results, the model they are of."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -94,37 +91,6 @@ def test_the_head_s_file_names_classes_and_encoder(carried):
     about = header["__metadata__"]
     assert json.loads(about["class_names"]) == ["a", "b", "c", "d"]
     assert about["encoder"] == "none"
-
-
-HEAD = """
-import sys
-import torch
-sys.path[:0] = {paths}
-from carrier import carrier
-from test_history import begun
-from federatedscope_ggeur.federation.course.history import History
-torch.set_num_threads(1)
-carried = carrier()
-history = History(carried.coordinator, begun())
-round0, rounds = carried.run(1)
-history.note(round0)
-history.note(rounds[0])
-sys.stdout.buffer.write(history.head_bytes())
-"""
-
-
-@pytest.mark.slow
-def test_the_head_s_file_is_the_same_bytes_in_every_process():
-    script = HEAD.format(paths=[path for path in sys.path if path])
-    heads = []
-    for seed in ("1", "2"):
-        env = {**os.environ, "PYTHONHASHSEED": seed}
-        done = subprocess.run(
-            [sys.executable, "-c", script], env=env, capture_output=True, check=True
-        )
-        heads.append(done.stdout)
-    assert heads[0] == heads[1]
-    assert len(load(heads[0])) == 2
 
 
 def test_the_head_s_header_is_in_a_fixed_order_and_padded_as_the_format_wants(carried):

@@ -94,16 +94,6 @@ def test_more_rows_than_the_settings_allow_are_named():
         one.stage("counts")
 
 
-def test_more_rows_than_declared_are_noticed():
-    clients = clients_of()
-    one = Sum(clients)
-    one.collector = Collector(
-        SETTINGS, sorted(clients), 34, make_session=lambda: bytes(16)
-    )
-    with pytest.raises(GGEURError, match="declared 34 together"):
-        one.keys().stage("counts")
-
-
 def test_no_class_of_enough_rows_is_said():
     one = Sum(clients_of(), replace(SETTINGS, min_samples=30)).keys()
     with pytest.raises(GGEURError, match="no class has 30 rows"):

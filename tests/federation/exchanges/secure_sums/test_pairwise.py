@@ -76,13 +76,6 @@ def test_whatever_changes_makes_another_stream(change):
     assert uniform(plain.repeat(1) ^ changed) > 1e-12
 
 
-def test_both_sides_of_a_pair_have_the_same_stream():
-    info = pair_info("means", 5, 2, BOUND)
-    assert info == pair_info("means", 2, 5, BOUND)
-    here, there = (stream(SHARED[a][b], SESSION, info, 9) for a, b in ((2, 5), (5, 2)))
-    assert here.tolist() == there.tolist()
-
-
 def test_golden_stream():
     """The key by an own HKDF (RFC 5869: extract, expand one block), the stream by one
     call of the cipher."""

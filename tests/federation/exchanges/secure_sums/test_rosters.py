@@ -33,13 +33,6 @@ def test_the_plane_of_order_three():
     assert not tells_of_few(omitting(LINES[:1]) * 3, 3)
 
 
-def test_plain_cases():
-    assert not tells_of_few([range(5)], 3)
-    assert tells_of_few([range(5), range(4)], 2)
-    assert tells_of_few([range(5), range(3)], 3)
-    assert not tells_of_few([range(6), range(3)], 3)
-
-
 def reaches_zero(rows, places):
     """Whether a nonzero combination of independent rows is zero at all `places`."""
     return rank([[row[i] for i in places] for row in rows]) < len(rows)

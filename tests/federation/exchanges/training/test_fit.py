@@ -235,12 +235,3 @@ class TestRandomness:
         with_dropout = self.train()
         self.model_settings = ModelSettings(hidden=16)
         assert not torch.equal(self.train(), with_dropout)
-
-    def test_a_head_used_before_trains_as_a_new_one(self, model):
-        rows = make_rows(60)
-        start = to_vector(model)
-        first = fit(model, start, *rows, TrainingSettings(), 0).params.clone()
-        fit(model, torch.randn_like(start), *rows, TrainingSettings(), 1)
-        assert torch.equal(
-            fit(model, start, *rows, TrainingSettings(), 0).params, first
-        )
