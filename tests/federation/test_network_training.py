@@ -1,7 +1,12 @@
-"""`fit` and the roles on networks, beside plain torch loops."""
+"""`fit` and the roles on networks, beside plain torch loops.
+
+Tests of federation/rows.py, exchanges/training/running_statistics.py and
+federation/training_settings.py, too.
+"""
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from by_bytes import CLASSES, eval_params_of
@@ -25,6 +30,11 @@ from federatedscope_ggeur.federation.exchanges.training.exchange import (
 )
 from federatedscope_ggeur.federation.exchanges.training.fit import fit
 from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
+from federatedscope_ggeur.federation.exchanges.training.running_statistics import (
+    mean_running_statistics,
+)
+from federatedscope_ggeur.federation.rows import check_rows
+from federatedscope_ggeur.federation.training_settings import check_batches
 from federatedscope_ggeur.methods import (
     AUGMENTATIONS,
     METHODS,
@@ -33,10 +43,14 @@ from federatedscope_ggeur.methods import (
     FedOpt,
     LocalHooks,
     Scaffold,
+    Update,
 )
 from federatedscope_ggeur.models import (
+    LinearHead,
     ModelSettings,
+    NetworkSettings,
     build_model,
+    num_buffers,
     num_trainable,
     to_vector,
     trainable_part,
@@ -173,8 +187,7 @@ class TestRounds:
             each = [
                 trained_by_torch(model, wanted, x, y, 3) for _, x, y in held.values()
             ]
-            share = [n / sum(SIZES) for n in SIZES]
-            wanted = sum(p * w.double() for p, w in zip(share, each)).float()
+            wanted = by_rows(each)
             torch.testing.assert_close(run.server.params, wanted, rtol=0, atol=1e-5)
 
     METHODS = (
@@ -184,49 +197,42 @@ class TestRounds:
         Scaffold(2.0),
     )
 
-    @pytest.mark.parametrize("method", METHODS, ids=lambda m: m.name)
-    def test_statistics_are_the_mean_whatever_the_method(self, method):
-        run = federation(
-            method, training=TrainingSettings(RATE, 1, "epoch", 7)
-        ).round0()
-        size = num_trainable(run.server.model)
-        for number in (1, 2, 3):
-            updates = run.train(number)
-            share = [n / sum(SIZES) for n in SIZES]
-            wanted = sum(
-                p * u.params[size:].double() for p, u in zip(share, updates)
-            ).float()
-            run.training.step(number, updates)
-            assert torch.equal(run.server.params[size:], wanted)
-            # They are in the module for methods that run it.
-            assert torch.equal(to_vector(run.server.model)[size:], wanted)
-        assert (wanted.view(-1)[-64:] > 0).all()
-
     def test_clients_share_one_module(self):
         run = federation()
         assert len({id(client.model) for client in run.clients.values()}) == 1
 
 
+def by_rows(vectors):
+    share = [n / sum(SIZES) for n in SIZES]
+    return sum(p * v.double() for p, v in zip(share, vectors)).float()
+
+
 @pytest.mark.parametrize("name", METHODS)
-def test_every_base_method_trains_a_network(name):
+def test_every_base_method_trains_a_network_and_statistics_are_the_mean(name):
     part = METHODS[name]
     method = part(mu=0.1) if name == "fedprox" else part()
     if method.model_problem(make_model()):
         pytest.skip(f"{name} is not for this network")
     run = federation(method, training=TrainingSettings(RATE, 1, "epoch", 7)).round0()
+    model, server = run.server.model, run.server
+    size = num_trainable(model)
     for number in (1, 2):
         broadcast = run.send(run.broadcast(number))
         updates = [run.fit(k, broadcast) for k in sorted(run.clients)]
         run.training.step(number, updates)
+        if method.federated:
+            wanted = by_rows(u.params[size:] for u in updates)
+            assert torch.equal(server.params[size:], wanted)
+            # They are in the module for methods that run it.
+            assert torch.equal(to_vector(server.model)[size:], wanted)
     for k, client in run.clients.items():
         own = eval_params_of(client, broadcast)
-        assert own.shape == run.server.params.shape, k
+        assert own.shape == server.params.shape, k
         assert own.isfinite().all()
-    model = run.server.model
     if method.federated:
+        now, before = server.params, broadcast.params
         assert not torch.equal(
-            trainable_part(model, run.server.params),
-            trainable_part(model, broadcast.params),
+            trainable_part(model, now), trainable_part(model, before)
         )
 
 
@@ -266,3 +272,89 @@ def test_an_update_of_a_negative_variance_or_without_statistics_is_refused():
         with pytest.raises(MessageError, match=f"client 1 .*{said}"):
             run.validated(TRAIN, ClientUpdate(1, 1, params, 3), 1)
     assert run.validated(TRAIN, fine, 1).steps == 3
+
+
+@pytest.fixture
+def model():
+    return build_model(64, 3, ModelSettings(network=NetworkSettings("digits_cnn")))
+
+
+def updates(model, weights, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    size = len(to_vector(model))
+    return [
+        Update(k, float(n), torch.rand(size, generator=generator), 1)
+        for k, n in enumerate(weights, start=1)
+    ]
+
+
+@pytest.mark.parametrize("weights", [(5,), (3, 1, 6), (0, 4, 4)])
+def test_it_is_the_weighted_mean(model, weights):
+    before, sent, q = to_vector(model), updates(model, weights), num_buffers(model)
+    found = mean_running_statistics(model, before, sent)
+    wanted = sum(
+        n / sum(weights) * u.params[-q:].double().numpy() for n, u in zip(weights, sent)
+    )
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    assert torch.equal(to_vector(model), torch.cat([before[:-q], found]))
+
+
+def test_they_stay_where_nobody_has_rows(model):
+    before, q = to_vector(model), num_buffers(model)
+    for sent in ([], updates(model, (0, 0))):
+        assert torch.equal(mean_running_statistics(model, before, sent), before[-q:])
+
+
+def test_they_stay_where_weights_stay_with_clients(model):
+    before, q = to_vector(model), num_buffers(model)
+    sent = [Update(1, 4.0, torch.zeros(0), 1)]
+    assert torch.equal(mean_running_statistics(model, before, sent), before[-q:])
+
+
+def test_a_head_has_none():
+    head = LinearHead(3, 2)
+    found = mean_running_statistics(head, to_vector(head), updates(head, (1, 2)))
+    assert len(found) == 0
+
+
+HEAD = build_model(64, 3, ModelSettings())
+
+
+def network(norm="batch"):
+    chosen = NetworkSettings("digits_cnn", norm=norm)
+    return build_model(64, 3, ModelSettings(network=chosen))
+
+
+def test_pixels_are_for_networks_and_embeddings_for_heads():
+    pixels, embeddings = torch.zeros(2, 64, dtype=torch.uint8), torch.zeros(2, 64)
+    check_rows(network(), pixels)
+    check_rows(HEAD, embeddings)
+    with pytest.raises(ConfigError, match=r"pixels: set ggeur\.network\.name"):
+        check_rows(HEAD, pixels)
+    with pytest.raises(ConfigError, match=r"data are embeddings. .*set .*encoder.name"):
+        check_rows(network(), embeddings)
+
+
+@pytest.mark.parametrize("steps", [("epoch", 1), ("batch", 4), ("batch", 5)])
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize(("rows", "size"), [(33, 8), (32, 8), (34, 8), (1, 8), (0, 8)])
+def test_no_batch_of_one_row(rows, size, drop_last, steps):
+    unit, amount = steps
+    training = TrainingSettings(
+        *(OptimizerSettings("SGD", 0.1), amount, unit, size, True, drop_last)
+    )
+    for model in (HEAD, network("group"), network("none")):
+        check_batches(model, training, rows, client=7)
+    taken = amount if unit == "batch" else rows // size + 1
+    if rows % size != 1 or drop_last or taken <= rows // size:
+        check_batches(network(), training, rows, client=7)
+        return
+    with pytest.raises(ConfigError, match=rf"client 7: with {rows} rows and .*{size},"):
+        check_batches(network(), training, rows, client=7)
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_batches_are_of_more_than_one_row(drop_last):
+    training = TrainingSettings(batch_size=1, drop_last=drop_last)
+    with pytest.raises(ConfigError, match="client 7: with 5 rows"):
+        check_batches(network(), training, 5, client=7)

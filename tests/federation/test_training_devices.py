@@ -1,6 +1,8 @@
 """Training and scoring on a device: the numbers of the CPU, which keeps all the rest.
 
 Where there is no GPU, one that is not there stands in (elsewhere.py).
+
+Tests of federation/arithmetic.py, too.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from federatedscope_ggeur.federation import (
     evaluate,
     fit,
 )
+from federatedscope_ggeur.federation.arithmetic import exact
 from federatedscope_ggeur.federation.exchanges.calibration.exchange import (
     CalibrationClient,
     CalibrationExchange,
@@ -230,3 +233,18 @@ def test_rounds_of_networks_are_those_of_the_cpu(request, name, augment):
     here = after(CPU)
     request.getfixturevalue("gpu")
     torch.testing.assert_close(after(GPU), here, rtol=0, atol=1e-5)
+
+
+CUDNN = torch.backends.cudnn
+
+
+@pytest.mark.skipif(not CUDNN.is_available(), reason="this torch has no cuDNN")
+def test_flags_are_set_for_a_gpu_alone_and_put_back():
+    before = CUDNN.deterministic, CUDNN.benchmark, CUDNN.allow_tf32
+    with exact(torch.device("cuda")):
+        assert CUDNN.deterministic
+        assert not CUDNN.benchmark
+        assert not CUDNN.allow_tf32
+    assert (CUDNN.deterministic, CUDNN.benchmark, CUDNN.allow_tf32) == before
+    with exact(torch.device("cpu")):
+        assert (CUDNN.deterministic, CUDNN.benchmark, CUDNN.allow_tf32) == before

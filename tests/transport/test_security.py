@@ -1,16 +1,23 @@
-"""Who may join: files of certificates, which test_probe.py tries, and tokens."""
+"""Who may join: files of certificates, which test_probe.py tries, and tokens.
+
+Tests of transport/probe.py, too: a handshake that fails is told with the reason.
+"""
 
 from __future__ import annotations
+
+import time
 
 import pytest
 
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.transport import (
+    ConnectionLost,
     Refused,
     Security,
     check_token,
     make_token,
 )
+from federatedscope_ggeur.transport.probe import handshake_problem
 
 SECRET = b"0123456789abcdef"
 PATIENCE = 300.0
@@ -121,3 +128,63 @@ def test_a_token_is_for_one_client_and_one_secret():
     assert check_token(SECRET, 3, token + "\ud800")
     assert check_token(SECRET + b"x", 3, token)
     assert SECRET.decode() not in token
+
+
+#: Seconds that joining may take; a fault is told long before.
+DEADLINE = 1200.0
+
+
+def side(pem, name: str, authority: str = "authority.pem") -> Security:
+    own = (f"{name}.pem", f"{name}.key") if name else ("", "")
+    return Security(*map(pem, (*own, authority)))
+
+
+def test_the_recipe_of_the_docs_works(make_hub, joined, pem):
+    hub = make_hub(security=side(pem, "server"))
+    joined(hub, 3, security=side(pem, "client_3"))
+    address = f"127.0.0.1:{hub.port}"
+    assert handshake_problem(address, side(pem, "client_3")) == ""
+    hub = make_hub(security=side(pem, "server", ""))
+    joined(hub, 3, security=side(pem, ""))
+    assert handshake_problem(f"localhost:{hub.port}", side(pem, "")) == ""
+
+
+OTHERS = ("not signed by the authority in ggeur.tls.authority", "other.pem")
+NAME = ("ggeur.tls.certificate is not for '127.0.0.1'", "distribute.server_host")
+OLD = ("has expired", "authority.pem", "make a new ggeur.tls.certificate")
+PLAIN = ("the server does not use TLS", "ggeur.tls.authority", "authority.pem")
+STRANGER = ("refuses this client's ggeur.tls.certificate", "stranger.pem")
+KNOWN = ("", "authority.pem")
+
+
+@pytest.mark.parametrize(
+    ("server", "client", "reasons"),
+    [
+        (("server", ""), ("", "other.pem"), OTHERS),
+        (("old", ""), KNOWN, OLD),
+        (("elsewhere", ""), KNOWN, NAME),
+        (("server", ""), ("", ""), ("requires TLS", "ggeur.tls.authority")),
+        (("", ""), KNOWN, PLAIN),
+        (("server", KNOWN[1]), KNOWN, ("certificates of clients", "ggeur.tls.key")),
+        (("server", KNOWN[1]), ("stranger", KNOWN[1]), STRANGER),
+    ],
+)
+def test_a_failed_handshake_is_told_at_once(
+    make_hub, join, pem, server, client, reasons
+):
+    hub = make_hub(security=side(pem, *server))
+    began = time.monotonic()
+    with pytest.raises(ConnectionLost) as caught:
+        join(hub, 1, security=side(pem, *client), join_deadline=DEADLINE)
+    assert time.monotonic() - began < DEADLINE / 4
+    for reason in reasons:
+        assert reason in str(caught.value)
+    assert hub.receive(0.0) is None
+
+
+def test_a_plain_server_and_none_at_all_are_no_problem(make_hub):
+    hub = make_hub()
+    assert handshake_problem(f"127.0.0.1:{hub.port}", Security()) == ""
+    hub.close()
+    assert handshake_problem(f"127.0.0.1:{hub.port}", Security()) == ""
+    assert handshake_problem("nowhere", Security()) == ""

@@ -59,25 +59,6 @@ def test_large_messages_keep_their_order(make_hub, joined, compression):
     assert [hub.receive(PATIENCE).envelope for _ in messages] == messages
 
 
-def test_rounds_with_several_clients(hub, joined):
-    def echo(link):
-        for _ in range(50):
-            link.send(link.receive(PATIENCE))
-
-    links = {number: joined(hub, number) for number in (1, 2, 3)}
-    threads = [threading.Thread(target=echo, args=(x,)) for x in links.values()]
-    for thread in threads:
-        thread.start()
-    for state in range(50):
-        message = Envelope("model_para", state, (b"w",))
-        assert all(hub.send(number, message) for number in links)
-        answers = [hub.receive(PATIENCE) for _ in links]
-        assert {a.number for a in answers} == set(links)
-        assert all(a.envelope == message for a in answers)
-    for thread in threads:
-        thread.join(PATIENCE)
-
-
 def test_a_client_may_start_before_its_server(make_hub):
     found = []
 

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import safetensors.torch
 import torch
 from carrier import carrier, lost
 
@@ -356,14 +355,3 @@ class TestWhereItIsWritten:
         refused(
             again, "client_0002.*state is of round 3, but the checkpoint is of round 1"
         )
-
-
-def test_the_file_of_round_0_has_no_tensor_for_each_client(config, path):
-    def names(clients):
-        place = path.with_name(f"of_{clients}")
-        changes = ["federate.save_to", place, "federate.client_num", clients]
-        changes += ["ggeur.steps", []]
-        run(config(*changes))
-        return safetensors.torch.load_file(f"{place}.round0").keys()
-
-    assert names(3) == names(6)

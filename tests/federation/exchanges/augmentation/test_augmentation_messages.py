@@ -120,19 +120,6 @@ def test_upload_takes_the_smaller_form(n):
     assert smaller + 2 * dim <= numbers <= smaller + 2 * dim + 6 + 10
 
 
-def test_class_1_stands_beside_10_and_100():
-    sizes = {1: 4, 10: 5, 11: 6, 100: MANY}
-    schema = MessageSchema(101, DIM, PARAMS)
-    sent = make_upload(sizes, classes=101)
-    received = send(sent, schema).statistics
-    assert received.classes == [1, 10, 11, 100]
-    for c, n in sizes.items():
-        assert received.counts[c] == n
-        torch.testing.assert_close(
-            received.covariance(c), sent.statistics.covariance(c), rtol=1e-5, atol=1e-6
-        )
-
-
 def test_geometry_keeps_shapes_to_float32():
     statistics = make_upload({0: FEW, 1: 1, 3: MANY}).statistics
     shapes = {c: GeometricShape.from_statistics(statistics, c) for c in (0, 1, 3)}

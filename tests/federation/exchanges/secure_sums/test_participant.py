@@ -64,92 +64,112 @@ class TestKeys:
         assert norm not in str(error.value)
 
 
-class TestStages:
-    @pytest.mark.parametrize(
-        ("fields", "said"),
-        [
-            ({"session": OTHER}, "has sent no key for this session"),
-            ({"roster": (1, 2, 4)}, "roster has changed"),
-            ({"stage": "means"}, "expected 'counts'"),
-        ],
-    )
-    def test_what_is_not_next_is_refused(self, fields, said):
-        one = Sum(clients_of()).keys()
-        request = replace(one.collector.request("counts"), **fields)
-        with pytest.raises(MessageError, match=said):
-            one.participants[1].masked(request)
+MADE = public_key(bytes(range(32)))
 
-    @pytest.mark.parametrize("fault", ["own key", "two equal", "other keys later"])
-    def test_keys_that_were_changed_are_refused(self, fault):
-        one = Sum(clients_of()).keys()
-        stage = "counts"
-        if fault == "other keys later":
-            stage = "means"
-            one.stage("counts")
-        keys = list(one.collector.request(stage).keys)
-        made = public_key(bytes(range(32)))
-        wanted = {
-            "own key": (0, made, "changed the key of client 1"),
-            "two equal": (2, keys[1], "two clients have the same key"),
-            "other keys later": (2, made, "keys have changed"),
-        }
-        place, key, said = wanted[fault]
-        keys[place] = key
-        one.tamper = changed(stage=stage, client=1, keys=tuple(keys))
-        with pytest.raises(MessageError, match=said):
-            one.stage(stage)
 
-    @pytest.mark.parametrize("fault", ["below", "left out", "counts", "vectors", "own"])
-    def test_a_class_list_that_does_not_follow_from_the_counts_is_refused(self, fault):
-        clients = clients_of(sizes=(9, 5, 6), seed=2)
-        one = Sum(clients).keys().stage("counts")
-        request = one.collector.request("means")
-        classes, counts = request.classes.clone(), request.counts.clone()
-        vectors = request.vectors.clone()
-        if fault == "below":
-            missing = sorted(set(range(5)) - set(classes.tolist()))
-            assert missing, "every class is named; take another seed"
-            classes = torch.tensor(sorted([*classes.tolist(), missing[0]]))
-            counts = torch.cat([counts, counts[:1]])
-        elif fault == "left out":
-            classes, counts = classes[1:], counts[1:]
-        elif fault == "counts":
-            counts[0] += 1
-        elif fault == "vectors":
-            vectors[1, 0] += 2**60
-        else:
-            vectors[0, 0] += 1
-        one.tamper = changed(
-            stage="means", client=1, classes=classes, counts=counts, vectors=vectors
+def put(items, place, value):
+    return (*items[:place], value, *items[place:][1:])
+
+
+def with_another_class(request):
+    """The classes of the others' rows, one of which client 2 seems to have more."""
+    vectors = request.vectors.clone()
+    vectors[1, 0] += 1
+    totals = vectors.sum(dim=0)
+    classes = torch.nonzero(totals >= 3).flatten()
+    return {"classes": classes, "counts": totals[classes], "vectors": vectors}
+
+
+def added(tensor, place, number):
+    changed = tensor.clone()
+    changed[place] += number
+    return changed
+
+
+#: What client 1 is sent in a stage, and what it says. Where that is nothing it cannot
+#: know, and masks do not cancel.
+LIES = {
+    "another session": ("counts", lambda r: {"session": OTHER}, "has sent no key for"),
+    "another roster": ("counts", lambda r: {"roster": (1, 2, 4)}, "roster has changed"),
+    "a later stage": ("counts", lambda r: {"stage": "means"}, "expected 'counts'"),
+    "another key of its own": (
+        *("counts", lambda r: {"keys": put(r.keys, 0, MADE)}),
+        "changed the key of client 1",
+    ),
+    "two equal keys": (
+        *("counts", lambda r: {"keys": put(r.keys, 2, r.keys[1])}),
+        "two clients have the same key",
+    ),
+    "other keys later": (
+        *("means", lambda r: {"keys": put(r.keys, 2, MADE)}),
+        "keys have changed",
+    ),
+    "a key of the server's": ("counts", lambda r: {"keys": put(r.keys, 2, MADE)}, ""),
+    "a class below": (
+        "means",
+        lambda r: {
+            "classes": torch.arange(5),
+            "counts": torch.cat([r.counts, r.counts[:1]])[:5],
+        },
+        "field 'classes'",
+    ),
+    "a class left out": (
+        *("means", lambda r: {"classes": r.classes[1:], "counts": r.counts[1:]}),
+        "field 'classes'",
+    ),
+    "other counts": (
+        *("means", lambda r: {"counts": added(r.counts, 0, 1)}),
+        "field 'classes'",
+    ),
+    "vectors of too many rows": (
+        *("means", lambda r: {"vectors": added(r.vectors, (1, 0), 2**60)}),
+        "field 'vectors'",
+    ),
+    "another vector of its own": (
+        *("means", lambda r: {"vectors": added(r.vectors, (0, 0), 1)}),
+        "field 'vectors'",
+    ),
+    "classes that follow": ("means", with_another_class, ""),
+    **{
+        f"an origin of {value}": (
+            *("pooled", lambda r, v=value: {"origin": torch.full_like(r.origin, v)}),
+            "field 'origin'",
         )
-        with pytest.raises(MessageError) as error:
-            one.stage("means")
-        assert error.value.field in ("classes", "vectors")
+        for value in (0.7, float("nan"), float("inf"))
+    },
+    "another origin": ("pooled", lambda r: {"origin": r.origin * 0.5}, ""),
+}
 
-    def test_a_refusal_says_nothing_of_how_many_rows_a_client_has(self):
-        """Others' counts that the server has made small are taken for true: masks do
-        not cancel."""
-        for more in (9, 3):
-            x, y = rows(7, more)
-            held = {**clients_of(), 1: (x, torch.zeros_like(y))}
-            one = Sum(held).keys().stage("counts")
-            request = one.collector.request("means")
-            vectors = request.vectors.clone()
-            vectors[2] = SETTINGS.min_samples - vectors[0] - vectors[1]
-            all_five = torch.full((5,), SETTINGS.min_samples)
-            lie = replace(
-                request, vectors=vectors, classes=torch.arange(5), counts=all_five
-            )
-            one.participants[1].masked(lie)
 
-    @pytest.mark.parametrize("value", [0.7, float("nan"), float("inf")])
-    def test_an_origin_where_no_mean_can_be_is_refused(self, value):
-        one = Sum(clients_of()).keys().stage("counts").stage("means")
-        request = one.collector.request("pooled")
-        origin = torch.full_like(request.origin, value)
-        with pytest.raises(MessageError) as error:
-            one.participants[1].masked(replace(request, origin=origin))
-        assert error.value.field == "origin"
+@pytest.mark.parametrize(("stage", "lie", "said"), LIES.values(), ids=LIES)
+def test_what_one_client_alone_is_sent_is_refused_or_noticed(stage, lie, said):
+    one = Sum(clients_of(sizes=(9, 5, 6), seed=2)).keys()
+    for earlier in SETTINGS.stages[: SETTINGS.stages.index(stage)]:
+        one.stage(earlier)
+    request = one.collector.request(stage)
+    assert len(request.classes) < 5, "every class is named; take another seed"
+    if said:
+        with pytest.raises(MessageError, match=said):
+            one.participants[1].masked(replace(request, **lie(request)))
+        return
+    one.tamper = changed(stage=stage, client=1, **lie(request))
+    with pytest.raises(GGEURError, match=f"stage '{stage}' is impossible"):
+        one.stage(stage)
+
+
+def test_a_refusal_says_nothing_of_how_many_rows_a_client_has():
+    """Others' counts that the server has made small are taken for true: masks do not
+    cancel."""
+    for more in (9, 3):
+        x, y = rows(7, more)
+        held = {**clients_of(), 1: (x, torch.zeros_like(y))}
+        one = Sum(held).keys().stage("counts")
+        request = one.collector.request("means")
+        least = SETTINGS.min_samples
+        vectors = request.vectors.clone()
+        vectors[2] = least - vectors[0] - vectors[1]
+        named = {"classes": torch.arange(5), "counts": torch.full((5,), least)}
+        one.participants[1].masked(replace(request, vectors=vectors, **named))
 
 
 def test_on_one_machine_one_line_has_the_keys_of_all(caplog, tmp_path):
