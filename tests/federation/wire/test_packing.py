@@ -56,6 +56,10 @@ GOLDEN = {
     "PersonalScore": "2eac35fcdd9b5f5a",
     "ReleaseRequest": "2342495ac9a5e367",
     "ReleaseVector": "c486554b43598a38",
+    "SumKeysRequest": "82cb64f4c22ee22e",
+    "MaskedRequest": "5406b9313b62cddf",
+    "SumKey": "1554342a1e7d1391",
+    "MaskedVector": "2e751aa0bab23d2c",
 }
 JOIN = "8194f1e3bdf34c47"
 #: Of the names of the settings that all sides have alike where no key is set.
@@ -64,8 +68,8 @@ SETTINGS = "06e2c828577ec281"
 
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_a_message_comes_back_whole_and_its_bytes_stay_what_they_were(payload):
-    """Digests of the bytes before secure sums were added (that of totals: when they got
-    squares by dimension)."""
+    """The digests are of the commit before secure sums were added. Those of totals were
+    made when they got squares by dimension, and the last four by this test."""
     sent = payload.from_bytes(pack(payload), SCHEMA, "client 3").to_bytes()
     kind, numbers, tensors = VALID[payload]
     held = wire.unpack(sent, kind, "client 3")

@@ -1,6 +1,7 @@
 """The server: what it adds, and what it notices of masks that do not cancel."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -61,17 +62,17 @@ def test_no_class_of_enough_rows_is_said():
         one.stage("counts")
 
 
-@pytest.fixture(scope="module")
-def summed():
-    """Of class 0 client 1 has all but two rows; 3 classes in 4 dimensions."""
+@cache
+def summed(dim=4):
+    """Of class 0 client 1 has all but two rows; 3 classes."""
     parts = {1: [20, 5, 5], 2: [1, 5, 6], 3: [1, 6, 5]}
     clients = {}
     for k, counts in parts.items():
         y = torch.from_numpy(np.repeat(np.arange(3), counts))
-        clients[k] = rows(k, len(y), classes=3)[0], y
-    summed = Sum(clients, SumSettings(3, 4, 3)).run()
-    assert summed.kept_back == (0,)
-    return summed
+        clients[k] = rows(k, len(y), classes=3, dim=dim)[0], y
+    found = Sum(clients, SumSettings(3, dim, 3)).run()
+    assert found.kept_back == (0,)
+    return found
 
 
 class TestForHead:
@@ -91,15 +92,10 @@ class TestForHead:
             ("ncm", {}, False, [1, 2]),
         ],
     )
-    def test_by_form(self, summed, name, options, shape, classes):
+    def test_by_form(self, name, options, shape, classes):
         form = build_closed_form(name, {name: options})
-        assert summed.for_head(form, shape).classes == classes
+        assert summed().for_head(form, shape).classes == classes
 
-    def test_with_more_classes_than_dimensions(self, summed):
+    def test_with_more_classes_than_dimensions(self):
         form = build_closed_form("lda", {"lda": {"shrinkage": 0.3}})
-        clients = {}
-        for k, counts in {1: [20, 5, 5], 2: [1, 5, 6], 3: [1, 6, 5]}.items():
-            y = torch.from_numpy(np.repeat(np.arange(3), counts))
-            clients[k] = rows(k, len(y), classes=3, dim=2)[0], y
-        few = Sum(clients, SumSettings(3, 2, 3)).run()
-        assert few.for_head(form, False).classes == [1, 2]
+        assert summed(2).for_head(form, False).classes == [1, 2]
