@@ -1,4 +1,4 @@
-"""Who may join: files of certificates, which test_probe.py tries, and tokens.
+"""Who may join: certificates and tokens.
 
 Tests of transport/probe.py, too: a handshake that fails is told with the reason.
 """

@@ -158,7 +158,7 @@ def test_the_standard_health_service_says_serving(guarded):
     hub, _ = guarded
     with grpc.insecure_channel(address(hub)) as channel:
         check = channel.unary_unary("/grpc.health.v1.Health/Check")
-        assert check(b"", timeout=5.0) == b"\x08\x01"  # the status SERVING
+        assert check(b"", timeout=PATIENCE) == b"\x08\x01"  # the status SERVING
         hub.close(grace=1.0)
         with pytest.raises(grpc.RpcError):
             check(b"", timeout=1.0)

@@ -32,7 +32,11 @@ from federatedscope_ggeur.geometry import Space
 
 NAN, INF = float("nan"), float("inf")
 TENSORS = [(payload, name) for payload in PAYLOADS for name in VALID[payload][2]]
-FLOATS = [(p, name) for p, name in TENSORS if VALID[p][2][name].is_floating_point()]
+FLOATS = [
+    (p, name)
+    for p, name in TENSORS
+    if VALID[p][2][name].is_floating_point() and VALID[p][2][name].numel()
+]
 OWN = ("init_upload.a", "init_broadcast.a", "download.c", "upload.c")
 #: May be missing, or of any length; test_leave_one_out.py has what they may not.
 OWN += ("scatter", "hits")

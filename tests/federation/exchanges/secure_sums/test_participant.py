@@ -71,19 +71,18 @@ def put(items, place, value):
     return (*items[:place], value, *items[place:][1:])
 
 
-def with_another_class(request):
-    """The classes of the others' rows, one of which client 2 seems to have more."""
-    vectors = request.vectors.clone()
-    vectors[1, 0] += 1
-    totals = vectors.sum(dim=0)
-    classes = torch.nonzero(totals >= 3).flatten()
-    return {"classes": classes, "counts": totals[classes], "vectors": vectors}
-
-
 def added(tensor, place, number):
     changed = tensor.clone()
     changed[place] += number
     return changed
+
+
+def with_a_row_more(request):
+    """What follows if client 2 seems to have a row more of the first class."""
+    vectors = added(request.vectors, (1, int(request.classes[0])), 1)
+    totals = vectors.sum(dim=0)
+    classes = torch.nonzero(totals >= 3).flatten()
+    return {"classes": classes, "counts": totals[classes], "vectors": vectors}
 
 
 #: What client 1 is sent in a stage, and what it says. Where that is nothing it cannot
@@ -129,7 +128,7 @@ LIES = {
         *("means", lambda r: {"vectors": added(r.vectors, (0, 0), 1)}),
         "field 'vectors'",
     ),
-    "classes that follow": ("means", with_another_class, ""),
+    "classes that follow": ("means", with_a_row_more, ""),
     **{
         f"an origin of {value}": (
             *("pooled", lambda r, v=value: {"origin": torch.full_like(r.origin, v)}),
