@@ -78,13 +78,17 @@ def test_the_candidate_with_the_most_hits_is_taken(kind, min_samples):
     assert torch.equal(model(features), solved.model(features))
 
 
-def test_its_bytes_count_among_those_of_the_head():
+def test_its_bytes_count_among_those_of_the_head_and_it_is_scored_by_client():
     carried = Carrier(chosen_federation("ridge"))
     record = carried.round0()
     asked = ("hit_counts", "evaluate")
     assert record.closed_form.bytes_down == carried.bytes_down(*asked)
     assert record.closed_form.bytes_up == carried.bytes_up(*asked)
     assert carried.bytes_up("hit_counts") > 0
+    each = record.closed_form.client_accuracy
+    assert {f"domain {k}": share for k, share in each.items()} == (
+        record.closed_form.accuracy
+    )
 
 
 @pytest.mark.parametrize(
