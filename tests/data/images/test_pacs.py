@@ -82,14 +82,6 @@ def test_the_known_error_in_the_lists_is_passed_over(tmp_path):
     assert len(read_pacs(tmp_path).domains[0].train) == 15
 
 
-def test_domains_that_are_absent_are_named(tmp_path, caplog):
-    draw_tree(tmp_path, ["Sketch", "Art Painting"], CLASSES, images=1)
-    with caplog.at_level(logging.INFO):
-        data = read_pacs(tmp_path)
-    assert [domain.name for domain in data.domains] == ["art_painting", "sketch"]
-    assert "'photo', 'cartoon'" in caplog.text
-
-
 def test_images_in_no_list_are_counted(tmp_path, caplog):
     draw_tree(tmp_path, ["photo"], CLASSES, images=4)
     write_lists(tmp_path, ["photo"])
@@ -112,31 +104,6 @@ def refuse(root, *parts):
         read_pacs(root)
     for part in parts:
         assert str(part) in str(caught.value)
-
-
-def test_nothing_of_it_there(tmp_path):
-    draw_tree(tmp_path, ["Art", "Product"], ["Bed"])
-    (tmp_path / "PACS.zip").write_bytes(b"x")
-    (tmp_path / "Art").rename(tmp_path / "Drawings")
-    refuse(
-        tmp_path,
-        tmp_path,
-        "'Drawings', 'PACS.zip', 'Product'",
-        "art_painting",
-        "pacs_data",
-        "_kfold.txt",
-        "https://sketchx.eecs.qmul.ac.uk",
-    )
-
-
-def test_missing_root(tmp_path):
-    refuse(tmp_path / "gone", "gone", "does not exist", "art_painting", "https://")
-
-
-def test_a_class_that_one_domain_lacks(tmp_path):
-    draw_tree(tmp_path, DOMAINS[:3], CLASSES, images=1)
-    draw_tree(tmp_path, DOMAINS[3:], CLASSES[:-1], images=1)
-    refuse(tmp_path, "'sketch'", "lacks 'person'")
 
 
 def test_two_places(tmp_path):

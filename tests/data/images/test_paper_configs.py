@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from image_miniatures import (
     draw_tree,
     write_cifar10,
@@ -19,7 +18,7 @@ from image_miniatures import (
 )
 from safetensors.torch import load
 
-from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
+from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.engines.run import Run, load_federated_data
 from federatedscope_ggeur.federation.exchanges.augmentation.settings import SetSettings
@@ -231,36 +230,3 @@ def test_every_config_is_known_here():
     }
     known |= {path("own_embeddings_private"), path("own_embeddings_dp")}
     assert set(FILES) == known
-
-
-def test_every_config_says_what_it_is():
-    for file in FILES:
-        text = file.read_text(encoding="utf-8")
-        head, settings, _ = text.partition("\nexpname: ")
-        assert settings
-        title = head.splitlines()[0]
-        heads = path("own_embeddings_private"), path("own_embeddings_dp")
-        own = path("own_embeddings"), *heads
-        assert title.startswith("# GGEUR on ") or file in heads
-        if file not in (*own, path("quickstart")):
-            for word in ("# Reproduces: ", "# Data: ", "# Time: ", "ggeur.steps []"):
-                assert word in head, (file.name, word)
-
-
-def test_no_config_repeats_a_default():
-    defaults = default_config()
-    for file in FILES:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-        assert list(repeated(content, defaults)) == [], file.name
-
-
-def repeated(content, defaults):
-    """The keys of a file's content whose values are the defaults."""
-    for name, value in content.items():
-        if isinstance(value, dict):
-            yield from repeated(value, defaults[name])
-        else:
-            # "1e-2" is a text for YAML, and a number for us and for FederatedScope.
-            kind = type(defaults.get(name))
-            if (kind(value) if kind is float else value) == defaults.get(name):
-                yield name

@@ -66,10 +66,6 @@ def refuse(root, *parts):
         assert str(part) in str(caught.value)
 
 
-def test_missing_root(tmp_path):
-    refuse(tmp_path / "gone", "gone", "does not exist", "val_annotations.txt", "cs231n")
-
-
 @pytest.mark.parametrize("part", ["train", "val"])
 def test_a_missing_part(tmp_path, part):
     write_tiny_imagenet(tmp_path)
