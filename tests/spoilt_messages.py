@@ -5,10 +5,10 @@ import struct
 
 import pytest
 import torch
-from safetensors.torch import save
+from safetensors.torch import load, save
 
 from federatedscope_ggeur.errors import GGEURError, MessageError
-from federatedscope_ggeur.federation import wire
+from federatedscope_ggeur.federation import Score, wire
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     Geometry,
     InitBroadcast,
@@ -33,6 +33,12 @@ from federatedscope_ggeur.federation.exchanges.personal.messages import (
     PersonalQuery,
     PersonalScore,
 )
+from federatedscope_ggeur.federation.exchanges.secure_sums.messages import (
+    MaskedRequest,
+    MaskedVector,
+    SumKey,
+    SumKeysRequest,
+)
 from federatedscope_ggeur.federation.exchanges.space.messages import (
     SpaceBroadcast,
     TotalsUpload,
@@ -46,31 +52,22 @@ from federatedscope_ggeur.federation.wire.schema import MessageSchema
 
 CLASSES, DIM, PARAMS = 3, 4, 10
 SCHEMA = MessageSchema(CLASSES, DIM, PARAMS)
-PAYLOADS = (
-    StatisticsUpload,
-    TotalsUpload,
-    SpaceBroadcast,
-    Geometry,
-    Prototypes,
-    PrepareReply,
-    InitBroadcast,
-    Broadcast,
-    ClientUpdate,
-    ScoreReport,
-    LeaveOneOut,
-    HitCounts,
-    LossQuery,
-    LogLosses,
-    ConfidenceQuery,
-    Confidences,
-    PersonalQuery,
-    PersonalLosses,
-    PersonalScore,
-    ReleaseRequest,
-    ReleaseVector,
-)
+# The identity, as its upper triangle.
+ONE = torch.tensor([1.0, 0, 0, 0, 1, 0, 0, 1, 0, 1])
+SESSION, ROSTER = bytes(range(16)), (1, 3, 7)
+KEYS = tuple(bytes([k]) * 32 for k in ROSTER)
 
-# One valid message of each kind: its numbers and its tensors.
+
+def opened(payload):
+    """The kind, numbers and tensors of a message."""
+    data = payload.to_bytes()
+    length = int.from_bytes(data[:8], "little")
+    about = json.loads(data[8 : 8 + length])["__metadata__"]["ggeur"]
+    header = json.loads(about)
+    return header["kind"], header["numbers"], load(data)
+
+
+# One valid message of each kind: its kind, its numbers and its tensors.
 VALID = {
     StatisticsUpload: (
         "statistics",
@@ -81,8 +78,7 @@ VALID = {
             "means": torch.ones(2, DIM, dtype=torch.float64),
             "ranks": torch.tensor([1, -1]),
             "factors": torch.ones(1, DIM),
-            # The identity, as its upper triangle.
-            "triangles": torch.tensor([[1.0, 0, 0, 0, 1, 0, 0, 1, 0, 1]]),
+            "triangles": ONE[None],
         },
     ),
     TotalsUpload: (
@@ -96,11 +92,7 @@ VALID = {
     SpaceBroadcast: (
         "space",
         {"kind": "whitened", "scale": 1.0},
-        {
-            "centre": torch.ones(DIM, dtype=torch.float64),
-            # The identity, as its upper triangle.
-            "triangle": torch.tensor([1.0, 0, 0, 0, 1, 0, 0, 1, 0, 1]),
-        },
+        {"centre": torch.ones(DIM, dtype=torch.float64), "triangle": ONE},
     ),
     Geometry: (
         "geometry",
@@ -112,16 +104,6 @@ VALID = {
             "eigenvectors": torch.eye(DIM)[:3],
         },
     ),
-    Prototypes: (
-        "prototypes",
-        {},
-        {"labels": torch.tensor([2, 0]), "prototypes": torch.ones(2, DIM)},
-    ),
-    PrepareReply: (
-        "prepare_reply",
-        {"client": 3, "aggregation_weight": 5.0},
-        {"init_upload.a": torch.ones(2)},
-    ),
     LeaveOneOut: (
         "leave_one_out",
         {"domains": ["art"]},
@@ -131,90 +113,41 @@ VALID = {
             "means": torch.ones(2, DIM, dtype=torch.float64),
             "clients": torch.tensor([1, -1]),
             "domains": torch.tensor([0, -1]),
-            # The identity, as its upper triangle.
-            "scatter": torch.tensor([1.0, 0, 0, 0, 1, 0, 0, 1, 0, 1]).double(),
+            "scatter": ONE.double(),
         },
     ),
-    HitCounts: (
-        "hit_counts",
-        {"client": 3, "rows": 6, "validation": 2, "scored": 5},
-        {"hits": torch.tensor([5, 0])},
-    ),
-    LossQuery: (
-        "loss_query",
-        {"candidate": 1},
-        {"by": torch.arange(1, 26, dtype=torch.float64)},
-    ),
-    ConfidenceQuery: (
-        "confidence_query",
-        {"candidate": 1, "temperature": 2.0},
-        {},
-    ),
-    Confidences: (
-        "confidences",
-        {"client": 3},
-        {"counts": torch.arange(64)},
-    ),
-    PersonalQuery: (
-        "personal_query",
-        {"shrinkage": 0.3, "standardize": 0, "temperature": 2.0, "kappa": 3},
-        {},
-    ),
-    PersonalLosses: (
-        "personal_losses",
-        {"client": 3, "rows": 5},
-        {"losses": torch.arange(36).view(9, 4)},
-    ),
-    PersonalScore: (
-        "personal_score",
-        {"client": 3, "correct": 4, "total": 5, "recall": 0.5},
-        {},
-    ),
-    ReleaseRequest: (
-        "release_request",
-        {"stage": "spread"},
-        {
-            "session": torch.arange(16, dtype=torch.uint8),
-            "centre": torch.full((DIM,), 0.5, dtype=torch.float64),
-        },
-    ),
-    ReleaseVector: (
-        "release_vector",
-        {"client": 3, "stage": "moments"},
-        {
-            "session": torch.arange(16, dtype=torch.uint8),
-            "values": torch.arange(CLASSES + DIM) - 2**40,
-        },
-    ),
-    LogLosses: (
-        "log_losses",
-        {"client": 3, "rows": 5},
-        {"losses": torch.arange(25)},
-    ),
-    InitBroadcast: ("init_broadcast", {}, {"init_broadcast.a": torch.ones(2)}),
-    Broadcast: (
-        "broadcast",
-        {"round": 1},
-        {"params": torch.ones(PARAMS), "download.c": torch.ones(2)},
-    ),
-    ClientUpdate: (
-        "update",
-        {"client": 3, "round": 1, "steps": 4},
-        {"params": torch.ones(PARAMS), "upload.c": torch.ones(2)},
-    ),
-    ScoreReport: (
-        "score",
-        {
-            "client": 3,
-            "round_number": 1,
-            "splits": ["val"],
-            "val_correct": 2,
-            "val_total": 5,
-            "val_loss_sum": 0.5,
-        },
-        {},
-    ),
+    **{
+        type(payload): opened(payload)
+        for payload in (
+            Prototypes(torch.tensor([2, 0]), torch.ones(2, DIM)),
+            PrepareReply(3, 5.0, {"a": torch.ones(2)}),
+            InitBroadcast({"a": torch.ones(2)}),
+            Broadcast(1, torch.ones(PARAMS), {"c": torch.ones(2)}),
+            ClientUpdate(3, 1, torch.ones(PARAMS), 4, {"c": torch.ones(2)}),
+            ScoreReport(3, 1, {"val": Score(2, 5, 0.5)}),
+            HitCounts(3, 6, torch.tensor([5, 0]), 2, 5),
+            LossQuery(1, tuple(map(float, range(1, 26)))),
+            LogLosses(3, 5, torch.arange(25)),
+            ConfidenceQuery(1, 2.0),
+            Confidences(3, torch.arange(64)),
+            PersonalQuery(0.3, False, 2.0, 2),
+            PersonalLosses(3, 5, torch.arange(36).view(9, 4)),
+            PersonalScore(3, 4, 5, 0.5),
+            ReleaseRequest(SESSION, "spread", torch.full((DIM,), 0.5).double()),
+            ReleaseVector(3, SESSION, "moments", torch.arange(CLASSES + DIM) - 2**40),
+            SumKeysRequest(SESSION, ROSTER, 3, 5, 1.01, 2**20, 40),
+            MaskedRequest(
+                *(SESSION, "means", ROSTER, KEYS, KEYS[::-1], (b"", b"3" * 64, b"")),
+                classes=torch.tensor([0, 2]),
+                counts=torch.tensor([5, 9]),
+                vectors=torch.arange(9).view(3, 3) - 2**62,
+            ),
+            SumKey(3, SESSION, KEYS[0], KEYS[1], b"3" * 64),
+            MaskedVector(3, SESSION, "means", torch.tensor([-1, 2**63 - 1, -(2**63)])),
+        )
+    },
 }
+PAYLOADS = tuple(VALID)
 
 
 def pack(

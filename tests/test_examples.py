@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
+from federatedscope_ggeur.cfg_ggeur.load import default_config
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.examples import (
     example_folder,
@@ -60,3 +62,46 @@ def test_what_is_no_study_is_named_with_those_there_are(name):
         ConfigError, match=r"(exist|folder), and .*bundled ones are .*table7"
     ):
         find_study(name)
+
+
+EXAMPLES = sorted(example_folder().glob("*.yaml"))
+#: Templates and quickstarts, which reproduce nothing.
+OWN = ("own_embeddings", "quickstart", "network_then_ggeur")
+#: Those that write their papers' numbers although they are defaults.
+WRITTEN_OUT = ("fedclip_", "fedpg_", "fedtpg_", "promptfl_", "zeroshot_")
+every_example = pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+
+
+@every_example
+def test_a_head_says_what_an_example_is(file):
+    head, settings, _ = file.read_text(encoding="utf-8").partition("\nexpname: ")
+    assert settings
+    wanted = ["# Reproduces: ", "# Data: ", "# Time: "]
+    if file.stem != "ggeur_own_images":  # one is to copy it, and to edit it
+        wanted.append("# Run: ")
+    if file.name.startswith("fedfa_"):
+        wanted += ["# Plain baseline: ", "GPU", "# Paper or release"]
+    if head.startswith("# GGEUR on "):
+        wanted.append("ggeur.steps []")
+    if any(name in file.name for name in OWN):
+        wanted = []
+    assert [word for word in wanted if word not in head] == []
+
+
+@every_example
+def test_an_example_repeats_no_default(file):
+    if not file.name.startswith(WRITTEN_OUT):
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        assert list(repeated(content, default_config())) == []
+
+
+def repeated(content, defaults):
+    """The keys of a file's content whose values are the defaults."""
+    for name, value in content.items():
+        if isinstance(value, dict):
+            yield from repeated(value, defaults[name])
+        else:
+            # "1e-2" is a text for YAML, and a number for us and for FederatedScope.
+            kind = type(defaults.get(name))
+            if (kind(value) if kind is float else value) == defaults.get(name):
+                yield name

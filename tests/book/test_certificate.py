@@ -1,14 +1,24 @@
-"""What a certificate proves, and which lies it finds."""
+"""What a certificate proves, and which lies it finds.
+
+Tests of book/worth.py, too: what clients add, against all orders.
+"""
 
 import copy
+import gc
 import json
+from itertools import chain, combinations, count, permutations
 
 import pytest
-from books import head_bits, new_book, rows_of
+import torch
+from books import NAMES, head_bits, new_book, rows_of
 
+from federatedscope_ggeur.book import worth as module
 from federatedscope_ggeur.book.certificate import NOT_PROVEN, verify
 from federatedscope_ggeur.book.chain import new_key, signed
-from federatedscope_ggeur.errors import DataError
+from federatedscope_ggeur.book.federation import Federation
+from federatedscope_ggeur.book.worth import worth
+from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.geometry import GridStatistics
 
 
 @pytest.fixture
@@ -107,3 +117,87 @@ def test_rows_that_join_again_under_another_number_are_not_noticed(book):
     said = verify(plain(book.certificate()), book, plain(receipt))
     assert "client 2 is not in the book any more" in said
     assert "under another client's number" in said[-1]
+
+
+def accuracy(book, part, rows):
+    if not part:
+        return 1 / len(NAMES)
+    found = book.head(part).model(rows[0]).argmax(dim=1)
+    return float((found == rows[1]).double().mean())
+
+
+def test_shapley_values_are_means_over_all_orders(tmp_path):
+    book = new_book(tmp_path / "a")
+    for k, classes in enumerate([(0, 1), (1, 2), (0, 1, 2), (2,)], 1):
+        book.join(k, *rows_of(k, classes), "here")
+    rows, clients = rows_of(99, each=40), book.clients
+    orders = list(permutations(clients))
+    found = worth(book, *rows)
+    for one in found:
+        added = [
+            accuracy(book, order[: order.index(one.client) + 1], rows)
+            - accuracy(book, order[: order.index(one.client)], rows)
+            for order in orders
+        ]
+        assert one.shapley == pytest.approx(sum(added) / len(orders), abs=1e-12)
+        others = [k for k in clients if k != one.client]
+        gap = accuracy(book, clients, rows) - accuracy(book, others, rows)
+        assert one.left_out == pytest.approx(gap, abs=1e-12)
+    total = accuracy(book, clients, rows) - 1 / len(NAMES)
+    assert sum(one.shapley for one in found) == pytest.approx(total, abs=1e-12)
+
+
+def test_many_clients_are_left_out_one_by_one(tmp_path):
+    book = new_book(tmp_path / "a", range(1, 14))
+    found = worth(book, *rows_of(99))
+    assert [one.client for one in found] == list(range(1, 14))
+    assert all(one.shapley is None for one in found)
+
+
+@pytest.mark.parametrize("cores", [1, 3])
+def test_the_heads_of_all_sets_are_those_of_the_book(tmp_path, monkeypatch, cores):
+    """And no more sums are held than there are clients and cores."""
+    book, seen, alive, real = new_book(tmp_path / "a"), [], [], Federation.head_of
+    for k in (1, 2, 3, 4, 5):
+        book.join(k, *rows_of(k, (0, 1, 2) if k % 2 else (k % 3,)), "here")
+    clients = book.clients
+    before, started = count_statistics(), count()
+
+    def noted(self, total):
+        if next(started) == 20:  # workers share the count: `seen` can skip a number
+            alive.append(count_statistics() - before)
+        solved = real(self, total)
+        bits = [p.numpy().tobytes() for p in solved.model.parameters()]
+        seen.append(bits)
+        return solved
+
+    monkeypatch.setattr(Federation, "head_of", noted)
+    monkeypatch.setattr(module, "usable_cores", lambda: cores)
+    found = worth(book, *rows_of(99))
+    monkeypatch.undo()
+    sets = chain.from_iterable(combinations(clients, n) for n in range(1, 6))
+    assert sorted(seen) == sorted(head_bits(book, clients=part) for part in sets)
+    assert alive[0] <= 2 * len(clients) + cores
+    assert found == worth(book, *rows_of(99))
+
+
+def count_statistics():
+    gc.collect()
+    return sum(type(one) is GridStatistics for one in gc.get_objects())
+
+
+def test_an_error_ends_all_workers(tmp_path, monkeypatch):
+    def broken(self, total):
+        raise MemoryError
+
+    monkeypatch.setattr(Federation, "head_of", broken)
+    with pytest.raises(MemoryError):
+        worth(new_book(tmp_path / "a", range(1, 9)), *rows_of(99))
+
+
+def test_what_is_refused(tmp_path):
+    book = new_book(tmp_path / "a")
+    with pytest.raises(ConfigError, match="no client"):
+        worth(book, *rows_of(1))
+    with pytest.raises(ConfigError, match="labels in 0"):
+        worth(book, torch.zeros(1, 5), torch.tensor([3]))

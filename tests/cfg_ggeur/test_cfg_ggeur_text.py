@@ -10,7 +10,6 @@ import pytest
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
 from federatedscope_ggeur.cfg_ggeur.text import uses_text
-from federatedscope_ggeur.data.text import expand, fill
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.models.text import TEXT_USE_KEYS
 
@@ -72,10 +71,3 @@ def test_text_is_used_where_something_is_made_of_it(quickstart, pairs, used):
 def test_contradictions(quickstart, pairs, problem):
     with pytest.raises(ConfigError, match=problem):
         settings(quickstart, *pairs)
-
-
-def test_fedtpg_s_network_reads_bare_class_names_as_in_its_release():
-    templates = load_config("fedtpg_cifar100").ggeur.text.templates
-    assert [fill(text, "aquarium fish") for text in expand(templates)] == [
-        "aquarium fish"
-    ]

@@ -5,14 +5,10 @@ Tests of cfg_ggeur/yaml_file.py.
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 from hypothesis import given as each
 from hypothesis import settings
 from hypothesis import strategies as st
-from own_process import PATIENCE
 
 from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
 from federatedscope_ggeur.cfg_ggeur.yaml_file import to_plain
@@ -37,11 +33,6 @@ def test_overrides_may_be_a_dict(quickstart):
     assert (cfg.federate.total_round_num, cfg.ggeur.steps, cfg.seed) == (3, [1], 7)
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_no_bundled_config_selects_on_test_rows(path):
-    assert load_config(path).eval.best_res_update_round_wise_key.startswith("val_")
-
-
 def test_the_settings_may_be_a_dict():
     given = {
         "federate": {"method": "ggeur", "total_round_num": 3},
@@ -63,36 +54,9 @@ def test_a_config_is_taken_as_it_is(path):
     assert again == cfg
     assert again is not cfg
     assert again.is_frozen()
+    assert cfg.eval.best_res_update_round_wise_key.startswith("val_")
     assert load_config(cfg, {"seed": 99}).seed == 99
     assert cfg.seed != 99
-
-
-PLUGIN = """\
-from federatedscope_ggeur import load_config
-cfg = load_config("sub/my.yaml")
-assert load_config(cfg) == cfg
-assert load_config(cfg, {"seed": 3}).seed == 3
-"""
-
-
-@pytest.mark.slow
-def test_a_config_with_plugins_is_taken_as_it_is(tmp_path, quickstart):
-    """Its modules are loaded, from a folder that a config does not name."""
-    (tmp_path / "sub").mkdir()
-    (tmp_path / "sub" / "my_parts.py").touch()
-    cfg = load_config(quickstart)
-    text = cfg.dump().replace("plugins: []", "plugins: [my_parts]")
-    (tmp_path / "sub" / "my.yaml").write_text(text)
-    subprocess.run(
-        [sys.executable, "-c", PLUGIN], cwd=tmp_path, check=True, timeout=PATIENCE
-    )
-
-
-def test_an_example_is_found_by_its_name(quickstart, tmp_path, monkeypatch):
-    cfg = load_config(quickstart)
-    monkeypatch.chdir(tmp_path)
-    assert load_config("ggeur_quickstart.yaml") == cfg
-    assert load_config("ggeur_quickstart") == cfg
 
 
 def test_values_are_cast_as_fs_casts_them(quickstart):
@@ -233,19 +197,6 @@ def test_a_bare_config_says_what_must_be_set():
         assert name in str(caught.value)
     for name in ("trainer.type", "model.type", "criterion.type"):
         assert name not in str(caught.value)
-
-
-@pytest.mark.parametrize("content", ["a: [1", "- 1\n- 2\n", "just a text"])
-def test_a_file_that_is_no_config_is_named(tmp_path, content):
-    path = tmp_path / "bad.yaml"
-    path.write_text(content)
-    with pytest.raises(ConfigError, match=r"bad\.yaml"):
-        load_config(path)
-
-
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"nowhere\.yaml"):
-        load_config(tmp_path / "nowhere.yaml")
 
 
 def with_numbers() -> list[str]:

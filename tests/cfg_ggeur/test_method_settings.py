@@ -41,8 +41,7 @@ def model(config):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("hidden", [0, 6])
-@pytest.mark.parametrize("steps", [[], [1], [1, 2]], ids=str)
+@pytest.mark.parametrize(("hidden", "steps"), [(0, []), (6, [1, 2])])
 def test_every_method_runs_and_has_an_effect(model, steps, hidden):
     base = [
         "ggeur.steps", steps,
@@ -114,39 +113,35 @@ def another(key: Key, value):
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_every_setting_has_an_effect(model, name):
-    method, base = METHODS[name], words(name)
-    plain = model(*base)
-    for key in method.SETTINGS:
+def test_every_setting_arrives(quickstart, name):
+    """What it does there is said by the oracles of tests/methods."""
+    part, section = METHODS[name], section_of(METHODS[name])
+    for key in part.SETTINGS:
         if isinstance(key.default, float):
             value = another(key, getattr(OTHERS[name], key.name))
-            setting = f"{section_of(method)}.{key.name}"
-            assert not torch.equal(model(*base, setting, value), plain), setting
+            given = [*words(name), f"{section}.{key.name}", value]
+            cfg = load_config(quickstart, list(map(str, given)))
+            assert part_settings(cfg, part)[key.name] == value
+            assert (
+                getattr(base_method(cfg)(**part_settings(cfg, part)), key.name) == value
+            )
 
 
-@pytest.mark.parametrize("kind", ["SGD", "Adam", "Yogi", "Adagrad"])
-def test_every_type_of_server_is_another(model, kind):
-    base = ["ggeur.base_method", "fedopt", "fedopt.optimizer.lr", 0.1]
-    found = model(*base, "fedopt.optimizer.type", kind)
-    for other in {"SGD", "Adam", "Yogi", "Adagrad"} - {kind}:
-        assert not torch.equal(model(*base, "fedopt.optimizer.type", other), found)
-
-
-def test_the_server_s_momentum_has_an_effect(model):
-    base = ["ggeur.base_method", "fedopt", "fedopt.optimizer.lr", 0.5]
-    plain = model(*base)
-    assert not torch.equal(model(*base, "fedopt.optimizer.momentum", 0.9), plain)
-
-
-@pytest.mark.parametrize("kind", ["Adam", "Yogi", "Adagrad"])
 @pytest.mark.parametrize(
-    "settings",
-    [["fedopt.optimizer.betas", [0.5, 0.5]], ["fedopt.optimizer.eps", 1]],
-    ids=["betas", "eps"],
+    ("kind", "settings"),
+    [
+        ("SGD", {"momentum": 0.9}),
+        ("Adam", {"betas": [0.5, 0.6], "eps": 1.0}),
+        ("Yogi", {"betas": [0.5, 0.6], "eps": 1.0}),
+        ("Adagrad", {"eps": 1.0}),
+    ],
 )
-def test_every_setting_of_an_adaptive_server_has_an_effect(model, kind, settings):
-    base = ["ggeur.base_method", "fedopt", "fedopt.optimizer.type", kind]
-    assert not torch.equal(model(*base, *settings), model(*base))
+def test_what_a_type_of_server_takes_arrives(quickstart, kind, settings):
+    given = {"ggeur.base_method": "fedopt", "fedopt.optimizer.type": kind}
+    given |= {f"fedopt.optimizer.{name}": value for name, value in settings.items()}
+    cfg = load_config(quickstart, given)
+    found = part_settings(cfg, METHODS["fedopt"])
+    assert found.items() >= {"type": kind, **settings}.items()
 
 
 @pytest.mark.parametrize("name", [n for n, m in METHODS.items() if not m.needs_norms])
@@ -158,9 +153,8 @@ def test_defaults_are_those_of_the_keys(quickstart, name):
         assert vars(part()) == wanted
 
 
-@pytest.mark.parametrize("hidden", [0, 6])
-def test_neutral_settings_are_fedavg_to_the_bit(model, hidden):
-    base = ["ggeur.mlp_hidden_dim", hidden, "model.dropout", 0.2]
+def test_neutral_settings_are_fedavg_to_the_bit(model):
+    base = ["ggeur.mlp_hidden_dim", 6, "model.dropout", 0.2]
     plain = model(*base)
     for name, *setting in (
         ("fedprox", "fedprox.mu", 0.0),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from own_process import PATIENCE
 
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.facts import release_text
@@ -43,7 +44,7 @@ def security(folder: Path, own: str, **names: str) -> Security:
 def test_a_site_joins_by_what_its_folder_holds(folders):
     pytest.importorskip("grpc")
     there = security(folders / "server", "server", join_secret="join_secret")
-    settings = {"max_message": 2**20, "join_deadline": 20.0}
+    settings = {"max_message": 2**20, "join_deadline": PATIENCE}
     with Hub("127.0.0.1", 0, 2, TransportSettings(security=there, **settings)) as hub:
         for number, name in ((1, "berlin"), (2, "paris")):
             own = security(folders / name, "site", join_token="token")
@@ -51,8 +52,8 @@ def test_a_site_joins_by_what_its_folder_holds(folders):
             for host in ("localhost", "127.0.0.1"):
                 address, join = f"{host}:{hub.port}", Envelope("join_in")
                 with Link(address, number, join, how):
-                    assert hub.receive(20.0).number == number
-                assert hub.receive(20.0).envelope is None
+                    assert hub.receive(PATIENCE).number == number
+                assert hub.receive(PATIENCE).envelope is None
 
 
 def test_files_say_who_is_who_and_what_all_have_alike(folders):

@@ -6,9 +6,7 @@ import pytest
 from own_process import python
 from written_runs import made, noisy, write
 
-import federatedscope_ggeur
 from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.reporting import write_run
 
 NO_TORCH = """\
 import sys
@@ -28,28 +26,6 @@ def shown(capsys):
         return status, *capsys.readouterr()
 
     return call
-
-
-@pytest.mark.slow
-def test_real_runs_side_by_side(tmp_path, shown):
-    """The numbers of the table are those of the runs."""
-    runs = {}
-    for steps in ("[]", "[1, 2]"):
-        for seed in (1, 2):
-            settings = {"ggeur.steps": steps, "seed": seed}
-            settings["federate.total_round_num"] = 2
-            results = federatedscope_ggeur.run("ggeur_quickstart", overrides=settings)
-            (tmp_path / f"{steps} {seed}").mkdir()
-            write_run(tmp_path / f"{steps} {seed}", results)
-            runs[steps, seed] = results.final
-    status, out, err = shown(tmp_path)
-    assert (status, err) == (0, "")
-    assert "digits_quickstart, 4 domains, 10 classes" in out
-    for steps in ("[]", "[1, 2]"):
-        mean = sum(runs[steps, seed].avg for seed in (1, 2)) / 2
-        (row,) = (x for x in out.splitlines() if x.startswith(f"steps {steps}  ")
-                  and "±" in x)  # fmt: skip
-        assert f"{100 * mean:.2f} ±" in row
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from own_process import PATIENCE
 
 from federatedscope_ggeur.commands import COMMANDS
 from federatedscope_ggeur.commands.completion import completions
@@ -158,7 +159,7 @@ def in_bash(tmp_path):
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=PATIENCE,
         )
         return done.stdout.splitlines()
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from own_process import PATIENCE
 
 import federatedscope_ggeur
 from federatedscope_ggeur.cli import main
@@ -100,7 +101,7 @@ def start(tmp_path, torch: str) -> subprocess.Popen:
 
 
 def test_the_first_lines_come_before_torch(tmp_path):
-    process = start(tmp_path, "import time\ntime.sleep(100)\n")
+    process = start(tmp_path, "import time\ntime.sleep(10_000)\n")
     try:
         # A pipe: what is read here has been flushed.
         assert process.stdout.readline().startswith("federatedscope_ggeur ")
@@ -115,7 +116,7 @@ def test_the_first_lines_come_before_torch(tmp_path):
 @pytest.mark.parametrize("error", ["ImportError", "OSError"])
 def test_a_torch_that_does_not_work_is_named(tmp_path, error):
     process = start(tmp_path, f"raise {error}('no such library')\n")
-    report, errors = process.communicate(timeout=100)
+    report, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
     assert "MISSING torch: " in report
     assert "no such library" in report

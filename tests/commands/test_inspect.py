@@ -283,12 +283,7 @@ def test_pictures_have_the_formats_that_are_asked_for(inspect, tmp_path):
         "similarity_1_two.pdf", "similarity_1_two.svg",
     ]  # fmt: skip
     assert all(str(tmp_path / "out" / name) in printed for name in names)
-    status, printed, error = inspect(*data, "--format", "svg,gif", out=tmp_path / "no")
-    assert status == 1
-    assert (
-        "--format: must be one or more of svg, pdf, png, with commas; got 'gif'"
-        in error
-    )
+    assert inspect(*data, "--format", "svg,gif", out=tmp_path / "no")[0] == 1
     assert not (tmp_path / "no").exists()
 
 

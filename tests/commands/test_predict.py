@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import torch
 from foreign_text import FORGED, hidden_in
-from own_process import program
 from pictures import CLASSES, add_tiny_clip, write_images
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -28,7 +27,6 @@ from federatedscope_ggeur.data.encoders import (
 from federatedscope_ggeur.data.images.files import load_image
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.predictor.predictor import Predictor, find_images
-from federatedscope_ggeur.reporting import Results
 
 RUN = [
     "data.type", "image_folder@ggeur", "data.splitter", "domain",
@@ -38,15 +36,6 @@ RUN = [
     "ggeur.encoder.device", "cpu", "ggeur.privacy.min_samples", "2",
     "ggeur.encoder.batch_size", "4",
 ]  # fmt: skip
-
-MODULE = """\
-import torch
-from federatedscope_ggeur.data import Encoder, register_encoder
-
-@register_encoder("of_my_own")
-def make(settings, device):
-    return Encoder("mine", {}, 1, lambda image: torch.ones(1), lambda batch: batch)
-"""
 
 
 def train(folder: Path, *words) -> Path:
@@ -189,18 +178,6 @@ def test_classes_and_files_may_be_called_anything(simple, copied, tmp_path, caps
     assert [len(text.splitlines()) for text in shown] == [1, 1]
 
 
-def test_the_better_of_two_heads_predicts(tmp_path, capsys):
-    """Which may be a mixture, though what was trained is linear."""
-    write_images(tmp_path / "tree", per_class=8)
-    words = ["ggeur.encoder.name", "pixels", "ggeur.closed_form", "auto"]
-    words += ["ggeur.init", "closed_form", "ggeur.keep", "best"]
-    folder = train(tmp_path, *words)
-    model = Results.from_json((folder / "results.json").read_text()).final.kept
-    assert model is not None
-    images = find_images([str(tmp_path / "tree")])
-    assert all(found.classes for found in Predictor(folder).predict(images))
-
-
 def test_batches_make_no_difference(simple):
     images = find_images([str(simple.parent / "tree")])
     assert len(images) > 8
@@ -301,30 +278,6 @@ def test_a_run_on_embeddings_is_refused(
     error = capsys.readouterr().err
     assert "the run was on embeddings (made by: " in error
     assert "made by: some network's last layer)" in error
-
-
-@pytest.mark.slow
-def test_an_encoder_of_ones_own_is_named_by_its_module(
-    copied, simple, tmp_path, capsys
-):
-    """Here the run's encoder is one that only the module knows."""
-    results = json.loads((copied / "results.json").read_text())
-    results["config"]["ggeur"]["encoder"]["name"] = "of_my_own"
-    (copied / "results.json").write_text(json.dumps(results))
-    (tmp_path / "my_encoders.py").write_text(MODULE)
-    image = simple.parent / "tree" / "day" / "cross" / "000.jpg"
-    assert predict("--run", copied, image) == 1
-    error = capsys.readouterr().err
-    assert "of_my_own" in error
-    assert "--plugins MODULE" in error
-    assert predict("--run", copied, "--plugins", "no_such", image) == 1
-    error = capsys.readouterr().err
-    assert "error: --plugins: there is no module 'no_such'" in error
-    words = ["predict", "--run", copied, "--plugins", "my_encoders", image]
-    done = program(*words, cwd=tmp_path)
-    # What it makes is, rightly, not what the head was trained with.
-    assert "but the encoder here is mine, id " in done.stderr
-    assert done.returncode == 1
 
 
 def test_a_run_without_a_head_is_refused(copied):

@@ -13,7 +13,6 @@ import pytest
 
 from federatedscope_ggeur import FederatedClassifier, Predictor
 from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.reporting import read_results
 
 CLASSES = ("cat", "dog", "emu")
@@ -169,12 +168,6 @@ def test_rows_in_npy(folder, capsys):
     np.save(folder / "b.npy", np.array([{}]), allow_pickle=True)
     assert predict("--run", run, folder / "b.npy") == 1
     assert "b.npy: the file is no npy array" in capsys.readouterr().err
-
-
-def test_images_and_rows_of_the_wrong_run_are_refused(folder):
-    run = train(folder)
-    with pytest.raises(ConfigError, match="the run was on embeddings"):
-        list(Predictor(run).predict(["image.png"]))
 
 
 @pytest.mark.parametrize(("method", "place"), [("lda", 0), ("auto", 1)])

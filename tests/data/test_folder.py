@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from federatedscope_ggeur.data import read_embeddings_folder
-from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.errors import DataError
 
 SPLITS = [0.7, 0.0, 0.3]
 
@@ -65,23 +65,6 @@ def test_train_and_test_in_the_root_are_one_domain(tmp_path):
     data = read(tmp_path)
     assert sizes(data) == [("all", 9, 5)]
     assert data.num_classes == 5
-
-
-def test_another_domain_changes_nothing_for_the_first(tmp_path):
-    save(tmp_path / "photo.npz", **arrays(30))
-    alone = read(tmp_path).domains[0]
-    save(tmp_path / "art.npz", **arrays(40))
-    beside = read(tmp_path).domains[1]
-    assert beside.name == "photo"
-    assert torch.equal(alone.train.features, beside.train.features)
-    assert torch.equal(alone.test.features, beside.test.features)
-
-
-def test_seed_decides_the_split(tmp_path):
-    save(tmp_path / "photo.npz", **arrays(60))
-    first, again, other = (read(tmp_path, s).domains[0].train for s in (1, 1, 2))
-    assert torch.equal(first.features, again.features)
-    assert not torch.equal(first.features, other.features)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", ">f4", "int16"])
@@ -254,12 +237,6 @@ def test_bad_text_files_are_refused(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message):
         read(tmp_path)
-
-
-def test_impossible_splits_are_refused(tmp_path):
-    save(tmp_path / "photo.npz")
-    with pytest.raises(ConfigError, match=r"data\.splits"):
-        read_embeddings_folder(tmp_path, [0.8, 0.3, 0.1], 0)
 
 
 OPTIONAL = ["class_names.txt", "encoder.txt"]

@@ -11,6 +11,16 @@ import pytest
 sys.path.append(str(Path(__file__).parent / "fs"))
 
 
+def pytest_collection_modifyitems(items):
+    """Tests that start Flower's processes take minutes each, and have a mark of their
+    own in the place of `slow`."""
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        is_flower = callspec is not None and callspec.params.get("engine") == "flower"
+        if is_flower or "programs" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.federation)
+
+
 @pytest.fixture(scope="session")
 def fork_server(federatedscope):
     """What forks workers; it has imported FederatedScope already."""

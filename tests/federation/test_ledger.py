@@ -1,13 +1,26 @@
-"""What clients have spent adds up by row, and nothing resets it."""
+"""What clients have spent adds up by row, and nothing resets it.
+
+Tests of federation/kept_file.py, too: of two processes of one client one sends.
+"""
 
 import json
 import math
+import threading
 
 import pytest
 import torch
 
+from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError, GGEURError
+from federatedscope_ggeur.federation.exchanges.noisy_release.exchange import (
+    ReleaseClient,
+)
+from federatedscope_ggeur.federation.exchanges.noisy_release.messages import (
+    ReleaseRequest,
+)
+from federatedscope_ggeur.federation.kept_file import KeptFile
 from federatedscope_ggeur.federation.ledger import Ledger, ledger_path, read_ledger
 from federatedscope_ggeur.federation.noise import NoiseSettings, Releaser
 from federatedscope_ggeur.geometry.gaussian_privacy import mu_of
@@ -125,13 +138,6 @@ def test_a_ledger_without_its_salt_is_refused(tmp_path):
         Ledger(str(tmp_path), 1)
 
 
-def test_two_processes_charge_one_file(tmp_path):
-    one, other = releaser(tmp_path, ROWS), releaser(tmp_path, ROWS)
-    one.charge(b"one", "moments")
-    with pytest.raises(GGEURError, match="nothing is sent"):
-        other.charge(b"two", "moments")
-
-
 def test_the_command_prints_it(tmp_path, capsys):
     releaser(tmp_path, ROWS, total=4.0).charge(b"one", "moments")
     releaser(tmp_path, ROWS, total=4.0).charge(b"two", "moments")
@@ -142,3 +148,88 @@ def test_the_command_prints_it(tmp_path, capsys):
     assert f"no row has spent more than mu {math.sqrt(2) * MU:.4f}" in said
     assert main(["privacy-ledger", str(tmp_path / "nowhere")]) == 1
     assert "no ledger" in capsys.readouterr().err
+
+
+def kept(folder):
+    return KeptFile(str(folder), "client_0001.upload", "dp.ledger", 1)
+
+
+def test_one_process_alone_changes_it(tmp_path):
+    one, other = kept(tmp_path), kept(tmp_path)
+    assert one.read() is other.read() is None
+    one.write(b"first")
+    one.write(b"second")
+    for act in (lambda: other.write(b"third"), other.alone().__enter__):
+        with pytest.raises(ConfigError, match="client 1 runs twice"):
+            act()
+    assert one.path.read_bytes() == b"second"
+    assert other.read() == b"second"
+    other.write(b"third")
+
+
+def test_the_salt_is_made_once_and_is_private(tmp_path):
+    salt = kept(tmp_path / "a")
+    with salt.locked():
+        made = salt.salt()
+    assert len(made) == 32
+    assert kept(tmp_path / "a").salt() == made
+    salt.write(b"content")
+    for path in (salt.path, salt.path.with_suffix(".salt"), salt.path.parent):
+        assert path.stat().st_mode & 0o077 == 0  # its owner alone may read it
+    salt.path.with_suffix(".salt").unlink()
+    with pytest.raises(ValueError, match="is missing"):
+        salt.salt()
+
+
+def test_of_two_at_once_one_waits_and_finds_that_it_is_late(tmp_path):
+    one, other = kept(tmp_path), kept(tmp_path)
+    entered, said = threading.Event(), []
+
+    def enter():
+        try:
+            with other.alone():
+                entered.set()
+        except ConfigError as error:
+            said.append(str(error))
+
+    with one.alone():
+        waiting = threading.Thread(target=enter)
+        waiting.start()
+        assert not entered.wait(0.1)
+        one.write(b"first")
+    waiting.join()
+    assert not entered.is_set()
+    assert "client 1 runs twice" in said[0]
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["first stage", "second stage"])
+def test_of_two_runs_of_one_client_one_sends(tmp_path, begun):
+    """Else their noise would average out, or each would spend."""
+    settings = [
+        "ggeur.closed_form", "lda",
+        "ggeur.privacy.dp.epsilon", "1",
+        "ggeur.privacy.dp.epsilon_total", "2",
+        "ggeur.privacy.dp.rows_per_class", "20",
+        "ggeur.privacy.dp.noise", "client",
+        "ggeur.privacy.dp.ledger", str(tmp_path),
+    ]  # fmt: skip
+
+    def side():
+        going = Run(load_config("ggeur_quickstart", settings))
+        return going.engine.side(1, ReleaseClient), going.data.dim
+
+    def ask(one, stage, session=b"s"):
+        centre = torch.zeros(dim, dtype=torch.float64)
+        return one.vector(ReleaseRequest(session * 16, stage, centre))
+
+    first, dim = side()
+    if begun:
+        ask(first, "moments")
+    other, _ = side()
+    stage = "spread" if begun else "moments"
+    ask(first, stage)
+    for asked in ((stage,), ("moments", b"t")):
+        with pytest.raises(GGEURError, match="client 1 runs twice"):
+            ask(other, *asked)
+    spent, _ = read_ledger(ledger_path(str(tmp_path), 1))
+    assert len(spent.entries) == 1

@@ -1,8 +1,12 @@
-"""`fit` and the roles on networks, beside plain torch loops."""
+"""`fit` and the roles on networks, beside plain torch loops.
+
+Tests of federation/rows.py, exchanges/training/running_statistics.py and
+federation/training_settings.py, too.
+"""
 
 import copy
-from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from by_bytes import CLASSES, eval_params_of
@@ -21,13 +25,16 @@ from torch.nn import functional as F
 
 from federatedscope_ggeur.errors import ConfigError, MessageError
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
-from federatedscope_ggeur.federation.exchanges import Request
 from federatedscope_ggeur.federation.exchanges.training.exchange import (
     TRAIN,
-    TrainingClient,
 )
 from federatedscope_ggeur.federation.exchanges.training.fit import fit
 from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
+from federatedscope_ggeur.federation.exchanges.training.running_statistics import (
+    mean_running_statistics,
+)
+from federatedscope_ggeur.federation.rows import check_rows
+from federatedscope_ggeur.federation.training_settings import check_batches
 from federatedscope_ggeur.methods import (
     AUGMENTATIONS,
     METHODS,
@@ -36,9 +43,12 @@ from federatedscope_ggeur.methods import (
     FedOpt,
     LocalHooks,
     Scaffold,
+    Update,
 )
 from federatedscope_ggeur.models import (
+    LinearHead,
     ModelSettings,
+    NetworkSettings,
     build_model,
     num_buffers,
     num_trainable,
@@ -53,36 +63,26 @@ def trained_by_torch(model, start, rows, labels, steps, optimizer=RATE):
     twin = copy.deepcopy(model)
     with torch.no_grad():
         twin.load_state_dict(model.at(start).state_dict())
-    twin.train()
-    for parameter in twin.parameters():
-        parameter.requires_grad_(True)
-    sgd = torch.optim.SGD(twin.parameters(), lr=optimizer.lr, **optimizer.options)
+    twin.train().requires_grad_(True)
+    make = getattr(torch.optim, optimizer.type)
+    own = make(twin.parameters(), lr=optimizer.lr, **optimizer.options)
     pictures = ((rows / 255 - 0.5) / 0.5).view(-1, 1, 8, 8)
     for _ in range(steps):
-        sgd.zero_grad()
+        own.zero_grad()
         F.cross_entropy(twin.network(pictures), labels).backward()
-        sgd.step()
+        own.step()
     return to_vector(twin)
 
 
 class TestFit:
     @pytest.mark.parametrize("norm", ["batch", "group", "none"])
-    @pytest.mark.parametrize("kind", ["SGD", "Adam"])
-    def test_three_steps_are_torchs(self, norm, kind):
+    @pytest.mark.parametrize("optimizer", [RATE, OptimizerSettings("Adam", 1e-3)])
+    def test_three_steps_are_torchs(self, norm, optimizer):
         model, (rows, labels) = make_model(norm=norm), images(20)
         start = to_vector(model)
-        optimizer = RATE
-        if kind == "Adam":
-            optimizer = OptimizerSettings("Adam", 1e-3)
         settings = TrainingSettings(optimizer, 3, "epoch", 1000, shuffle=False)
-        copied = start.clone()
+        wanted = trained_by_torch(model, start.clone(), rows, labels, 3, optimizer)
         result = fit(model, start, rows, labels, settings, seed=0)
-        wanted = (
-            trained_by_torch(model, copied, rows, labels, 3)
-            if kind == "SGD"
-            else trained_by_adam(model, copied, rows, labels)
-        )
-        assert torch.equal(start, copied)
         torch.testing.assert_close(result.weights, wanted, rtol=0, atol=2e-6)
         assert torch.equal(result.params, result.weights[: num_trainable(model)])
         assert result.steps == 3
@@ -175,24 +175,6 @@ class TestFit:
         plain = fit(model, start, *rows, one, 0).weights
         assert torch.equal(fit(model, start, *rows, one, 0, hooks).weights, plain)
 
-    def test_without_rows_the_start_comes_back(self):
-        model, start = make_model(), to_vector(make_model())
-        result = fit(model, start, *images(0), WHOLE, 0)
-        assert result.steps == 0
-        assert torch.equal(result.weights, start)
-
-
-def trained_by_adam(model, start, rows, labels):
-    twin = copy.deepcopy(model).train()
-    twin.load_state_dict(model.at(start).state_dict())
-    adam = torch.optim.Adam(twin.parameters(), lr=1e-3)
-    pictures = ((rows / 255 - 0.5) / 0.5).view(-1, 1, 8, 8)
-    for _ in range(3):
-        adam.zero_grad()
-        F.cross_entropy(twin.network(pictures), labels).backward()
-        adam.step()
-    return to_vector(twin)
-
 
 class TestRounds:
     @pytest.mark.parametrize("norm", ["batch", "group"])
@@ -205,8 +187,7 @@ class TestRounds:
             each = [
                 trained_by_torch(model, wanted, x, y, 3) for _, x, y in held.values()
             ]
-            share = [n / sum(SIZES) for n in SIZES]
-            wanted = sum(p * w.double() for p, w in zip(share, each)).float()
+            wanted = by_rows(each)
             torch.testing.assert_close(run.server.params, wanted, rtol=0, atol=1e-5)
 
     METHODS = (
@@ -216,77 +197,42 @@ class TestRounds:
         Scaffold(2.0),
     )
 
-    @pytest.mark.parametrize("method", METHODS, ids=lambda m: m.name)
-    def test_statistics_are_the_mean_whatever_the_method(self, method):
-        run = federation(
-            method, training=TrainingSettings(RATE, 1, "epoch", 7)
-        ).round0()
-        size = num_trainable(run.server.model)
-        for number in (1, 2, 3):
-            updates = run.train(number)
-            share = [n / sum(SIZES) for n in SIZES]
-            wanted = sum(
-                p * u.params[size:].double() for p, u in zip(share, updates)
-            ).float()
-            run.training.step(number, updates)
-            assert torch.equal(run.server.params[size:], wanted)
-            # They are in the module for methods that run it.
-            assert torch.equal(to_vector(run.server.model)[size:], wanted)
-        assert (wanted.view(-1)[-64:] > 0).all()
-
-    def test_a_client_without_rows_has_no_say(self):
-        run = federation(sizes=(20, 0, 26)).round0()
-        start = run.server.params.clone()
-        updates = run.train(1)
-        assert torch.equal(updates[1].params, start)
-        other = federation(sizes=(20, 0, 26)).round0()
-        run.training.step(1, updates)
-        other.training.step(1, [updates[0], updates[2]])
-        assert torch.equal(run.server.params, other.server.params)
-
-    def test_the_order_of_clients_changes_nothing(self):
-        options = {
-            "augment": "crop_flip",
-            "training": TrainingSettings(RATE, 1, "epoch", 7),
-        }
-        found = [
-            federation(order=order, **options).run(2)[-1]
-            for order in (sorted, lambda ks: sorted(ks, reverse=True))
-        ]
-        assert torch.equal(*found)
-
     def test_clients_share_one_module(self):
         run = federation()
         assert len({id(client.model) for client in run.clients.values()}) == 1
 
-    def test_rows_are_not_copied(self):
-        run = federation().round0()
-        client = run.clients[1]
-        rows = run.side(1, TrainingClient)._training_set(1)
-        assert rows.features.data_ptr() == client.features.data_ptr()
-        assert rows.labels.data_ptr() == client.labels.data_ptr()
+
+def by_rows(vectors):
+    share = [n / sum(SIZES) for n in SIZES]
+    return sum(p * v.double() for p, v in zip(share, vectors)).float()
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_every_base_method_trains_a_network(name):
+def test_every_base_method_trains_a_network_and_statistics_are_the_mean(name):
     part = METHODS[name]
     method = part(mu=0.1) if name == "fedprox" else part()
     if method.model_problem(make_model()):
         pytest.skip(f"{name} is not for this network")
     run = federation(method, training=TrainingSettings(RATE, 1, "epoch", 7)).round0()
+    model, server = run.server.model, run.server
+    size = num_trainable(model)
     for number in (1, 2):
         broadcast = run.send(run.broadcast(number))
         updates = [run.fit(k, broadcast) for k in sorted(run.clients)]
         run.training.step(number, updates)
+        if method.federated:
+            wanted = by_rows(u.params[size:] for u in updates)
+            assert torch.equal(server.params[size:], wanted)
+            # They are in the module for methods that run it.
+            assert torch.equal(to_vector(server.model)[size:], wanted)
     for k, client in run.clients.items():
         own = eval_params_of(client, broadcast)
-        assert own.shape == run.server.params.shape, k
+        assert own.shape == server.params.shape, k
         assert own.isfinite().all()
-    model = run.server.model
     if method.federated:
+        now, before = server.params, broadcast.params
         assert not torch.equal(
-            trainable_part(model, run.server.params),
-            trainable_part(model, broadcast.params),
+            trainable_part(model, now), trainable_part(model, before)
         )
 
 
@@ -312,53 +258,103 @@ def test_a_batch_of_one_row_is_refused_at_the_start():
         ConfigError, match=r"client 2: with 33 rows .*batch_size.* 8.*drop_last True"
     ):
         run.round0()
-    dropping = TrainingSettings(RATE, 1, "epoch", 8, drop_last=True)
-    federation(sizes=(20, 33), training=dropping).round0()
-    federation(
-        sizes=(20, 33), norm="group", training=TrainingSettings(RATE, 1, "epoch", 8)
-    ).round0()
-    few = TrainingSettings(RATE, 4, "batch", 8)
-    federation(sizes=(20, 33), training=few).round0()
 
 
-class TestRefusals:
-    @pytest.fixture
-    def update(self):
-        run = federation().round0()
-        self.server = run.server
-        return run.train(1)[0]
-
-    def refused(self, update):
-        with pytest.raises(MessageError) as error:
-            self.taken(update)
-        return str(error.value)
-
-    def taken(self, update):
-        sender = f"client {update.client}"
-        decoded = ClientUpdate.from_bytes(update.to_bytes(), self.server.schema, sender)
-        request = Request(TRAIN, 1, dict.fromkeys([1, 2, 3], ()))
-        TRAIN.validate(SimpleNamespace(server=self.server), request, decoded)
-
-    def test_a_negative_variance(self, update):
-        update.params[-1] = -1e-6
-        message = self.refused(update)
-        assert "client 1" in message
-        assert "'stage3.norm.running_var' has negative variances" in message
-
-    def test_another_number_of_weights(self, update):
-        for params in (
-            update.params[:-1],
-            trainable_part(self.server.model, update.params),
-        ):
-            wrong = ClientUpdate(1, 1, params, 3)
-            assert f"({len(update.params)})" in self.refused(wrong)
-
-    def test_a_statistic_that_is_not_finite(self, update):
-        update.params[-num_buffers(self.server.model)] = float("nan")
-        assert "NaN" in self.refused(update)
+def test_an_update_of_a_negative_variance_or_without_statistics_is_refused():
+    run = federation().round0()
+    server, fine = run.server, run.train(1)[0]
+    negative = fine.params.clone()
+    negative[-1] = -1e-6
+    for params, said in (
+        (negative, "'stage3.norm.running_var' has negative variances"),
+        (trainable_part(server.model, fine.params), rf"\({len(fine.params)}\)"),
+    ):
+        with pytest.raises(MessageError, match=f"client 1 .*{said}"):
+            run.validated(TRAIN, ClientUpdate(1, 1, params, 3), 1)
+    assert run.validated(TRAIN, fine, 1).steps == 3
 
 
-def test_the_same_seed_is_the_same_network():
-    weights = [federation(seed=s).server.params for s in (4, 4, 5)]
-    assert torch.equal(weights[0], weights[1])
-    assert not torch.equal(weights[0], weights[2])
+@pytest.fixture
+def model():
+    return build_model(64, 3, ModelSettings(network=NetworkSettings("digits_cnn")))
+
+
+def updates(model, weights, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    size = len(to_vector(model))
+    return [
+        Update(k, float(n), torch.rand(size, generator=generator), 1)
+        for k, n in enumerate(weights, start=1)
+    ]
+
+
+@pytest.mark.parametrize("weights", [(5,), (3, 1, 6), (0, 4, 4)])
+def test_it_is_the_weighted_mean(model, weights):
+    before, sent, q = to_vector(model), updates(model, weights), num_buffers(model)
+    found = mean_running_statistics(model, before, sent)
+    wanted = sum(
+        n / sum(weights) * u.params[-q:].double().numpy() for n, u in zip(weights, sent)
+    )
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    assert torch.equal(to_vector(model), torch.cat([before[:-q], found]))
+
+
+def test_they_stay_where_nobody_has_rows(model):
+    before, q = to_vector(model), num_buffers(model)
+    for sent in ([], updates(model, (0, 0))):
+        assert torch.equal(mean_running_statistics(model, before, sent), before[-q:])
+
+
+def test_they_stay_where_weights_stay_with_clients(model):
+    before, q = to_vector(model), num_buffers(model)
+    sent = [Update(1, 4.0, torch.zeros(0), 1)]
+    assert torch.equal(mean_running_statistics(model, before, sent), before[-q:])
+
+
+def test_a_head_has_none():
+    head = LinearHead(3, 2)
+    found = mean_running_statistics(head, to_vector(head), updates(head, (1, 2)))
+    assert len(found) == 0
+
+
+HEAD = build_model(64, 3, ModelSettings())
+
+
+def network(norm="batch"):
+    chosen = NetworkSettings("digits_cnn", norm=norm)
+    return build_model(64, 3, ModelSettings(network=chosen))
+
+
+def test_pixels_are_for_networks_and_embeddings_for_heads():
+    pixels, embeddings = torch.zeros(2, 64, dtype=torch.uint8), torch.zeros(2, 64)
+    check_rows(network(), pixels)
+    check_rows(HEAD, embeddings)
+    with pytest.raises(ConfigError, match=r"pixels: set ggeur\.network\.name"):
+        check_rows(HEAD, pixels)
+    with pytest.raises(ConfigError, match=r"data are embeddings. .*set .*encoder.name"):
+        check_rows(network(), embeddings)
+
+
+@pytest.mark.parametrize("steps", [("epoch", 1), ("batch", 4), ("batch", 5)])
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize(("rows", "size"), [(33, 8), (32, 8), (34, 8), (1, 8), (0, 8)])
+def test_no_batch_of_one_row(rows, size, drop_last, steps):
+    unit, amount = steps
+    training = TrainingSettings(
+        *(OptimizerSettings("SGD", 0.1), amount, unit, size, True, drop_last)
+    )
+    for model in (HEAD, network("group"), network("none")):
+        check_batches(model, training, rows, client=7)
+    taken = amount if unit == "batch" else rows // size + 1
+    if rows % size != 1 or drop_last or taken <= rows // size:
+        check_batches(network(), training, rows, client=7)
+        return
+    with pytest.raises(ConfigError, match=rf"client 7: with {rows} rows and .*{size},"):
+        check_batches(network(), training, rows, client=7)
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_batches_are_of_more_than_one_row(drop_last):
+    training = TrainingSettings(batch_size=1, drop_last=drop_last)
+    with pytest.raises(ConfigError, match="client 7: with 5 rows"):
+        check_batches(network(), training, 5, client=7)

@@ -12,9 +12,11 @@ from by_bytes import SGD, Federation, make_client_data, make_rows, train_of
 
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import GGEURError, MessageError
-from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
+from federatedscope_ggeur.federation import OptimizerSettings, Score, TrainingSettings
+from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreReport
 from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
-from federatedscope_ggeur.methods import FedAvg
+from federatedscope_ggeur.federation.sampling import windows
+from federatedscope_ggeur.methods import FedAvg, LocalHooks
 from federatedscope_ggeur.models import ModelSettings
 
 DROPOUT = ModelSettings(hidden=8, dropout=0.5)
@@ -59,13 +61,6 @@ class TestWeights:
             federation.server.params, self.mean_by(updates, {1: 1, 2: 0, 3: 1})
         )
 
-    def test_a_round_of_clients_without_data_changes_nothing(self):
-        federation = Federation(make_client_data((10, 0)), sample_client_num=1)
-        weights = federation.run(8)
-        for number in range(1, 9):
-            moved = not torch.equal(weights[number], weights[number - 1])
-            assert moved == (federation.training.sample(number) == [1])
-
 
 OPTIONS = {
     "steps": (1, 2),
@@ -96,12 +91,9 @@ class TestReproducibility:
     )
     def test_order_of_the_clients_does_not_matter(self, order):
         assert torch.equal(self.run(order=order), self.run())
-
-    def test_order_of_joining_does_not_matter(self):
         data = make_client_data((20, 0, 30, 25))
-        backwards = dict(sorted(data.items(), reverse=True))
-        weights = Federation(backwards, **OPTIONS).run(3)
-        assert torch.equal(weights, self.run())
+        joined = dict(order(list(data.items())))
+        assert torch.equal(Federation(joined, **OPTIONS).run(3), self.run())
 
     @pytest.mark.parametrize("steps", [(), (1,)])
     def test_clients_of_the_same_rows_draw_differently(self, steps):
@@ -125,56 +117,6 @@ class TestReproducibility:
         first = self.run()[0]
         alone = Federation(make_client_data((9,)), model=DROPOUT).run(0)
         assert torch.equal(alone[0], first)
-
-
-class TestRefusedUpdates:
-    @pytest.fixture
-    def federation(self):
-        data = make_client_data((9,) * 5)
-        return Federation(data, sample_client_num=3).round0()
-
-    def refused(self, federation, number, updates, field, problem):
-        before = federation.server.params
-        with pytest.raises(MessageError, match=problem) as caught:
-            federation.step(number, updates)
-        assert caught.value.field == field
-        assert torch.equal(federation.server.params, before)
-
-    def test_of_a_stranger(self, federation):
-        stranger = replace(federation.train(1)[0], client=77)
-        self.refused(federation, 1, [stranger], "round", "client 77 .*was not drawn")
-
-    def test_of_a_client_that_was_not_drawn(self, federation):
-        updates = federation.train(1)
-        (absent, *_) = set(federation.clients) - {u.client for u in updates}
-        uninvited = replace(updates[0], client=absent)
-        problem = f"client {absent} .*was not drawn"
-        self.refused(federation, 1, [*updates, uninvited], "round", problem)
-
-    def test_of_an_earlier_round(self, federation):
-        updates = federation.train(1)
-        federation.step(1, updates)
-        again = [u for u in updates if u.client in federation.training.sample(2)]
-        self.refused(federation, 2, again, "round", "update of round 1")
-
-    def test_with_tensors_that_the_method_does_not_send(self, federation):
-        first, *rest = federation.train(1)
-        spoilt = replace(first, upload={"c": torch.ones(3)})
-        self.refused(
-            federation,
-            1,
-            [spoilt, *rest],
-            "upload",
-            r"expected the tensors \[\], got \['c'\]",
-        )
-
-    def test_a_round_goes_on_with_those_that_are_left(self, federation):
-        updates = federation.train(1)
-        federation.step(1, updates[:2])
-        params = [u.params.double() for u in updates[:2]]
-        torch.testing.assert_close(
-            federation.server.params, ((params[0] + params[1]) / 2).float()
-        )
 
 
 def test_the_method_sees_updates_in_client_order():
@@ -205,19 +147,6 @@ def test_a_client_without_data_sends_back_what_it_got():
     assert torch.equal(update.params, federation.server.params)
 
 
-def test_training_learns():
-    data = make_client_data((60, 80, 70))
-    federation = Federation(data, steps=(1, 2))
-    features, labels = make_rows(500, seed=99)
-    federation.run(0)
-    before = federation.evaluation.score_rows(features, labels)
-    for number in range(1, 6):
-        federation.step(number, federation.train(number))
-    after = federation.evaluation.score_rows(features, labels)
-    assert after.accuracy > 0.7 > before.accuracy
-    assert after.loss_sum < before.loss_sum
-
-
 def test_clients_score_what_was_broadcast_as_the_server_does():
     federation = Federation(make_client_data((20, 30)))
     federation.run(1)
@@ -238,3 +167,94 @@ def test_updates_do_not_alias_what_the_client_trains_next():
     copy = first.params.clone()
     train_of(client, federation.broadcast(2))
     assert torch.equal(first.params, copy)
+
+
+class KeepsRows(FedAvg):
+    """A method whose client state is made of the rows it was trained on."""
+
+    def local(self, context):
+        return LocalHooks(finish=lambda outcome: ({}, {"rows": outcome.features[:2]}))
+
+
+def test_client_state_is_the_client_s_own_however_sets_are_kept():
+    kept, redrawn = (
+        Federation(
+            make_client_data(), method=KeepsRows(), steps=(1,), memory=memory
+        ).round0()
+        for memory in (1e9, 0)
+    )
+    for federation in (kept, redrawn):
+        federation.step(1, federation.train(1))
+        federation.train(2)
+    for k, client in kept.clients.items():
+        assert torch.equal(client.state["rows"], redrawn.clients[k].state["rows"])
+
+
+def test_a_client_that_drop_last_leaves_nothing_to_has_no_say(caplog):
+    training = TrainingSettings(batch_size=10_000, drop_last=True)
+    federation = Federation(make_client_data(), training=training)
+    for k in federation.clients:
+        federation.add_prepare_reply(federation.prepare(k))
+    assert "drop_last" in caplog.text
+    with pytest.raises(GGEURError, match="no client has any rows to train on"):
+        federation.augmentation.start()
+
+
+def test_scores_are_added_up_by_domain_and_checked():
+    federation = Federation(make_client_data())
+    server = federation.server
+    reports = [
+        ScoreReport(k, 3, {"test": Score(k, 2 * k, 0.5)}) for k in server.client_domains
+    ]
+    scores = federation.aggregate_scores(3, reversed(reports))
+    assert scores.keys() == set(server.client_domains.values())
+    for domain, score in scores.items():
+        members = [k for k, found in server.client_domains.items() if found == domain]
+        assert score.correct == sum(members)
+        assert score.total == 2 * sum(members)
+    for bad in (ScoreReport(99, 3, {}), ScoreReport(1, 2, {})):
+        with pytest.raises(MessageError, match=f"client {bad.client} "):
+            federation.aggregate_scores(3, [*reports, bad])
+
+
+def test_rounds_are_scored_every_so_often_and_at_the_end():
+    server = Federation(make_client_data()).server
+    assert [r for r in range(1, 11) if server.evaluates(r)] == [3, 6, 9, 10]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+def test_windows_hold_everyone_once_in_order(size):
+    numbers = [2, 3, 5, 7, 11]
+    groups = windows(numbers, size)
+    assert [number for group in groups for number in group] == numbers
+    assert all(len(group) == size for group in groups[:-1])
+    assert 1 <= len(groups[-1]) <= size
+    assert list(windows([], size)) == []
+
+
+class TestSampling:
+    def drawn(self, wanted, rounds=20, seed=0):
+        federation = Federation(
+            make_client_data((5,) * 9), sample_client_num=wanted, seed=seed
+        )
+        return [federation.training.sample(number) for number in range(1, rounds + 1)]
+
+    @pytest.mark.parametrize("wanted", [1, 4, 8])
+    def test_as_many_as_wanted_ascending_and_distinct(self, wanted):
+        for drawn in self.drawn(wanted):
+            assert len(drawn) == wanted
+            assert drawn == sorted(set(drawn))
+            assert set(drawn) <= set(range(1, 10))
+            assert all(type(number) is int for number in drawn)
+
+    @pytest.mark.parametrize("wanted", [9, 20])
+    def test_everyone_where_as_many_are_wanted(self, wanted):
+        assert self.drawn(wanted) == 20 * [list(range(1, 10))]
+
+    def test_depends_on_seed_and_round_alone(self):
+        assert self.drawn(4) == self.drawn(4)
+        assert self.drawn(4) != self.drawn(4, seed=1)
+        assert len({tuple(drawn) for drawn in self.drawn(4)}) > 10
+
+    def test_everyone_is_drawn_now_and_then(self):
+        assert set().union(*self.drawn(2, rounds=60)) == set(range(1, 10))

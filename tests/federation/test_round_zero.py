@@ -7,14 +7,10 @@ import pytest
 import torch
 from by_bytes import CLASSES, DIM, Federation, make_client_data, make_rows
 
-from federatedscope_ggeur.errors import GGEURError, MessageError
+from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import PrepareReply
-from federatedscope_ggeur.federation.exchanges.statistics.exchange import (
-    StatisticsClient,
-)
-from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.exchanges.training.exchange import TrainingClient
-from federatedscope_ggeur.geometry import ClassStatistics, PerAnchorSizes
+from federatedscope_ggeur.geometry import PerAnchorSizes
 
 NOBODY = (torch.zeros(0, DIM), torch.zeros(0, dtype=torch.int64))
 
@@ -24,6 +20,15 @@ def shared_domains():
     domains = {1: "art", 2: "photo", 3: "art", 4: "sketch", 5: "photo"}
     sizes = {1: 20, 2: 33, 3: 7, 4: 0, 5: 11}
     return {k: (domains[k], *make_rows(sizes[k], seed=k)) for k in domains}
+
+
+def uneven_domains():
+    """The same, but class 2 is nowhere and class 3 in one domain alone."""
+    data = shared_domains()
+    for k, (domain, features, labels) in data.items():
+        kept = labels != 2 if domain == "art" else labels < 2
+        data[k] = domain, features[kept], labels[kept]
+    return data
 
 
 def pooled(data):
@@ -68,18 +73,6 @@ def test_merged_statistics_are_the_pooled_ones(window):
         )
 
 
-def test_order_within_a_window_does_not_matter():
-    data = shared_domains()
-    orders = (sorted, lambda numbers: numbers[::-1])
-    both = [Federation(data, steps=(1,), order=order) for order in orders]
-    for federation in both:
-        federation.collect_statistics(window=8)
-    one, two = (federation.server.statistics for federation in both)
-    for c in range(CLASSES):
-        assert torch.equal(one.covariance(c), two.covariance(c))
-        assert torch.equal(one.means[c], two.means[c])
-
-
 def test_geometry_is_that_of_the_pooled_covariance():
     data = shared_domains()
     federation = Federation(data, steps=(1,))
@@ -95,8 +88,9 @@ def test_geometry_is_that_of_the_pooled_covariance():
 
 @pytest.mark.parametrize("kind", ["domain", "client"])
 @pytest.mark.parametrize("min_samples", [1, 5])
-def test_prototypes_are_the_class_means_of_all_others(kind, min_samples):
-    data = shared_domains()
+@pytest.mark.parametrize("domains", [shared_domains, uneven_domains])
+def test_prototypes_are_the_class_means_of_all_others(kind, min_samples, domains):
+    data = domains()
     federation = Federation(
         data, steps=(1, 2), prototypes=kind, min_samples=min_samples
     )
@@ -113,25 +107,18 @@ def test_prototypes_are_the_class_means_of_all_others(kind, min_samples):
         )
 
 
-def test_a_class_of_one_domain_alone_has_no_prototype_there():
-    data = make_client_data((20, 30))
-    domain, features, labels = data[1]
-    data[1] = (domain, features[labels != 3], labels[labels != 3])
-    federation = Federation(data, steps=(1, 2))
-    federation.collect_statistics()
-    assert 3 in federation.augmentation.prototypes(1).labels
-    assert 3 not in federation.augmentation.prototypes(2).labels
-
-
 def rows_of_set(federation, client, label):
     features, labels = federation.clients[client].recipe.draw(1)
     return features[labels == label]
 
 
 @pytest.mark.parametrize("steps", [(), (1,), (1, 2)])
-def test_the_set_that_a_client_trains_on(steps):
-    data = shared_domains()
-    del data[4]
+@pytest.mark.parametrize("alone", [False, True])
+def test_the_set_that_a_client_trains_on(steps, alone):
+    """Also of a client without rows, of classes that it lacks, and of one client."""
+    data = uneven_domains()
+    if alone:
+        data = {1: data[1]}
     federation = Federation(data, steps=steps).round0()
     for k, (_, features, labels) in data.items():
         others = prototypes_by_hand(data, k, "domain")
@@ -145,6 +132,9 @@ def test_the_set_that_a_client_trains_on(steps):
                 wanted += 5 * sum(other == c for _, other in others)
             assert len(rows) == wanted
             assert torch.equal(rows[: len(own)], own)
+    if steps:
+        shapes = federation.augmentation.make_geometry().shapes
+        assert list(shapes) == federation.server.statistics.classes == [0, 1, 3]
 
 
 def test_without_steps_nothing_of_the_data_goes_up():
@@ -163,43 +153,6 @@ def test_rows_that_no_step_enlarges_are_not_copied():
     assert rows.features.data_ptr() == client.features.data_ptr()
     drawn = client.recipe.draw(1)
     assert all(map(torch.equal, rows.gathered(), drawn))
-
-
-def test_a_client_without_data_gets_a_set_of_prototypes_alone():
-    data = {**make_client_data((20, 30)), 3: ("domain 3", *NOBODY)}
-    federation = Federation(data, steps=(1, 2)).round0()
-    for c in range(CLASSES):
-        assert len(rows_of_set(federation, 3, c)) == 2 * 5
-        for client in (1, 2):
-            assert len(rows_of_set(federation, client, c)) >= 12 + 5
-
-
-def test_a_class_that_a_client_lacks_gets_step_2_rows_only():
-    data = make_client_data((20, 30))
-    domain, features, labels = data[1]
-    data[1] = (domain, features[labels != 3], labels[labels != 3])
-    federation = Federation(data, steps=(1, 2)).round0()
-    assert len(rows_of_set(federation, 1, 3)) == 5
-
-
-def test_a_class_that_is_nowhere_stays_nowhere():
-    data = {
-        k: (domain, features[labels != 2], labels[labels != 2])
-        for k, (domain, features, labels) in shared_domains().items()
-    }
-    federation = Federation(data, steps=(1, 2)).round0()
-    assert federation.server.statistics.classes == [0, 1, 3]
-    assert list(federation.augmentation.make_geometry().shapes) == [0, 1, 3]
-    for k in data:
-        assert len(rows_of_set(federation, k, 2)) == 0
-    assert torch.isfinite(federation.server.params).all()
-
-
-def test_one_client_has_no_prototypes_but_its_own_geometry():
-    federation = Federation(make_client_data((20,)), steps=(1, 2)).round0()
-    assert len(federation.augmentation.prototypes(1).labels) == 0
-    for c in range(CLASSES):
-        assert len(rows_of_set(federation, 1, c)) == 12
 
 
 def test_all_below_the_threshold_train_on_their_originals():
@@ -250,62 +203,20 @@ def test_weight_counts_the_rows_that_the_cut_left():
     assert federation.clients[1].recipe.rows == 15 * CLASSES
 
 
-class TestRefusals:
-    def upload(self, federation, client, domain=None):
-        data = federation.side(client, StatisticsClient).statistics()
-        return StatisticsUpload(client, domain or data.domain, data.statistics)
+def test_a_start_without_everyone_is_refused():
+    augmentation = Federation(make_client_data()).augmentation
+    augmentation.add_reply(PrepareReply(2, 5.0))
+    with pytest.raises(GGEURError, match=r"clients \[1, 3\] are not ready"):
+        augmentation.start()
 
-    def refused(self, federation, uploads, field, sender):
-        before = federation.server.statistics.counts.clone()
-        with pytest.raises(MessageError, match=f"{sender} refused: field '{field}'"):
-            federation.add_statistics(uploads)
-        assert torch.equal(federation.server.statistics.counts, before)
 
-    def test_statistics_sent_twice(self):
-        federation = Federation(make_client_data(), steps=(1,))
-        one, two = self.upload(federation, 1), self.upload(federation, 2)
-        federation.add_statistics([one])
-        self.refused(federation, [one], "client", "client 1")
-        federation.add_statistics([two])
+def test_a_start_without_any_data_is_refused():
+    federation = Federation({1: ("a", *NOBODY), 2: ("b", *NOBODY)})
+    with pytest.raises(GGEURError, match="no client has any rows to train on"):
+        federation.round0()
 
-    def test_statistics_of_a_stranger(self):
-        federation = Federation(make_client_data(), steps=(1,))
-        stranger = StatisticsUpload(9, "art", ClassStatistics.empty(CLASSES, DIM))
-        both = [self.upload(federation, 1), stranger]
-        self.refused(federation, both, "client", "client 9")
 
-    def test_statistics_of_another_domain(self):
-        federation = Federation(make_client_data(), steps=(1,))
-        both = [self.upload(federation, 1), self.upload(federation, 2, "elsewhere")]
-        self.refused(federation, both, "domain", "client 2")
-
-    def test_replies_of_another_weight_of_a_stranger_or_with_unasked_tensors(self):
-        federation = Federation(make_client_data())
-        first = PrepareReply(1, 5.0)
-        federation.add_prepare_reply(first)
-        federation.add_prepare_reply(first)  # of one that came back
-        for reply, field in (
-            (PrepareReply(1, 6.0), "aggregation_weight"),
-            (PrepareReply(9, 5.0), "client"),
-            (PrepareReply(2, 5.0, {"a": torch.ones(1)}), "init_upload"),
-        ):
-            problem = f"client {reply.client} refused: field '{field}'"
-            with pytest.raises(MessageError, match=problem):
-                federation.add_prepare_reply(reply)
-        assert federation.server.aggregation_weights == {1: 5.0}
-
-    def test_a_start_without_everyone(self):
-        augmentation = Federation(make_client_data()).augmentation
-        augmentation.add_reply(PrepareReply(2, 5.0))
-        with pytest.raises(GGEURError, match=r"clients \[1, 3\] are not ready"):
-            augmentation.start()
-
-    def test_a_start_without_any_data(self):
-        federation = Federation({1: ("a", *NOBODY), 2: ("b", *NOBODY)})
-        with pytest.raises(GGEURError, match="no client has any rows to train on"):
-            federation.round0()
-
-    def test_training_before_round_0(self):
-        federation = Federation(make_client_data())
-        with pytest.raises(GGEURError, match=r"client 1 .*before round 0"):
-            federation.train(1)
+def test_training_before_round_0_is_refused():
+    federation = Federation(make_client_data())
+    with pytest.raises(GGEURError, match=r"client 1 .*before round 0"):
+        federation.train(1)

@@ -1,6 +1,8 @@
 """Training and scoring on a device: the numbers of the CPU, which keeps all the rest.
 
 Where there is no GPU, one that is not there stands in (elsewhere.py).
+
+Tests of federation/arithmetic.py, too.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import torch
 from by_bytes import CLASSES, Federation, make_client_data, make_rows
 from elsewhere import GPU, Elsewhere, MixedDevices
 from every_method import ADDED, FEDERATED
+from tiny_networks import RATE, federation, images, make_model
 
 from federatedscope_ggeur import load_config, run
 from federatedscope_ggeur.data import Embeddings
@@ -22,6 +25,7 @@ from federatedscope_ggeur.federation import (
     evaluate,
     fit,
 )
+from federatedscope_ggeur.federation.arithmetic import exact
 from federatedscope_ggeur.federation.exchanges.calibration.exchange import (
     CalibrationClient,
     CalibrationExchange,
@@ -32,9 +36,6 @@ from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
 from federatedscope_ggeur.methods import METHODS, build_method
 from federatedscope_ggeur.models import CPU, ModelSettings, build_model, to_vector
 
-needs_gpu = pytest.mark.skipif(
-    not torch.cuda.is_available(), reason="torch sees no GPU on this machine"
-)
 ALL = {
     **FEDERATED,
     "local": METHODS["local"](),
@@ -157,14 +158,16 @@ def test_sets_that_are_drawn_again_and_calibration(request):
     assert_close(calibrated(GPU), here)
 
 
-def test_rows_are_scored_as_on_the_cpu(request):
-    model = build_model(6, CLASSES, MODELS["mlp"])
-    rows, params = make_rows(40, seed=2), to_vector(model)
-    here = evaluate(model, params, *rows)
+@pytest.mark.parametrize("kind", ["head", "network"])
+def test_rows_are_scored_as_on_the_cpu(kind, request):
+    model, rows = make_model(), images(150)
+    if kind == "head":
+        model, rows = build_model(6, CLASSES, MODELS["mlp"]), make_rows(40, seed=2)
+    here = evaluate(model, to_vector(model), *rows)
     request.getfixturevalue("gpu")
-    there = evaluate(model, params, *rows, GPU)
+    there = evaluate(model, to_vector(model), *rows, GPU)
     assert (there.correct, there.total) == (here.correct, here.total)
-    assert there.loss_sum == pytest.approx(here.loss_sum, rel=1e-5)
+    assert there.loss_sum == pytest.approx(here.loss_sum, rel=1e-4)
 
 
 def test_the_stand_in_tells_devices_apart(gpu):
@@ -185,10 +188,63 @@ def test_the_stand_in_tells_devices_apart(gpu):
     assert (there.cpu() + x).device == CPU
 
 
-@needs_gpu
 @pytest.mark.parametrize("method", ["fedavg", "scaffold"])
-def test_a_run_with_use_gpu_agrees_with_the_cpu(quickstart, method):
-    settings = {"ggeur.base_method": method, "ggeur.encoder.device": "cpu"}
-    here = run(load_config(quickstart, settings))
-    there = run(load_config(quickstart, {**settings, "use_gpu": True}))
-    assert there.final.last.avg == pytest.approx(here.final.last.avg, abs=1e-4)
+def test_a_run_with_use_gpu_agrees_with_the_cpu(
+    quickstart, method, request, monkeypatch
+):
+    own = {"ggeur.base_method": method, "ggeur.encoder.device": "cpu"}
+    own["federate.total_round_num"] = 2
+    here = run(load_config(quickstart, own))
+    if request.getfixturevalue("gpu") is not None:
+        for name, told in (
+            ("is_available", True),
+            ("device_count", 1),
+            ("get_device_name", "a stand-in"),
+            ("mem_get_info", (1, 1)),
+        ):
+            monkeypatch.setattr(f"torch.cuda.{name}", lambda *_, told=told: told)
+    there = run(load_config(quickstart, {**own, "use_gpu": True}))
+    assert there.final.avg == pytest.approx(here.final.avg, abs=1e-4)
+    assert there.provenance.gpu is not None
+    assert here.provenance.gpu is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "augment"),
+    [
+        *(("fedavg", a) for a in ("crop_flip", "flip_rotate", "resized_crop")),
+        *((n, "none") for n in ("moon", "fedntd", "fedproto", "fedbn", "silobn")),
+    ],
+)
+def test_rounds_of_networks_are_those_of_the_cpu(request, name, augment):
+    def after(device):
+        training = TrainingSettings(RATE, 1, "epoch", 7, device=device)
+        run = federation(METHODS[name](), augment=augment, training=training)
+        found = run.run(2)[-1]
+        assert all(
+            t.device == CPU
+            for client in run.clients.values()
+            for state in client.states.values()
+            for t in state.values()
+        )
+        return found
+
+    here = after(CPU)
+    request.getfixturevalue("gpu")
+    torch.testing.assert_close(after(GPU), here, rtol=0, atol=1e-5)
+
+
+CUDNN = torch.backends.cudnn
+
+
+@pytest.mark.skipif(not CUDNN.is_available(), reason="this torch has no cuDNN")
+def test_flags_are_set_for_a_gpu_alone_and_put_back():
+    before = CUDNN.deterministic, CUDNN.benchmark, CUDNN.allow_tf32
+    with exact(torch.device("cuda")):
+        assert CUDNN.deterministic
+        assert not CUDNN.benchmark
+        assert not CUDNN.allow_tf32
+    assert (CUDNN.deterministic, CUDNN.benchmark, CUDNN.allow_tf32) == before
+    with exact(torch.device("cpu")):
+        assert (CUDNN.deterministic, CUDNN.benchmark, CUDNN.allow_tf32) == before

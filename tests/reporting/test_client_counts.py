@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 
-import matplotlib
 import numpy as np
 import pytest
 from hypothesis import given
@@ -122,14 +121,3 @@ def test_how_rows_and_classes_are_spread_is_drawn_below(tmp_path, half):
 
 def test_nobody_has_rows(tmp_path):
     assert drawn(tmp_path / "a.png", np.zeros((50, 3), dtype=int), ["x"] * 50).min() < 9
-
-
-@pytest.mark.slow
-def test_same_numbers_same_bytes_and_matplotlib_is_as_it_was(tmp_path):
-    before = dict(matplotlib.rcParams)
-    for ending in ("png", "svg", "pdf"):
-        files = [tmp_path / f"{name}.{ending}" for name in "ab"]
-        for file in files:
-            draw_client_counts(file, *crowd(50, 4, ("x", "y")), list("abcd"))
-        assert files[0].read_bytes() == files[1].read_bytes()
-    assert dict(matplotlib.rcParams) == before

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 
-import matplotlib
 import numpy as np
 import pytest
 from PIL import Image
@@ -82,24 +81,3 @@ def test_unknown_and_absent_cells_are_white(tmp_path):
     assert np.mean(drawn(tmp_path / "a.png", np.full((2, 2), 5.0)) == 255) < white - 0.2
     values = np.array([[0, 5], [5, 0]])
     assert np.mean(drawn(tmp_path / "a.png", values) == 255) > white - 0.05
-
-
-def test_names_are_no_formulas(tmp_path):
-    names = ["$x_{", "a_b", "_c"]
-    plain = drawn(tmp_path / "a.png", counts(3, 3), names, names)
-    other = drawn(tmp_path / "b.png", counts(3, 3), ["", *names[1:]], names)
-    assert plain.shape != other.shape or (plain != other).any()
-    titles = dict.fromkeys(("title", "row_title", "column_title"), "$_$")
-    assert (drawn(tmp_path / "c.png", counts(3, 3), names, names, **titles) < 99).any()
-
-
-def test_same_numbers_same_bytes(tmp_path):
-    for name in ("a.png", "b.png"):
-        drawn(tmp_path / name, counts(3, 4))
-    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
-
-
-def test_drawing_leaves_matplotlib_as_it_was(tmp_path):
-    before = dict(matplotlib.rcParams)
-    drawn(tmp_path / "a.png", counts(3, 4))
-    assert dict(matplotlib.rcParams) == before

@@ -1,7 +1,5 @@
 import io
 
-import matplotlib
-import matplotlib._pylab_helpers
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
@@ -117,13 +115,6 @@ def test_same_results_same_bytes(tmp_path, make_results):
     assert drawn(make_results(), tmp_path / "b.png") == first
     other = make_results([{"clean": 0.5}, {"clean": 0.75}])
     assert drawn(other, tmp_path / "b.png") != first
-
-
-def test_drawing_leaves_matplotlib_as_it_was(tmp_path, make_results):
-    before = dict(matplotlib.rcParams), list(matplotlib._pylab_helpers.Gcf.figs)
-    draw_curve(make_results(), tmp_path / "curve.png")
-    after = dict(matplotlib.rcParams), list(matplotlib._pylab_helpers.Gcf.figs)
-    assert after == before
 
 
 def test_the_title_says_whose_curve_it_is(tmp_path, make_results, monkeypatch):

@@ -78,13 +78,6 @@ def test_json_is_strict_and_its_order_fixed(make_results):
     assert replace(results, config=config).to_json() == results.to_json()
 
 
-@pytest.mark.parametrize("status", ["finished", "interrupted", "failed"])
-def test_status_is_kept(make_results, status):
-    results = make_results(status=status)
-    assert Results.from_json(results.to_json()) == results
-    assert numbers(results)["status"] == status
-
-
 def test_replies_of_round_0_count_as_sent(make_results):
     start = make_results().round0
     assert replace(start, prepare_bytes_up=4).bytes_up == start.bytes_up + 4
@@ -126,17 +119,10 @@ def edited(results, *path, to):
         (["rounds", 3, "loss"], ..., r"results\.rounds\[3\].*missing: loss"),
         (["round0", "seconds"], ..., r"results\.round0: .*missing: seconds"),
         (["extra"], 1, "unknown fields: extra"),
-        (["rounds"], 3, r"results\.rounds: expected list, found 3"),
-        (["round0"], [], r"results\.round0: expected dict"),
-        (["status"], ..., "fields are missing: status"),
         (["status"], "done", r"results\.status: .*'interrupted', 'failed'.*'done'"),
-        (["status"], None, r"results\.status: expected one of"),
         (["rounds", 2, "loss"], True, r"loss: expected int or float"),
         (["seed"], 1.5, r"results\.seed: expected int"),
-        (["seed"], True, r"results\.seed: expected int"),
         (["domains", 0], None, r"results\.domains\[0\]: expected str"),
-        (["rounds", 2, "accuracy", "clean"], "1", r"accuracy\.clean: expected int or"),
-        (["final", "avg"], math.nan, "NaN is not JSON"),
     ],
 )
 def test_other_results_are_refused(make_results, path, to, message):

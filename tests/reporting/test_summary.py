@@ -50,18 +50,6 @@ def test_summarise_takes_the_last_five_evaluated_rounds(make_record):
     assert final.avg == pytest.approx(0.16)
 
 
-def test_summarise_with_fewer_than_five_rounds(make_record):
-    rounds = [make_record(1, {"a": 0.25}), make_record(2, {"a": 0.75})]
-    final = summarise(rounds)
-    assert (final.rounds, final.avg, final.std) == ([1, 2], 0.5, 0.0)
-
-
-def test_summarise_without_an_evaluated_round(make_record):
-    final = summarise([make_record(1, None)])
-    assert (final.rounds, final.accuracy, final.avg, final.std) == ([], {}, None, None)
-    assert summarise([]).bytes_up == 0
-
-
 def test_summarise_refuses_no_rounds_asked_for():
     with pytest.raises(ConfigError, match="last"):
         summarise([], last=0)

@@ -1,4 +1,7 @@
-"""Rules: what each lets through, what it says of the rest, how a value is read."""
+"""Rules: what each lets through, what it says of the rest, how a value is read.
+
+Tests of settings/key.py, nested.py and objections.py, too.
+"""
 
 import math
 
@@ -6,13 +9,17 @@ import pytest
 
 from federatedscope_ggeur.settings import (
     NOT_SET,
+    Key,
+    Objection,
     below,
+    flatten,
     fraction,
     names,
     not_negative,
     one_of,
     positive,
     positive_up_to,
+    problems_of,
     steps,
     text,
     whole,
@@ -51,6 +58,10 @@ def test_what_does_not_is_told_with_the_value(rule, value):
     assert problem.endswith(f"got {value!r}")
 
 
+def test_a_text_that_no_message_could_hold():
+    assert "must be a text of at most 1000 characters" in text("x" * 1001)
+
+
 @pytest.mark.parametrize(
     ("rule", "value", "read"),
     [
@@ -59,13 +70,62 @@ def test_what_does_not_is_told_with_the_value(rule, value):
         (whole(0, True), 0.0, 0),
         (fraction(), 1, 1.0),
         (fraction(True), NOT_SET, None),
+        (positive, 2.5, 2.5),
+        (text, "a", "a"),
+        # Refused where settings are checked, and left as it is here.
+        (whole(1), 2.5, 2.5),
+        (whole(1), "three", "three"),
     ],
 )
-def test_values_are_read_as_parts_take_them(rule, value, read):
-    found = rule.read(value)
+def test_values_are_read_by_the_rule(rule, value, read):
+    found = Key("name", 1.0, "What it means.", rule).read(value)
     assert found == read
     assert type(found) is type(read)
 
 
-def test_a_text_that_no_message_could_hold():
-    assert "must be a text of at most 1000 characters" in text("x" * 1001)
+NESTED = {"a": {"b": 1, "c": {"d": []}}, "e": {}}
+
+
+def test_keys_have_dots():
+    assert dict(flatten(NESTED)) == {"a.b": 1, "a.c.d": []}
+    assert list(flatten({"a": {"b": {}}})) == []
+
+
+def test_empty_sections_only_if_asked():
+    found = dict(flatten(NESTED, keep_empty=True))
+    assert found == {"a.b": 1, "a.c.d": [], "e": {}}
+
+
+RUN = {"totals": "statistics", "kept": "best", "parts": [1], "most": None, "width": 8}
+
+
+def said(*objections, wrong=()):
+    return list(problems_of(objections, RUN, wrong))
+
+
+def test_what_is_not_allowed_is_said_with_the_reason():
+    allowed = {"kept": ["trained"], "parts": [[], [1]], "width": [0]}
+    assert said(Objection("totals", allowed, "which sums")) == [
+        "kept: must be trained with totals: statistics, which sums",
+        "width: must be 0 with totals: statistics, which sums",
+    ]
+
+
+def test_all_that_is_allowed_is_named_and_no_value_need_be():
+    reason = "for a reason"
+    assert said(Objection("most", {"kept": ["a", ""]}, reason)) == [
+        "kept: must be a or '' with most: -1, for a reason"
+    ]
+    assert said(Objection("totals", {"width": []}, reason)) == [
+        "width: cannot be 8 with totals: statistics, for a reason"
+    ]
+
+
+def test_a_problem_may_have_words_of_its_own():
+    assert said(("kept", "takes a second head")) == ["kept: takes a second head"]
+
+
+def test_nothing_is_said_because_of_a_setting_that_is_wrong_itself():
+    objection = Objection("totals", {"kept": ["trained"]}, "which sums")
+    assert said(objection, wrong={"totals"}) == []
+    assert said(objection, wrong={"kept"}) == said(objection)

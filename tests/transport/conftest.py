@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
 import threading
+import time
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
@@ -18,7 +23,26 @@ from federatedscope_ggeur.transport import (
 JOIN = Envelope("join_in")
 METHOD = "/federatedscope_ggeur.Transport/Join"
 #: Seconds after which a test that waits has failed.
-PATIENCE = 20.0
+PATIENCE = 300.0
+DOCS = Path(__file__).parents[2] / "docs" / "federatedscope.md"
+CURVE = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"
+#: More files: another authority, an expired certificate, one for another name, and what
+#: is none.
+MORE = f"""
+openssl req -x509 {CURVE} -days 2 -subj "/CN=others" -keyout other.key -out other.pem
+openssl req {CURVE} -subj "/CN=server" -keyout old.key -out old.csr
+openssl x509 -req -in old.csr -CA authority.pem -CAkey authority.key -CAcreateserial \
+    -days -1 -extfile names.txt -out old.pem
+printf 'subjectAltName=DNS:elsewhere.example.org' > elsewhere.txt
+openssl req {CURVE} -subj "/CN=server" -keyout elsewhere.key -out elsewhere.csr
+openssl x509 -req -in elsewhere.csr -CA authority.pem -CAkey authority.key \
+    -CAcreateserial -days 2 -extfile elsewhere.txt -out elsewhere.pem
+openssl req {CURVE} -subj "/CN=c" -keyout stranger.key -out stranger.csr
+openssl x509 -req -in stranger.csr -CA other.pem -CAkey other.key -CAcreateserial \
+    -days 2 -out stranger.pem
+openssl ec -in server.key -aes128 -passout pass:x -out locked.key
+head -c 20 server.key > garbage
+"""
 
 
 @pytest.fixture
@@ -134,3 +158,31 @@ def no_thread_dies():
     yield
     threading.excepthook = before
     assert not seen
+
+
+@pytest.fixture(scope="session")
+def pem(tmp_path_factory):
+    """Certificates as docs/federatedscope.md makes them, and others, by their names."""
+    for program in ("openssl", "bash"):
+        if shutil.which(program) is None:
+            pytest.skip(f"the program {program}, which the recipe takes, is missing")
+    folder = tmp_path_factory.mktemp("recipe")
+    blocks = re.findall(r"```bash\n(.*?)```", DOCS.read_text("utf-8"), re.DOTALL)
+    (recipe,) = [block for block in blocks if "openssl req -x509" in block]
+    for commands in (recipe, MORE):
+        command = ["bash", "-e", "-c", commands]
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    return lambda name: str(folder / name) if name else ""
+
+
+@pytest.fixture
+def until():
+    """Wait until something is so."""
+
+    def wait(is_so):
+        end = time.monotonic() + PATIENCE
+        while not is_so():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+    return wait

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 from foreign_text import FORGED, hidden_in
@@ -21,7 +20,7 @@ from federatedscope_ggeur.transport import (
 
 pytest.importorskip("grpc", reason="the transport needs grpcio")
 
-PATIENCE = 20.0
+PATIENCE = 300.0
 SETTINGS = TransportSettings(2**20, join_deadline=PATIENCE)
 
 
@@ -82,13 +81,6 @@ def test_a_server_writes_no_lines_of_its_client(hub, joined):
     assert not hidden_in(str(caught.value))
 
 
-def test_a_dismissal_without_words_is_a_refusal_too(hub, joined):
-    link = joined(hub, 1)
-    hub.dismiss(1, "")
-    with pytest.raises(Refused):
-        link.receive(PATIENCE)
-
-
 def test_closing_lets_the_last_messages_out(hub, joined):
     links = [joined(hub, number) for number in (1, 2)]
     last = Envelope("finish", 9, (bytes(3_000_000),))
@@ -139,23 +131,23 @@ def test_dismissing_a_client_that_does_not_read(hub, joined):
     assert len(received) < 8
 
 
-def test_nothing_of_a_client_follows_its_gone_event(make_hub, joined):
+def test_nothing_of_a_client_follows_its_gone_event(make_hub, joined, until):
     hub = make_hub(max_message=100_000)
     link = joined(hub, 1, max_message=100_000)
     for state in range(3):
         link.send(Envelope("flood", state, (bytes(100_000),)))
-    time.sleep(0.1)  # until the second waits for the first to be received
+    until(lambda: hub._events.qsize())  # the second waits for the first to be read
     hub.dismiss(1, "enough")
     assert hub.receive(PATIENCE).envelope.state == 0
     assert hub.receive(PATIENCE) == Event(1, None, "enough")
     assert hub.receive(0.1) is None
 
 
-def test_a_link_with_unread_messages_closes(hub, joined):
+def test_a_link_with_unread_messages_closes(hub, joined, until):
     link = joined(hub, 1)
     for state in range(8):
         hub.send(1, Envelope("model_para", state, (bytes(8_000_000),)))
-    time.sleep(0.2)  # until the link takes no more
+    until(lambda: link._call._inbox.qsize())  # the link takes no more
     link.close()
     assert hub.receive(PATIENCE) == Event(1, None, "the client closed its stream")
     assert "link reader" not in {thread.name for thread in threading.enumerate()}

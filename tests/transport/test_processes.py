@@ -18,7 +18,7 @@ from federatedscope_ggeur.transport import (
 
 pytest.importorskip("grpc", reason="the transport needs grpcio")
 
-PATIENCE = 20.0
+PATIENCE = 300.0
 SETTINGS = TransportSettings(2**20, join_deadline=PATIENCE)
 CLIENT = """
 import sys

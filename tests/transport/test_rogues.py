@@ -8,21 +8,20 @@ import pickle
 import socket
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from federatedscope_ggeur.transport import (
     Envelope,
     Event,
-    Security,
     streams,
 )
-from federatedscope_ggeur.transport.security import make_token
 
 grpc = pytest.importorskip("grpc", reason="the transport needs grpcio")
 
 pytestmark = pytest.mark.usefixtures("no_thread_dies")
-PATIENCE = 20.0
+PATIENCE = 300.0
 
 
 class Bomb:
@@ -60,19 +59,12 @@ def still_serves(hub, joined):
 @pytest.mark.parametrize(
     ("frames", "problem"),
     [
+        # test_frames.py has all others.
         ([b"garbage"], "not a header of this program"),
-        ([b""], "not a header of this program"),
-        ([b"H" + b"[" * 8000], "not JSON"),
-        ([b"H" + b"x" * 70_000], "not a header of this program"),
-        ([header()], "expected an object with the keys"),
         ([joining(0)], "is not a client's number"),
-        ([joining("1")], "is not a client's number"),
-        ([joining(1, token=7)], "expected a short text"),
-        ([joining(1, kind="model_para")], "'model_para' instead of 'join_in'"),
         ([joining(1, sizes=[2**16])], "65536 bytes are more than the limit of 57344"),
-        ([joining(1, sizes=[-1])], "expected a list of byte counts"),
         ([joining(1, sizes=[4]), b"D12345"], "more than the 4 bytes"),
-        ([joining(1, sizes=[4]), joining(1)], "expected a frame of data"),
+        ([joining(9)], "client 9 has joined already"),
     ],
 )
 def test_a_peer_that_cannot_join_hears_why(hub, peer, frames, problem, caplog):
@@ -89,15 +81,9 @@ def test_a_peer_that_cannot_join_hears_why(hub, peer, frames, problem, caplog):
     ("frames", "problem"),
     [
         ([b"garbage"], "'header'"),
-        ([b"D more than announced"], "more data than was announced"),
         ([header(sizes=[2]), b"D123"], "more than the 2 bytes"),
-        ([header(sizes=[2]), header()], "expected a frame of data"),
-        ([header(sizes=[2**24 + 1])], "limit of 16777216"),
         ([header(sizes=[2**24] * 2)], "limit of 16777216"),
-        ([header(sizes=[1] * 65)], "at most 64"),
-        ([header(state=None)], "'state'"),
-        ([header(kind={})], "'kind'"),
-        ([joining(2)], "'header'"),
+        ([header(number=2)], "'header'"),  # it speaks for its own number only
     ],
 )
 def test_a_client_that_breaks_the_rules_is_gone(hub, peer, frames, problem):
@@ -108,15 +94,6 @@ def test_a_client_that_breaks_the_rules_is_gone(hub, peer, frames, problem):
     assert problem in gone.reason
     assert "client 1" in gone.reason
     assert rogue.end() == ("ABORTED", gone.reason)
-
-
-@pytest.mark.usefixtures("still_serves")
-def test_data_after_a_whole_message_ends_the_stream(hub, peer):
-    rogue = peer(hub, joining(1), header(sizes=[2]), b"D12", b"D3")
-    assert hub.receive(PATIENCE).envelope.kind == "join_in"
-    assert hub.receive(PATIENCE).envelope.parts == (b"12",)
-    assert "more data than was announced" in hub.receive(PATIENCE).reason
-    assert rogue.end()[0] == "ABORTED"
 
 
 @pytest.mark.usefixtures("still_serves")
@@ -139,74 +116,57 @@ def test_pickled_code_is_never_run(hub, peer, tmp_path):
     assert not path.exists()
 
 
-@pytest.mark.usefixtures("still_serves")
-def test_a_client_speaks_for_its_own_number_only(hub, peer):
-    rogue = peer(hub, joining(1), header(kind="model_para"))
-    assert [hub.receive(PATIENCE).number for _ in range(2)] == [1, 1]
-    rogue.outbox.put(header(number=2))
-    assert hub.receive(PATIENCE).number == 1
-    assert rogue.end()[0] == "ABORTED"
-
-
-@pytest.mark.usefixtures("still_serves")
-def test_a_number_that_is_taken_is_refused(hub, peer):
-    code, reason = peer(hub, joining(9)).end()
-    assert code == "ABORTED"
-    assert "client 9 has joined already" in reason
-    assert hub.receive(0.0) is None
-
-
-def test_a_false_number_with_the_token_of_another(make_hub, peer, tmp_path):
-    secret = tmp_path / "secret"
-    secret.write_text("0123456789abcdef")
-    hub = make_hub(security=Security(join_secret=str(secret)))
-    token = make_token(b"0123456789abcdef", 2)
-    for number, sent in [(1, token), (1, ""), (1, "1" + token[1:]), (1, "ü")]:
-        code, reason = peer(hub, joining(number, sent)).end()
-        assert code == "ABORTED"
-        assert "client 1 sent" in reason
-        assert "0123456789abcdef" not in reason
-    assert hub.receive(0.0) is None
-    peer(hub, joining(2, token))
-    assert hub.receive(PATIENCE).number == 2
-
-
-def test_who_does_not_join_in_time_is_cut_off(make_hub, peer, caplog):
+def test_who_does_not_join_in_time_is_cut_off(make_hub, peer, caplog, until):
     hub = make_hub(join_deadline=0.2)
     silent, stuck = peer(hub), peer(hub, joining(1, sizes=[5]), b"D123")
     for one in (silent, stuck):
         assert one.end() == ("ABORTED", "no join message within 0.2 s")
     assert hub.receive(0.0) is None
-    end = time.monotonic() + PATIENCE
-    while caplog.text.count("was not admitted: no join message") < 2:
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    until(lambda: caplog.text.count("was not admitted: no join message") == 2)
 
 
-def test_a_client_that_joined_may_be_silent(make_hub, joined):
-    hub = make_hub(join_deadline=0.2)
-    link = joined(hub, 1)
-    assert hub.receive(0.4) is None
-    link.send(Envelope("patient"))
-    assert hub.receive(PATIENCE) == Event(1, Envelope("patient"))
+def test_a_client_that_joined_may_be_silent():
+    context = SimpleNamespace(peer=lambda: "a peer", cancel=lambda: None)
+    stream = streams.Stream(context, 1000, 1000)
+    stream.send(iter([b"welcome"]))
+    outgoing = stream.outgoing(patience=0.05)
+    assert next(outgoing) == b"welcome"
+    threading.Timer(0.2, stream.send, [iter([b"at last"])]).start()
+    assert next(outgoing) == b"at last"
+
+
+def test_streams_that_do_not_join_leave_room_in_the_end(make_hub, peer, join):
+    hub = make_hub(clients=1)
+    idle = [peer(hub) for _ in range(40)]
+    join(hub, 1)
+    assert hub.receive(PATIENCE).number == 1
+    hub.close()
+    codes = [one.end()[0] for one in idle]
+    assert (
+        {"RESOURCE_EXHAUSTED"}
+        < set(codes)
+        <= {
+            "ABORTED",
+            "OK",
+            "RESOURCE_EXHAUSTED",
+        }
+    )
 
 
 @pytest.mark.usefixtures("still_serves")
-def test_a_stream_that_ends_inside_a_message_is_gone(hub, peer):
-    rogue = peer(hub, joining(1), header(sizes=[5]), b"D123")
+@pytest.mark.parametrize(
+    ("frames", "said", "code"),
+    [
+        ([header(sizes=[5]), b"D123"], "ended inside a message", "ABORTED"),
+        ([], "broke off", "OK"),
+    ],
+)
+def test_a_stream_that_ends_without_leave_is_gone(hub, peer, frames, said, code):
+    rogue = peer(hub, joining(1), *frames)
     rogue.outbox.put(None)
     assert hub.receive(PATIENCE).envelope.kind == "join_in"
-    assert "ended inside a message" in hub.receive(PATIENCE).reason
-    assert rogue.end()[0] == "ABORTED"
-
-
-@pytest.mark.usefixtures("still_serves")
-def test_a_stream_that_ends_without_leave_is_broken(hub, peer):
-    rogue = peer(hub, joining(1))
-    rogue.outbox.put(None)
-    assert hub.receive(PATIENCE).envelope.kind == "join_in"
-    assert "broke off" in hub.receive(PATIENCE).reason
-    assert rogue.end()[0] == "OK"
+    assert said in hub.receive(PATIENCE).reason
+    assert rogue.end()[0] == code
 
 
 @pytest.mark.usefixtures("still_serves")
@@ -264,13 +224,3 @@ def test_a_dismissed_client_that_never_reads_is_cut_off(hub, peer, monkeypatch):
         thread.join(PATIENCE / 2)  # the deaf peer's call ends by itself after all
         assert not thread.is_alive()
     assert serving
-
-
-def test_streams_that_do_not_join_leave_room_in_the_end(make_hub, peer, join):
-    hub = make_hub(clients=1, join_deadline=1.0)
-    idle = [peer(hub) for _ in range(40)]
-    join(hub, 1)
-    assert hub.receive(PATIENCE).number == 1
-    codes = [one.end()[0] for one in idle]
-    assert codes.count("ABORTED") < 20
-    assert set(codes) == {"ABORTED", "RESOURCE_EXHAUSTED"}

@@ -1,9 +1,11 @@
-"""Who may join: TLS with certificates made here, and tokens."""
+"""Who may join: certificates and tokens.
+
+Tests of transport/probe.py, too: a handshake that fails is told with the reason.
+"""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
+import time
 
 import pytest
 
@@ -15,40 +17,12 @@ from federatedscope_ggeur.transport import (
     check_token,
     make_token,
 )
+from federatedscope_ggeur.transport.certificates import make_node_key, read_node_key
+from federatedscope_ggeur.transport.probe import handshake_problem
+from federatedscope_ggeur.transport.security import make_secret
 
 SECRET = b"0123456789abcdef"
-PATIENCE = 20.0
-
-
-@pytest.fixture(scope="module")
-def pem(tmp_path_factory):
-    """Two authorities (a, b), each with a certificate for localhost, as PEM files."""
-    if shutil.which("openssl") is None:
-        pytest.skip("the program openssl, which makes the certificates, is missing")
-    folder = tmp_path_factory.mktemp("pem")
-
-    def openssl(*words):
-        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
-
-    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    (folder / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1")
-    for a in "ab":
-        openssl(
-            "req", "-x509", *curve, "-days", "2", "-subj", f"/CN=authority {a}",
-            "-keyout", f"ca_{a}.key", "-out", f"ca_{a}.pem",
-        )  # fmt: skip
-        openssl(
-            "req", *curve, "-subj", "/CN=localhost",
-            "-keyout", f"{a}.key", "-out", f"{a}.csr",
-        )  # fmt: skip
-        openssl(
-            "x509", "-req", "-in", f"{a}.csr", "-CA", f"ca_{a}.pem",
-            "-CAkey", f"ca_{a}.key", "-CAcreateserial", "-days", "2",
-            "-extfile", "names", "-out", f"{a}.pem",
-        )  # fmt: skip
-    openssl("ec", "-in", "a.key", "-aes128", "-passout", "pass:x", "-out", "locked.key")
-    (folder / "garbage").write_bytes(b"\x80\x04garbage")
-    return lambda name: str(folder / name) if name else ""
+PATIENCE = 300.0
 
 
 @pytest.fixture
@@ -60,57 +34,21 @@ def files(tmp_path):
     return lambda name: str(tmp_path / name)
 
 
-def test_tls_with_certificates_of_both_sides(make_hub, joined, pem):
-    sides = Security(pem("a.pem"), pem("a.key"), pem("ca_a.pem"))
-    hub = make_hub(security=sides)
-    link = joined(hub, 1, security=sides)
-    link.close()
-    assert hub.receive(PATIENCE).envelope is None
-
-
-def test_tls_with_a_certificate_of_the_server_only(make_hub, joined, pem):
-    hub = make_hub(security=Security(pem("a.pem"), pem("a.key")))
-    joined(hub, 1, security=Security(authority=pem("ca_a.pem")))
-
-
-@pytest.mark.parametrize(
-    "client",
-    [
-        (),
-        ("", "", "ca_b.pem"),
-        ("", "", "ca_a.pem"),
-        ("b.pem", "b.key", "ca_a.pem"),
-    ],
-    ids=["no TLS", "another authority", "no certificate", "another's certificate"],
-)
-def test_tls_admits_nobody_else(make_hub, join, pem, client):
-    hub = make_hub(security=Security(pem("a.pem"), pem("a.key"), pem("ca_a.pem")))
-    security = Security(*map(pem, client))
-    with pytest.raises(ConnectionLost, match=r"ggeur\.tls"):
-        join(hub, 1, security=security, join_deadline=0.5)
-    assert hub.receive(0.0) is None
-
-
-def test_a_tls_client_does_not_talk_to_a_plain_server(hub, join, pem):
-    with pytest.raises(ConnectionLost, match=r"ggeur\.tls"):
-        join(hub, 1, security=Security(authority=pem("ca_a.pem")), join_deadline=0.5)
-
-
 @pytest.mark.parametrize(
     ("files", "key", "file"),
     [
-        (("a.pem", "", ""), "ggeur.tls.key", "a.pem"),
-        (("", "a.key", ""), "ggeur.tls.certificate", "a.key"),
-        (("missing", "a.key", ""), "ggeur.tls.certificate", "missing"),
-        (("garbage", "a.key", ""), "ggeur.tls.certificate", "garbage"),
-        (("a.key", "a.key", ""), "ggeur.tls.certificate", "a.key"),
-        (("a.pem", "missing", ""), "ggeur.tls.key", "missing"),
-        (("a.pem", "garbage", ""), "ggeur.tls.key", "garbage"),
-        (("a.pem", "b.key", ""), "ggeur.tls.key", "b.key"),
-        (("a.pem", "locked.key", ""), "ggeur.tls.key", "locked.key"),
-        (("a.pem", "a.key", "missing"), "ggeur.tls.authority", "missing"),
-        (("a.pem", "a.key", "garbage"), "ggeur.tls.authority", "garbage"),
-        (("a.pem", "a.key", "."), "ggeur.tls.authority", "."),
+        (("server.pem", "", ""), "ggeur.tls.key", "server.pem"),
+        (("", "server.key", ""), "ggeur.tls.certificate", "server.key"),
+        (("missing", "server.key", ""), "ggeur.tls.certificate", "missing"),
+        (("garbage", "server.key", ""), "ggeur.tls.certificate", "garbage"),
+        (("server.key", "server.key", ""), "ggeur.tls.certificate", "server.key"),
+        (("server.pem", "missing", ""), "ggeur.tls.key", "missing"),
+        (("server.pem", "garbage", ""), "ggeur.tls.key", "garbage"),
+        (("server.pem", "other.key", ""), "ggeur.tls.key", "other.key"),
+        (("server.pem", "locked.key", ""), "ggeur.tls.key", "locked.key"),
+        (("server.pem", "server.key", "missing"), "ggeur.tls.authority", "missing"),
+        (("server.pem", "server.key", "garbage"), "ggeur.tls.authority", "garbage"),
+        (("server.pem", "server.key", "."), "ggeur.tls.authority", "."),
     ],
 )
 def test_files_that_cannot_be_used_are_named(make_hub, pem, files, key, file):
@@ -122,9 +60,9 @@ def test_files_that_cannot_be_used_are_named(make_hub, pem, files, key, file):
 
 def test_each_side_needs_its_own_half(make_hub, hub, join, pem):
     with pytest.raises(ConfigError, match=r"set without ggeur\.tls\.certificate"):
-        make_hub(security=Security(authority=pem("ca_a.pem")))
+        make_hub(security=Security(authority=pem("authority.pem")))
     with pytest.raises(ConfigError, match=r"set without ggeur\.tls\.authority"):
-        join(hub, 1, security=Security(pem("a.pem"), pem("a.key")))
+        join(hub, 1, security=Security(pem("server.pem"), pem("server.key")))
     with pytest.raises(ConfigError, match=r"ggeur\.tls\.authority.*missing"):
         join(hub, 1, security=Security(authority=pem("missing")))
 
@@ -136,28 +74,27 @@ def test_a_client_with_its_token_joins(make_hub, joined, files):
         joined(hub, number, security=Security(join_token=token))
 
 
-def test_a_client_without_a_token_is_refused(make_hub, join, files):
-    hub = make_hub(security=Security(join_secret=files("secret")))
-    with pytest.raises(Refused, match=r"client 1 sent no token.*ggeur\.join_token"):
-        join(hub, 1)
+@pytest.mark.parametrize(
+    ("token", "said"),
+    [
+        (None, r"client 1 sent no token.*ggeur\.join_token"),
+        (make_token(SECRET, 2), "client 1 sent the token of client 2"),
+        (
+            make_token(b"another secret 16", 1),
+            r"not made from this server's ggeur\.join_secret",
+        ),
+    ],
+)
+def test_a_client_without_its_token_is_refused(
+    make_hub, join, files, tmp_path, token, said
+):
+    hub, path = make_hub(security=Security(join_secret=files("secret"))), ""
+    if token:
+        path = tmp_path / "token"
+        path.write_text(token)
+    with pytest.raises(Refused, match=said):
+        join(hub, 1, security=Security(join_token=str(path)))
     assert hub.receive(0.0) is None
-
-
-def test_a_client_with_the_token_of_another_is_refused(make_hub, join, files):
-    hub = make_hub(security=Security(join_secret=files("secret")))
-    with pytest.raises(Refused, match="client 1 sent the token of client 2"):
-        join(hub, 1, security=Security(join_token=files("token2")))
-    assert hub.receive(0.0) is None
-
-
-def test_a_token_of_another_secret_is_refused(make_hub, join, tmp_path, files):
-    hub = make_hub(security=Security(join_secret=files("secret")))
-    stale = tmp_path / "stale"
-    stale.write_text(make_token(b"another secret 16", 1))
-    with pytest.raises(
-        Refused, match=r"not made from this server's ggeur\.join_secret"
-    ):
-        join(hub, 1, security=Security(join_token=str(stale)))
 
 
 def test_a_server_without_a_secret_ignores_tokens(hub, joined, files):
@@ -184,6 +121,33 @@ def test_a_token_that_is_none_is_an_error(hub, join, tmp_path, content):
         join(hub, 3, security=Security(join_token=str(path)))
 
 
+def test_a_secret_is_made_once_and_is_private(tmp_path):
+    path = tmp_path / "made"
+    assert make_secret(str(path)) is True
+    assert path.stat().st_mode & 0o077 == 0
+    secret = Security(join_secret=str(path)).secret()
+    assert make_secret(str(path)) is False
+    assert Security(join_secret=str(path)).secret() == secret
+    with pytest.raises(ConfigError, match=r"ggeur\.join_secret: .*: No such file or d"):
+        make_secret(str(tmp_path / "nowhere" / "made"))
+
+
+def test_a_node_s_key_is_read_from_a_private_file_alone(tmp_path):
+    pytest.importorskip("cryptography")
+    path, (private, _) = tmp_path / "node", make_node_key()
+    path.write_bytes(private)
+    path.chmod(0o644)
+    with pytest.raises(ConfigError, match=r"others may read '.*node': chmod 600"):
+        read_node_key(str(path))
+    path.chmod(0o600)
+    assert read_node_key(str(path)).curve.name == "secp384r1"
+    path.write_text("no key")
+    with pytest.raises(ConfigError, match=r"holds no private key of a SuperNode: \w"):
+        read_node_key(str(path))
+    with pytest.raises(ConfigError, match=r"SuperNode: No such file or directory$"):
+        read_node_key(str(tmp_path / "nowhere"))
+
+
 def test_a_token_is_for_one_client_and_one_secret():
     token = make_token(SECRET, 3)
     assert token.startswith("3:")
@@ -193,3 +157,63 @@ def test_a_token_is_for_one_client_and_one_secret():
     assert check_token(SECRET, 3, token + "\ud800")
     assert check_token(SECRET + b"x", 3, token)
     assert SECRET.decode() not in token
+
+
+#: Seconds that joining may take; a fault is told long before.
+DEADLINE = 1200.0
+
+
+def side(pem, name: str, authority: str = "authority.pem") -> Security:
+    own = (f"{name}.pem", f"{name}.key") if name else ("", "")
+    return Security(*map(pem, (*own, authority)))
+
+
+def test_the_recipe_of_the_docs_works(make_hub, joined, pem):
+    hub = make_hub(security=side(pem, "server"))
+    joined(hub, 3, security=side(pem, "client_3"))
+    address = f"127.0.0.1:{hub.port}"
+    assert handshake_problem(address, side(pem, "client_3")) == ""
+    hub = make_hub(security=side(pem, "server", ""))
+    joined(hub, 3, security=side(pem, ""))
+    assert handshake_problem(f"localhost:{hub.port}", side(pem, "")) == ""
+
+
+OTHERS = ("not signed by the authority in ggeur.tls.authority", "other.pem")
+NAME = ("ggeur.tls.certificate is not for '127.0.0.1'", "distribute.server_host")
+OLD = ("has expired", "authority.pem", "make a new ggeur.tls.certificate")
+PLAIN = ("the server does not use TLS", "ggeur.tls.authority", "authority.pem")
+STRANGER = ("refuses this client's ggeur.tls.certificate", "stranger.pem")
+KNOWN = ("", "authority.pem")
+
+
+@pytest.mark.parametrize(
+    ("server", "client", "reasons"),
+    [
+        (("server", ""), ("", "other.pem"), OTHERS),
+        (("old", ""), KNOWN, OLD),
+        (("elsewhere", ""), KNOWN, NAME),
+        (("server", ""), ("", ""), ("requires TLS", "ggeur.tls.authority")),
+        (("", ""), KNOWN, PLAIN),
+        (("server", KNOWN[1]), KNOWN, ("certificates of clients", "ggeur.tls.key")),
+        (("server", KNOWN[1]), ("stranger", KNOWN[1]), STRANGER),
+    ],
+)
+def test_a_failed_handshake_is_told_at_once(
+    make_hub, join, pem, server, client, reasons
+):
+    hub = make_hub(security=side(pem, *server))
+    began = time.monotonic()
+    with pytest.raises(ConnectionLost) as caught:
+        join(hub, 1, security=side(pem, *client), join_deadline=DEADLINE)
+    assert time.monotonic() - began < DEADLINE / 4
+    for reason in reasons:
+        assert reason in str(caught.value)
+    assert hub.receive(0.0) is None
+
+
+def test_a_plain_server_and_none_at_all_are_no_problem(make_hub):
+    hub = make_hub()
+    assert handshake_problem(f"127.0.0.1:{hub.port}", Security()) == ""
+    hub.close()
+    assert handshake_problem(f"127.0.0.1:{hub.port}", Security()) == ""
+    assert handshake_problem("nowhere", Security()) == ""

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from own_process import PATIENCE
 from pictures import write_images
 
 from federatedscope_ggeur.data import (
@@ -144,63 +145,99 @@ def test_a_read_only_cache_is_read(tree, settings):
             os.chmod(folder, 0o755)
 
 
-def register_slow(seconds: float) -> None:
-    @register_encoder("slow")
+def register_gated(gate: Path | None = None) -> None:
+    """An encoder; where there is a `gate`, each image waits until that file is there.
+
+    That it waits is told by a file beside the gate.
+    """
+
+    @register_encoder("gated")
     def make(settings, device):
         def preprocess(image):
-            time.sleep(seconds)
+            if gate is not None:
+                gate.with_name("waits").touch()
+                wait_for(gate)
             return torch.tensor(image.getpixel((0, 0)), dtype=torch.float32)
 
-        return Encoder("slow", {}, 3, preprocess, lambda batch: batch)
+        return Encoder("gated", {}, 3, preprocess, lambda batch: batch)
 
 
-def embed_slowly(tree: str, cache: str):
+def wait_for(file: Path, process: subprocess.Popen | None = None) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not file.exists():
+        assert process is None or process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def embed_gated(tree: str, cache: str):
     settings = EncodingSettings(
-        EncoderSettings("slow"), ExtractionSettings(1, 0, 1), "cpu", cache
+        EncoderSettings("gated"), ExtractionSettings(1, 0, 1), "cpu", cache
     )
     return embed_data(TYPE, tree, settings)
 
 
 OTHER = """
 import sys
+from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import test_carried_cache as shared
-shared.register_slow(0.03)
-print(shared.embed_slowly(*sys.argv[2:]).extracted)
+shared.register_gated(Path(sys.argv[2]))
+print(shared.embed_gated(*sys.argv[3:]).extracted)
 """
 
 
 @pytest.fixture
-def other_process(tree, settings, monkeypatch):
-    """Another process that is at work on the cache."""
+def gate(tmp_path) -> Path:
+    return tmp_path / "open"
+
+
+@pytest.fixture
+def other_process(tree, settings, gate, monkeypatch):
+    """Another process, which holds the lock and waits at the gate."""
     monkeypatch.setattr(ENCODERS, "_parts", dict(ENCODERS))
-    register_slow(0)
+    register_gated()
     here = Path(__file__).parent
     paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     process = subprocess.Popen(
-        [sys.executable, "-c", OTHER, str(here), str(tree), settings.cache],
+        [sys.executable, "-c", OTHER, str(here), str(gate), str(tree), settings.cache],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
     )
-    deadline = time.monotonic() + 60
-    while not list(Path(settings.cache).rglob("*.lock")):
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    yield process
-    process.kill()
-    process.communicate()
+    try:
+        wait_for(gate.with_name("waits"), process)
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+class Opens(logging.Handler):
+    """Opens the gate once this process is told that it waits for the lock."""
+
+    def __init__(self, gate: Path):
+        super().__init__()
+        self.gate = gate
+
+    def emit(self, record):
+        if "holds the lock for embedding day (train)" in record.getMessage():
+            self.gate.touch()
 
 
 @pytest.mark.slow
 def test_of_two_processes_one_embeds_and_one_waits(
-    tree, settings, other_process, caplog
+    tree, settings, gate, other_process, caplog
 ):
     caplog.set_level(logging.INFO, "federatedscope_ggeur")
-    encoded = embed_slowly(str(tree), settings.cache)
-    out, _ = other_process.communicate(timeout=60)
-    assert "another process holds the lock for embedding day (train)" in caplog.text
+    logger, opens = logging.getLogger("federatedscope_ggeur"), Opens(gate)
+    logger.addHandler(opens)
+    try:
+        encoded = embed_gated(str(tree), settings.cache)
+    finally:
+        logger.removeHandler(opens)
+    assert gate.exists()
+    out, _ = other_process.communicate(timeout=PATIENCE)
     assert encoded.extracted + int(out) == 30
     assert int(out) >= 15
     assert len(encoded) == 30
@@ -211,7 +248,7 @@ def test_a_killed_process_leaves_the_lock_free(tree, settings, other_process, ca
     other_process.kill()
     other_process.wait()
     caplog.set_level(logging.INFO, "federatedscope_ggeur")
-    assert embed_slowly(str(tree), settings.cache).extracted == 30
+    assert embed_gated(str(tree), settings.cache).extracted == 30
     assert "another process" not in caplog.text
 
 

@@ -28,7 +28,7 @@ from federatedscope_ggeur.data import (
 )
 from federatedscope_ggeur.data.cache import parts
 from federatedscope_ggeur.data.encoders import ENCODERS
-from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.errors import ConfigError
 
 TYPE = "image_folder@ggeur"
 SPLITS = [0.6, 0.0, 0.4]
@@ -265,8 +265,3 @@ def test_the_split_comes_after_the_cache(tree, settings):
 def test_embeddings_have_nothing_to_embed():
     with pytest.raises(ConfigError, match="holds embeddings already"):
         embed_data("digits_quickstart@ggeur", "")
-
-
-def test_no_images_and_no_cache_is_the_readers_error(settings, tmp_path):
-    with pytest.raises(DataError, match=str(tmp_path / "nowhere")):
-        embed(tmp_path / "nowhere", settings)

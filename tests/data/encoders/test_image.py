@@ -90,17 +90,6 @@ def test_bytes_go_through_the_cache(tmp_path):
     assert stored < 30 * (3 * 8 * 8 + 8) + 2 * 1000  # a byte a value, and labels
 
 
-def test_a_carried_cache_needs_no_images(tmp_path):
-    tree = write_images(tmp_path / "tree")
-    cache = settings(tmp_path / "cache")
-    first = embed_data("image_folder@ggeur", str(tree), cache)
-    tree.rename(tmp_path / "gone")
-    carried = embed_data("image_folder@ggeur", str(tree), cache)
-    for name, (rows, _) in carried.domains.items():
-        assert rows.image_shape == (3, 8, 8)
-        assert torch.equal(rows.features, first.domains[name][0].features)
-
-
 def test_an_interrupted_one_goes_on_with_the_same_bytes(tmp_path):
     tree = write_images(tmp_path / "tree")
     whole = embed_data("image_folder@ggeur", str(tree), settings(tmp_path / "whole"))

@@ -198,15 +198,6 @@ def test_wrong_number_of_names(tmp_path):
     refuse(read_cifar10, tmp_path, "batches.meta", "9 classes, not 10")
 
 
-def test_archive_that_is_not_unpacked(tmp_path):
-    (tmp_path / "cifar-10-python.tar.gz").write_bytes(b"x")
-    refuse(read_cifar10, tmp_path, "'cifar-10-python.tar.gz'", PYTHON_10, "kriz/cifar")
-
-
 def test_folders_called_train_and_test_are_not_cifar100(tmp_path):
     draw_tree(tmp_path, ["train", "test"], ["dog"], images=1)
     refuse(read_cifar100, tmp_path, "'test', 'train'", PYTHON_100)
-
-
-def test_missing_root(tmp_path):
-    refuse(read_cifar100, tmp_path / "gone", "does not exist", PYTHON_100)

@@ -119,9 +119,3 @@ def test_lists_that_do_not_fit(tmp_path, damage, message):
     damage(tmp_path)
     with pytest.raises(DataError, match=message):
         read_domainnet(tmp_path)
-
-
-def test_no_domain(tmp_path):
-    (tmp_path / "clipart.zip").write_bytes(b"x")
-    with pytest.raises(DataError, match=r"clipart\.zip.*<domain>_train\.txt.*https://"):
-        read_domainnet(tmp_path)

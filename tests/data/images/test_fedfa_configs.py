@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import pytest
-import yaml
 from image_miniatures import (
     DOMAINNET,
-    draw_tree,
     leaf_users,
     write_cifar10,
     write_domainnet,
     write_leaf,
     write_tiny_imagenet,
 )
-from test_paper_configs import EXAMPLES, repeated
+from test_office import FEDBN_SPLITS
+from test_paper_configs import EXAMPLES
 
-from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
+from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run
 
 #: Table 1 and section 5.1: clients, clients a round, rounds, epochs, batch size, rate;
@@ -27,7 +26,6 @@ TABLE_1 = {
     "tiny_imagenet": (100, 5, 500, 5, 20, 0.1, "resnet18", 64),
     "femnist": (3400, 50, 1000, 5, 32, 0.05, "resnet18", 28),
 }
-OFFICE = {"caltech": 1123, "amazon": 958, "webcam": 295, "dslr": 157}
 TOP_10 = (
     "bird", "feather", "headphones", "ice_cream", "teapot", "tiger", "whale",
     "windmill", "wine_glass", "zebra",
@@ -98,55 +96,22 @@ def test_it_runs_on_a_miniature_of_its_data_set(name, tmp_path):
     assert len(results.domains) == DOMAINS.get(name, 1)
 
 
-@pytest.mark.slow
-def test_office_has_the_papers_parts(tmp_path):
-    """Its split is of the whole set: as many images as there are, of two pixels."""
-    classes = ("backpack", "bike", "calculator", "headphones", "keyboard", "laptop",
-               "monitor", "mouse", "mug", "projector")  # fmt: skip
-    root = tmp_path / "data"
-    for domain, images in OFFICE.items():
-        for number, name in enumerate(classes):
-            rows = images // 10 + (number < images % 10)
-            draw_tree(root, (domain,), (name,), rows, ext="png")
-    words = [
-        "data.root", str(root), "ggeur.encoder.cache", str(tmp_path / "cache"),
-        "ggeur.encoder.image_size", "8", "ggeur.network.name", "digits_cnn",
-        "ggeur.encoder.num_workers", "0", "federate.total_round_num", "1",
-    ]  # fmt: skip
-    run = Run(load_config(path("office"), words))
-    held = {c.domain: (len(c.train), len(c.val), len(c.test)) for c in run.data.clients}
-    assert held == {
-        "amazon": (459, 307, 192),
-        "caltech": (538, 360, 225),
-        "dslr": (75, 50, 32),
-        "webcam": (141, 95, 59),
-    }
+def test_office_has_fedbns_parts():
+    """Of which sizes these are: tests/data/images/test_office.py."""
+    cfg = load_config(path("office"))
+    assert (cfg.data.splits, cfg.ggeur.office_caltech.split) == (FEDBN_SPLITS, "fedbn")
 
 
-@pytest.mark.parametrize("name", TABLE_1)
-class TestHead:
-    def test_it_says_what_the_config_is(self, name):
-        head = path(name).read_text(encoding="utf-8").partition("\nexpname: ")[0]
-        assert head.startswith("# FedFA+ on ")
-        for word in ("# Reproduces: ", "# Data: ", "# Time: ", "# Run: "):
-            assert word in head
-        for word in ("# Plain baseline: ", "GPU", "# Paper or release"):
-            assert word in head
-
-    def test_it_repeats_no_default(self, name):
-        content = yaml.safe_load(path(name).read_text(encoding="utf-8"))
-        assert list(repeated(content, default_config())) == []
-
-    @pytest.mark.parametrize(
-        "words",
-        [
-            ["ggeur.augmentation", "none"],
-            ["ggeur.fedfa_plus.variant", "c2"],
-            ["ggeur.augmentation", "none", "ggeur.base_method", "fedsam"],
-            ["ggeur.augmentation", "mixstyle"],
-            ["ggeur.fedfa_plus.debias", "False"],
-        ],
-        ids=" ".join,
-    )
-    def test_what_it_names_can_be_set(self, name, words):
-        assert load_config(path(name), words)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["ggeur.augmentation", "none"],
+        ["ggeur.fedfa_plus.variant", "c2"],
+        ["ggeur.augmentation", "none", "ggeur.base_method", "fedsam"],
+        ["ggeur.augmentation", "mixstyle"],
+        ["ggeur.fedfa_plus.debias", "False"],
+    ],
+    ids=" ".join,
+)
+def test_what_a_head_names_can_be_set(words):
+    assert load_config(path("office"), words)

@@ -126,9 +126,3 @@ def test_one_part_alone(tmp_path):
         DataError, match=r"'train', but none in 'test'.*user_data.*leaf"
     ):
         read_femnist(tmp_path)
-
-
-def test_no_files(tmp_path):
-    (tmp_path / "by_class.zip").write_bytes(b"x")
-    with pytest.raises(DataError, match=r"by_class\.zip.*user_data.*https://"):
-        read_femnist(tmp_path)

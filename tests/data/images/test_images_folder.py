@@ -130,18 +130,6 @@ def refuse(root, *parts):
         assert str(part) in str(caught.value)
 
 
-def test_missing_root(tmp_path):
-    refuse(tmp_path / "gone", "gone", "does not exist", "<domain>/<class>/<image file>")
-
-
-def test_root_that_is_a_file(tmp_path):
-    refuse(draw(tmp_path / "a.jpg"), "is not a folder")
-
-
-def test_empty_root(tmp_path):
-    refuse(tmp_path, tmp_path, "has no folders", "<domain>/train/<class>")
-
-
 def test_empty_class_folder(tmp_path):
     draw_tree(tmp_path, ["art"], ["dog"])
     (tmp_path / "art" / "cat").mkdir()

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
-import yaml
-from test_paper_configs import EXAMPLES, MINIATURES, TABLE_8, repeated
+from test_paper_configs import EXAMPLES, MINIATURES
 
-from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
+from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.reporting import write_run
 
 NETWORKS = {"digits": "resnet18", "pacs": "resnet34"}
+#: Table 8: clients, rounds, batch size, learning rate.
+TABLE_8 = {"digits": (4, 50, 16, 1e-2), "pacs": (4, 50, 16, 1e-3)}
 QUICKSTART = EXAMPLES / "network_quickstart.yaml"
 #: A network and images that a test can train on.
 SMALL = [
@@ -39,16 +40,6 @@ def test_the_papers_numbers(name):
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_a_head_says_what_it_is_and_no_key_repeats_a_default(name):
-    text = path(name).read_text(encoding="utf-8")
-    head, settings, _ = text.partition("\nexpname: ")
-    assert settings
-    for word in ("# Reproduces: ", "# Data: ", "# Time: ", "# Run: "):
-        assert word in head
-    assert list(repeated(yaml.safe_load(text), default_config())) == []
-
-
-@pytest.mark.parametrize("name", NETWORKS)
 def test_each_runs_on_a_miniature_of_its_data(name, tmp_path):
     MINIATURES[name](tmp_path)
     cache = ["ggeur.encoder.cache", tmp_path / "cache"]
@@ -64,9 +55,6 @@ def test_the_quickstart_runs(tmp_path):
     results = run(QUICKSTART, overrides=cache)
     assert len(results.domains) == 4
     assert results.rounds[0].avg > 0.1
-    assert (
-        list(repeated(yaml.safe_load(QUICKSTART.read_text()), default_config())) == []
-    )
 
 
 @pytest.mark.slow

@@ -73,19 +73,6 @@ def test_office_caltech_class_under_two_names(tmp_path):
         read_office_caltech(tmp_path)
 
 
-def test_office_caltech_missing(tmp_path):
-    (tmp_path / "dslr.zip").write_bytes(b"x")
-    with pytest.raises(DataError, match=r"'dslr\.zip'.*caltech10.*https://"):
-        read_office_caltech(tmp_path)
-
-
-def test_office_caltech_different_classes(tmp_path):
-    draw_tree(tmp_path, ["amazon"], TEN, images=1)
-    draw_tree(tmp_path, ["dslr"], TEN[1:], images=1)
-    with pytest.raises(DataError, match=r"'dslr' \(.*\) lacks 'backpack'"):
-        read_office_caltech(tmp_path)
-
-
 #: Images of a domain (Gong et al.), and of these FedBN's training, validation, test.
 FEDBN = {
     "caltech": (538, 360, 225),
@@ -93,6 +80,7 @@ FEDBN = {
     "webcam": (141, 95, 59),
     "dslr": (75, 50, 32),
 }
+FEDBN_SPLITS = [0.479, 0.321, 0.2]
 
 
 def _draw_complete(root, domain):
@@ -119,11 +107,10 @@ def test_office_caltech_with_the_sizes_of_fedbn(tmp_path):
         "cpu",
         str(tmp_path / "cache"),
     )
-    splits = [0.479, 0.321, 0.2]
     data = load_data(
         "office_caltech@ggeur",
         str(tmp_path / "tree"),
-        splits,
+        FEDBN_SPLITS,
         0,
         settings,
         {"split": "fedbn"},
@@ -134,7 +121,7 @@ def test_office_caltech_with_the_sizes_of_fedbn(tmp_path):
         splitter="iid",
         splitter_args=[],
         seed=0,
-        validation=validation_share(splits),
+        validation=validation_share(FEDBN_SPLITS),
     )
     sizes = {c.domain: (len(c.train), len(c.val), len(c.test)) for c in found.clients}
     assert sizes == FEDBN
@@ -263,7 +250,3 @@ def test_several_releases_at_once(tmp_path):
 def test_office_home_is_not_its_release(tmp_path):
     draw_tree(tmp_path, HOME, CLASSES[:2], images=1)
     refuse(read_office_home_lds, tmp_path, "not the Office-Home-LDS", "huggingface")
-
-
-def test_office_home_missing(tmp_path):
-    refuse(read_office_home, tmp_path, "Real World", "https://www.hemanthdv.org")

@@ -1,4 +1,7 @@
-"""The configs of the paper's settings, each on a miniature of its data set."""
+"""The configs of the paper's settings, each on a miniature of its data set.
+
+That their numbers are the paper's is said in tests/test_bundled_studies.py.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from image_miniatures import (
     draw_tree,
     write_cifar10,
@@ -19,7 +21,7 @@ from image_miniatures import (
 )
 from safetensors.torch import load
 
-from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
+from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.engines.run import Run, load_federated_data
 from federatedscope_ggeur.federation.exchanges.augmentation.settings import SetSettings
@@ -28,16 +30,6 @@ from federatedscope_ggeur.geometry import GeometricShape, augment
 EXAMPLES = Path(__file__).parents[3] / "scripts" / "example_configs"
 #: Of heads on embeddings; those of networks are in test_network_configs.py.
 FILES = sorted(set(EXAMPLES.glob("ggeur_*.yaml")) - set(EXAMPLES.glob("*_resnet*")))
-#: Table 8: clients, rounds, batch size, learning rate.
-TABLE_8 = {
-    "cifar10": (10, 100, 64, 1e-2),
-    "cifar100": (10, 100, 64, 1e-1),
-    "tiny_imagenet": (10, 100, 64, 1e-2),
-    "digits": (4, 50, 16, 1e-2),
-    "office_caltech": (4, 50, 16, 1e-3),
-    "pacs": (4, 50, 16, 1e-3),
-    "officehome": (4, 50, 16, 1e-3),
-}
 PIXELS = [
     "ggeur.encoder.name", "pixels", "ggeur.encoder.model", "",
     "ggeur.encoder.pretrained", "", "ggeur.encoder.image_size", "2",
@@ -84,30 +76,6 @@ MINIATURES = {
 
 
 MULTI_DOMAIN = ("digits", "office_caltech", "pacs", "officehome", "own_images")
-
-
-@pytest.mark.parametrize("name", TABLE_8)
-def test_the_papers_numbers(name):
-    cfg = load_config(path(name))
-    clients, rounds, batch, lr = TABLE_8[name]
-    assert cfg.federate.client_num == clients
-    assert cfg.federate.total_round_num == rounds
-    assert cfg.dataloader.batch_size == batch
-    optimizer = cfg.train.optimizer
-    assert dict(optimizer) == {
-        "type": "SGD", "lr": lr, "momentum": 0.9, "weight_decay": 1e-5,
-    }  # fmt: skip
-    assert (cfg.train.local_update_steps, cfg.train.batch_or_epoch) == (10, "epoch")
-    ggeur = cfg.ggeur
-    multi_domain = name in MULTI_DOMAIN
-    assert list(ggeur.steps) == ([1, 2] if multi_domain else [1])
-    assert ggeur.step1_size == (500 if multi_domain else 2000)
-    assert ggeur.step2_size == (500 if multi_domain else -1)
-    assert ggeur.privacy.min_samples == 1
-    encoder = ggeur.encoder
-    assert (encoder.name, encoder.model, encoder.pretrained) == (
-        "open_clip", "ViT-B-16", "openai",
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", MINIATURES)
@@ -207,60 +175,7 @@ def test_dropout_does_not_reach_a_linear_head(quickstart):
     assert all(torch.equal(heads[0][name], heads[1][name]) for name in heads[0])
 
 
-def test_the_baseline_and_step_1_alone(tmp_path):
-    root = tmp_path / "data"
-    MINIATURES["pacs"](root)
-    words = ["data.root", str(root), "ggeur.encoder.cache", str(tmp_path / "cache")]
-    rows = {}
-    for steps in ("[]", "[1]", "[1, 2]"):
-        sizes = ["ggeur.step1_size", "6", "ggeur.step2_size", "2"]
-        cfg = load_config(path("pacs"), [*PIXELS, *words, *sizes, "ggeur.steps", steps])
-        run = Run(cfg)
-        run.follow(lambda record: None)
-        rows[steps] = run.engine.clients[1].aggregation_weight
-    own = len(run.data.clients[0].train)
-    held = len(set(run.data.clients[0].train.labels.tolist()))
-    assert rows["[]"] == own
-    assert rows["[1]"] == 6 * held
-    assert rows["[1, 2]"] > rows["[1]"]
-
-
 def test_every_config_is_known_here():
-    known = {
-        path(name) for name in (*TABLE_8, "own_images", "own_embeddings", "quickstart")
-    }
+    known = {path(name) for name in (*MINIATURES, "own_embeddings", "quickstart")}
     known |= {path("own_embeddings_private"), path("own_embeddings_dp")}
     assert set(FILES) == known
-
-
-def test_every_config_says_what_it_is():
-    for file in FILES:
-        text = file.read_text(encoding="utf-8")
-        head, settings, _ = text.partition("\nexpname: ")
-        assert settings
-        title = head.splitlines()[0]
-        heads = path("own_embeddings_private"), path("own_embeddings_dp")
-        own = path("own_embeddings"), *heads
-        assert title.startswith("# GGEUR on ") or file in heads
-        if file not in (*own, path("quickstart")):
-            for word in ("# Reproduces: ", "# Data: ", "# Time: ", "ggeur.steps []"):
-                assert word in head, (file.name, word)
-
-
-def test_no_config_repeats_a_default():
-    defaults = default_config()
-    for file in FILES:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-        assert list(repeated(content, defaults)) == [], file.name
-
-
-def repeated(content, defaults):
-    """The keys of a file's content whose values are the defaults."""
-    for name, value in content.items():
-        if isinstance(value, dict):
-            yield from repeated(value, defaults[name])
-        else:
-            # "1e-2" is a text for YAML, and a number for us and for FederatedScope.
-            kind = type(defaults.get(name))
-            if (kind(value) if kind is float else value) == defaults.get(name):
-                yield name

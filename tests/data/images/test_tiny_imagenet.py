@@ -66,10 +66,6 @@ def refuse(root, *parts):
         assert str(part) in str(caught.value)
 
 
-def test_missing_root(tmp_path):
-    refuse(tmp_path / "gone", "gone", "does not exist", "val_annotations.txt", "cs231n")
-
-
 @pytest.mark.parametrize("part", ["train", "val"])
 def test_a_missing_part(tmp_path, part):
     write_tiny_imagenet(tmp_path)
@@ -77,44 +73,47 @@ def test_a_missing_part(tmp_path, part):
     refuse(tmp_path, "lacks the folders train and val", "'wnids.txt'", "cs231n")
 
 
-def test_missing_annotations(tmp_path):
+def _append(path, text):
+    path.write_text(path.read_text() + text)
+
+
+def _change(path, old, new):
+    path.write_text(path.read_text().replace(old, new))
+
+
+ANNOTATIONS = "val/val_annotations.txt"
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (lambda p: (p / ANNOTATIONS).unlink(), ("val_annotations.txt is missing",)),
+        (
+            lambda p: (p / "val/images/val_3.JPEG").unlink(),
+            ("1 image(s) are named here, but do not exist", "val_3.JPEG"),
+        ),
+        (
+            lambda p: draw(p / "val/images/val_99.JPEG"),
+            ("1 image(s) exist, but are not named here", "val_99.JPEG"),
+        ),
+        (
+            lambda p: _append(p / ANNOTATIONS, f"val_0.JPEG\t{WNIDS[1]}\n"),
+            ("1 image(s) are named twice", "val_0.JPEG"),
+        ),
+        (
+            lambda p: (p / ANNOTATIONS).write_text("val_0.JPEG n02124075\n"),
+            ("separated by tabs",),
+        ),
+        (
+            lambda p: _change(p / ANNOTATIONS, WNIDS[1], "n00000001"),
+            ("'n00000001'", "lacks"),
+        ),
+    ],
+)
+def test_annotations_that_do_not_fit(tmp_path, damage, problem):
     write_tiny_imagenet(tmp_path)
-    (tmp_path / "val" / "val_annotations.txt").unlink()
-    refuse(tmp_path, tmp_path / "val", "val_annotations.txt is missing")
-
-
-def test_annotated_image_that_is_not_there(tmp_path):
-    write_tiny_imagenet(tmp_path)
-    (tmp_path / "val" / "images" / "val_3.JPEG").unlink()
-    refuse(
-        tmp_path, "val_annotations.txt", "1 image(s) are named here, but", "val_3.JPEG"
-    )
-
-
-def test_image_without_annotation(tmp_path):
-    write_tiny_imagenet(tmp_path)
-    draw(tmp_path / "val" / "images" / "val_99.JPEG")
-    refuse(tmp_path, "1 image(s) exist, but are not named", "val_99.JPEG")
-
-
-def test_image_with_two_annotations(tmp_path):
-    write_tiny_imagenet(tmp_path)
-    with open(tmp_path / "val" / "val_annotations.txt", "a") as file:
-        file.write(f"val_0.JPEG\t{WNIDS[1]}\n")
-    refuse(tmp_path, "1 image(s) are named twice", "val_0.JPEG")
-
-
-def test_annotation_of_one_column(tmp_path):
-    write_tiny_imagenet(tmp_path)
-    (tmp_path / "val" / "val_annotations.txt").write_text("val_0.JPEG n02124075\n")
-    refuse(tmp_path, "val_annotations.txt", "separated by tabs")
-
-
-def test_annotated_class_without_training_images(tmp_path):
-    write_tiny_imagenet(tmp_path)
-    path = tmp_path / "val" / "val_annotations.txt"
-    path.write_text(path.read_text().replace(WNIDS[1], "n00000001"))
-    refuse(tmp_path, "'n00000001'", "lacks")
+    damage(tmp_path)
+    refuse(tmp_path, tmp_path / "val", *problem)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.reporting import read_results
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.federation]
 
 
 #: s, for what takes a few seconds on a machine with nothing else to do.

@@ -1,6 +1,9 @@
 """What all sides have alike is said by the server or by most clients, never the first.
 
 Tests of federation/course/membership.py, too: who is put out for it.
+
+Tests of federation/course/strikes.py, too, and of federation/course/membership.py: who
+is put out for it, and for messages that are refused or late again and again.
 """
 
 from __future__ import annotations
@@ -8,10 +11,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from carrier import carrier, garbage, late
 
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation.course.agreement import Agreement
 from federatedscope_ggeur.federation.course.membership import Membership
+from federatedscope_ggeur.federation.course.strikes import Conduct
+from federatedscope_ggeur.federation.wire.declared import Declared
 from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
 
 SETTINGS = {"seed": "0"}
@@ -63,26 +69,20 @@ def test_the_servers_own_decides():
     assert members.handshake == TRUE
 
 
-def test_the_servers_settings_and_dimension_decide_at_once():
-    members = Membership(CLIENTS, None, SETTINGS, given={"dim": 16})
-    with pytest.raises(MessageError, match=r"dim is 1099511627776 .*\(at the server\)"):
-        join(members, 1, FALSE)
-    with pytest.raises(MessageError, match=r"seed is '7' there and '0' here"):
-        join(members, 1, replace(TRUE, settings={"seed": "7"}))
-    assert not members.joined
-
-
 @pytest.mark.parametrize(
     ("field", "given", "other", "problem"),
     [
+        ("dim", 16, 2**40, "dim is 1099511627776 there and 16 here"),
         ("class_names", ("a", "b"), ("a", "c"), "class 1 is 'c' there and 'b' here"),
         ("encoder", "none", "of lies", "encoder is 'of lies' there and 'none' here"),
+        ("settings", SETTINGS, {"seed": "7"}, "seed is '7' there and '0' here"),
     ],
 )
-def test_so_do_its_classes_and_its_encoder(field, given, other, problem):
-    members = Membership(CLIENTS, None, SETTINGS, given={field: given})
+def test_what_the_server_was_given_decides_at_once(field, given, other, problem):
+    own = {} if field == "settings" else {field: given}
+    members = Membership(CLIENTS, None, SETTINGS, given=own)
     honest = replace(TRUE, **{field: given})
-    with pytest.raises(MessageError, match=rf"{problem} \(at the server\)"):
+    with pytest.raises(MessageError, match=problem):
         join(members, 1, replace(honest, **{field: other}))
     assert not members.joined
     for number in (2, 3, 4):
@@ -128,3 +128,115 @@ def test_what_a_lost_client_said_no_longer_counts(members):
     join(members, 2)
     refused = Agreement(2, SETTINGS).note(1, TRUE)
     assert refused == {}
+
+
+def test_three_strikes_and_two_deadlines():
+    conduct = Conduct()
+    assert conduct.strike(3, "a") == conduct.strike(3, "b") == ""
+    assert conduct.strike(4, "a") == conduct.miss(4, "slow") == ""
+    assert conduct.barred == {}
+    reason = conduct.strike(3, "junk")
+    assert reason == "barred after 3 invalid messages, the last one: junk"
+    assert "2 missed deadlines, the last one: slow" in conduct.miss(4, "slow")
+    assert list(conduct.barred) == [3, 4]
+
+
+def test_joining_again_forgives_nothing():
+    members = Membership(4, 2)
+    join = Join(3, "art", Handshake(("a",), 2, "none", {}))
+    members.admit(join)
+    for _ in range(3):
+        members.conduct.strike(3, "junk")
+    members.lose(3, "dismissed")
+    with pytest.raises(MessageError, match="has barred this client: barred after 3"):
+        members.admit(join)
+
+
+def test_where_a_number_proves_nothing_the_next_one_begins_anew():
+    members = Membership(4, 2, proven=False)
+    handshake = Handshake(("a",), 2, "none", {})
+    members.admit(Join(3, "moon", handshake, Declared(7)))
+    for _ in range(3):
+        members.conduct.strike(3, "junk")
+    members.lose(3, "dismissed")
+    members.disconnect(3)
+    members.admit(Join(3, "art", handshake, Declared(9)))
+    assert members.joined == {3: "art"}
+    assert members.conduct.strike(3, "junk") == ""
+
+
+@pytest.mark.parametrize("used", [False, True])
+@pytest.mark.parametrize(
+    ("honest", "problem"),
+    [
+        (("moon", Declared(9)), "but the client declared"),
+        (("photo", Declared(7)), "but the client joined with 'moon' before"),
+    ],
+)
+def test_what_the_run_has_used_binds_who_comes_next(honest, problem, used):
+    """A stranger joined last under client 2's number, with a domain of its own."""
+    members = Membership(2, 1, proven=False)
+    heard = {}
+    members.on_domain = heard.__setitem__
+    handshake = Handshake(("a",), 2, "none", {})
+    members.admit(Join(1, "art", handshake, Declared(7)))
+    members.admit(Join(2, "moon", handshake, Declared(7)))
+    members.begin([1, 2])
+    if used:
+        members.accept(2)
+    members.lose(2, "gone")
+    members.disconnect(2)
+    domain, declared = honest
+    join = Join(2, domain, handshake, declared)
+    if used:
+        with pytest.raises(MessageError, match=problem):
+            members.admit(join)
+        assert heard[2] == "moon"
+        return
+    members.admit(join)
+    assert members.client_domains == {1: "art", 2: domain}
+    assert heard[2] == domain
+    assert members.declared[2] == declared
+
+
+def test_with_tokens_a_domain_stays():
+    members = Membership(1, 1)
+    handshake = Handshake(("a",), 2, "none", {})
+    members.admit(Join(1, "art", handshake, Declared(7)))
+    members.begin([1])
+    members.lose(1, "gone")
+    with pytest.raises(MessageError, match="but the client joined with 'art' before"):
+        members.admit(Join(1, "photo", handshake, Declared(7)))
+
+
+def test_a_client_that_is_always_late_costs_two_deadlines():
+    carried = carrier(quorum=2)
+    carried.round0()
+    for number in range(1, 10):
+        carried.faults["train", number, 2] = late
+        carried.faults["evaluate", number, 2] = late
+    for number in range(1, 10):
+        carried.rounds(number)
+        # What came late is something due, so it is asked again.
+        carried.membership.heard_from(2)
+    asked = [request for request in carried.requests if 2 in request.parts]
+    late_ones = [request for request in asked if request.kind.deadline == "train"]
+    assert len(late_ones) == 2
+    (client, reason), *others = carried.dismissed
+    assert (client, others) == (2, [])
+    assert (
+        "barred after 2 missed deadlines, the last one: no answer within 5 s" in reason
+    )
+
+
+def test_one_that_is_refused_again_and_again_is_put_out():
+    carried = carrier(quorum=2)
+    carried.round0()
+    for number in range(1, 6):
+        carried.faults["train", number, 2] = garbage
+        carried.rounds(number)
+        carried.restart(2)
+        if 2 not in carried.membership.conduct.barred:
+            carried.membership.come_back(2)
+    assert len(carried.dismissed) == 3
+    assert "barred after 3 invalid messages" in carried.membership.conduct.barred[2]

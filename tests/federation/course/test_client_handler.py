@@ -1,17 +1,22 @@
-"""What a client answers, and what it refuses to."""
+"""What a client answers, and what it refuses to.
+
+Tests of the table of requests, too: what each kind says of itself, what is taken.
+"""
 
 import pytest
+from by_bytes import Federation, make_client_data
 from carrier import carrier
 
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation import CalibrationSettings, TrainingSettings
-from federatedscope_ggeur.federation.exchanges import ClientSide, RequestKind
+from federatedscope_ggeur.federation.exchanges import ClientSide, Request, RequestKind
 from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
     INIT_BROADCAST,
     PREPARE,
+    AugmentationClient,
 )
-from federatedscope_ggeur.federation.exchanges.base import answered_kinds
+from federatedscope_ggeur.federation.exchanges.base import all_kinds, answered_kinds
 from federatedscope_ggeur.federation.exchanges.calibration.exchange import CALIBRATE
 from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
     LEAVE_ONE_OUT,
@@ -24,6 +29,7 @@ from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
 from federatedscope_ggeur.federation.exchanges.statistics.exchange import STATISTICS
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
+from federatedscope_ggeur.models import ModelSettings
 
 
 def by_name(kind):
@@ -49,11 +55,6 @@ class TestAClientHandler:
         )
         with pytest.raises(MessageError, match=problem):
             handler.answer(kind, (b"x",) * parts)
-
-    @pytest.mark.parametrize("kind", [INIT_BROADCAST, TRAIN, EVALUATE], ids=by_name)
-    def test_refuses_parts_that_are_no_message(self, kind):
-        with pytest.raises(MessageError, match="the server refused"):
-            carrier().handlers[1].answer(kind, (b"x",))
 
     def test_answers_only_what_its_own_settings_ask_for(self, config):
         def answers(*settings):
@@ -116,3 +117,48 @@ class TestAClientHandler:
         other = Broadcast(4, server.params + 1).to_bytes()
         with pytest.raises(MessageError, match="second calibration with other weights"):
             handler.answer(CALIBRATE, (other,))
+
+
+#: The kinds that the federation below is asked, and answers.
+ANSWERED = [STATISTICS, PREPARE, TRAIN, EVALUATE, CALIBRATE]
+
+
+@pytest.mark.parametrize("kind", all_kinds(), ids=by_name)
+def test_a_kind_that_is_answered_says_how(kind):
+    assert bool(kind.answer_message) == (kind.answer is not None)
+
+
+def test_names_and_messages_are_given_once():
+    for names in ([k.name for k in all_kinds()], [k.message for k in all_kinds()]):
+        assert len(set(names)) == len(all_kinds())
+    answers = [kind.answer_message for kind in all_kinds() if kind.answer_message]
+    assert len(set(answers)) == len(answers)
+
+
+@pytest.fixture
+def federation():
+    calibration = CalibrationSettings(10, 1, TrainingSettings())
+    hidden = ModelSettings(hidden=3)
+    data = make_client_data()
+    return Federation(data, steps=(1,), model=hidden, calibration=calibration).round0()
+
+
+def asked(kind, number, client):
+    return Request(kind, number, {client: ()})
+
+
+@pytest.mark.parametrize("parts", [(), (b"", b"")], ids=["none", "two"])
+@pytest.mark.parametrize("kind", ANSWERED, ids=by_name)
+def test_an_answer_is_one_part(federation, kind, parts):
+    problem = f"client 2 .*'parts': expected one part, got {len(parts)}"
+    with pytest.raises(MessageError, match=problem):
+        federation.coordinator.asking.decode(asked(kind, 1, 2), 2, parts)
+
+
+@pytest.mark.parametrize("kind", ANSWERED, ids=by_name)
+def test_an_answer_of_another_kind_is_refused(federation, kind):
+    update = federation.train(1)[0].to_bytes()
+    other = federation.side(1, AugmentationClient).prepare(None, None).to_bytes()
+    wrong = other if kind is TRAIN else update
+    with pytest.raises(MessageError, match=r"client 1 .*instead of"):
+        federation.coordinator.asking.decode(asked(kind, 1, 1), 1, (wrong,))

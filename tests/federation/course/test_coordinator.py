@@ -16,9 +16,6 @@ from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation import evaluate
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import PrepareReply
-from federatedscope_ggeur.federation.exchanges.statistics.upload import (
-    StatisticsUpload,
-)
 from federatedscope_ggeur.federation.exchanges.training.exchange import TrainingExchange
 from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
 from federatedscope_ggeur.methods import FedFA, FedGen, FedMix, FedProto, Scaffold
@@ -54,13 +51,6 @@ def spoilt(kind, name, value):
     return fault
 
 
-def from_elsewhere(reply, carrier):
-    """A fault: statistics of another domain."""
-    schema = carrier.coordinator.server.schema
-    sent = StatisticsUpload.from_bytes(reply[0], schema, "a client")
-    return (replace(sent, domain="elsewhere").to_bytes(),)
-
-
 class TestWithoutFaults:
     def test_the_same_as_the_roles_alone(self):
         options = {"steps": (1, 2), "sample_client_num": 3}
@@ -68,12 +58,6 @@ class TestWithoutFaults:
         carried = carrier(**options)
         carried.run(3)
         assert torch.equal(carried.server.params, alone[-1])
-
-    def test_draws_are_the_server_s_own(self):
-        carried = carrier(sizes=(9,) * 7, sample_client_num=3)
-        carried.round0()
-        drawn = [record.clients for record in carried.rounds(*range(1, 6))]
-        assert drawn == [carried.training.sample(number) for number in range(1, 6)]
 
     def test_round_0_asks_in_windows_and_prepares_everyone(self):
         carried = carrier()
@@ -147,12 +131,11 @@ class TestRefusedAnswers:
         assert f"client 2 refused: field '{field}" in reason
         assert carried.membership.absent == {2: reason}
 
-    @pytest.mark.parametrize(("fault", "field"), REFUSED.items())
-    def test_the_default_quorum_ends_the_run(self, fault, field):
+    def test_the_default_quorum_ends_the_run(self):
         carried = carrier()
         carried.round0()
-        carried.faults["train", 1, 2] = fault
-        message = rf"round 1, train: 3 of 4 .*quorum.* client 2: .*field '{field}"
+        carried.faults["train", 1, 2] = garbage
+        message = r"round 1, train: 3 of 4 .*quorum.* client 2: .*field 'header"
         with pytest.raises(GGEURError, match=message) as caught:
             carried.rounds(1)
         assert isinstance(caught.value.__cause__, MessageError)
@@ -197,12 +180,6 @@ class TestRefusedAnswers:
         assert carried.server.params.dtype == torch.float32
         assert torch.isfinite(carried.server.params).all()
 
-    def test_statistics_of_another_domain_are_refused(self):
-        carried = carrier(quorum=3)
-        carried.faults["statistics", 0, 2] = from_elsewhere
-        carried.round0()
-        assert "field 'domain'" in carried.membership.absent[2]
-
 
 class TestAbsence:
     @pytest.mark.parametrize(
@@ -238,8 +215,6 @@ class TestAbsence:
         with pytest.raises(GGEURError, match=r"round 1, .*client 1: power cut; client"):
             carried.rounds(1)
         assert len(carried.requests) == before
-
-    def test_a_run_without_any_client_ends(self):
         carried = carrier(quorum=1)
         carried.round0()
         for k in (1, 2, 3, 4):
@@ -265,21 +240,15 @@ class TestAbsence:
         drawn = carried.training.sample(1)
         for k in drawn:
             carried.faults["train", 1, k] = lost
-        before = carried.server.params
-        first, second = carried.rounds(1, 2)
+        before = carried.server.params.clone()
+        (first,) = carried.rounds(1)
         assert first.clients == []
+        assert torch.equal(carried.server.params, before)
+        (second,) = carried.rounds(2)
         assert "no client trained" in caplog.text
         assert len(second.clients) == 2
         assert not set(second.clients) & set(drawn)
         assert not torch.equal(carried.server.params, before)
-
-    def test_the_head_stays_to_the_bit(self):
-        carried = carrier(quorum=1, sizes=(9, 9), sample_client_num=1)
-        carried.round0()
-        carried.faults = {("train", 1, k): lost for k in carried.training.sample(1)}
-        before = carried.server.params.clone()
-        carried.rounds(1)
-        assert torch.equal(carried.server.params, before)
 
     def test_an_absent_client_s_test_rows_are_not_scored(self):
         carried = carrier(quorum=1)

@@ -3,11 +3,10 @@
 import pytest
 import torch
 from by_bytes import make_rows
-from carrier import carrier, garbage, lost, twice
+from carrier import carrier, lost
 
 from federatedscope_ggeur.federation import evaluate
 from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreReport
-from federatedscope_ggeur.federation.exchanges.space.exchange import SpaceExchange
 from federatedscope_ggeur.federation.exchanges.space.messages import TotalsUpload
 from federatedscope_ggeur.geometry import Space, Totals
 from federatedscope_ggeur.methods import Local
@@ -63,17 +62,6 @@ def test_beside_statistics_they_tell_of_withheld_rows_alone(space):
     assert told < sum(carried.federation.clients[k].features.shape[0] for k in (1, 2))
 
 
-def test_every_row_counts_once():
-    """With a threshold of 1 the space of statistics is that of totals."""
-    spaces = []
-    for steps in ((), (1, 2)):
-        carried = carrier(steps=steps, space="standard", min_samples=1)
-        carried.round0()
-        spaces.append(carried.server.space)
-    torch.testing.assert_close(spaces[0].centre, spaces[1].centre)
-    assert spaces[0].scale == pytest.approx(spaces[1].scale)
-
-
 @pytest.mark.parametrize("steps", [(), (1, 2)])
 def test_raw_asks_for_nothing_and_sends_nothing(steps):
     carried = carrier(steps=steps)
@@ -99,8 +87,10 @@ def test_a_client_that_comes_back_gets_the_space_again(space, steps):
     carried.membership.lose(2, "connection lost")
     assert carried.federation.clients[2].space.is_raw
     carried.membership.come_back(2)
+    start = len(carried.requests)
     record = carried.rounds(2)[0]
     assert record.clients == [1, 2, 3, 4]
+    assert carried.asked("totals", start=start) == []  # none is taken twice
     assert same(carried.federation.clients[2].space, carried.server.space)
 
 
@@ -151,25 +141,3 @@ def test_models_that_stay_with_clients_are_scored_by_those_that_have_their_space
     assert carried.asked("evaluate")[-1] == ("evaluate", [1, 3, 4])
     carried.rounds(4, 5, 6)
     assert carried.asked("evaluate")[-1] == ("evaluate", [1, 2, 3, 4])
-
-
-@pytest.mark.parametrize("fault", [garbage, twice], ids=lambda fault: fault.__name__)
-def test_totals_that_cannot_be_used_cost_the_run_one_client(fault):
-    carried = carrier(steps=(), space="standard", quorum=3)
-    carried.faults["totals", 0, 3] = fault
-    record = carried.round0()
-    assert record.clients == [1, 2, 4]
-    assert [k for k, _ in carried.dismissed] == [3]
-    assert_is_of(carried.server.space, rows_of(carried, (1, 2, 4)))
-
-
-def test_the_same_totals_are_not_taken_twice():
-    carried = carrier(steps=(), space="standard", quorum=3)
-    carried.round0()
-    assert carried.coordinator.find(SpaceExchange).maker.told == {1, 2, 3, 4}
-    start = len(carried.requests)
-    carried.restart(2)
-    carried.membership.lose(2, "connection lost")
-    carried.membership.come_back(2)
-    carried.rounds(1)
-    assert carried.asked("totals", start=start) == []

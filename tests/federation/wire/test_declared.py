@@ -1,4 +1,7 @@
-"""What a client declares when it joins bounds what it may send."""
+"""What a client declares when it joins bounds what it may send.
+
+Tests of federation/wire/limits.py, too: no answer is longer than the server would read.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from by_bytes import CLASSES, DIM, make_client_data, make_rows
+from by_bytes import CLASSES, DIM, SGD, Federation, make_client_data, make_rows
 from carrier import carrier
 
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.federation.course.membership import Membership
 from federatedscope_ggeur.federation.exchanges.augmentation.exchange import PREPARE
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import PrepareReply
 from federatedscope_ggeur.federation.exchanges.closed_form.exchange import LEAVE_ONE_OUT
@@ -22,11 +24,17 @@ from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreR
 from federatedscope_ggeur.federation.exchanges.evaluation.scores import Score
 from federatedscope_ggeur.federation.exchanges.space.exchange import TOTALS
 from federatedscope_ggeur.federation.exchanges.space.messages import TotalsUpload
-from federatedscope_ggeur.federation.exchanges.statistics.exchange import STATISTICS
+from federatedscope_ggeur.federation.exchanges.statistics.exchange import (
+    STATISTICS,
+    longest_upload,
+)
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
+from federatedscope_ggeur.federation.wire import limits
 from federatedscope_ggeur.federation.wire.declared import Declared
-from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
-from federatedscope_ggeur.geometry import ClassStatistics, Totals
+from federatedscope_ggeur.federation.wire.schema import MessageSchema, StatisticsForm
+from federatedscope_ggeur.geometry import ClassStatistics, Compression, Totals
+from federatedscope_ggeur.methods import METHODS, FedMix
+from federatedscope_ggeur.methods.tensors import TensorSpec
 
 ROWS = 40
 
@@ -60,11 +68,6 @@ def test_it_is_the_next_power_of_two_of_the_longest_row(rows, declared):
     assert Declared.of(torch.ones(2, 4), 0, 0).norm == 2.0
     assert Declared.of(torch.zeros(0, 4), 0, 5) == Declared(0, 0, 5, 0.0)
     assert Declared.of(torch.full((1, 4), 255, dtype=torch.uint8), 0, 0).norm == 512.0
-
-
-def test_it_travels_with_the_join(declared):
-    join = Join(3, "art", Handshake(("a",), 2, "none", {}), declared)
-    assert Join.from_bytes(join.to_bytes(), "client 3") == join
 
 
 @pytest.mark.parametrize("content", ["class", "pooled", "means"])
@@ -124,17 +127,6 @@ def test_scores_hits_and_weights_beyond_it_are_refused(declared):
         PREPARE.bound(declared, counting("original"), PrepareReply(3, 41.0))
 
 
-def test_a_client_that_comes_back_declares_the_same(declared):
-    members = Membership(1)
-    handshake = Handshake(("a",), 2, "none", {})
-    members.admit(Join(1, "art", handshake, declared))
-    members.begin([1])
-    members.lose(1, "gone")
-    with pytest.raises(MessageError, match="field 'declared': "):
-        members.admit(Join(1, "art", handshake, Declared(1, 1, 1, 1.0)))
-    members.admit(Join(1, "art", handshake, declared))
-
-
 def test_the_course_refuses_what_is_beyond_it():
     carried = carrier(quorum=2)
     data = make_client_data((20, 30, 25, 15))
@@ -151,3 +143,54 @@ def test_the_course_refuses_what_is_beyond_it():
         "'test_total': 15 rows, but the client declared 14"
         in carried.membership.absent[3]
     )
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-30])
+@pytest.mark.parametrize("rows", [0, 3, 5000])
+@pytest.mark.parametrize(
+    "form",
+    [
+        StatisticsForm("class"),
+        StatisticsForm("class", exact=True),
+        StatisticsForm("pooled", exact=True),
+        StatisticsForm("means"),
+        StatisticsForm("pooled", compression=Compression()),
+    ],
+    ids=str,
+)
+def test_statistics_fit(form, rows, scale):
+    classes, dim = 6, 40
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(rows, dim, generator=generator, dtype=torch.float64) * scale
+    labels = torch.randint(classes, (rows,), generator=generator)
+    held = ClassStatistics.from_embeddings(x.float(), labels, classes)
+    sent = StatisticsUpload.of(1, "d" * 200, held, form).to_bytes()
+    schema = MessageSchema(classes, dim, 0, form)
+    assert len(sent) <= longest_upload(schema)
+    # It is a bound of this schema's and not one of any.
+    assert longest_upload(schema) < limits.PLAIN + 8 * classes * (dim + 4) ** 2
+
+
+@pytest.mark.parametrize("name", [n for n, m in METHODS.items() if m.federated])
+def test_answers_of_every_method_fit(name):
+    carried = carrier(METHODS[name]())
+    carried.round0()
+    carried.rounds(1, 2, 3)
+    for request in carried.requests:
+        most = carried.coordinator.asking.largest_answer(request.kind)
+        for kind, number, _, reply in carried.answers:
+            if (kind, number) == (request.kind.name, request.round_number):
+                assert most is None or sum(map(len, reply)) <= most
+    kinds = {request.kind.name for request in carried.requests}
+    assert {"statistics", "prepare", "train", "evaluate"} <= kinds
+
+
+def test_lengths_that_a_method_leaves_open_have_no_bound():
+    closed = {"a": TensorSpec((3, 2)), "b": TensorSpec((5,), torch.int64)}
+    assert limits.of_tensors(10, closed) == limits.PLAIN + 40 + 24 + 40
+    assert limits.of_tensors(10, {"a": TensorSpec((None, 2))}) is None
+    assert limits.of_tensors(None, {}) is None
+    specs = FedMix(0.1).init_upload_shapes(
+        Federation(make_client_data(), training=SGD).server.model
+    )
+    assert limits.of_tensors(0, specs) is None

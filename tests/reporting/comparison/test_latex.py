@@ -7,8 +7,6 @@ import shutil
 import subprocess
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from own_process import PATIENCE
 from written_runs import made, noisy, write
 
@@ -80,14 +78,6 @@ def check(text: str) -> None:
 def test_tables_are_well_formed(awkward, study_folder):
     check(awkward.to_latex())
     check(Comparison.of(study_folder).to_latex())
-
-
-@given(st.text())
-def test_any_name_can_stand_in_a_table(name):
-    check(
-        f"\\begin{{tabular}}{{ll}}\n{escaped(name)} & {escaped(name)} \\\\\n"
-        "\\end{tabular}"
-    )
 
 
 def test_names_are_printed_as_they_are():

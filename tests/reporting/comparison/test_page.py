@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
-import subprocess
 from html.parser import HTMLParser
 
 import pytest
-from own_process import PATIENCE
-from written_runs import made, noisy, write
+from browsers import headless, looked_at
 
 from federatedscope_ggeur.reporting.comparison import Comparison
 from federatedscope_ggeur.reporting.comparison.figures import figures
@@ -18,7 +14,6 @@ from federatedscope_ggeur.reporting.comparison.figures import figures
 pytestmark = pytest.mark.slow
 
 EMPTY = {"meta", "link", "br"}  # elements without an end
-NASTY = "<script>alert(1)</script> \" ' & ]]> </svg>"
 
 
 class Strict(HTMLParser):
@@ -99,19 +94,6 @@ def test_tables_are_tables(page):
     assert "A small study" in "".join(seen.text)
 
 
-def test_names_are_text_whatever_they_hold(tmp_path):
-    for number in range(2):
-        results = made(
-            noisy(0.5, 1, domains=(NASTY, "b")), 1, {"name": f"{NASTY}{number}"}
-        )
-        write(tmp_path / str(number), results)
-    found = Comparison.of(tmp_path)
-    seen = parsed(found.to_html(figures(found)))
-    assert not [tag for tag, _ in seen.elements if tag == "script"]
-    assert NASTY in "".join(seen.text)
-    assert "<script" not in found._repr_html_()
-
-
 def test_the_same_runs_give_the_same_page(page, study_folder):
     assert page_of(study_folder) == page
 
@@ -123,48 +105,10 @@ def test_a_notebook_shows_the_tables(study_folder):
     assert "<html" not in shown
 
 
-def opened(page: str, folder):
-    """What Chromium says of a page, and the addresses that the page itself asks for;
-    the browser asks for some of its own accord."""
-    names = ("chromium", "chromium-browser", "google-chrome")
-    program = next(filter(None, map(shutil.which, names)), None)
-    if program is None:
-        pytest.skip("there is no Chromium here")
-    folder.mkdir()
-    (folder / "page.html").write_text(page, encoding="utf-8")
-    log, picture = folder / "net.json", folder / "shot.png"
-    done = subprocess.run(
-        [
-            program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic",
-            "--no-first-run", "--disable-background-networking",
-            "--disable-component-update", "--disable-sync",
-            f"--user-data-dir={folder / 'profile'}", "--enable-logging=stderr",
-            "--v=0", f"--log-net-log={log}", f"--screenshot={picture}",
-            "--window-size=1000,1400", (folder / "page.html").as_uri(),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert picture.stat().st_size > 1000
-    net = json.loads(log.read_text(encoding="utf-8"))
-    start = net["constants"]["logEventTypes"]["URL_REQUEST_START_JOB"]
-    asked = [
-        event["params"]["url"]
-        for event in net["events"]
-        if event["type"] == start
-        and event.get("params", {}).get("initiator", "not an origin") != "not an origin"
-    ]
-    return "CONSOLE" in done.stderr, asked
-
-
 def test_chromium_opens_it_without_a_word_or_a_request(page, tmp_path):
-    address = "http://127.0.0.1:9/x.png"
-    loud = f'<img src="{address}"><script>console.error("heard")</script>'
-    assert opened(f"<html><body>{loud}</body></html>", tmp_path / "control") == (
-        True,
-        [address],
-    )
-    assert opened(page, tmp_path / "report") == (False, [])
+    """That the look hears and sees such: tests/test_site.py."""
+    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    with headless() as browser:
+        address = (tmp_path / "page.html").as_uri()
+        _, console, others = looked_at(browser, address, (1000,))
+    assert (console, others) == ([], [])

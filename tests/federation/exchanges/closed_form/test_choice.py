@@ -1,4 +1,7 @@
-"""Choosing a head in closed form by hit counts, through the course."""
+"""Choosing a head in closed form by hit counts, through the course.
+
+Tests of exchanges/closed_form/solver.py, too.
+"""
 
 from dataclasses import replace
 
@@ -25,7 +28,11 @@ from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import 
     HitCounts,
     LeaveOneOut,
 )
-from federatedscope_ggeur.models import CLOSED_FORMS
+from federatedscope_ggeur.federation.exchanges.closed_form.solver import HeadSolver
+from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
+from federatedscope_ggeur.federation.wire.schema import StatisticsForm
+from federatedscope_ggeur.geometry import ClassStatistics
+from federatedscope_ggeur.models import CLOSED_FORMS, to_vector
 from federatedscope_ggeur.models.closed_forms import Rows, left_out_hits
 
 
@@ -48,8 +55,10 @@ def hits_by_hand(carried, form):
     return hits.tolist(), rows
 
 
-@pytest.mark.parametrize("kind", ["lda", "mixture", "ridge", "fedcof", "auto"])
-@pytest.mark.parametrize("min_samples", [1, 6])
+@pytest.mark.parametrize(
+    ("kind", "min_samples"),
+    [("lda", 1), ("mixture", 6), ("ridge", 6), ("fedcof", 1), ("auto", 6)],
+)
 def test_the_candidate_with_the_most_hits_is_taken(kind, min_samples):
     carried = Carrier(chosen_federation(kind, min_samples))
     details = carried.round0().closed_form.details
@@ -69,13 +78,17 @@ def test_the_candidate_with_the_most_hits_is_taken(kind, min_samples):
     assert torch.equal(model(features), solved.model(features))
 
 
-def test_its_bytes_count_among_those_of_the_head():
+def test_its_bytes_count_among_those_of_the_head_and_it_is_scored_by_client():
     carried = Carrier(chosen_federation("ridge"))
     record = carried.round0()
     asked = ("hit_counts", "evaluate")
     assert record.closed_form.bytes_down == carried.bytes_down(*asked)
     assert record.closed_form.bytes_up == carried.bytes_up(*asked)
     assert carried.bytes_up("hit_counts") > 0
+    each = record.closed_form.client_accuracy
+    assert {f"domain {k}": share for k, share in each.items()} == (
+        record.closed_form.accuracy
+    )
 
 
 @pytest.mark.parametrize(
@@ -187,19 +200,6 @@ def test_confounded_labels_and_domains_are_said_and_nobody_is_asked(kind, caplog
     }
 
 
-def test_hits_of_all_clients_are_added():
-    form = CLOSED_FORMS["ridge"]()
-    size = len(form.candidates())
-    first, second = torch.zeros(2, size, dtype=torch.int64)
-    first[2], second[4], second[2] = 5, 7, 3
-    counts = [HitCounts(1, 12, first, 0, 10), HitCounts(2, 9, second, 0, 9)]
-    chosen, details, *_ = choose_by_hits(form, counts, 0.1)
-    assert chosen.strength == form.GRID[2]
-    assert details["scored_rows"] == 19
-    assert details["candidates"][2]["hits"] == 8
-    assert details["confounded_share"] == 0.1
-
-
 def test_a_choice_at_the_end_of_the_grid_is_said(caplog):
     form = CLOSED_FORMS["ridge"]()
     hits = torch.zeros(len(form.candidates()), dtype=torch.int64)
@@ -236,3 +236,40 @@ def test_a_dimension_that_hides_the_others_is_said(kind, is_said):
         notes.append(made.results_.round0.closed_form.details.get("note", ""))
     said = ["99% of the variance lies in 1 of 5 dim" in note for note in notes]
     assert said == [False, is_said]
+
+
+DOMAINS = ("a", "b", "a")
+
+
+def uploads():
+    for number, domain in enumerate(DOMAINS, 1):
+        held = ClassStatistics.from_embeddings(*make_rows(30, number), CLASSES)
+        form = StatisticsForm("class", exact=True)
+        yield StatisticsUpload.of(number, domain, held, form)
+
+
+def stage_of(form, compares=False):
+    stage, merged = HeadSolver(form, compares, DOMAINS, seed=0), None
+    for upload in uploads():
+        stage.add(upload)
+        statistics = upload.statistics
+        merged = statistics if merged is None else merged + statistics
+    return stage, merged
+
+
+def test_components_are_kept_only_where_something_is_chosen():
+    closed = CLOSED_FORMS["lda"](shrinkage=0.3)
+    assert stage_of(closed)[0].components() is None
+    held = stage_of(closed, compares=True)[0].components()
+    assert held.counts.sum() == 30 * len(DOMAINS)
+    assert stage_of(CLOSED_FORMS["lda"](), compares=True)[0].components() is not None
+    assert HeadSolver(closed, True, DOMAINS, 0).components() is None
+
+
+@pytest.mark.parametrize("kind", ["lda", "ridge"])
+def test_another_form_than_that_of_the_settings_can_be_solved(kind):
+    stage, merged = stage_of(CLOSED_FORMS["mixture"]().untuned())
+    other = CLOSED_FORMS[kind]().untuned()
+    begun = to_vector(stage.solve(other, merged).model)
+    assert len(begun) == CLASSES * (DIM + 1)
+    assert torch.equal(begun, to_vector(other.solve(merged).model))

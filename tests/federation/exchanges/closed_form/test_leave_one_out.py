@@ -86,12 +86,6 @@ def test_components_of_one_place_twice_are_refused():
     assert refusal(LeaveOneOut, pack(LeaveOneOut, tensors=twice)).field == "labels"
 
 
-def test_tensors_of_no_use_are_refused():
-    for payload in (LeaveOneOut, HitCounts):
-        more = pack(payload, tensors={"more": torch.ones(2)})
-        assert refusal(payload, more).field == "more"
-
-
 @pytest.mark.parametrize("hits", [[6, 0], [0, -1]])
 def test_hits_lie_within_the_rows(hits):
     data = pack(HitCounts, tensors={"hits": torch.tensor(hits)})

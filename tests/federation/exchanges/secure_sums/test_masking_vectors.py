@@ -1,25 +1,35 @@
-"""Totals of secure sums: those of all rows, and nothing of withheld ones."""
+"""Totals of secure sums: those of all rows, and nothing of withheld ones.
+
+Tests of exchanges/secure_sums/fixed_point.py, too: the ring of integers modulo 2^64.
+"""
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from sums_of import CLASSES, DIM, SETTINGS, Sum, clients_of, pooled, rows
 
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.exchanges.secure_sums import participant
-from federatedscope_ggeur.federation.exchanges.secure_sums.settings import (
-    STAGES,
-    SumSettings,
+from federatedscope_ggeur.federation.exchanges.secure_sums.fixed_point import (
+    decode,
+    encode,
+    largest_fraction_bits,
+    svec,
+    unsvec,
 )
+from federatedscope_ggeur.federation.exchanges.secure_sums.settings import STAGES
 from federatedscope_ggeur.federation.exchanges.secure_sums.vectors import (
     ClientRows,
     Named,
+    mean_totals,
 )
 from federatedscope_ggeur.federation.row_digests import RowDigests
-from federatedscope_ggeur.geometry import ClassStatistics, MeanStatistics
-from federatedscope_ggeur.models import build_closed_form
+from federatedscope_ggeur.geometry import MeanStatistics
 
 
 def plain(clients, threshold):
@@ -48,21 +58,6 @@ def test_sums_are_those_of_all_rows(seed):
     assert relative(held.scatter(), scatter) < 1e-10
 
 
-@pytest.mark.parametrize("name", ["lda", "ridge", "ncm"])
-def test_heads_are_those_of_plain_statistics(name):
-    x, y = rows(1, 3000, classes=10, dim=32)
-    settings = SumSettings(10, 32, 3)
-    parts = np.array_split(np.arange(3000), 10)
-    clients = {k: (x[part], y[part]) for k, part in enumerate(parts, start=1)}
-    held = Sum(clients, settings).run().statistics
-    whole = ClassStatistics.from_embeddings(x, y, 10)
-    options = {"lda": {"shrinkage": 0.1}, "ridge": {"strength": 0.1}, "ncm": {}}
-    form = build_closed_form(name, {name: options[name]})
-    one, other = form.solve(held).model, form.solve(whole).model
-    for a, b in zip(one.parameters(), other.parameters()):
-        assert relative(a, b.numpy()) < 1e-6
-
-
 def test_the_order_of_clients_changes_no_bit():
     clients = clients_of()
     one = Sum(clients).run().statistics
@@ -71,16 +66,13 @@ def test_the_order_of_clients_changes_no_bit():
     assert torch.equal(one.scatter(), other.scatter())
 
 
-@pytest.mark.parametrize(
-    "seeds", [range(15), pytest.param(range(15, 200), marks=pytest.mark.slow)]
-)
-def test_withheld_rows_change_nothing_that_goes_down_or_is_summed(seeds, monkeypatch):
-    """200 federations, each with other rows in the place of those of classes that are
+def test_withheld_rows_change_nothing_that_goes_down_or_is_summed(monkeypatch):
+    """Federations, each with other rows in the place of those of classes that are
     below the threshold over all clients."""
     # All but the salted digests by which clients tell whether they are the same rows.
     digests = RowDigests(frozenset(), bytes(32))
     monkeypatch.setattr(participant, "row_digests", lambda *rows: digests)
-    changed = 0
+    changed, seeds = 0, range(20)
     for seed in seeds:
         rng = np.random.default_rng(seed)
         clients = clients_of(sizes=rng.integers(3, 9, size=3), seed=seed)
@@ -127,21 +119,33 @@ def test_indicators_by_a_plain_oracle():
     assert summed.unnamed == 0
 
 
-@pytest.mark.parametrize(("rest", "near"), [(12, True), (13, False)])
-def test_nearly_all_rows_are_all_but_two_for_each_class(rest, near):
-    clients = {1: rows(1, 60), 2: rows(2, rest - 3), 3: rows(3, 3)}
-    clients = {k: (x, y % 2) for k, (x, y) in clients.items()}
-    assert Sum(clients).run().nearly_all == near
-
-
-@pytest.mark.parametrize(("rest", "near"), [(64, True), (65, False)])
-def test_behind_a_shape_nearly_all_is_what_could_be_solved_for(rest, near):
-    """The others' scatter is the shape less one's own: see docs/privacy.md."""
-    settings = replace(SETTINGS, dim=100, sends_shape=True)
-    sizes = {1: 80, 2: rest - 20, 3: 20}
-    clients = {k: rows(k, n, dim=100) for k, n in sizes.items()}
+@pytest.mark.parametrize(
+    ("sizes", "shape", "near"),
+    [
+        # All but two for each of 5 classes.
+        ((60, 9, 3), None, True),
+        ((60, 10, 3), None, False),
+        # The others' scatter is the shape less one's own: see docs/privacy.md.
+        ((80, 44, 20), 100, True),
+        ((80, 45, 20), 100, False),
+    ],
+)
+def test_nearly_all_rows_are_all_but_so_many(sizes, shape, near):
+    dim = shape or DIM
+    settings = replace(SETTINGS, dim=dim, sends_shape=bool(shape))
+    clients = {k: rows(k, n, dim=dim) for k, n in enumerate(sizes, start=1)}
     clients = {k: (x, y % 2) for k, (x, y) in clients.items()}
     assert Sum(clients, settings).run().nearly_all == near
+
+
+@pytest.mark.parametrize("place", [-1, -2])
+@pytest.mark.parametrize("flag", [-1, 4])
+def test_flags_that_no_clients_can_raise_are_noticed(place, flag):
+    named, total = Named((0, 2), (5, 9)), np.zeros(2 * (DIM + 1) + 1, dtype=np.int64)
+    assert not mean_totals(total.view(np.uint64), named, SETTINGS, 3).nearly_all
+    total[place] = flag
+    with pytest.raises(GGEURError, match="more flags are raised than there are cl"):
+        mean_totals(total.view(np.uint64), named, SETTINGS, 3)
 
 
 def test_a_row_that_is_too_long_or_not_a_number_does_not_fit():
@@ -177,3 +181,44 @@ def test_what_goes_down_has_no_class_that_is_kept_back_but_the_same_covariance()
     assert not kept.means[list(summed.kept_back)].any()
     sizes = [int(s.counts.sum()) - len(s.classes) for s in (kept, all_)]
     torch.testing.assert_close(kept.scatter() / sizes[0], all_.scatter() / sizes[1])
+
+
+@pytest.mark.parametrize(
+    ("radius", "rows", "bits"), [(1.0, 2**20, 40), (40.0, 2**14, 36), (1e9, 2**20, -19)]
+)
+def test_the_largest_precision_fits_and_one_bit_more_does_not(radius, rows, bits):
+    assert largest_fraction_bits(radius, rows) == bits
+    size = Fraction(4 * rows) * max(Fraction(radius), Fraction(radius) ** 2)
+    assert size * Fraction(2) ** bits < 2**63 <= size * Fraction(2) ** (bits + 1) * 1.01
+
+
+def test_a_radius_beyond_all_bounds_fits_nothing():
+    assert largest_fraction_bits(1e308, 2**20) < -1900
+    assert largest_fraction_bits(1e-9, 1) == 52
+
+
+@given(st.lists(st.floats(-1e4, 1e4), min_size=1, max_size=20), st.integers(8, 45))
+def test_a_sum_is_exact_but_for_the_rounding_of_its_terms(values, bits):
+    total = np.zeros(1, dtype=np.uint64)
+    for value in values:
+        total = total + encode(np.array([value]), bits)
+    exact = sum(Fraction(value) for value in values)
+    error = abs(Fraction(float(decode(total, bits)[0])) - exact)
+    # Beside the terms' rounding that of the result to float64.
+    assert error <= Fraction(len(values), 2 ** (bits + 1)) + abs(exact) / 2**52
+
+
+def test_ties_go_to_the_even_number():
+    ties = np.array([0.5, 1.5, 2.5, -0.5, -1.5]) / 2**8
+    assert encode(ties, 8).view(np.int64).tolist() == [0, 2, 2, 0, -2]
+
+
+def test_a_matrix_as_a_vector_keeps_its_norm_and_comes_back():
+    matrix = np.random.default_rng(0).normal(size=(5, 5))
+    matrix = matrix + matrix.T
+    vector = svec(matrix)
+    assert len(vector) == 15
+    assert np.linalg.norm(vector) == pytest.approx(np.linalg.norm(matrix), rel=1e-14)
+    assert vector[:5].tolist() == np.diag(matrix).tolist()
+    assert vector[5] == pytest.approx(2**0.5 * matrix[0, 1])
+    np.testing.assert_allclose(unsvec(vector, 5), matrix, rtol=1e-15)

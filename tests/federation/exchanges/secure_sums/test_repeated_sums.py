@@ -1,47 +1,47 @@
 """Sums over rows that were summed before: what passes is the same sum again, or of rows
-none of which was in an earlier one."""
+none of which was in an earlier one.
+
+Tests of exchanges/secure_sums/rosters.py, too.
+"""
 
 from __future__ import annotations
 
 import tempfile
 from collections import Counter
 from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import combinations
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sums_of import DIM, NAMES, SESSION, SETTINGS, Sum, clients_of, rows
 
 from federatedscope_ggeur.errors import GGEURError, MessageError
+from federatedscope_ggeur.federation.exchanges.secure_sums.rosters import tells_of_few
 
 OTHER = SESSION[::-1]
 CLIENTS = (1, 2, 3)
 
 
-def renumbered(clients, by):
-    return {k: (x, y + by) for k, (x, y) in clients.items()}
-
-
-def second_sum(first, second, folder, names, stages=SETTINGS.stages):
-    """A sum of `first` with the classes of SETTINGS, then one of `second` with `names`;
-    both, as far as they come."""
+def second_sum(first, second, folder, names=NAMES[:5], **changes):
+    """A sum of `first` with the classes of SETTINGS, then one of `second` with `names`
+    and other changes of settings; both, as far as they come."""
     own = replace(SETTINGS, store=str(folder), min_samples=1)
     one = Sum(first, own)
     one.run()
-    now = replace(own, num_classes=len(names), class_names=names)
+    now = replace(own, num_classes=len(names), class_names=names, **changes)
     again = Sum(second, now, session=OTHER, generation=1)
-    again.keys()
-    for stage in stages:
-        again.stage(stage)
+    again.run()
     return one, again
 
 
 class TestSubtraction:
     """What a server does that has two sums: the one less the other is a row."""
 
-    def test_takes_a_row_out_of_two_sums_of_clients_that_forget(self, tmp_path):
+    def test_takes_a_row_out_of_two_sums_of_clients_that_forget(self):
         """What the refusals below are for: with a store each it works."""
         clients = clients_of()
         x, y = clients[1]
@@ -54,64 +54,16 @@ class TestSubtraction:
         taken = sums[0] - sums[1]
         assert float(torch.dist(taken, x[0].double())) < 1e-9
 
-    @pytest.mark.parametrize("client", [1, 2, 3])
-    def test_with_a_class_name_put_in_front_is_refused(self, tmp_path, client):
-        """All numbers of classes are others, and so all digests that hold them."""
+    @pytest.mark.parametrize(
+        ("names", "changes"),
+        # Who owns nearly all is asked by the number of classes: another answer.
+        [((*NAMES[:5], "new"), {}), (NAMES[:5], {"min_samples": 2})],
+    )
+    def test_with_other_settings_is_refused(self, tmp_path, names, changes):
         clients = clients_of()
-        x, y = clients[client]
-        less = renumbered({**clients, client: (x[1:], y[1:])}, by=1)
-        with pytest.raises(MessageError, match=r"earlier sum|number of classes"):
-            second_sum(clients, less, tmp_path, ("aardvark", *NAMES[:5]))
-
-    @pytest.mark.parametrize("which", ["one row", "all rows"])
-    def test_with_relabelled_rows_is_refused(self, tmp_path, which):
-        clients = clients_of()
-        x, y = clients[1]
-        labels = (y + 1) % 5 if which == "all rows" else y.clone()
-        labels[0] = (y[0] + 1) % 5
-        other = {**clients, 1: (x, labels)}
-        with pytest.raises(MessageError, match="overlap with those of an earlier sum"):
-            second_sum(clients, other, tmp_path, NAMES[:5])
-
-    def test_with_renamed_classes_is_refused(self, tmp_path):
-        clients = clients_of()
-        names = tuple(f"{name} 2" for name in NAMES[:5])
-        x, y = clients[1]
-        with pytest.raises(MessageError, match="overlap with those of an earlier sum"):
-            second_sum(clients, {**clients, 1: (x[1:], y[1:])}, tmp_path, names)
-
-    @pytest.mark.parametrize("once", ["before", "now"])
-    def test_with_a_row_that_comes_twice_once_is_refused(self, tmp_path, once):
-        clients = clients_of()
-        x, y = clients[1]
-        twice = {**clients, 1: (torch.cat([x, x[:1]]), torch.cat([y, y[:1]]))}
-        pair = (clients, twice) if once == "before" else (twice, clients)
-        with pytest.raises(MessageError, match="overlap with those of an earlier sum"):
-            second_sum(*pair, tmp_path, NAMES[:5])
-
-    def test_with_a_class_more_is_refused(self, tmp_path):
-        """Who owns nearly all is asked by the number of classes: another answer."""
-        clients = clients_of()
-        with pytest.raises(MessageError, match="or number of classes"):
-            second_sum(clients, clients, tmp_path, (*NAMES[:5], "new"))
-
-    @pytest.mark.parametrize("counts", ["the same", "others"])
-    def test_with_new_rows_of_one_client_is_refused_before_any_count(
-        self, tmp_path, counts
-    ):
-        """Its own store knows none of them; those of the others do."""
-        clients = clients_of()
-        labels = clients[1][1]
-        new = rows(99, len(labels) + 1)
-        if counts == "the same":
-            new = new[0][1:], labels
-        own = replace(SETTINGS, store=str(tmp_path))
-        Sum(clients, own).run()
-        again = Sum({**clients, 1: new}, own, session=OTHER, generation=1).keys()
-        request = again.collector.request("counts")
-        for k in (2, 3):
-            with pytest.raises(MessageError, match=r"clients \[1\] have other rows"):
-                again.participants[k].masked(request)
+        said = "with another threshold, .* or number of classes"
+        with pytest.raises(MessageError, match=said):
+            second_sum(clients, clients, tmp_path, names, **changes)
 
     def test_a_server_cannot_say_that_rows_are_the_same(self, tmp_path):
         clients = clients_of()
@@ -131,19 +83,55 @@ class TestSubtraction:
         with pytest.raises(GGEURError, match="stage 'counts' is impossible"):
             again.stage("counts")
 
-    def test_three_clients_with_new_rows_at_a_time_may_be_allowed(self, tmp_path):
+
+class TestAnotherRoster:
+    """Of clients of 9 rows each: their numbers, or their rows, change."""
+
+    def asked(self, folder, *rosters, first="counts", **settings):
+        """A sum of each roster after the other, up to the stage of counts; the first
+        one may end with its keys."""
+        everyone = clients_of(sizes=(9,) * 8)
+        own = replace(SETTINGS, store=str(folder), **settings)
+        for i, roster in enumerate(rosters):
+            held = {k: everyone[k] for k in roster}
+            one = Sum(held, own, session=bytes([i] * 16), generation=i).keys()
+            if i or first == "counts":
+                one.stage("counts")
+
+    def test_is_refused_unless_the_settings_allow_it(self, tmp_path):
+        with pytest.raises(MessageError, match="secure_sums_new_roster"):
+            self.asked(tmp_path, (1, 2, 3), (1, 2, 3, 4))
+
+    def test_may_be_where_keys_alone_were_sent(self, tmp_path):
+        self.asked(tmp_path, (1, 2, 3), (1, 2, 3, 4), first="keys")
+
+    @pytest.mark.parametrize("more", [1, 2, 3])
+    def test_has_three_clients_more_at_least(self, tmp_path, more):
+        rosters = (1, 2, 3), range(1, 4 + more)
+        if more == 3:
+            self.asked(tmp_path, *rosters, new_roster=True)
+            return
+        with pytest.raises(MessageError, match="fewer than 3 clients"):
+            self.asked(tmp_path, *rosters, new_roster=True)
+
+    def test_is_compared_with_all_before_that_ended_early_too(self, tmp_path):
+        """Of the last roster the second one says nothing; client 5 left the first."""
+        rosters = (1, 2, 3, 4, 5), range(1, 9), (1, 2, 3, 4)
+        with pytest.raises(MessageError, match=r"clients \[5\] left since"):
+            self.asked(tmp_path, *rosters, new_roster=True)
+
+    @pytest.mark.parametrize(("least", "allowed"), [(4, False), (3, True)])
+    def test_new_rows_of_three_clients_may_be_allowed(self, tmp_path, least, allowed):
         clients = clients_of(sizes=(9, 9, 9, 9))
         new = {k: rows(90 + k, 9) for k in (2, 3, 4)}
-        for least, allowed in ((4, False), (3, True)):
-            own = replace(SETTINGS, new_roster=True, min_clients=least)
-            own = replace(own, store=str(tmp_path / str(least)))
-            Sum(clients, own).run()
-            again = Sum({**clients, **new}, own, session=OTHER, generation=1).keys()
-            if allowed:
-                again.stage("counts")
-                continue
-            with pytest.raises(MessageError, match="fewer than 4 clients"):
-                again.stage("counts")
+        own = replace(SETTINGS, new_roster=True, min_clients=least, store=str(tmp_path))
+        Sum(clients, own).run()
+        again = Sum({**clients, **new}, own, session=OTHER, generation=1).keys()
+        if allowed:
+            again.stage("counts")
+            return
+        with pytest.raises(MessageError, match="fewer than 4 clients"):
+            again.stage("counts")
 
 
 class TestTheSameSum:
@@ -156,23 +144,12 @@ class TestTheSameSum:
         first, second = (s.collector.summed().statistics for s in (one, again))
         assert torch.equal(second.counts.flip(0), first.counts)
         torch.testing.assert_close(second.means.flip(0), first.means)
+        torch.testing.assert_close(second.scatter(), first.scatter())
 
-    def test_goes_on_after_a_restart_with_the_names_that_were_noted(self, tmp_path):
-        own = replace(SETTINGS, store=str(tmp_path))
-        clients = clients_of()
-        plain = Sum(clients).run().statistics
-        one = Sum(clients, own).keys().stage("counts").stage("means")
-        one.participants = Sum(clients, own, generation=5).participants
-        one.stage("pooled")
-        assert one.collector.summed().statistics.scatter().equal(plain.scatter())
-
-    @pytest.mark.parametrize("stage", SETTINGS.stages)
     @pytest.mark.parametrize("change", ["rows", "labels", "classes", "settings"])
-    def test_goes_not_on_with_other_rows_between_stages(self, tmp_path, stage, change):
+    def test_goes_not_on_with_other_rows_between_stages(self, tmp_path, change):
         own, clients = replace(SETTINGS, store=str(tmp_path)), clients_of()
-        one = Sum(clients, own).keys()
-        for earlier in SETTINGS.stages[: SETTINGS.stages.index(stage)]:
-            one.stage(earlier)
+        one = Sum(clients, own).keys().stage("counts")
         x, y = clients[2]
         if change == "rows":
             clients = {**clients, 2: (rows(77, len(y))[0], y)}
@@ -184,10 +161,10 @@ class TestTheSameSum:
         else:
             own = replace(own, max_rows=2**15)
         one.participants[2] = Sum(clients, own, generation=5).participants[2]
-        with pytest.raises(
-            MessageError, match="have changed since it began this session"
-        ):
-            one.stage(stage)
+        said = "have changed since it began this session"
+        for ask in (lambda: one.stage("means"), one.keys):
+            with pytest.raises(MessageError, match=said):
+                ask()
 
     def test_is_of_classes_that_have_names_of_their_own(self):
         with pytest.raises(GGEURError, match="two classes have the same name"):
@@ -293,13 +270,8 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=40)
-@given(steps=STEPS)
-@example(steps=[(0, [(what, 2)]) for what in CHANGES[:4]])
-@example(steps=[(0, [(what, 2)]) for what in CHANGES[4:8]])
-@example(steps=[(0, [(what, 2)]) for what in CHANGES[8:]])
-def test_any_sequence_of_sums_tells_nothing_by_differences(steps):
-    """Each is the first, or one that was asked for before, with some changes. By a
+def ask_in_turn(steps):
+    """Each sum is the first, or one that was asked for before, with some changes. By a
     plain oracle: a client refuses where its rows overlap those of an earlier sum that
     it answered, unless all clients have the same rows of the same classes."""
     asked = [FIRST]
@@ -338,3 +310,75 @@ def test_any_sequence_of_sums_tells_nothing_by_differences(steps):
                     continue
                 one.collector.add([one.participants[k].masked(request)])
                 answered[k].append(held)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_sum_after_one_change_tells_nothing_by_differences(what, client):
+    ask_in_turn([(0, [(what, client)])])
+
+
+@settings(max_examples=40)
+@given(steps=STEPS)
+def test_nor_does_any_sequence_of_sums(steps):
+    ask_in_turn(steps)
+
+
+EVERYONE = range(13)
+#: The lines of the projective plane of order 3: a difference set modulo 13.
+LINES = [{(k + shift) % 13 for k in (0, 1, 3, 9)} for shift in EVERYONE]
+
+
+def omitting(lines):
+    return [set(EVERYONE) - line for line in lines]
+
+
+def test_the_plane_of_order_three():
+    """Each two rosters differ by three clients on either side, and yet five sums give
+    one client away: the lines through a point, and the sum of all."""
+    through = [line for line in LINES if 0 in line]
+    rosters = [set(EVERYONE), *omitting(through)]
+    for one, other in combinations(omitting(LINES), 2):
+        assert len(one - other) == len(other - one) == 3
+    assert tells_of_few(rosters, 3)
+    # The four lines cover every other client once and client 0 four times.
+    weights = [sum(k in line for line in through) - 1 for k in EVERYONE]
+    assert [k for k, weight in enumerate(weights) if weight] == [0]
+    assert tells_of_few(omitting(LINES), 3)
+    assert not tells_of_few(omitting(LINES[:2]), 3)
+    assert not tells_of_few(omitting(LINES[:1]) * 3, 3)
+
+
+def reaches_zero(rows, places):
+    """Whether a nonzero combination of independent rows is zero at all `places`."""
+    return rank([[row[i] for i in places] for row in rows]) < len(rows)
+
+
+def rank(rows):
+    found = []
+    for row in rows:
+        row = [Fraction(x) for x in row]
+        for lead, other in found:
+            row = [a - row[lead] * b for a, b in zip(row, other)]
+        lead = next((i for i, x in enumerate(row) if x), None)
+        if lead is not None:
+            found.append((lead, [x / row[lead] for x in row]))
+    return len(found)
+
+
+rosters = st.lists(st.sets(st.integers(0, 6), min_size=1), min_size=1, max_size=4)
+
+
+@given(rosters, st.integers(1, 4))
+def test_against_all_sets_of_clients(sets, least):
+    rows = []
+    for one in sets:
+        row = [int(k in one) for k in range(7)]
+        if rank([*rows, row]) > len(rows):
+            rows.append(row)
+    wanted = any(
+        reaches_zero(rows, [k for k in range(7) if k not in few])
+        for size in range(least)
+        for few in combinations(range(7), size)
+    )
+    assert tells_of_few(sets, least) == wanted

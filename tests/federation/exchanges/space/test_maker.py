@@ -1,4 +1,7 @@
-"""The space of a run: of all rows that clients tell of, once each."""
+"""The space of a run: of all rows that clients tell of, once each, and as it travels.
+
+Tests of exchanges/space/messages.py, too.
+"""
 
 import logging
 
@@ -7,7 +10,11 @@ import torch
 
 from federatedscope_ggeur.errors import StatisticsError
 from federatedscope_ggeur.federation.exchanges.space.maker import SpaceMaker
-from federatedscope_ggeur.federation.exchanges.space.messages import TotalsUpload
+from federatedscope_ggeur.federation.exchanges.space.messages import (
+    SpaceBroadcast,
+    TotalsUpload,
+)
+from federatedscope_ggeur.federation.wire.schema import MessageSchema, StatisticsForm
 from federatedscope_ggeur.geometry import (
     ClassStatistics,
     MeanStatistics,
@@ -41,7 +48,12 @@ def test_totals_alone_make_the_standard_space_of_all_rows():
     maker.add(uploads[1:])
     maker.add(uploads[:1])
     assert maker.told == {1, 2, 3}
-    assert_same(maker.make(NOTHING), Space.standard(Totals.of_rows(torch.cat(parts))))
+    made = maker.make(NOTHING)
+    assert_same(made, Space.standard(Totals.of_rows(torch.cat(parts))))
+    other = SpaceMaker(SpaceSettings("standard"), DIM)
+    other.add(uploads[:0:-1])  # within a window the order changes no bit
+    other.add(uploads[:1])
+    assert torch.equal(other.make(NOTHING).centre, made.centre)
 
 
 @pytest.mark.parametrize("kind", ["standard", "whitened"])
@@ -88,19 +100,6 @@ def test_means_alone_make_no_white_space():
         maker.make(means)
 
 
-def test_the_order_within_a_window_changes_no_bit():
-    uploads = [
-        TotalsUpload(k, Totals.of_rows(make_rows(7, seed=k)[0])) for k in (1, 2, 3)
-    ]
-    made = []
-    for order in (uploads, uploads[::-1]):
-        maker = SpaceMaker(SpaceSettings("standard"), DIM)
-        maker.add(order)
-        made.append(maker.make(NOTHING))
-    assert torch.equal(made[0].centre, made[1].centre)
-    assert made[0].scale == made[1].scale
-
-
 @pytest.mark.parametrize("kind", ["standard", "whitened"])
 def test_where_nobody_tells_it_stays_raw_and_says_so(kind, caplog):
     maker = SpaceMaker(SpaceSettings(kind), DIM)
@@ -116,3 +115,42 @@ def test_a_white_space_needs_more_than_totals():
     maker.add([TotalsUpload(1, Totals.of_rows(make_rows(9, 0)[0]))])
     with pytest.raises(StatisticsError, match="whitened"):
         maker.make(NOTHING)
+
+
+def test_the_scatter_within_classes_goes_beside_means_alone():
+    schema = MessageSchema(CLASSES, DIM, 1, StatisticsForm("means"))
+    squares = torch.tensor([0.1, 0.2, 0, 0], dtype=torch.float64)
+    upload = TotalsUpload(2, Totals.empty(DIM), 0.1 + 0.2, squares)
+    received = TotalsUpload.from_bytes(upload.to_bytes(), schema, "client 2")
+    assert received.within == upload.within
+    assert torch.equal(received.within_squares, squares)
+
+
+def spaces():
+    rows, labels = make_rows(40, 0)
+    rows = rows + 3
+    totals = Totals.of_rows(rows)
+    statistics = ClassStatistics.from_embeddings(rows, labels, CLASSES)
+    units = Totals.of_rows(rows * 10.0 ** torch.arange(DIM))
+    return (
+        Space.standard(totals),
+        Space.whitened(totals, statistics, 0.3),
+        Space.standard(units),
+    )
+
+
+@pytest.mark.parametrize("space", spaces(), ids=lambda space: str(space.report()))
+def test_both_sides_are_in_the_same_space_to_the_bit(space):
+    data = SpaceBroadcast(space).to_bytes()
+    received = SpaceBroadcast.from_bytes(data, MessageSchema(CLASSES, DIM, 1)).space
+    assert received.kind == space.kind
+    rows = make_rows(40, 0)[0]
+    assert torch.equal(received.features(rows), space.features(rows))
+    weights = rows.double()
+    assert torch.equal(received.inverse_linear(weights), space.inverse_linear(weights))
+
+
+def test_a_matrix_is_sent_once_not_twice():
+    standard, white, each = (len(SpaceBroadcast(s).to_bytes()) for s in spaces())
+    assert each - standard <= 8 * DIM + 64
+    assert white - standard <= 4 * DIM * (DIM + 1) // 2 + 64

@@ -1,4 +1,10 @@
-"""The other ways in which statistics travel: in float64, and summed over classes."""
+"""Each way in which statistics travel: what arrives, what is refused, how large.
+
+Tests of exchanges/statistics/compressed_upload.py and compression_log.py, too.
+"""
+
+import zlib
+from dataclasses import replace
 
 import pytest
 import torch
@@ -7,84 +13,92 @@ from hypothesis import strategies as st
 
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation import wire
+from federatedscope_ggeur.federation.exchanges.statistics.compression_log import (
+    CompressionLog,
+)
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.wire.schema import MessageSchema, StatisticsForm
-from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
+from federatedscope_ggeur.geometry import (
+    ClassStatistics,
+    CompressedStatistics,
+    Compression,
+    MeanStatistics,
+    SummedStatistics,
+)
 
-CLASSES, DIM = 5, 6
+CLASSES, DIM = 5, 12
+PLAIN = StatisticsForm()
 EXACT = StatisticsForm(exact=True)
 SUMMED = StatisticsForm("pooled")
 BOTH = StatisticsForm("pooled", exact=True)
+WHOLE = [PLAIN, EXACT, SUMMED, BOTH]
+PACKED = [
+    StatisticsForm(content, compression=Compression(4, dtype=dtype))
+    for content in ("pooled", "means")
+    for dtype in ("float32", "float16", "int8")
+]
+INT8 = PACKED[2]
+SIZES = st.lists(st.integers(0, 40), min_size=CLASSES, max_size=CLASSES)
+SOME = (9, 3, 0, 1, 40)
 
 
-def statistics(sizes, seed=0, scale=1.0):
-    generator = torch.Generator().manual_seed(seed)
+def statistics(sizes, scale=1.0, dim=DIM):
+    generator = torch.Generator().manual_seed(0)
     labels = torch.tensor([c for c, n in enumerate(sizes) for _ in range(n)])
-    features = (torch.randn(len(labels), DIM, generator=generator) + 3) * scale
-    return ClassStatistics.from_embeddings(features, labels.long(), CLASSES)
+    features = torch.randn(len(labels), dim, generator=generator).double() + 3
+    features = features * torch.linspace(3, 0.1, dim)
+    return ClassStatistics.from_embeddings(scale * features, labels.long(), CLASSES)
 
 
-def sent(held, form):
-    """What arrives of `held`, and how many bytes it took."""
-    if form.content == "pooled":
-        held = SummedStatistics.from_classes(held)
-    data = StatisticsUpload(3, "art", held, form).to_bytes()
+def upload(held, form):
+    return StatisticsUpload.of(3, "art", held, form)
+
+
+def arrive(data, form, number=3):
     schema = MessageSchema(CLASSES, DIM, 1, form)
-    arrived = StatisticsUpload.from_bytes(data, schema, "client 3")
-    return held, arrived.statistics, len(data)
+    return StatisticsUpload.from_bytes(data, schema, f"client {number}")
 
 
-def spoilt(held, form, change, schema=None):
-    """What `from_bytes` says to a message whose tensors `change` has been at."""
-    if form.content == "pooled":
-        held = SummedStatistics.from_classes(held)
-    message = wire.unpack(
-        StatisticsUpload(3, "art", held, form).to_bytes(), "statistics", "client 3"
-    )
+def opened(form, sizes=SOME):
+    data = upload(statistics(sizes), form).to_bytes()
+    return wire.unpack(data, "statistics", "client 3")
+
+
+def refused(form, change=lambda tensors: None, sizes=SOME, read=None, **numbers):
+    """The error of a message whose tensors `change` has been at, and with other
+    numbers; None removes one."""
+    message = opened(form, sizes)
     tensors = dict(message._tensors)
     change(tensors)
-    data = wire.pack("statistics", {"client": 3, "domain": "art"}, tensors)
-    schema = schema or MessageSchema(CLASSES, DIM, 1, form)
-    with pytest.raises(MessageError) as found:
-        StatisticsUpload.from_bytes(data, schema, "client 3")
-    return str(found.value)
+    own = {**message._numbers, **numbers}
+    own = {name: value for name, value in own.items() if value is not None}
+    with pytest.raises(MessageError) as caught:
+        arrive(wire.pack("statistics", own, tensors), read or form)
+    assert caught.value.sender == "client 3"
+    return caught.value
 
 
-SIZES = st.lists(st.integers(0, 30), min_size=CLASSES, max_size=CLASSES)
+def put(name, value):
+    def change(tensors):
+        tensors[name] = value(tensors[name]) if callable(value) else value
+
+    return change
 
 
-@settings(max_examples=60)
-@given(sizes=SIZES)
-def test_exact_means_to_the_last_digits(sizes):
-    held, arrived, _ = sent(statistics(sizes), EXACT)
-    assert torch.equal(arrived.counts, held.counts)
-    assert torch.equal(arrived.means, held.means)
-    for c in held.classes:
-        error = (arrived.scatter(c) - held.scatter(c)).abs().max()
-        assert error <= 1e-13 * held.scatter(c).abs().max()
+def filled(name, value):
+    return put(name, lambda tensor: torch.full_like(tensor, value))
 
 
-@settings(max_examples=60)
-@given(sizes=SIZES, form=st.sampled_from([SUMMED, BOTH]))
-def test_a_summed_scatter_arrives(sizes, form):
-    held, arrived, _ = sent(statistics(sizes), form)
-    assert isinstance(arrived, SummedStatistics)
-    assert torch.equal(arrived.counts, held.counts)
-    assert torch.equal(arrived.means, held.means)
-    tolerance = 1e-13 if form.exact else 1e-6
-    error = (arrived.scatter() - held.scatter()).abs().max()
-    assert error <= tolerance * held.scatter().abs().max()
-
-
-@settings(max_examples=100)
-@given(
-    sizes=SIZES,
-    form=st.sampled_from([StatisticsForm(), EXACT, SUMMED, BOTH]),
-    exponent=st.floats(-30, 10),
-)
+@settings(max_examples=80)
+@given(SIZES, st.sampled_from(WHOLE), st.floats(-30, 10))
 def test_embeddings_of_any_scale_arrive(sizes, form, exponent):
     """Also where float32 cannot hold the squares of them."""
-    held, arrived, _ = sent(statistics(sizes, scale=10.0**exponent), form)
+    held = statistics(sizes, scale=10.0**exponent)
+    if form.content == "pooled":
+        held = SummedStatistics.from_classes(held)
+    arrived = arrive(StatisticsUpload(3, "art", held, form).to_bytes(), form).statistics
+    assert type(arrived) is type(held)
+    assert torch.equal(arrived.counts, held.counts)
     assert torch.equal(arrived.means, held.means)
     tolerance = 1e-13 if form.exact else 1e-6
     by_class = [()] if form.content == "pooled" else [(c,) for c in held.classes]
@@ -93,71 +107,194 @@ def test_embeddings_of_any_scale_arrive(sizes, form, exponent):
         assert (found - wanted).abs().max() <= tolerance * wanted.abs().max()
 
 
-def test_summed_takes_fewer_bytes_and_exact_more():
-    held = statistics([20] * CLASSES)
-    plain = sent(held, StatisticsForm())[2]
-    assert sent(held, SUMMED)[2] < plain < sent(held, EXACT)[2]
+@settings(max_examples=80)
+@given(SIZES, st.sampled_from(PACKED), st.sampled_from([1e-20, 1.0, 1e6]))
+def test_what_arrives_is_what_was_restored_to_the_bit(sizes, form, scale):
+    before = upload(statistics(sizes, scale), form)
+    after = arrive(before.to_bytes(), form)
+    held, loss = CompressedStatistics.of(before.statistics, form.compression)
+    wanted = held.restore()
+    assert type(after.statistics) is type(wanted)
+    assert torch.equal(after.statistics.counts, wanted.counts)
+    assert torch.equal(after.statistics.means, wanted.means)
+    if form.content == "pooled":
+        assert torch.equal(after.statistics.scatter(), wanted.scatter())
+    assert after.loss.energy == pytest.approx(loss.energy, rel=1e-12, abs=0)
+    assert replace(after.loss, energy=0) == replace(loss, energy=0)
+    assert (after.client, after.domain) == (3, "art")
 
 
-def test_what_does_not_fit_is_refused_by_name():
-    held = statistics([20, 3, 0, 1, 2])
-    few = statistics([2, 2, 0, 1, 2])
-
-    def narrower(tensors):
-        tensors["triangles"] = tensors["triangles"].float()
-
-    assert "triangles" in spoilt(held, BOTH, narrower)
-
-    def negative(tensors):
-        tensors["triangles"] = -tensors["triangles"]
-
-    assert "must be positive semi-definite" in spoilt(held, BOTH, negative)
-
-    def longer(tensors):
-        tensors["factors"] = torch.ones(5, DIM)
-        tensors["ranks"] = torch.tensor([5])
-
-    assert "at most n - 1 and at most D rows" in spoilt(few, SUMMED, longer)
-
-    def two(tensors):
-        tensors["ranks"] = torch.tensor([1, 1])
-
-    assert "ranks" in spoilt(few, SUMMED, two)
-
-    def nothing(tensors):
-        pass
-
-    by_class = MessageSchema(CLASSES, DIM, 1)
-    assert "ranks" in spoilt(held, SUMMED, nothing, by_class)
+@pytest.mark.parametrize("exact", [True, False])
+def test_means_alone_travel_whole(exact):
+    form = StatisticsForm("means", exact)
+    before = upload(statistics(SOME), form)
+    after = arrive(before.to_bytes(), form)
+    assert isinstance(after.statistics, MeanStatistics)
+    assert torch.equal(after.statistics.means, before.statistics.means)
+    assert torch.equal(after.statistics.counts, before.statistics.counts)
+    assert after.loss is None
 
 
-@pytest.mark.parametrize("form", [StatisticsForm(), EXACT, SUMMED, BOTH])
+@pytest.mark.parametrize("forms", [(EXACT, PLAIN, SUMMED, *PACKED[:3]), PACKED[3:]])
+def test_the_less_is_sent_the_fewer_bytes(forms):
+    held = statistics([220] * CLASSES, dim=200)
+    sizes = [len(upload(held, form).to_bytes()) for form in forms]
+    assert sizes == sorted(set(sizes), reverse=True)
+    if INT8 in forms:
+        assert sizes[-1] < (CLASSES + 1 + 4) * 200 + 1000
+
+
+@pytest.mark.parametrize("form", [INT8, PACKED[5]])
+def test_figures_of_what_was_lost_are_exact(form):
+    """By plain norms of what was sent and what arrived."""
+    log, merged, held = CompressionLog(), 0, {}
+    for number in range(1, 8):
+        sizes = (9, 3, 4, 1, 30 * number)
+        sent = StatisticsUpload.of(number, "art", statistics(sizes), form)
+        found = arrive(sent.to_bytes(), form, number)
+        log.add(found)
+        merged = merged + found.statistics
+        held[str(number)] = statistics(sizes), found.statistics
+    record = log.record(merged)
+    assert list(record.clients) == list(held)
+    for number, (sent, found) in held.items():
+        told, exact = record.clients[number], SummedStatistics.from_classes(sent)
+        rows = sent.counts.double()[:, None]  # each mean counts for its rows
+        spread = found.means - (rows * found.means).sum(dim=0) / rows.sum()
+        off, size = (rows.sqrt() * d for d in (found.means - exact.means, spread))
+        assert told.mean_error == pytest.approx(float(off.norm() / size.norm()), 1e-6)
+        if form is not INT8:  # means alone have no covariance to be off
+            assert told.covariance_error is None
+            continue
+        error = (found.scatter() - exact.scatter()).norm() / found.scatter().norm()
+        assert told.covariance_error == pytest.approx(float(error), rel=1e-6)
+        values = torch.linalg.eigvalsh(exact.scatter())
+        assert told.left_out == pytest.approx(float(values[:-4].sum() / values.sum()))
+        assert 0 < told.rounding_error < told.covariance_error
+    if form is INT8:
+        shares = [told.left_out for told in record.clients.values()]
+        assert 0 < min(shares) < record.left_out < max(shares) < 1
+    else:
+        assert record.left_out is None
+    assert CompressionLog().record(merged) is None
+
+
+def test_a_class_by_itself_cannot_be_compressed():
+    with pytest.raises(ValueError, match="pooled"):
+        StatisticsForm("class", compression=Compression())
+    with pytest.raises(ValueError, match="content"):
+        StatisticsForm("summed")
+
+
+ALL = [*WHOLE, *PACKED, StatisticsForm("means")]
+
+
+@pytest.mark.parametrize("form", ALL)
+def test_a_missing_tensor_another_type_or_shape_or_one_more_is_refused(form):
+    for name in opened(form)._tensors:
+        assert refused(form, lambda tensors, n=name: tensors.pop(n)).field == name
+        assert refused(form, put(name, lambda t: t.to(torch.complex64))).field == name
+        assert refused(form, put(name, lambda t: t[None])).field == name
+    others = {name for other in ALL for name in opened(other)._tensors}
+    for name in (others - opened(form)._tensors.keys()) | {"rows", "x" * 500}:
+        error = refused(form, put(name, torch.ones(2)))
+        assert error.field == name[:80]
+        assert "no such tensor" in str(error)
+
+
+@pytest.mark.parametrize("form", PACKED)
+def test_numbers_that_are_none_are_refused(form):
+    for name in {"means_scales", "factor_scales"} & opened(form)._tensors.keys():
+        for value in (float("nan"), float("inf"), -1.0):
+            assert refused(form, filled(name, value)).field == name
+    if form.compression.dtype != "int8":
+        assert refused(form, filled("means", float("nan"))).field == "means"
+    for name in ("lost.scatter", "lost.rounding", "lost.means"):
+        for value in (None, -1.0, "1", True):  # JSON has no infinity
+            assert refused(form, **{name: value}).field == name
+
+
+def test_more_rows_than_there_can_be_are_refused():
+    longer = put("factor_scales", torch.ones(5).double())
+    error = refused(INT8, longer)
+    assert error.field == "factor_scales"
+    assert "expected 0 to 4 rows, got 5" in str(error)
+    error = refused(INT8, longer, sizes=(3, 0, 0, 0, 1))
+    assert "expected 0 to 2" in str(error)
+    for change in (lambda t: t[:-1], lambda t: torch.cat([t, t])):
+        assert refused(INT8, put("means_scales", change)).field == "means_scales"
+
+    def five(tensors):
+        tensors["factors"], tensors["ranks"] = torch.ones(5, DIM), torch.tensor([5])
+
+    few = (2, 2, 0, 1, 2)
+    assert "at most n - 1 and at most D rows" in str(refused(SUMMED, five, few))
+    two = put("ranks", torch.tensor([1, 1]))
+    assert refused(SUMMED, two, few).field == "ranks"
+    assert refused(SUMMED, read=PLAIN).field == "ranks"
+
+
+@pytest.mark.parametrize("form", [*WHOLE, INT8])
 def test_what_no_embeddings_have_is_refused(form):
-    wide, few = statistics([20] * CLASSES), statistics([3] * CLASSES)
-
-    def set_to(name, value):
-        def change(tensors):
-            assert tensors[name].numel()
-            tensors[name][...] = value
-
-        return change
-
-    assert "means must lie" in spoilt(few, form, set_to("means", 1e30))
+    wide, few = (40,) * CLASSES, (3,) * CLASSES
+    if form is INT8:
+        for name in ("means", "factor"):
+            assert refused(form, filled(f"{name}_scales", 1e200)).field == name
+        assert refused(form, left_out=1e300).field == "left_out"
+        return
+    assert "means must lie" in str(refused(form, filled("means", 1e30), few))
     if form.exact:
-        assert "triangles" in spoilt(wide, form, set_to("triangles", 1e200))
+        assert refused(form, filled("triangles", 1e200), wide).field == "triangles"
     if form.content != "pooled":  # what float32 holds, the sum of many rows may reach
-        assert "triangles" in spoilt(wide, form, set_to("triangles", 1e38))
-        assert "factors" in spoilt(few, form, set_to("factors", 1e30))
+        assert refused(form, filled("triangles", 1e38), wide).field == "triangles"
+        assert refused(form, filled("factors", 1e30), few).field == "factors"
+
+
+def test_energy_left_out_of_nothing_is_refused():
+    """Where all directions are there, or one sample a class leaves none."""
+    wide = StatisticsForm("pooled", compression=Compression())
+    assert refused(wide, left_out=1.0).field == "left_out"
+    error = refused(INT8, sizes=(1, 1, 0, 0, 0), left_out=1.0)
+    assert error.field == "left_out"
 
 
 def test_exact_covariances_may_not_be_indefinite_at_all():
-    held = statistics([20] * CLASSES)
+    # Of the matrix of ones, whose eigenvalues are D and 0, a hair less.
+    triangle = torch.ones(CLASSES, DIM * (DIM + 1) // 2, dtype=torch.float64)
+    rows, columns = torch.triu_indices(DIM, DIM)
+    triangle[:, rows == columns] -= 1e-7
+    for form, wrong in (
+        (EXACT, put("triangles", triangle)),
+        (BOTH, put("triangles", lambda t: -t)),
+    ):
+        error = refused(form, wrong, sizes=(40,) * CLASSES)
+        assert "must be positive semi-definite" in str(error)
 
-    def slightly(tensors):
-        # Of the matrix of ones, whose eigenvalues are D and 0, a hair less.
-        triangle = torch.ones(CLASSES, DIM * (DIM + 1) // 2, dtype=torch.float64)
-        rows, columns = torch.triu_indices(DIM, DIM)
-        triangle[:, rows == columns] -= 1e-7
-        tensors["triangles"] = triangle
 
-    assert "must be positive semi-definite" in spoilt(held, EXACT, slightly)
+def test_packed_numbers_that_unpack_to_another_size_are_refused():
+    def packed(size):
+        coder = zlib.compressobj(9, zlib.DEFLATED, -15)
+        data = coder.compress(bytes(size)) + coder.flush()
+        return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+    whole = 4 * DIM
+    spoilt = [
+        packed(whole - 1),
+        packed(whole + 1),
+        packed(10**8),  # a bomb: a hundred kilobytes that would fill memory
+        packed(whole)[:-1],
+        torch.cat([packed(whole), packed(1)]),
+        torch.full((20,), 255, dtype=torch.uint8),
+        torch.zeros(0, dtype=torch.uint8),
+    ]
+    for value in spoilt:
+        error = refused(INT8, put("factor", value))
+        assert error.field == "factor"
+        assert f"unpack to {whole} numbers" in str(error)
+
+
+@pytest.mark.parametrize("form", PACKED)
+def test_no_samples_arrive_as_no_samples(form):
+    after = arrive(upload(statistics([0] * CLASSES), form).to_bytes(), form)
+    assert after.statistics.classes == []
+    assert after.loss.left_out == after.loss.means == 0
