@@ -39,7 +39,7 @@ APART = {
     "downloads": {"errors", "printable"},
     "machine": set(),
     "progress": {"machine", "printable"},
-    "weights": {"errors"},
+    "weights": {"errors", "files"},
     "settings": {"errors"},
     "data": {*GROUND},
     "reporting": {*GROUND},
