@@ -31,7 +31,9 @@ from federatedscope_ggeur.federation.exchanges.training.messages import (
 from federatedscope_ggeur.geometry import Space
 
 NAN, INF = float("nan"), float("inf")
-TENSORS = [(payload, name) for payload in PAYLOADS for name in VALID[payload][2]]
+TENSORS = [
+    (payload, name) for payload in PAYLOADS for name in sorted(VALID[payload][2])
+]
 FLOATS = [
     (p, name)
     for p, name in TENSORS
