@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections import Counter
+import time
 from pathlib import Path
 
 import pytest
@@ -67,12 +67,6 @@ def test_after_ctrl_c_the_next_call_goes_on(arguments, tmp_path, capsys):
         "from federatedscope_ggeur.cli import main\n"
         "from federatedscope_ggeur.data import images\n"
         "from federatedscope_ggeur.data.images import base\n"
-        "from federatedscope_ggeur.progress import Progress\n"
-        "step = Progress.step\n"
-        "def told(*given, **more):\n"
-        "    print('made', flush=True)\n"
-        "    return step(*given, **more)\n"
-        "Progress.step = told\n"
         "read = base.IMAGE_READERS['image_folder']\n"
         "def slowly(root):\n"
         "    found = read(root)\n"
@@ -80,7 +74,7 @@ def test_after_ctrl_c_the_next_call_goes_on(arguments, tmp_path, capsys):
         "    def wait(row):\n"
         "        if row >= 20:\n"
         "            print('waiting', flush=True)\n"
-        "            time.sleep(10_000)\n"
+        "            time.sleep(2)\n"
         "        return load(row)\n"
         "    object.__setattr__(found.domains[0].train, 'load', wait)\n"
         "    return found\n"
@@ -97,12 +91,8 @@ def test_after_ctrl_c_the_next_call_goes_on(arguments, tmp_path, capsys):
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     try:
-        said = Counter()
-        # Of ten batches of two, one is held back.
-        while not (said["waiting\n"] and said["made\n"] >= 9):
-            line = process.stdout.readline()
-            assert line, process.communicate()
-            said[line] += 1
+        assert process.stdout.readline() == "waiting\n"
+        time.sleep(0.2)  # for what is on its way from the worker
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
         _, errors = process.communicate(timeout=PATIENCE)
     finally:
