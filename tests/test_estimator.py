@@ -46,6 +46,7 @@ def test_scikit_learns_own_checks_pass():
         assert all(one["status"] == "skipped" for one in failed)
 
 
+@pytest.mark.slow
 def test_it_learns_from_three_sites():
     made = fitted("auto", clients=SITE, domains=CAMERA)
     assert made.score(X, y) > 0.9
@@ -85,6 +86,7 @@ def test_labels_of_any_kind_come_back(labels, tmp_path):
     assert read.classes_.dtype.kind == made.classes_.dtype.kind
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["tensor", "frame", "list"])
 def test_rows_of_other_kinds_are_the_same_rows(kind):
     as_kind = {"tensor": torch.tensor, "frame": pandas.DataFrame, "list": list}[kind]
@@ -93,6 +95,7 @@ def test_rows_of_other_kinds_are_the_same_rows(kind):
     assert np.array_equal(other.predict_proba(X), fitted(clients=SITE).predict_proba(X))
 
 
+@pytest.mark.slow
 def test_names_of_columns_are_kept(tmp_path):
     frame = pandas.DataFrame(X, columns=[f"pixel{i}" for i in range(64)])
     made = FederatedClassifier("lda").fit(frame, y)
@@ -104,6 +107,7 @@ def test_names_of_columns_are_kept(tmp_path):
     assert list(read.feature_names_in_) == list(frame.columns)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["auto", "ggeur", "fedavg", "lda"])
 def test_a_yaml_run_of_the_same_rows_has_the_same_bits(method, tmp_path):
     args = [{"alpha": 0.5}]
@@ -136,6 +140,7 @@ def test_a_yaml_run_of_the_same_rows_has_the_same_bits(method, tmp_path):
     assert made.score(X[:10], y[:10]) == last.avg
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("copied", [pickle, joblib, "save"])
 @pytest.mark.parametrize("method", ["lda", "fedavg", "local"])
 def test_a_copy_predicts_the_same(method, copied, tmp_path):
@@ -171,6 +176,7 @@ def test_clients_reach_it_in_a_pipeline(routed):
     assert made.score(X, y) > 0.9
 
 
+@pytest.mark.slow
 def test_clients_reach_it_in_cross_validation():
     with sklearn.config_context(enable_metadata_routing=True):
         scores = cross_val_score(
@@ -181,6 +187,7 @@ def test_clients_reach_it_in_cross_validation():
     assert scores.min() > 0.8
 
 
+@pytest.mark.slow
 def test_one_holder_has_no_threshold_and_clients_have_one():
     few = np.flatnonzero((y < 2) | (np.cumsum(y == 2) <= 3) & (y == 2))
     alone = FederatedClassifier("lda").fit(X[few], y[few])
@@ -195,6 +202,7 @@ def test_one_holder_has_no_threshold_and_clients_have_one():
         FederatedClassifier("lda", lower).fit(X[few], y[few], clients=SITE[few])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["auto", "lda"])
 def test_clients_with_two_rows_each_are_told_what_to_do(method):
     rows, labels, two_each = X[:120], y[:120], np.arange(120) // 2
@@ -239,6 +247,7 @@ def test_settings_may_be_nested_and_go_first():
     assert [one.results_.seed for one in made] == [7, 7]
 
 
+@pytest.mark.slow
 def test_a_transform_is_of_new_rows_too(tmp_path):
     settings = {"data.transform": ["sqrt_l2"]}
     made = FederatedClassifier("lda", settings).fit(X, y)
@@ -252,6 +261,7 @@ def test_a_transform_is_of_new_rows_too(tmp_path):
     assert np.array_equal(read.predict_proba(X), made.predict_proba(X))
 
 
+@pytest.mark.slow
 def test_heads_of_ones_own():
     settings = {"ggeur.personal.head": "means"}
     made = FederatedClassifier("auto", settings).fit(X, y, clients=SITE)
@@ -264,6 +274,7 @@ def test_heads_of_ones_own():
         made.predict(X, ["south", "north"])
 
 
+@pytest.mark.slow
 def test_models_of_ones_own_are_asked_for_by_label():
     made = fitted("local", clients=SITE)
     with pytest.raises(ValueError, match=f"such as clients='{made.clients_[0]}'"):
@@ -271,6 +282,7 @@ def test_models_of_ones_own_are_asked_for_by_label():
     assert made.predict(X, made.clients_[0]).shape == y.shape
 
 
+@pytest.mark.slow
 def test_an_int_is_the_seed_and_none_a_new_one():
     short = {"federate.total_round_num": 2}
 
@@ -284,6 +296,7 @@ def test_an_int_is_the_seed_and_none_a_new_one():
     assert head(state) != head(state)
 
 
+@pytest.mark.slow
 def test_a_fit_leaves_no_trace(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(5)

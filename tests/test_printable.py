@@ -66,6 +66,7 @@ def log_of(message: str, *values, **more) -> str:
     return text.getvalue()
 
 
+@pytest.mark.slow
 @given(foreign)
 def test_a_record_is_one_line_whatever_it_holds(text):
     for written in (
@@ -103,6 +104,7 @@ def test_a_traceback_has_no_line_that_passes_for_one_of_the_log():
     assert not hidden_in(written)
 
 
+@pytest.mark.slow
 @given(foreign)
 def test_an_error_is_one_line(text):
     for error in (
@@ -115,6 +117,7 @@ def test_an_error_is_one_line(text):
         assert len(str(error)) <= LINE
 
 
+@pytest.mark.slow
 @given(foreign)
 def test_the_terminal_has_a_line_for_each(text):
     shown = io.StringIO()
@@ -131,6 +134,7 @@ def test_a_page_gets_no_tag(text):
     assert not hidden_in(shown)
 
 
+@pytest.mark.slow
 @given(foreign)
 def test_a_file_stays_in_its_folder(text):
     name = file_name(text)

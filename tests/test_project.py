@@ -148,6 +148,7 @@ def circle_among(modules: dict[str, ast.Module]) -> list[str]:
     return []
 
 
+@pytest.mark.slow
 def test_there_is_no_circle_of_files():
     files = sorted(PACKAGE.rglob("*.py"))
     sources = {module_of(file): file.read_text(encoding="utf-8") for file in files}
@@ -163,6 +164,7 @@ def test_a_circle_within_functions_is_found():
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_only_the_engine_in_federatedscope_imports_it():
     for file, tree in trees().items():
         for name in imports(tree):
@@ -185,6 +187,7 @@ def test_what_the_package_logs_is_made_printable():
                 assert made.startswith("get_logger("), f"{file}: {made}"
 
 
+@pytest.mark.slow
 def test_errors_of_several_lines_are_given_lines():
     """A line end in any other text is escaped when the error is shown."""
     for file, tree in trees().items():
@@ -219,6 +222,7 @@ def test_who_sees_a_config(room):
             assert not {"cfg", "ggeur"} & set(named), f"{file}, line {node.lineno}"
 
 
+@pytest.mark.slow
 def test_no_mixin_and_no_base_with_a_single_subclass():
     """But for errors, and for what users extend."""
     extended = {"Method", "Model", "ClosedForm"}
@@ -301,6 +305,7 @@ class TestExchanges:
                     texts = {value for value in spelt if isinstance(value, str)}
                     assert not names & texts, f"{file}, line {node.lineno}"
 
+    @pytest.mark.slow
     def test_answers_are_decoded_in_one_place(self):
         answers = {kind.answer.__name__ for kind in all_kinds() if kind.answer}
         for file, tree in trees().items():

@@ -89,6 +89,7 @@ def attacked(truth, number_of_parts, told=("hits", "log_losses"), clock=CLOCK):
     return only(a13(seen, truth, clock))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("told", [("hits",), ("log_losses",), ("hits", "log_losses")])
 def test_where_withheld_rows_are_in_the_numbers_they_are_found(told):
     """Each client has a row of two withheld classes."""
@@ -100,6 +101,7 @@ def test_where_withheld_rows_are_in_the_numbers_they_are_found(told):
         assert found.value == 12.0
 
 
+@pytest.mark.slow
 def test_where_they_are_not_chance_has_as_much():
     _, truth = federation()
     found = attacked(truth, 1)
@@ -115,6 +117,7 @@ def exact_losses(left_out, rows):
     return torch.cat([log_losses(one, rows.labels, by)[0].T for one in found], dim=1)
 
 
+@pytest.mark.slow
 def test_exact_log_losses_of_all_candidates_give_rows_away():
     """Four rows of one client among 1,649 that are known; their classes are not."""
     clients, _ = federation()
@@ -148,6 +151,7 @@ def test_what_each_row_contributes_adds_up():
         torch.testing.assert_close(numbers.losses.sum(dim=0), 64 * total[0])
 
 
+@pytest.mark.slow
 def test_without_answers_or_withheld_classes_there_is_nothing():
     _, truth = federation()
     assert only(a13(transcript(), truth, CLOCK)).tried is None
@@ -157,6 +161,7 @@ def test_without_answers_or_withheld_classes_there_is_nothing():
     assert found.note == "no client has a withheld class"
 
 
+@pytest.mark.slow
 def test_no_time_is_no_pass():
     _, truth = federation()
     found = attacked(truth, 2, clock=Clock(-1))

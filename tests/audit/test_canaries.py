@@ -43,6 +43,7 @@ def test_the_mechanism_keeps_its_claim(by, monkeypatch):
     assert found[-1].value > 0.7 * found[-1].limit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["client", "distributed"])
 def test_half_the_noise_is_caught(by):
     own = settings(by, square=False)

@@ -49,6 +49,7 @@ def test_a_head_by_sums_passes_for_rows_and_fails_for_members(config):
     assert {"A1", "A2", "A3", "A4", "A6", "A7", "A8", "A9"} <= nothing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [LDA, ["ggeur.closed_form", "ncm"], [*LDA, "ggeur.init", "closed_form", *OTHERS]],
@@ -63,6 +64,7 @@ def test_near_owners_learn_nothing(config, settings):
         assert by_name["S2"].passed is True
 
 
+@pytest.mark.slow
 def test_a_head_trained_from_sums_gives_rows_of_small_classes_away(config):
     """None of them to 0.99, but nearly each is the nearest of all known rows."""
     alpha = ["data.splitter_args", "[{'alpha': 0.05}]", "federate.client_num", 9]

@@ -63,6 +63,7 @@ def test_a_gpu_that_is_not_there_is_named(quickstart, gpus):
         training_device(load_config(quickstart, {"use_gpu": True, "device": 5}))
 
 
+@pytest.mark.slow
 def test_without_gpu_a_run_warns_and_goes_on(quickstart, gpus, caplog):
     gpus()
     plain = {"federate.total_round_num": 1}

@@ -63,6 +63,7 @@ def test_other_rows_and_other_settings_of_the_head_are_another_head(other):
     )
 
 
+@pytest.mark.slow
 def test_heads_that_are_said_to_be_one_are_one():
     """Closed forms of runs that train otherwise, to the bit."""
     short = {**BEST, "federate.total_round_num": 1, "data.splitter": "iid"}

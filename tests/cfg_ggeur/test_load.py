@@ -210,6 +210,7 @@ def with_numbers() -> list[str]:
     return [*found, *(f"train.optimizer.{name}" for name in options)]
 
 
+@pytest.mark.slow
 @each(
     key=st.sampled_from(sorted(set(with_numbers()))),
     value=st.floats(min_value=1e16, allow_nan=False) | st.sampled_from([1e39, 1e308]),

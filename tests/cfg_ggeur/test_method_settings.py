@@ -153,6 +153,7 @@ def test_defaults_are_those_of_the_keys(quickstart, name):
         assert vars(part()) == wanted
 
 
+@pytest.mark.slow
 def test_neutral_settings_are_fedavg_to_the_bit(model):
     base = ["ggeur.mlp_hidden_dim", 6, "model.dropout", 0.2]
     plain = model(*base)

@@ -79,6 +79,7 @@ def write(path: Path, text: str) -> Path:
 class TestBesideTheFile:
     TOY = ("ggeur.plugins", "['toy']", "ggeur.base_method", "toy")
 
+    @pytest.mark.slow
     def test_a_method_runs_with_its_own_setting(self, cfg):
         rounds = ("federate.total_round_num", "2")
         found = [
@@ -170,6 +171,7 @@ class TestWhatFails:
         with pytest.raises(ConfigError, match=rf"ggeur\.plugins: .*'broken'.*{said}"):
             load_plugins(["broken"], tmp_path)
 
+    @pytest.mark.slow
     def test_it_may_be_mended(self, tmp_path):
         write(tmp_path / "mended.py", f"{TOY}\n1 / 0\n")
         with pytest.raises(ConfigError, match="ZeroDivisionError"):
@@ -279,6 +281,7 @@ class TestAnErrorInAPlugin:
         folder = str(cfg.parent / "exp")
         return ["--cfg", str(cfg), *self.WORDS, "outdir", folder, "expname", "one"]
 
+    @pytest.mark.slow
     def test_on_the_command_line(self, cfg, capsys):
         assert main(self.words(cfg)) == 1
         shown = capsys.readouterr().err

@@ -21,6 +21,7 @@ def attacked(config, attack, *settings):
     return found[0], going
 
 
+@pytest.mark.slow
 def test_what_a_client_counts_for_says_what_is_withheld_unless_told_not_to(config):
     plain, _ = attacked(config, a7)
     assert plain.passed is False

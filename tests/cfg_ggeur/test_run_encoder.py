@@ -75,6 +75,7 @@ def test_features_are_what_the_last_layer_takes_in(trained, cache):
         assert torch.equal(here.test.labels, there.test.labels)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "others",
     [
@@ -90,6 +91,7 @@ def test_ggeur_and_closed_forms_stand_on_top(trained, cache, others):
     assert last.avg > 0.15
 
 
+@pytest.mark.slow
 def test_predict_embeds_by_it(trained, cache, tmp_path):
     one = Run(load_config(None, on_features(trained, cache)))
     results = one.follow(lambda record: None)

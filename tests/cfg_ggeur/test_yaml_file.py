@@ -65,6 +65,7 @@ def test_an_empty_section_is_no_value(tmp_path, quickstart):
     assert load_config(path).grad.grad_clip == load_config(quickstart).grad.grad_clip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["seed", "ggeur.scale", "ggeur.domain", "data.root"])
 def test_long_values_are_cut_in_messages(quickstart, key):
     for value in ([[]] * 100_000, {str(n): n for n in range(100)}, 10**5000):

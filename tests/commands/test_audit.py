@@ -45,6 +45,7 @@ def test_the_default_fails_and_says_by_what(audit):
     assert content["claims"] == []
 
 
+@pytest.mark.slow
 def test_sums_pass_for_rows_and_fail_for_members(audit):
     status, said, content = audit(*SUMS)
     assert (status, content["passed"]) == (0, True)
@@ -58,6 +59,7 @@ def test_sums_pass_for_rows_and_fail_for_members(audit):
 SKEWED = ["data.splitter_args", "[{'alpha': 0.3}]", "federate.client_num", "3"]
 
 
+@pytest.mark.slow
 def test_sums_promise_nothing_against_one_client_that_lies(audit):
     status, said, content = audit(*SUMS, *SKEWED)
     assert status == 0

@@ -17,6 +17,7 @@ def book(tmp_path, quickstart, monkeypatch):
     return "book"
 
 
+@pytest.mark.slow
 def test_a_life_of_a_book(book, tmp_path, capsys):
     assert main(["certificate", book, "--out", "receipt.json", "--receipt", "2"]) == 0
     assert main(["update", book, "--forget", "2"]) == 0
@@ -50,6 +51,7 @@ def test_a_life_of_a_book(book, tmp_path, capsys):
     assert Federation.load(book).class_names[-1] == "ten"
 
 
+@pytest.mark.slow
 def test_nothing_of_a_forgotten_client_is_left_in_any_file(
     tmp_path, quickstart, monkeypatch
 ):

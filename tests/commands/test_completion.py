@@ -173,6 +173,7 @@ print(shellcode([word.rstrip(')') for word in sys.argv[1:]], shell="bash"))
 """
 
 
+@pytest.mark.slow
 def test_a_real_bash_completes(in_bash, tmp_path):
     (tmp_path / "my config.yaml").touch()
     program = "ggeur"

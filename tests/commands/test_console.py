@@ -48,6 +48,7 @@ def short(embeddings_folder, tmp_path, monkeypatch):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_run_leaves_files_that_a_person_and_a_program_can_read(short, capsys):
     assert main(short) == 0
     folder = RUN
@@ -70,6 +71,7 @@ def test_a_run_leaves_files_that_a_person_and_a_program_can_read(short, capsys):
     assert re.search(r"round 0: .* MB .* s\b", shown.err)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [f"=art\n{FORGED}\r\x1b[2J\u202e", "caf\udce9 <b>"],
@@ -94,6 +96,7 @@ def test_a_domain_may_be_called_anything(short, embeddings_folder, capsys, name)
     assert name in Results.from_json((RUN / "results.json").read_text()).domains
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")
 def test_statistics_of_single_clients_are_the_owner_s_alone(short, capsys):
     """Checkpoints are private; monitors and groups can read what is passed on."""
@@ -117,6 +120,7 @@ def test_statistics_of_single_clients_are_the_owner_s_alone(short, capsys):
     assert modes(*(path for path in RUN.iterdir() if path.is_file())) == {0o644}
 
 
+@pytest.mark.slow
 def test_nothing_is_ever_written_over(short):
     assert main(short) == 0
     first = Path("exp/ggeur_quickstart/results.json").read_bytes()
@@ -169,6 +173,7 @@ def test_a_run_that_breaks_off_says_why_in_its_log(short, break_off, capsys):
     assert "ERROR failed after 0 of 3 rounds: ConfigError: train.optimizer.lr" in log
 
 
+@pytest.mark.slow
 def test_a_failed_run_writes_the_rounds_it_has(short, break_off, capsys):
     break_off(DataError("a bad peer"), after=2)
     assert main(short) == 1
@@ -183,6 +188,7 @@ def test_a_failed_run_writes_the_rounds_it_has(short, break_off, capsys):
     assert "failed after round 2" in shown.out
 
 
+@pytest.mark.slow
 def test_a_bug_keeps_its_traceback_and_the_rounds(short, break_off):
     break_off(RuntimeError("a bug"), after=1)
     with pytest.raises(RuntimeError, match="a bug"):
@@ -211,6 +217,7 @@ def test_an_interrupted_run_says_how_to_go_on(short, break_off, capsys, tmp_path
     assert f"federate.restore_from '{save_to}'" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fedavg", "scaffold", "local"])
 def test_the_command_that_is_told_goes_on_to_the_same_end(
     short, break_off, capsys, method, monkeypatch
@@ -232,6 +239,7 @@ def test_the_command_that_is_told_goes_on_to_the_same_end(
     assert resumed["final"] == whole["final"]
 
 
+@pytest.mark.slow
 def test_without_seconds_there_is_no_checkpoint(short, break_off, capsys):
     break_off(KeyboardInterrupt(), after=2)
     assert main([*short, "ggeur.checkpoint_every", "-1"]) == 130
@@ -239,6 +247,7 @@ def test_without_seconds_there_is_no_checkpoint(short, break_off, capsys):
     assert "to go on" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_another_run_s_checkpoint_is_not_written_over(short, capsys, tmp_path):
     both = [*short, "federate.save_to", str(tmp_path / "kept")]
     assert main(both) == 0
@@ -268,6 +277,7 @@ def test_an_interrupted_run_writes_the_rounds_it_has(short, break_off, capsys, a
         assert "no results" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [None, KeyboardInterrupt(), DataError("bad")])
 def test_a_signal_does_not_break_off_the_writing(short, break_off, monkeypatch, first):
     def write(folder, results, head, own):
@@ -335,6 +345,7 @@ def test_a_bar_for_a_person_and_lines_for_a_log(
     assert bool(shown.err) == bool(verbose)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["before", "behind"])
 def test_quiet_shows_the_table_and_the_log_has_all(short, capsys, place):
     quiet = ["--quiet", *short] if place == "before" else [*short, "--quiet"]
@@ -345,6 +356,7 @@ def test_quiet_shows_the_table_and_the_log_has_all(short, capsys, place):
     assert "round 3 of 3: AVG" in (RUN / "log.txt").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("level", "told"),
     [("debug", {"round 2: clients", "run folder"}), ("info", {"run folder"}),
@@ -360,6 +372,7 @@ def test_the_console_shows_from_a_level_on(short, capsys, level, told):
     assert shown.out.count("STD") == 1
 
 
+@pytest.mark.slow
 def test_warnings_pass_quiet_and_not_the_level_error(short, break_off, capsys):
     break_off(KeyboardInterrupt(), after=1)
     assert main([*short, "--quiet"]) == 130
@@ -368,6 +381,7 @@ def test_warnings_pass_quiet_and_not_the_level_error(short, break_off, capsys):
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_unnamed_experiments_are_named_as_fs_names_them(short):
     assert main([*short, "expname", "", "expname_tag", "mine"]) == 0
     (folder,) = Path("exp").iterdir()

@@ -93,6 +93,7 @@ class TestImages:
             "federate.client_num", 2, "federate.total_round_num", 1,
         ]  # fmt: skip
 
+    @pytest.mark.slow
     def test_those_that_are_not_embedded_are_counted(
         self, dry_run, settings, quickstart, capsys
     ):

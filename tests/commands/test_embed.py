@@ -33,6 +33,7 @@ def arguments(quickstart, tmp_path) -> list[str]:
     return ["embed", "--cfg", str(quickstart), *words]
 
 
+@pytest.mark.slow
 def test_it_says_what_it_made_and_where(arguments, capsys, tmp_path):
     assert main(arguments) == 0
     shown = capsys.readouterr()
@@ -48,6 +49,7 @@ def test_it_says_what_it_made_and_where(arguments, capsys, tmp_path):
     assert "all were in the cache already" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_client_of_a_distributed_run_embeds_before_it(arguments, capsys):
     own = ["federate.mode", "distributed", "data.splitter", "''"]
     assert main([*arguments, *own, "data.splitter_args", "[]"]) == 0

@@ -65,6 +65,7 @@ def inspect(quickstart, small, tmp_path, capsys):
     return call
 
 
+@pytest.mark.slow
 def test_samples_are_those_the_clients_train_on(inspect, quickstart, small, tmp_path):
     words = ["federate.client_num", "9", "seed", "3"]
     status, printed, _ = inspect(*words)
@@ -83,6 +84,7 @@ def test_samples_are_those_the_clients_train_on(inspect, quickstart, small, tmp_
     assert len(rows) == 9
 
 
+@pytest.mark.slow
 def test_a_domain_may_be_called_anything(inspect, tmp_path):
     counts = [(40, 40), (40, 40), (40, 40)]
     names = ("plain", f"=x\n{FORGED}\x1b[2J", "\u202e..\udce9")
@@ -114,6 +116,7 @@ def test_who_has_nothing_is_said(inspect, tmp_path):
     assert "classes that no client holds" not in printed
 
 
+@pytest.mark.slow
 def test_classes_that_nobody_holds_and_withheld_pairs_are_said(inspect, tmp_path):
     data = write_domains(tmp_path / "data", [(5, 40), (5, 40)])
     words = [*data, "federate.client_num", "2", "data.splitter", "iid"]
@@ -152,6 +155,7 @@ def test_similarities_are_those_of_equation_3(quickstart, tmp_path, centred):
         assert other == pytest.approx(rest.mean())
 
 
+@pytest.mark.slow
 def test_the_shapes_do_not_depend_on_the_clients(inspect, tmp_path):
     data = write_domains(tmp_path / "data", [(40, 40)] * 2)
     for number in ("4", "12"):
@@ -160,6 +164,7 @@ def test_the_shapes_do_not_depend_on_the_clients(inspect, tmp_path):
     assert one.read_bytes() == other.read_bytes()
 
 
+@pytest.mark.slow
 def test_equal_shapes_are_found(inspect, tmp_path):
     data = write_domains(tmp_path / "data", [(900, 900)] * 3, shapes=(0, 0, 1))
     _, printed, _ = inspect(*data, "--reference", "two")
@@ -174,6 +179,7 @@ def test_equal_shapes_are_found(inspect, tmp_path):
     assert re.search(r"two and one: same class (4\.9|5\.0)", printed)
 
 
+@pytest.mark.slow
 def test_which_form_of_equation_1_it_draws_is_said(inspect, tmp_path):
     """Classes 1 are not alike, but their means are, which lie far from 0."""
     data = write_domains(tmp_path / "data", [(60, 60)] * 2, shapes=(0, 1))
@@ -225,6 +231,7 @@ def test_one_domain_has_nothing_to_compare(inspect, tmp_path):
     assert names == ["samples.csv", "samples.png"]
 
 
+@pytest.mark.slow
 def test_pictures_are_named_after_domains_and_printed(inspect, tmp_path):
     data = write_domains(tmp_path / "data", [(20, 20)] * 2, names=("a", "b c: d"))
     status, printed, _ = inspect(*data)
@@ -234,6 +241,7 @@ def test_pictures_are_named_after_domains_and_printed(inspect, tmp_path):
         assert Image.open(tmp_path / "out" / name).size[0] > 400
 
 
+@pytest.mark.slow
 def test_many_clients_are_summed_up_by_domain(inspect, tmp_path):
     data = write_domains(tmp_path / "data", [(400, 40, 9), (300, 200, 30)])
     few = ["data.splitter", "lds", "data.splitter_args", "[{'alpha': 0.05}]"]
@@ -263,6 +271,7 @@ def test_many_clients_are_summed_up_by_domain(inspect, tmp_path):
     assert size == (1035, 960), "a page"
 
 
+@pytest.mark.slow
 def test_forty_clients_have_a_line_each(inspect, tmp_path):
     data = write_domains(tmp_path / "data", [(400, 40)])
     for number, lines_of in ((40, 40), (41, 1)):
@@ -273,6 +282,7 @@ def test_forty_clients_have_a_line_each(inspect, tmp_path):
         assert len(found) == lines_of
 
 
+@pytest.mark.slow
 def test_pictures_have_the_formats_that_are_asked_for(inspect, tmp_path):
     data = write_domains(tmp_path / "data", [(20, 20)] * 2)
     status, printed, _ = inspect(*data, "--format", "svg,pdf")
@@ -287,6 +297,7 @@ def test_pictures_have_the_formats_that_are_asked_for(inspect, tmp_path):
     assert not (tmp_path / "no").exists()
 
 
+@pytest.mark.slow
 def test_nothing_is_overwritten(inspect, tmp_path, quickstart, monkeypatch):
     data = write_domains(tmp_path / "data", [(20, 20)])
     assert inspect(*data)[0] == 0
@@ -317,6 +328,7 @@ def test_wrong_calls_are_named(inspect, tmp_path, capsys):
     assert "--cfg" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_image_data_sets_are_embedded_first(inspect, tmp_path):
     tree = write_images(tmp_path / "tree", per_class=12)
     status, printed, _ = inspect(

@@ -92,6 +92,7 @@ def predict(*words) -> int:
     return main(["predict", *map(str, words)])
 
 
+@pytest.mark.slow
 def test_images_to_clip_to_a_run_to_predictions(trained, weights, capsys):
     """The probabilities are the head's on what the encoder gives."""
     tree = trained.parent / "tree"
@@ -118,6 +119,7 @@ def test_images_to_clip_to_a_run_to_predictions(trained, weights, capsys):
     assert right > 0.8 * len(rows)
 
 
+@pytest.mark.slow
 def test_a_hidden_layer_and_every_form_of_output(simple, capsys):
     image = simple.parent / "tree" / "day" / "cross" / "000.jpg"
     expected = next(Predictor(simple).predict([str(image)], top=2))
@@ -336,6 +338,7 @@ def test_wrong_calls_are_named(simple, tmp_path, capsys):
     assert load_config(simple / "config.yaml").ggeur.encoder.name == "pixels"
 
 
+@pytest.mark.slow
 def test_a_run_on_grey_images_is_predicted_with_their_encoder(tmp_path, monkeypatch):
     """Of the two that such a name stands for, by the run's record."""
     monkeypatch.setattr(ENCODERS, "_parts", dict(ENCODERS))
@@ -351,6 +354,7 @@ def test_a_run_on_grey_images_is_predicted_with_their_encoder(tmp_path, monkeypa
     assert Predictor(run).encoder.title == "grey"
 
 
+@pytest.mark.slow
 def test_images_that_the_head_is_not_sure_of_are_flagged(tmp_path, capsys):
     write_images(tmp_path / "tree", per_class=8)
     words = ["ggeur.encoder.name", "pixels", "ggeur.closed_form", "lda"]

@@ -32,6 +32,7 @@ def names(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_probabilities_are_clips_own(tmp_path, clip, names, capsys):
     images = write_images(tmp_path / "images", ("day",), 2)
     where = ["--classes", str(names), "--cache", str(tmp_path / "c"), "--device", "cpu"]
@@ -106,6 +107,7 @@ def text_files(tmp_path) -> set[str]:
     return {path.name for path in (tmp_path / "cache").glob("text-*")}
 
 
+@pytest.mark.slow
 def test_embed_makes_text_and_a_new_template_makes_text_alone(
     tmp_path, quickstart, capsys
 ):
@@ -130,6 +132,7 @@ def test_embed_makes_text_and_a_new_template_makes_text_alone(
     assert len(text_files(tmp_path)) == 2
 
 
+@pytest.mark.slow
 def test_a_class_renamed_makes_the_text_anew_and_only_that(
     tmp_path, quickstart, embeddings_folder, capsys
 ):

@@ -59,6 +59,7 @@ METHODS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_test_rows_have_the_runs_own_accuracy(folder, capsys, method):
     run = train(folder, *METHODS[method])
@@ -80,6 +81,7 @@ def test_test_rows_have_the_runs_own_accuracy(folder, capsys, method):
         assert abs(hits.mean() - last.accuracy[domain]) < 1e-12
 
 
+@pytest.mark.slow
 def test_csv_and_json_of_csv_rows(folder, capsys):
     run, held = train(folder), rows(9, 3)
     path = folder / "rows.csv"
@@ -105,6 +107,7 @@ def test_csv_and_json_of_csv_rows(folder, capsys):
     assert all(one["strangeness"] is not None for one in there)
 
 
+@pytest.mark.slow
 def test_rows_without_titles_and_labels(folder, capsys):
     run = train(folder)
     np.savetxt(folder / "rows.csv", rows(4, 3)["features"], delimiter=",")
@@ -126,6 +129,7 @@ def test_what_a_classifier_saved_is_a_run(tmp_path, capsys):
     assert first == made.predict(held["features"]).tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "text", "problem"),
     [
@@ -155,6 +159,7 @@ def test_files_that_cannot_be_used_are_named(folder, capsys, name, text, problem
     assert re.search(problem, line)
 
 
+@pytest.mark.slow
 def test_rows_in_npy(folder, capsys):
     run, held = train(folder), rows(9, 3)
     np.savez(folder / "a.npz", features=held["features"])
@@ -170,6 +175,7 @@ def test_rows_in_npy(folder, capsys):
     assert "b.npy: the file is no npy array" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "place"), [("lda", 0), ("auto", 1)])
 def test_a_head_opens_without_this_package(folder, monkeypatch, method, place):
     run = train(folder, *ONE_SHOT, "ggeur.closed_form", method)

@@ -45,6 +45,7 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
+@pytest.mark.slow
 def test_files_and_what_is_printed(runs, tmp_path, shown):
     out = tmp_path / "out"
     status, printed, err = shown(runs, "--out", out, "--format", "png")

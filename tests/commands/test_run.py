@@ -61,6 +61,7 @@ def test_wrong_options_are_wrong_usage_wherever_they_stand(capsys, words):
     assert capsys.readouterr().err.splitlines()[-1].startswith("ggeur:")
 
 
+@pytest.mark.slow
 def test_a_value_that_looks_like_an_option_is_a_value(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     command = ["--cfg", "ggeur_quickstart.yaml", "expname", "--quiet", "--dry-run"]

@@ -91,6 +91,7 @@ def shown(jobs, events, height=40, terminal=True):
     return text.getvalue()
 
 
+@pytest.mark.slow
 def test_a_table_shows_who_runs_and_who_failed(jobs):
     events = [
         Event("started", jobs[0]),
@@ -104,6 +105,7 @@ def test_a_table_shows_who_runs_and_who_failed(jobs):
     assert "2 processes" in said
 
 
+@pytest.mark.slow
 def test_of_many_rows_those_are_shown_that_something_happens_to(jobs):
     last = jobs[-1]
     said = shown(jobs, [Event("rounds", last, 7, 20, 0.5)], height=16)
@@ -112,6 +114,7 @@ def test_of_many_rows_those_are_shown_that_something_happens_to(jobs):
     assert said.count("·") < len(jobs)
 
 
+@pytest.mark.slow
 def test_off_a_terminal_there_are_lines(jobs):
     events = [
         Event("started", jobs[0]),
@@ -138,6 +141,7 @@ def check_quiet(jobs, text: str, terminal: bool) -> None:
         assert "[bold red]rich[/]" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("terminal", [True, False])
 def test_names_and_problems_are_text_without_markup(jobs, terminal):
     for text in WORST:

@@ -44,6 +44,7 @@ def divided(rows, **options) -> FederatedData:
     return FederatedData.from_arrays(**given, class_names=names, **options)
 
 
+@pytest.mark.slow
 @given(arrays())
 def test_each_client_has_its_rows_in_their_order(rows):
     data = divided(rows)
@@ -59,6 +60,7 @@ def test_each_client_has_its_rows_in_their_order(rows):
             assert part.domain == client.domain
 
 
+@pytest.mark.slow
 @given(arrays())
 def test_what_is_said_of_all_is_that_of_each(rows):
     ranges = divided(rows)

@@ -51,6 +51,7 @@ def test_rows_keep_their_order_and_batches_their_size(images, pixels):
     assert torch.equal(features(pixels, images, first=8), expected[8:])
 
 
+@pytest.mark.slow
 def test_workers_batches_and_starts_change_nothing_but_rounding(images):
     pytest.importorskip("timm")
     encoder = build_encoder(EncoderSettings("timm", "test_vit", "none"), CPU)

@@ -215,6 +215,7 @@ def as_mappings(pictures):
             range(len(pictures)))]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [lambda held: held, as_mappings, list])
 def test_torch_data_sets_are_embedded_through_the_cache(tmp_path, form):
     sites = {"north": Pictures(30, 1), "south": Pictures(20, 2)}

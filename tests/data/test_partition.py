@@ -63,6 +63,7 @@ def train_numbers(data):
 sizes = st.lists(st.integers(1, 80), min_size=2, max_size=4)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     sizes,
@@ -150,6 +151,7 @@ def held(client, classes=4):
     return client.train.labels.bincount(minlength=classes).tolist()
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     sizes,
@@ -240,6 +242,7 @@ def test_lds_columns_sum_to_one_for_any_alpha(client_num, classes, alpha, seed):
     np.testing.assert_allclose(matrix.sum(axis=0), 1, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_lds_is_a_dirichlet_distribution():
     """First two moments: mean 1/K, variance (1/K)(1 - 1/K) / (K alpha + 1)."""
     for alpha in (0.05, 0.5, 5.0):
@@ -335,6 +338,7 @@ def test_too_few_clients_are_refused_for_every_splitter(splitter):
         divide(make_dataset(), splitter, clients=1)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.sampled_from(sorted(SPLITTERS)), st.floats(0.05, 0.6), st.integers(0, 99))
 def test_each_client_sets_rows_of_its_own_aside(splitter, share, seed):

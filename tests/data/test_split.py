@@ -46,6 +46,7 @@ def test_sizes_are_exact_and_parts_disjoint(labels, train, test, seed):
         assert abs((labels[a] == c).sum() - train * count) <= 2
 
 
+@pytest.mark.slow
 @given(labels_of_any_mix, st.integers(1, 9), st.integers(0, 9))
 def test_deal_is_even_overall_and_in_every_class(labels, parts, seed):
     hands = deal_evenly(labels, parts, np.random.default_rng(seed))

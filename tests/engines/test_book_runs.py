@@ -49,6 +49,7 @@ def assert_equal(found, wanted):
     assert all(found[name].equal(wanted[name]) for name in wanted)
 
 
+@pytest.mark.slow
 def test_a_retrained_head_is_that_of_a_run_without_the_client(config, tmp_path):
     begin(config, *FOUR)
     assert main(["update", "book", "--retrain"]) == 0
@@ -64,6 +65,7 @@ def test_a_retrained_head_is_that_of_a_run_without_the_client(config, tmp_path):
     assert not old["classifier.weight"].equal(wanted["classifier.weight"])
 
 
+@pytest.mark.slow
 def test_training_goes_on_from_a_new_head_in_closed_form(config, tmp_path):
     begin(config, *DOMAINS)
     start = ["ggeur.closed_form", "lda", "ggeur.init", "closed_form"]
@@ -89,6 +91,7 @@ def test_no_checkpoint_lies_where_forgetting_does_not_look(config, capsys, key):
     assert "writes its checkpoints into its own folder" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_who_is_forgotten_while_a_run_goes_on_leaves_no_head(config, tmp_path, capsys):
     begin(config, *FOUR)
     begin_run = Federation.begin_run
@@ -105,6 +108,7 @@ def test_who_is_forgotten_while_a_run_goes_on_leaves_no_head(config, tmp_path, c
     assert not list(tmp_path.glob("exp/**/results.json"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["create", "note_run"])
 def test_who_is_forgotten_before_the_first_run_ends_leaves_no_head(
     config, tmp_path, capsys, monkeypatch, when
@@ -136,6 +140,7 @@ def test_what_was_made_of_an_older_book_is_refused(config):
         old.begin_run(RunPlaces.of("a folder"))
 
 
+@pytest.mark.slow
 def test_those_in_the_book_choose_until_the_next_change(config, capsys):
     book = begin(config, *DOMAINS)
     before = bits(book)

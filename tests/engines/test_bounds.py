@@ -59,6 +59,7 @@ class TestLocal:
         assert [note in line for line in asked.describe()].count(True) == 1
         assert not any(note in line for line in plain.describe())
 
+    @pytest.mark.slow
     def test_a_round_s_bytes_do_not_depend_on_the_head(self, config):
         small, large = (
             finished(config(*LOCAL, "ggeur.mlp_hidden_dim", n)) for n in (0, 300)

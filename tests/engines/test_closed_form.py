@@ -71,6 +71,7 @@ def assert_near(head, wanted, share):
         assert (head[name] - tensor).abs().max() <= share * tensor.abs().max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PARTITION_FREE)
 def test_every_partition_gives_the_pooled_head(solve, kind):
     pooled, expected = solve(kind)
@@ -84,6 +85,7 @@ def test_every_partition_gives_the_pooled_head(solve, kind):
         assert results.round0.compression is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("statistics", ["class", "summed", "means"])
 def test_nearest_means_send_no_covariances(solve, statistics):
     head, results = solve("ncm", 10, 0.5, "ggeur.statistics", statistics)
@@ -100,6 +102,7 @@ EXACTLY = ["ggeur.compressed.dtype", "float32", "ggeur.compressed.rank", -1]
 EXACTLY += ["ggeur.compressed.energy", 1.0, "ggeur.statistics", "compressed"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ncm", "lda", "ridge"])
 def test_compression_that_keeps_all_gives_the_same_head(solve, kind):
     whole, expected = solve(kind, 10, 0.5, *SUMMED)
@@ -131,6 +134,7 @@ def test_a_closed_form_alone_has_no_rounds(solve):
     assert "closed form lda" in results_table(results)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["lda", "mixture"])
 def test_clients_and_server_score_alike(config, kind):
     settings = ["ggeur.closed_form", kind, "ggeur.privacy.min_samples", 1]
@@ -140,6 +144,7 @@ def test_clients_and_server_score_alike(config, kind):
     assert by_clients.final.bytes_down > by_server.final.bytes_down
 
 
+@pytest.mark.slow
 def test_without_any_statistics_the_error_says_what_to_do(config):
     with pytest.raises(StatisticsError, match=r"lower ggeur\.privacy\.min_samples"):
         run(config("ggeur.closed_form", "lda", "ggeur.privacy.min_samples", 10000))

@@ -21,6 +21,7 @@ def scores(results) -> dict:
     return {key: kept[key] for key in ("rounds", "final", "round0", "clients")}
 
 
+@pytest.mark.slow
 def test_the_quickstart_learns(quickstart):
     results = run(load_config(quickstart, ["federate.total_round_num", "8"]))
     assert results.domains == ["clean", "inverted", "blurred", "noisy"]
@@ -80,6 +81,7 @@ def test_round_0_counts_pairs_on_both_sides_of_the_threshold(config):
     assert round0.prototypes_bytes_down == 0  # of step 2 alone
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -100,6 +102,7 @@ def test_every_setting_has_an_effect(config, settings):
     assert scores(run(config(*SIX, *settings))) != scores(run(config(*SIX)))
 
 
+@pytest.mark.slow
 def test_adam_takes_its_own_settings(config, rewritten):
     with pytest.raises(ConfigError, match=r"train\.optimizer\.momentum"):
         config("train.optimizer.type", "Adam")
@@ -189,6 +192,7 @@ class TestUnseenClients:
         assert last.avg == pytest.approx(np.mean(list(last.accuracy.values())))
         assert last.accuracy != last.unseen_clients
 
+    @pytest.mark.slow
     def test_they_are_drawn_by_seed(self, config):
         def unseen(seed):
             return Run(config(*self.SETTINGS, "seed", seed)).engine.server.unseen

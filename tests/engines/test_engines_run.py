@@ -33,6 +33,7 @@ def test_an_error_of_the_callback_ends_the_run(config):
         run(config(), on_round=stop)
 
 
+@pytest.mark.slow
 def test_whatever_a_config_comes_from_the_run_is_the_same(config, tmp_path):
     cfg = config()
     (tmp_path / "my.yaml").write_text(cfg.dump())
@@ -109,6 +110,7 @@ def test_no_model_where_only_a_file_is_left(config):
             read.predict(np.zeros((1, 16)), clients=1)
 
 
+@pytest.mark.slow
 def test_the_config_for_own_embeddings_needs_a_folder_alone(embeddings_folder):
     cfg = load_config(
         "ggeur_own_embeddings",

@@ -74,6 +74,7 @@ def test_a_share_of_one_changes_no_bit(config):
     assert not any("epoch_share" in note for note in one.notes)
 
 
+@pytest.mark.slow
 def test_scores_are_near_those_of_the_whole_epochs(config):
     settings = ["federate.total_round_num", 10]
     some, whole = (run(config(*settings, *more)) for more in (SHARE, WHOLE))

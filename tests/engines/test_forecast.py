@@ -61,6 +61,7 @@ def test_bytes_are_those_of_the_run(config, settings):
     assert found.scored == sum(record.evaluated for record in results.rounds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [ELEVEN, ["federate.unseen_clients_rate", 0.4]])
 def test_where_clients_score_bytes_differ_by_digits_of_their_losses(config, settings):
     cfg = ["federate.client_num", 6, "federate.make_global_eval", False, *settings]
@@ -75,6 +76,7 @@ def test_where_nothing_travels_but_scores(config):
     assert found.total.down == results.final.bytes_down
 
 
+@pytest.mark.slow
 def test_sets_are_those_that_are_trained_on(config):
     fresh = ["ggeur.noise", "fresh", "ggeur.privacy.min_samples", 1]
     cfg = config("federate.client_num", 5, *fresh)

@@ -41,6 +41,7 @@ def overrides(tree, tmp_path) -> list[str]:
     return [str(part) for pair in settings.items() for part in pair]
 
 
+@pytest.mark.slow
 def test_images_run_and_the_cache_runs_without_them(quickstart, overrides, tree):
     cfg = load_config(quickstart, overrides)
     first = run(cfg)

@@ -105,6 +105,7 @@ def test_without_noise_nothing_of_a_release_is_answered(config):
     assert not plain & RELEASED.keys()
 
 
+@pytest.mark.slow
 def test_scores_go_up_only_if_that_is_asked_for(config):
     own = [*DP, *CLIENT, "federate.make_global_eval", False]
     silent, sent = recorded(Run(config(*own)))
@@ -148,6 +149,7 @@ def test_a_run_folder_holds_no_exact_number_of_rows(
         assert "one class" not in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_only_a_test_seed_repeats_the_noise_in_any_order(config, mode):
     settings = [*DP, *MODES[mode], "federate.client_num", 4]
@@ -183,6 +185,7 @@ def test_masks_cancel_and_leave_the_sum_of_all_noise(config):
     assert torch.equal(plan.released(counts, centre, total).sums, found.sums)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kept", "dim"), [(5, 5), (256, 16)])
 def test_a_projection_is_part_of_the_head_and_of_its_folder(
     embeddings_folder, tmp_path, quickstart, kept, dim
@@ -226,6 +229,7 @@ def public_file(tmp_path, embeddings_folder, rows=12):
     return ["ggeur.privacy.dp.prior", path]
 
 
+@pytest.mark.slow
 def test_public_rows_and_text_help(config, tmp_path, embeddings_folder):
     """Text is projected as the embeddings are."""
     noise = [*DP, *CLIENT, *SEED, "ggeur.privacy.dp.epsilon", 0.1]

@@ -90,6 +90,7 @@ def share(results, clients, whose=lambda client: client.number):
     return pytest.approx(shares, abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_all_predict_what_the_table_says(method, config, left, data, files):
     folder = left(method)
@@ -119,6 +120,7 @@ def test_predict_needs_no_plugin_of_the_method(left, files, monkeypatch):
     assert list(Predictor(folder).predict(images, clients=1)) == wanted
 
 
+@pytest.mark.slow
 def test_a_number_says_whose_model_and_0_is_the_global_one(config, data):
     results = Run(config("fedbn")).follow(lambda record: None)
     rows = data.clients[0].test.features
@@ -203,6 +205,7 @@ class Stop(Exception):
     """A run is cut off."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fedbn", "halfway"])
 def test_a_run_that_is_cut_off_leaves_the_models_of_its_last_round(
     method, config, data
@@ -228,6 +231,7 @@ def test_a_run_that_is_cut_off_leaves_the_models_of_its_last_round(
     assert np.array_equal(at_one.predict_proba(rows, 1), cut.predict_proba(rows, 1))
 
 
+@pytest.mark.slow
 def test_where_the_server_scores_there_is_one_model(config, data):
     """FedBN's global model, with the mean of all clients' layers, is what it scores."""
     run = Run(config("fedbn", "federate.make_global_eval", True))
@@ -238,6 +242,7 @@ def test_where_the_server_scores_there_is_one_model(config, data):
     assert scored == share(results, data.clients, lambda client: None)
 
 
+@pytest.mark.slow
 def test_calibrated_models_are_each_client_s_too(config, data):
     run = Run(config("fedbn", "ggeur.calibrate", "ccvr"))
     results = run.follow(lambda record: None)

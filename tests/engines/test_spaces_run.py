@@ -116,6 +116,7 @@ def test_a_run_in_a_space_is_a_raw_run_on_transformed_rows(config, kind, setting
     assert_same_run(config, kind, settings)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_units")
 @pytest.mark.parametrize(
     "settings", [[*PLAIN, *CCVR], [*POOLED, "ggeur.statistics", "summed"]], ids=str
@@ -207,6 +208,7 @@ def test_a_client_by_itself_has_a_space_of_its_own_unless_statistics_travel(
         assert here.accuracy == pytest.approx(there.accuracy)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["raw", STANDARD, WHITENED])
 @pytest.mark.parametrize(
     "form", [name for name, form in CLOSED_FORMS.items() if form.trainable]
@@ -231,6 +233,7 @@ def test_training_starts_at_the_closed_form_of_raw_embeddings(config, kind, form
     assert not torch.equal(folded, heads[0])
 
 
+@pytest.mark.slow
 def test_it_is_the_default_and_papers_configs_are_raw(quickstart):
     assert default_config().ggeur.space == STANDARD
     first = {

@@ -74,6 +74,7 @@ def test_a_prior_makes_classes_known_that_nobody_sends(config, embeddings_folder
     assert prior.round0.closed_form.details["text_bridge"] > 0
 
 
+@pytest.mark.slow
 def test_auto_counts_text_among_its_candidates(config):
     auto = ["ggeur.closed_form", "auto", *IID]
     plain = ended(config(*auto)).round0.closed_form.details["candidates"]
@@ -96,6 +97,7 @@ def test_the_head_between_zero_shot_and_the_trained_one(config, texts):
     assert torch.allclose(half.model.classifier.bias, bias, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_pull_brings_training_nearer_to_zero_shot(config, texts):
     distances = [
         float((ended(config("ggeur.text.regulariser", k)).model.classifier.weight

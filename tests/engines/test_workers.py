@@ -34,6 +34,7 @@ def shared(cfg, workers=2) -> Run:
     return started
 
 
+@pytest.mark.slow
 def test_what_is_logged_in_one_is_heard(config, caplog):
     started = shared(config("dataloader.batch_size", 220, "dataloader.drop_last", True))
     with caplog.at_level(logging.WARNING):
@@ -42,6 +43,7 @@ def test_what_is_logged_in_one_is_heard(config, caplog):
     assert [r.getMessage()[:8] for r in never] == ["client 3"]
 
 
+@pytest.mark.slow
 def test_an_error_in_one_is_that_of_the_run(config):
     cfg = config(*words("fedproto"), "train.optimizer.lr", 3)
     said = []
@@ -61,6 +63,7 @@ def test_a_refusal_can_be_passed_on():
     assert (str(again), again.field) == (str(error), "mean")
 
 
+@pytest.mark.slow
 def test_a_bug_in_one_shows_where_it_is(config, monkeypatch):
     def broken(self, broadcast):
         raise ZeroDivisionError("of a test")
@@ -71,6 +74,7 @@ def test_a_bug_in_one_shows_where_it_is(config, monkeypatch):
     assert "in broken" in str(caught.value.__cause__)
 
 
+@pytest.mark.slow
 def test_a_killed_one_is_named_and_none_is_left(config):
     def kill(record):
         os.kill(children()[0], signal.SIGKILL)
@@ -105,6 +109,7 @@ def test_a_stopped_run_leaves_none_behind(tmp_path, quickstart, stop):
     awaited(lambda: not any(map(is_there, workers)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 7])
 def test_a_run_goes_on_with_another_number(config, tmp_path, workers):
     """With more than there are clients, too."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from federatedscope_ggeur.federation import EarlyStopSettings
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(RULES, VALUES, st.booleans())
 def test_a_run_stops_where_the_plain_rule_says(rule, values, larger):

@@ -86,6 +86,7 @@ class TestReproducibility:
         assert torch.equal(self.run(), first)
         assert not torch.equal(self.run(seed=1), first)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "order", [lambda ks: ks[::-1], lambda ks: [*ks[1:], *ks[:1]]]
     )

@@ -80,6 +80,7 @@ def test_nothing_is_said_where_nothing_is_found_or_sought(config, request, spoil
     assert SumsExchange.UNSCREENED not in results.notes
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_has_what_was_found_before(far, tmp_path):
     kept = ["federate.save_to", tmp_path / "checkpoint"]
     finished(far(*kept, "federate.total_round_num", 1))
@@ -87,6 +88,7 @@ def test_a_run_that_goes_on_has_what_was_found_before(far, tmp_path):
     assert restored.screening == finished(far()).screening
 
 
+@pytest.mark.slow
 def test_sums_say_at_their_start_that_one_client_can_spoil_them(far, tmp_path):
     cfg = far(*SUMS)
     going = Run(cfg)

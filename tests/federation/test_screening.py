@@ -173,6 +173,7 @@ WEIGHTS = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(WEIGHTS, st.floats(0.01, 1.0))
 def test_no_share_is_above_the_bound(weights, most):
     cut = capped(weights, most)

@@ -130,6 +130,7 @@ def test_training_goes_as_on_the_cpu(model, optimizer, clip, shuffle, request):
     assert_close(trained(GPU), here)
 
 
+@pytest.mark.slow
 def test_sets_that_are_drawn_again_and_calibration(request):
     """No memory to keep a set in; the server trains the last layer on draws."""
     options = {"memory": 0, "noise": "fresh", "steps": (1, 2)}
@@ -188,6 +189,7 @@ def test_the_stand_in_tells_devices_apart(gpu):
     assert (there.cpu() + x).device == CPU
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fedavg", "scaffold"])
 def test_a_run_with_use_gpu_agrees_with_the_cpu(
     quickstart, method, request, monkeypatch

@@ -83,6 +83,7 @@ def test_what_is_restored_equals_the_plain_oracle(n, dim, rank):
     assert loss.left_out == pytest.approx(sum(values[rank:]))
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(PARTS)
 def test_all_directions_in_float32_are_exact_to_rounding(held):
@@ -95,6 +96,7 @@ def test_all_directions_in_float32_are_exact_to_rounding(held):
     assert loss.scatter <= 1e-6 * size
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(PARTS, HOWS)
 def test_trace_stays_and_losses_are_what_they_say(held, how):
@@ -119,6 +121,7 @@ def test_trace_stays_and_losses_are_what_they_say(held, how):
     assert values.min() >= -1e-12 * max(size, 1e-300)
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(PARTS, HOWS, st.integers(-30, 30))
 def test_scaled_embeddings_are_compressed_to_the_same_numbers(held, how, power):

@@ -63,6 +63,7 @@ def test_integers_are_those_of_python(seed, n, exponents):
     assert found == [second[i][j] for i in range(D) for j in range(i, D)]
 
 
+@pytest.mark.slow
 @given(seeds, st.permutations(range(4)), st.sets(st.integers(0, 3)))
 def test_any_order_of_adding_and_removing_gives_the_same_bits(seed, order, gone):
     rng = np.random.default_rng(seed)
@@ -80,6 +81,7 @@ def test_any_order_of_adding_and_removing_gives_the_same_bits(seed, order, gone)
     assert (total == left + parts[0]) == (parts[0].counts.sum() == 0)
 
 
+@pytest.mark.slow
 @given(seeds, st.sampled_from([0.0, 1.0, 1000.0]), st.sampled_from([1.0, 0.01]))
 def test_as_floats_they_are_those_of_the_rounded_rows(seed, centre, scale):
     rng = np.random.default_rng(seed)

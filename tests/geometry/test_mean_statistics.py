@@ -21,6 +21,7 @@ def make(seed, n, offset=0.0):
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     st.lists(st.integers(0, 30), min_size=1, max_size=5),

@@ -63,6 +63,7 @@ def test_each_class_has_its_share_of_the_whole_set(own, each, share, sizes, both
     assert part.nbytes == features.nbytes + labels.nbytes
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(counts, st.integers(0, 3), shares, st.sampled_from(SIZES))
 def test_rows_of_a_share_are_rows_of_the_whole_set(own, each, share, sizes):
@@ -83,6 +84,7 @@ def test_rows_of_a_share_are_rows_of_the_whole_set(own, each, share, sizes):
         assert some.count(row) <= whole.count(row)
 
 
+@pytest.mark.slow
 def test_over_rounds_each_row_comes_as_often_as_any_other():
     part = recipe([2, 5], [1, 2], 0.25, variance=0.0)
     whole = recipe([2, 5], [1, 2], 1.0, variance=0.0)

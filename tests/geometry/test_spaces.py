@@ -65,6 +65,7 @@ def of_length(rows):
     return rows * np.sqrt(40 / (rows**2).sum(axis=1).mean())
 
 
+@pytest.mark.slow
 @given(
     kind=st.sampled_from(["standard", "whitened"]),
     n=st.integers(0, 40),
@@ -82,6 +83,7 @@ def test_rows_are_transformed_as_the_formulas_say(kind, n, dim, seed, scale):
     np.testing.assert_allclose(found, wanted, atol=tolerance, rtol=tolerance)
 
 
+@pytest.mark.slow
 @given(
     kind=st.sampled_from(SPACES),
     n=st.integers(0, 60),

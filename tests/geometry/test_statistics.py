@@ -92,6 +92,7 @@ def check_merge(merged, data, tolerance):
             assert error <= tolerance * np.linalg.norm(sigma)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(clients())
 def test_merge_equals_pooled_data_in_float64(drawn):
@@ -101,6 +102,7 @@ def test_merge_equals_pooled_data_in_float64(drawn):
         check_merge(merged, data, 1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(clients())
 def test_merge_equals_pooled_data_after_float32(drawn):

@@ -44,6 +44,7 @@ def test_of_rows_equal_plain_sums(n, dim, seed):
     assert_are(as_float32, rows.float().double())
 
 
+@pytest.mark.slow
 @given(n=st.integers(1, 40), dim=st.integers(1, 8), seed=st.integers(0, 99))
 @settings(deadline=None)
 def test_of_statistics_are_those_of_the_rows(n, dim, seed):
@@ -54,6 +55,7 @@ def test_of_statistics_are_those_of_the_rows(n, dim, seed):
     assert_are(Totals.of_statistics(summed), rows)
 
 
+@pytest.mark.slow
 @given(
     sizes=st.lists(st.integers(0, 9), min_size=1, max_size=5),
     seed=st.integers(0, 99),

@@ -90,6 +90,7 @@ class TestStep:
         np.testing.assert_allclose(found.numpy(), w, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_on_a_network_rho_zero_is_fedavg_to_the_bit():
     plain = federate_images(FedAvg()).weights
     assert torch.equal(federate_images(FedSAM(rho=0.0)).weights, plain)

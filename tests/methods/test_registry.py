@@ -72,6 +72,7 @@ class TestOneFileAndOneTest:
         )
 
 
+@pytest.mark.slow
 def test_no_other_module_spells_the_name_of_one():
     names, found = {part.name for part in PARTS}, set()
     for file in sorted(PACKAGE.rglob("*.py")):
@@ -91,6 +92,7 @@ def test_fedavg_is_the_first():
     assert own == ["fedavg", *sorted(set(own) - {"fedavg"})]
 
 
+@pytest.mark.slow
 def test_the_docs_tables_are_the_registrys():
     path = ROOT / ".ci" / "docs_tables.py"
     spec = importlib.util.spec_from_file_location("docs_tables", path)

@@ -47,6 +47,7 @@ def trained(head, dim, seed):
     return model, 5 * to_vector(model)
 
 
+@pytest.mark.slow
 @given(
     kind=st.sampled_from(["raw", "standard", "whitened"]),
     head=st.sampled_from([*HEADS]),
@@ -67,6 +68,7 @@ def test_logits_on_raw_embeddings_are_those_in_the_space(
     assert (inside - outside).abs().max() <= 1e-4
 
 
+@pytest.mark.slow
 @given(
     kind=st.sampled_from(["raw", "standard", "whitened"]),
     head=st.sampled_from([*HEADS]),

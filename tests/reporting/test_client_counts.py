@@ -30,6 +30,7 @@ def drawn(path, counts, domains, names=None):
     return np.asarray(Image.open(io.BytesIO(path.read_bytes())).convert("L"))
 
 
+@pytest.mark.slow
 @given(
     counts=hnp.arrays(
         np.int64,
@@ -60,6 +61,7 @@ def test_order_is_by_domain_then_by_largest_class_and_its_share(counts, data):
                 assert a.max() * b.sum() >= b.max() * a.sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("clients", "classes", "domains"),
     [
@@ -92,6 +94,7 @@ def cells(pixels, rows, columns):
     )
 
 
+@pytest.mark.slow
 def test_clients_of_one_class_each_make_a_staircase(tmp_path):
     counts = np.zeros((100, 4), dtype=int)
     counts[np.arange(100), np.arange(100) % 4] = 9
@@ -101,6 +104,7 @@ def test_clients_of_one_class_each_make_a_staircase(tmp_path):
     assert found[~held].min() > 240
 
 
+@pytest.mark.slow
 def test_domains_lie_below_each_other(tmp_path):
     """The second domain holds nothing but the second class."""
     counts = np.zeros((80, 2), dtype=int)
@@ -110,6 +114,7 @@ def test_domains_lie_below_each_other(tmp_path):
     assert found[1, 1] < 120 < 240 < found[1, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("half", [slice(0, 518), slice(518, None)])
 def test_how_rows_and_classes_are_spread_is_drawn_below(tmp_path, half):
     counts, domains = crowd(60, 5)
@@ -119,5 +124,6 @@ def test_how_rows_and_classes_are_spread_is_drawn_below(tmp_path, half):
     assert (one[740:, half] != other[740:, half]).any()
 
 
+@pytest.mark.slow
 def test_nobody_has_rows(tmp_path):
     assert drawn(tmp_path / "a.png", np.zeros((50, 3), dtype=int), ["x"] * 50).min() < 9

@@ -74,6 +74,7 @@ def test_up_to_a_thousand_clients_results_json_holds_everything(
     assert read_results(tmp_path) == results
 
 
+@pytest.mark.slow
 def test_beyond_both_files_together_are_the_same_results(
     make_results, make_record, tmp_path
 ):
@@ -84,6 +85,7 @@ def test_beyond_both_files_together_are_the_same_results(
     assert found.to_json() == results.to_json()
 
 
+@pytest.mark.slow
 def test_results_json_has_sums_and_does_not_grow(make_results, make_record, tmp_path):
     sizes = []
     for number in (MOST + 2, 4 * MOST):

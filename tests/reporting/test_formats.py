@@ -58,6 +58,7 @@ def test_a_file_is_what_its_name_says_to_the_byte(tmp_path, form):
     assert dict(matplotlib.rcParams) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_name_in_letters_that_the_font_lacks_warns_nobody(tmp_path, form):
     made = figure()
@@ -77,6 +78,7 @@ def test_an_svg_is_whole_names_no_address_and_no_date(tmp_path):
     assert "<dc:date>" not in file.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMATS)
 def test_nothing_is_left_where_it_cannot_be_written(tmp_path, form):
     with pytest.raises(ConfigError):

@@ -37,6 +37,7 @@ def counts(rows, columns):
     return np.random.default_rng(0).poisson(2, (rows, columns))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(1, 1), (4, 10), (60, 3)])
 def test_nothing_is_cut_off(tmp_path, shape):
     pixels = drawn(tmp_path / "a.png", counts(*shape))
@@ -55,6 +56,7 @@ def test_a_large_matrix_has_room_for_every_label(tmp_path):
     assert (pixels[lines[0]] < 128).sum() > 14 * 100
 
 
+@pytest.mark.slow
 def test_a_number_stands_in_its_cell(tmp_path):
     one, other = counts(3, 4), counts(3, 4)
     other[2, 1] += 1
@@ -74,6 +76,7 @@ def test_empty_matrices_are_drawn(tmp_path, values):
     assert drawn(tmp_path / "a.png", values).min() < 100
 
 
+@pytest.mark.slow
 def test_unknown_and_absent_cells_are_white(tmp_path):
     values = np.array([[np.nan, 5.0], [5.0, np.nan]])
     pixels = drawn(tmp_path / "a.png", values, largest=5.0)

@@ -34,6 +34,7 @@ def test_picture_is_whole_and_not_blank(tmp_path, make_results, scores):
     assert pixels.min() < 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scores", [[], [None], [{"clean": 0.5}]], ids=str)
 def test_heads_made_in_one_go_are_drawn(tmp_path, make_results, make_head, scores):
     plain = drawn(make_results(scores), tmp_path / "curve.png")
@@ -46,6 +47,7 @@ def grey(raw):
     return np.asarray(Image.open(io.BytesIO(raw)).convert("L"))
 
 
+@pytest.mark.slow
 def test_a_closed_form_is_a_line_over_all_rounds(tmp_path, make_results, make_head):
     """AVG's is black: its dots lie all along the rounds, at one height."""
     names = [f"domain {i}" for i in range(6)]
@@ -100,6 +102,7 @@ def test_of_many_domains_the_best_and_the_worst_are_told_apart(tmp_path, make_re
     assert sorted(coloured) == sorted([*ranked[:3], *ranked[-3:]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("domains", "rounds"), [(12, 100), (40, 3)])
 def test_many_domains_fit(tmp_path, make_results, domains, rounds):
     scores, names = many(domains, rounds)
@@ -110,6 +113,7 @@ def test_many_domains_fit(tmp_path, make_results, domains, rounds):
         assert edge.min() == 255
 
 
+@pytest.mark.slow
 def test_same_results_same_bytes(tmp_path, make_results):
     first = drawn(make_results(), tmp_path / "a.png")
     assert drawn(make_results(), tmp_path / "b.png") == first

@@ -57,6 +57,7 @@ def test_the_commit_of_the_users_folder(tmp_path):
     assert ask(tmp_path, 1)[1:3] == [commit, True]
 
 
+@pytest.mark.slow
 def test_a_peak_of_before_is_not_the_runs():
     Capture()
     held = np.ones(100_000_000)
@@ -76,6 +77,7 @@ def two_seeds():
     return [run("ggeur_quickstart", overrides={**QUICK, "seed": s}) for s in (1, 1, 2)]
 
 
+@pytest.mark.slow
 def test_a_run_says_which_rows_it_used(two_seeds):
     first, again, other = (results.provenance.data for results in two_seeds)
     held = sum(c.train_rows + c.test_rows for c in two_seeds[0].clients)

@@ -67,6 +67,7 @@ def test_write_run_names_what_cannot_be_written(tmp_path, make_results):
         write_run(tmp_path, make_results())
 
 
+@pytest.mark.slow
 def test_write_run_writes_three_files(tmp_path, make_results):
     write_run(tmp_path, make_results())
     write_run(tmp_path, make_results())

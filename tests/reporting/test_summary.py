@@ -27,6 +27,7 @@ def oracle(rounds, last):
     return [r.round for r in used], means, avg, std
 
 
+@pytest.mark.slow
 @given(rounds=st.lists(st.none() | SCORES, max_size=12), last=st.integers(1, 7))
 def test_summarise_agrees_with_the_oracle(make_record, rounds, last):
     rounds = [make_record(i, scores) for i, scores in enumerate(rounds, 1)]

@@ -35,6 +35,7 @@ def wandb(monkeypatch):
     return told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("online", [True, False])
 def test_wandb_hears_of_every_round(quickstart, wandb, online):
     own = {"wandb.use": True, "wandb.name_project": "mine", "expname": "first"}
@@ -58,6 +59,7 @@ def test_wandb_hears_of_every_round(quickstart, wandb, online):
     assert wandb.ended == [0]
 
 
+@pytest.mark.slow
 def test_heads_made_in_one_go_are_told_of(quickstart, wandb):
     settings = {"ggeur.closed_form": "lda", "ggeur.init": "closed_form"}
     settings |= {"ggeur.calibrate": "ccvr", "wandb.use": True}
@@ -65,11 +67,13 @@ def test_heads_made_in_one_go_are_told_of(quickstart, wandb):
     assert [line["round"] for line in wandb.lines] == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_round_without_scores_is_not_told_of(quickstart, wandb):
     run(quickstart, overrides={**SHORT, "eval.freq": 2, "wandb.use": True})
     assert [line["round"] for line in wandb.lines] == [2]
 
 
+@pytest.mark.slow
 def test_a_run_that_breaks_off_ends_as_failed(quickstart, wandb):
     def stop(record):
         raise KeyboardInterrupt
@@ -107,6 +111,7 @@ def test_a_missing_package_is_named(quickstart, monkeypatch, package, key):
     assert load_config(quickstart, {key: False})
 
 
+@pytest.mark.slow
 def test_nothing_is_imported_that_nobody_asks_for(quickstart, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     monkeypatch.setitem(sys.modules, "tensorboard", None)
@@ -128,6 +133,7 @@ def test_wandb_in_offline_mode(quickstart, tmp_path, monkeypatch):
         assert name in content
 
 
+@pytest.mark.slow
 def test_tensorboard_has_every_score(quickstart, tmp_path):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -145,6 +151,7 @@ def test_tensorboard_has_every_score(quickstart, tmp_path):
         assert events == wanted
 
 
+@pytest.mark.slow
 def test_without_a_folder_there_is_no_tensorboard(quickstart, tmp_path, monkeypatch):
     pytest.importorskip("tensorboard")
     monkeypatch.chdir(tmp_path)

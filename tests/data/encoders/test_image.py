@@ -104,6 +104,7 @@ def test_an_interrupted_one_goes_on_with_the_same_bytes(tmp_path):
         assert torch.equal(rows.features, whole.domains[name][0].features)
 
 
+@pytest.mark.slow
 def test_clients_hold_pixels_of_the_bundled_digits(tmp_path):
     data = load_data(
         "bundled_digits@ggeur", "", [0.6, 0.1, 0.3], 0, settings(tmp_path / "cache")

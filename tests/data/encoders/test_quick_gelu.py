@@ -48,6 +48,7 @@ def test_published_weights_and_model_must_agree(offline):
     assert "leave it at auto" in refusal("ViT-B-16", "laion2b_s34b_b88k", "with")
 
 
+@pytest.mark.slow
 def test_openai_weights_need_no_suffix(offline):
     """They get as far as the missing weights, with the right setting for a file."""
     for model in ("ViT-B-16", "ViT-B-16-quickgelu"):

@@ -20,6 +20,7 @@ CPU = torch.device("cpu")
 SETTINGS = EncoderSettings("timm", "test_vit", "none")
 
 
+@pytest.mark.slow
 def test_features_are_the_pooled_ones_of_the_weights(tmp_path):
     torch.manual_seed(5)
     model = timm.create_model("test_vit").eval()

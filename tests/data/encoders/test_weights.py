@@ -33,6 +33,7 @@ def hub_file(home: Path, repo: str, name: str) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_the_message_says_what_to_fetch_and_where_to_put_it(offline):
     message = refusal(EncoderSettings())
     assert "open_clip ViT-B-16, openai (about 598 MB)" in message

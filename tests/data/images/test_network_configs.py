@@ -39,6 +39,7 @@ def test_the_papers_numbers(name):
         assert cfg.data[key] == heads.data[key]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_each_runs_on_a_miniature_of_its_data(name, tmp_path):
     MINIATURES[name](tmp_path)
@@ -50,6 +51,7 @@ def test_each_runs_on_a_miniature_of_its_data(name, tmp_path):
     assert len(results.domains) == 4
 
 
+@pytest.mark.slow
 def test_the_quickstart_runs(tmp_path):
     cache = ["ggeur.encoder.cache", str(tmp_path), "federate.total_round_num", "1"]
     results = run(QUICKSTART, overrides=cache)

@@ -98,6 +98,7 @@ def _draw_complete(root, domain):
         rest -= n
 
 
+@pytest.mark.slow
 def test_office_caltech_with_the_sizes_of_fedbn(tmp_path):
     for domain in FEDBN:
         _draw_complete(tmp_path / "tree", domain)

@@ -163,6 +163,7 @@ def test_label_skew_deals_a_row_of_each_class_to_everyone(name):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_dropout_does_not_reach_a_linear_head(quickstart):
     short = ["federate.total_round_num", "2"]
     heads = []

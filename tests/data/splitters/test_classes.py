@@ -29,6 +29,7 @@ def fitting(draw):
     return clients, classes, size, parts + draw(st.integers(0, 9))
 
 
+@pytest.mark.slow
 @given(fitting(), st.integers(0, 99))
 def test_what_fits_is_divided_without_rest(case, seed):
     clients, classes, size, per_class = case
@@ -49,6 +50,7 @@ def test_many_clients_need_no_luck():
     assert ((held > 0).sum(axis=1) == 5).all()
 
 
+@pytest.mark.slow
 def test_clients_are_alike():
     """Over many seeds each client has each class, and each pair, about as often."""
     train, seeds = rows_of(balanced(5, 4)), 600

@@ -23,6 +23,7 @@ def test_one_user_a_client():
     assert [numbers(c.train) for c in clients] == [[2, 4], [0, 1], [3, 5]]
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.integers(0, 15), min_size=1, max_size=80),
     st.integers(1, 5),

@@ -20,6 +20,7 @@ def test_95_of_100_rows():
     assert np.abs(held.sum(axis=1) - 100).max() <= 1
 
 
+@pytest.mark.slow
 @given(
     st.integers(2, 8),
     st.integers(1, 3),
@@ -44,6 +45,7 @@ def test_sizes(classes, times, more, share, seed):
         assert given_away.max() - given_away.min() <= 1
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 50), min_size=2, max_size=6), st.integers(0, 9))
 def test_nothing_is_lost_of_classes_of_any_size(sizes, seed):
     train = rows_of(np.repeat(np.arange(len(sizes)), sizes))

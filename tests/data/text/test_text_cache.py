@@ -27,6 +27,7 @@ def files(encoding) -> list:
     return sorted(Path(encoding.cache).glob("text-*.safetensors"))
 
 
+@pytest.mark.slow
 def test_the_file_holds_what_the_features_are_of(encoding, tower):
     made = load_text(NAMES, TEMPLATES, encoding)
     assert made.prompts == 6
@@ -44,6 +45,7 @@ def test_the_file_holds_what_the_features_are_of(encoding, tower):
     assert key == header["key"] == made.found.key
 
 
+@pytest.mark.slow
 def test_a_second_call_reads_and_other_names_or_templates_are_made(encoding):
     first = load_text(NAMES, TEMPLATES, encoding)
     again = load_text(NAMES, TEMPLATES, encoding)
@@ -60,6 +62,7 @@ def test_a_second_call_reads_and_other_names_or_templates_are_made(encoding):
     assert load_text(NAMES, TEMPLATES, encoding).prompts == 0
 
 
+@pytest.mark.slow
 def test_the_image_encoders_identity_is_the_key(encoding, loaded):
     made = load_text(NAMES, TEMPLATES, encoding, loaded[1].identity)
     assert load_text(NAMES, TEMPLATES, encoding).found.key == made.found.key

@@ -44,6 +44,7 @@ def test_token_ids(tower):
     assert {row[-1] for row in ids} == {49407}
 
 
+@pytest.mark.slow
 def test_cut_prompts_that_share_beginnings_give_what_whole_ones_give(tower, loaded):
     expected = by_open_clip(loaded, TEXTS)
     for size in (1, 2, 5):
@@ -80,6 +81,7 @@ def test_soft_prompts_made_of_token_embeddings_are_the_text(tower, loaded):
     assert soft.grad.abs().sum() > 0
 
 
+@pytest.mark.slow
 def test_a_prompt_that_is_too_long_is_cut_as_clip_does(tower, loaded):
     text = "word " * 200
     assert len(tower.tokens([text])[0]) == tower.context == 77

@@ -86,6 +86,7 @@ def check_as_embedded(done, engine, tmp_path) -> None:
     assert done.trained == here.trained
 
 
+@pytest.mark.slow
 @engines_with("whole")
 def test_all_are_asked_and_told_and_files_are_left(engine, go, tmp_path):
     done = go(2).end()
@@ -175,6 +176,7 @@ def test_below_the_quorum_the_run_ends_by_name(go, place):
         assert read_status(done.sites[k])["state"] != "finished"
 
 
+@pytest.mark.slow
 @engines_with("stopped")
 def test_a_stopped_run_leaves_its_files_and_goes_on_as_if_never_stopped(
     engine, go, place, tmp_path

@@ -179,6 +179,7 @@ def one(tmp_path_factory):
     return Hostile(Resident(quick, tmp_path_factory.mktemp("site")))
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=200), st.booleans())
 def test_garbage_is_refused_whatever_it_is(one, data, has_session):

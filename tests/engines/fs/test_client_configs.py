@@ -18,6 +18,7 @@ def rates(run) -> list[float]:
     ]
 
 
+@pytest.mark.slow
 def test_those_that_are_named_have_their_own(fs):
     there = fs.set_up(clients=f"client_2: {FASTER}")
     assert rates(there) == [0.01, 0.5, 0.01]
@@ -61,6 +62,7 @@ def test_what_cannot_be_is_named(fs, text, line):
     assert only.startswith(f"  {line}")
 
 
+@pytest.mark.slow
 def test_what_all_must_have_alike_is_compared(fs):
     there = fs.set_up(clients="client_3: {seed: 9}")
     with pytest.raises(MessageError, match=r"client 3.*seed"):

@@ -99,6 +99,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_results(
     assert results == engines["embedded"](*settings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
     [
@@ -125,6 +126,7 @@ def test_a_run_that_was_over_goes_on_to_its_end(engines, tmp_path, more):
 class TestFilesOfFS:
     """FS pickles ``{"cur_round": ..., "model": state dict}``."""
 
+    @pytest.mark.slow
     def test_weights_alone_start_a_run(self, engines, fs, tmp_path):
         from federatedscope.core.aggregators import ClientsAvgAggregator
 
@@ -139,6 +141,7 @@ class TestFilesOfFS:
         assert rounds[0]["avg"] > trained.results.rounds[0].avg
         assert results == engines["embedded"]("federate.restore_from", path)
 
+    @pytest.mark.slow
     def test_a_malicious_pickle_runs_nothing(self, engines, tmp_path):
         """FS itself would unpickle it. All other files: test_checkpoint_writer.py."""
 
@@ -165,6 +168,7 @@ def test_the_command_goes_on_from_the_last_checkpoint_alone(monkeypatch):
     assert told == ["ggeur", "--engine", "federatedscope", *after]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fedavg", "scaffold"])
 def test_a_run_keeps_one_in_its_folder_unless_told_not_to(fs, method):
     run = fs.set_up(*ROUNDS, "ggeur.base_method", method)
@@ -184,6 +188,7 @@ def test_a_run_keeps_one_in_its_folder_unless_told_not_to(fs, method):
         fs.run("federate.save_to", path)
 
 
+@pytest.mark.slow
 def test_sigterm_is_taken_while_a_run_goes_on_and_left_after_it(fs):
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:

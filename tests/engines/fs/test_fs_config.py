@@ -100,6 +100,7 @@ def _without_process_num(found):
     return {k: v for k, v in found.items() if k != "federate.process_num"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("override", "here_is", "there_is"),
     [

@@ -80,6 +80,7 @@ def test_pixels_stay_bytes(get, config, pictures_of_digits):
         assert data[held.number].held.train.image_shape == (1, 8, 8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("role", [[], distributed("server")], ids=["all", "server"])
 def test_the_server_holds_the_test_sets_that_it_scores(get, role):
     unseen = ["ggeur.unseen_domains", "['art']", "federate.client_num", 2]
@@ -116,6 +117,7 @@ def test_a_server_without_data_gets_an_empty_model(get):
     assert get()[0][0].rows["test"] == {}
 
 
+@pytest.mark.slow
 def test_embeddings_have_the_dimensions_that_were_asked_for(get):
     own = distributed("client", data_idx=-1, number=2, domain="a")
     for role in ([], distributed("client", data_idx=1), own):
@@ -146,6 +148,7 @@ def test_the_seed_is_the_user_s_again(get):
     assert drawn == draw()
 
 
+@pytest.mark.slow
 def test_a_distributed_client_holds_the_part_of_its_index(get, config):
     settings = ["federate.client_num", 5]
     for held in load_federated_data(config(*settings)).clients:
@@ -156,6 +159,7 @@ def test_a_distributed_client_holds_the_part_of_its_index(get, config):
         assert cfg.model.out_channels == 12
 
 
+@pytest.mark.slow
 def test_a_client_with_its_own_data_holds_all_of_it(get, tmp_path):
     also = distributed("client", data_idx=-1, number=1, domain="all")
     splits, _ = get(also=also)  # several domains in its folder are one

@@ -24,6 +24,7 @@ ADAM = [
 LOCAL = ("ggeur.base_method", "local", "federate.make_global_eval", True)
 
 
+@pytest.mark.slow
 def test_fs_s_own_section_is_the_server_s_optimiser(fs, config):
     there = fs.run(*ADAM)
     assert there.config.fedopt.use
@@ -45,6 +46,7 @@ def test_arguments_of_optimizers_are_refused_by_name(fs, method, section):
         set_up(path)
 
 
+@pytest.mark.slow
 def test_every_client_s_own_head_is_in_its_trainer(fs, config):
     settings = [*LOCAL, "ggeur.space", "standard", "ggeur.steps", "[]"]
     there, here = fs.run(*settings), Run(config(*settings))
@@ -59,6 +61,7 @@ def test_every_client_s_own_head_is_in_its_trainer(fs, config):
     assert there.log.count("federate.make_global_eval has no effect") == 1
 
 
+@pytest.mark.slow
 def test_all_rows_in_one_place_are_one_client_of_fs_s(fs):
     pooled = ("ggeur.base_method", "centralised", "federate.client_num", 6)
     there = fs.set_up(*pooled)
@@ -70,6 +73,7 @@ def test_all_rows_in_one_place_are_one_client_of_fs_s(fs):
         fs.set_up(*pooled, also=also)
 
 
+@pytest.mark.slow
 def test_a_client_trains_on_from_its_own_weights(fs):
     """By the methods of FS's trainers."""
     trainer = fs.set_up(*LOCAL).runner.client[1].trainer

@@ -56,6 +56,7 @@ def rounds(run):
     ]
 
 
+@pytest.mark.slow
 def test_the_run_folder_holds_the_files_of_both(finished):
     assert {path.name for path in finished.folder.iterdir()} == {
         "config.yaml", "eval_results.log", "eval_results.raw.gz", "exp_print.log",
@@ -66,6 +67,7 @@ def test_the_run_folder_holds_the_files_of_both(finished):
     assert (finished.folder / "curve.png").read_bytes()[1:4] == b"PNG"
 
 
+@pytest.mark.slow
 def test_forgetting_deletes_fs_s_files_too(fs, tmp_path):
     """They name clients, their rows and the old scores."""
     book = tmp_path / "book"
@@ -114,6 +116,7 @@ def test_test_rows_select_nothing_final_is_the_last_round(finished):
     assert "Find new best result" not in finished.log
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "head"),
     [
@@ -149,6 +152,7 @@ def test_final_holds_the_scores_of_the_model_left(fs, settings, head):
     assert best["test_loss"] <= averaged["test_loss"]
 
 
+@pytest.mark.slow
 def test_a_user_s_own_test_acc_means_what_it_means_in_fs(fs):
     there = fs.run("eval.best_res_update_round_wise_key", "test_acc",
                    "federate.make_global_eval", True, "federate.total_round_num", 6,
@@ -186,6 +190,7 @@ def test_bytes_are_in_the_system_metrics(finished):
     assert by_id[0]["total_upload_bytes"] == results.final.bytes_down
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["test_acc", "king's"])
 def test_a_domain_s_name_cannot_pass_for_the_overall_score(fs, embeddings_folder, name):
     (embeddings_folder / "art.npz").rename(embeddings_folder / f"{name}.npz")
@@ -200,6 +205,7 @@ def test_a_domain_s_name_cannot_pass_for_the_overall_score(fs, embeddings_folder
         assert record.accuracy[name] in line.values()
 
 
+@pytest.mark.slow
 def test_fs_s_own_files_hold_validation(fs):
     validated = ["data.splits", [0.5, 0.2, 0.3], "eval.split", ["test", "val"]]
     key = ["eval.best_res_update_round_wise_key", "val_loss"]
@@ -217,6 +223,7 @@ def test_fs_s_own_files_hold_validation(fs):
     assert best["val_loss"] == min(metrics["val_loss"] for metrics in ours)
 
 
+@pytest.mark.slow
 def test_many_clients_have_fs_s_fairness_measures(fs):
     there = fs.run("federate.client_num", 12, "data.splitter", "iid",
                    "data.splitter_args", [])  # fmt: skip

@@ -103,6 +103,7 @@ def test_the_plugin_must_be_switched_on(fs, tmp_path, settings, problem):
         set_up(path, ["outdir", tmp_path / "exp", *settings])
 
 
+@pytest.mark.slow
 def test_a_plain_run_of_fs_is_untouched(fs, tmp_path, monkeypatch):
     """Its results with the plugin registered are those without it."""
     from federatedscope import register

@@ -23,6 +23,7 @@ def trainer(fs):
     return there.runner.client[2].trainer
 
 
+@pytest.mark.slow
 def test_train_is_the_round_that_every_engine_trains(trainer, config):
     here = Run(config("ggeur.steps", [], "ggeur.mlp_hidden_dim", 4)).engine
     params = here.server.params
@@ -39,6 +40,7 @@ def test_train_is_the_round_that_every_engine_trains(trainer, config):
         assert weights.keys() == trainer.model.state_dict().keys()
 
 
+@pytest.mark.slow
 def test_train_after_round_0_trains_on_the_augmented_set(fs):
     there = fs.run()
     trainer = there.runner.client[1].trainer
@@ -48,6 +50,7 @@ def test_train_after_round_0_trains_on_the_augmented_set(fs):
     assert not torch.equal(to_vector(trainer.model), before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "name"),
     [
@@ -62,6 +65,7 @@ def test_train_alone_says_that_a_method_needs_the_server(fs, settings, name):
     assert "\n" not in str(said.value)
 
 
+@pytest.mark.slow
 def test_weights_are_copies(trainer):
     weights = trainer.get_model_para()
     for tensor in weights.values():
@@ -71,6 +75,7 @@ def test_weights_are_copies(trainer):
     assert all((t == 1).all() for t in trainer.model.state_dict().values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", ["train", "val", "test"])
 def test_evaluate_gives_fs_s_metrics_of_the_model(fs, split):
     validated = ["data.splits", [0.5, 0.2, 0.3], "eval.split", ["test", "val"]]
@@ -89,6 +94,7 @@ def test_evaluate_gives_fs_s_metrics_of_the_model(fs, split):
     assert len(found) == 5
 
 
+@pytest.mark.slow
 def test_nothing_to_score_is_no_error(trainer):
     assert trainer.print_trainer_meta_info() == "GGEURTrainer(MLPHead)"
     trainer.data["test"] = {key: part[:0] for key, part in trainer.data["test"].items()}
@@ -96,6 +102,7 @@ def test_nothing_to_score_is_no_error(trainer):
     assert trainer.evaluate()["test_total"] == 0
 
 
+@pytest.mark.slow
 def test_the_server_s_trainer_scores(fs):
     there = fs.run("federate.make_global_eval", True)
     *_, last = [x["Results_raw"] for x in there.lines() if x["Round"] == 3]

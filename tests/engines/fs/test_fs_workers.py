@@ -38,6 +38,7 @@ def test_every_message_that_is_sent_is_handled_and_none_of_fs_s_own(federatedsco
             assert kind not in here
 
 
+@pytest.mark.slow
 def test_fs_s_own_check_of_completeness(fs):
     """A path of messages leads from joining to the end."""
     pytest.importorskip("networkx", reason="FS draws the graph with networkx")
@@ -89,6 +90,7 @@ def go_on(there):
     return there
 
 
+@pytest.mark.slow
 def test_early_answers_and_a_second_join_change_nothing(half_way, fs):
     there = half_way
     coordinator = there.server.federation.coordinator
@@ -110,6 +112,7 @@ def test_early_answers_and_a_second_join_change_nothing(half_way, fs):
     assert outcome(there.results) == outcome(fs.run(*SETTINGS).results)
 
 
+@pytest.mark.slow
 def test_late_and_doubled_answers_cannot_start_anything_again(half_way):
     there = half_way
     server, kept = there.server, []
@@ -155,6 +158,7 @@ def at_exit(monkeypatch):
     return functions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "last"),
     [

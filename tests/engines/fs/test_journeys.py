@@ -104,6 +104,7 @@ def least(federatedscope, tmp_path, monkeypatch):
         yield path
 
 
+@pytest.mark.slow
 def test_a_file_needs_only_what_differs(least):
     idle = ["federate.share_local_model", "True", "federate.online_aggr", "True"]
     there = set_up(least, idle).go()
@@ -146,6 +147,7 @@ def test_wandb_in_offline_mode(offline, least, server):
     assert (b"Results_weighted_avg/test_acc" in content) == (server == "False")
 
 
+@pytest.mark.slow
 def test_tensorboard_in_fs_s_run_folder(least):
     pytest.importorskip("tensorboard")
     run = set_up(least, ["ggeur.tensorboard", "True"]).go()

@@ -96,6 +96,7 @@ def join(fs, monkeypatch):
     return go
 
 
+@pytest.mark.slow
 def test_a_place_that_is_taken_is_tried_again_until_the_deadline(join):
     """The server notices a silent loss only after a while."""
     assert join(Server(TAKEN, TAKEN, None), first=Server(None)) == 3
@@ -104,6 +105,7 @@ def test_a_place_that_is_taken_is_tried_again_until_the_deadline(join):
     assert never.tries > 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "again"), [(TAKEN, False), ("other", False), ("other", True)]
 )
@@ -142,6 +144,7 @@ def test_a_silent_server_is_given_up_and_one_with_nothing_to_say_is_not(fs, aliv
     assert link.waits == 1
 
 
+@pytest.mark.slow
 def test_signs_of_life_of_a_real_server_end_the_silence():
     settings = TransportSettings(2**20, keepalive=0.1)
     with Hub("127.0.0.1", 0, 1, settings) as hub:

@@ -60,6 +60,7 @@ WAYS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_the_same_numbers_as_embedded(fs, config, way):
     there = fs.run(*WAYS[way])
@@ -75,6 +76,7 @@ def test_the_same_numbers_as_embedded(fs, config, way):
         assert not ALARM.findall(there.log)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(RULES, VALUES, st.booleans())
 def test_a_run_stops_where_fs_s_own_stopper_says(federatedscope, rule, values, larger):
@@ -86,6 +88,7 @@ def test_a_run_stops_where_fs_s_own_stopper_says(federatedscope, rule, values, l
     assert first_stop(rule, values, larger) == next(ends, None)
 
 
+@pytest.mark.slow
 def test_a_domain_may_be_called_anything(fs, embeddings_folder):
     """FS's log has no line more for it, and FS's reader of scores reads it."""
     harmless = fs.run()
@@ -100,6 +103,7 @@ def test_a_domain_may_be_called_anything(fs, embeddings_folder):
     assert rf"test_=art\n{FORGED}\x1b[2J_acc" in said
 
 
+@pytest.mark.slow
 def test_a_second_run_in_the_process_changes_nothing(fs):
     first, second = fs.run(), fs.run()
     assert outcome(first.results) == outcome(second.results)
@@ -109,6 +113,7 @@ def test_a_second_run_in_the_process_changes_nothing(fs):
     assert all(c.train_rows is c.test_rows is None for c in first.results.clients)
 
 
+@pytest.mark.slow
 def test_fs_reports_unseen_clients_apart(fs):
     there = fs.run(*WAYS["some clients are unseen"])
     *_, last = [x for x in there.lines() if "Results_avg_unseen" in x]
@@ -127,6 +132,7 @@ def test_fs_reports_unseen_clients_apart(fs):
     assert "unseen_client_best_individual" in there.lines()[-9]["Results_raw"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [["ggeur.mlp_hidden_dim", 4], BEST], ids=str)
 def test_fs_s_models_are_the_head_that_is_left(fs, more):
     """The server's and every client's, though training may have been on another."""

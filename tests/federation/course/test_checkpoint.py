@@ -80,6 +80,7 @@ def files_at(path):
     return {p: p.read_bytes() for p in path.parent.rglob("*") if p.is_file()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last", [0, 2])
 @pytest.mark.parametrize(
     "settings",
@@ -111,6 +112,7 @@ def test_without_the_state_of_a_client_a_run_does_not_go_on(config, path, method
         run(config("federate.restore_from", path, *chosen))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [*STATEFUL, *SERVERS])
 def test_states_and_uploads_go_on_also_after_a_round_that_was_cut_off(
     config_of, path, tmp_path, method
@@ -132,6 +134,7 @@ def test_states_and_uploads_go_on_also_after_a_round_that_was_cut_off(
     assert outcome(results) == outcome(run(own()))
 
 
+@pytest.mark.slow
 def test_states_of_an_earlier_run_are_not_taken(config_of, path):
     def own(*settings):
         return config_of("scaffold", *SAMPLED, *settings)
@@ -148,6 +151,7 @@ def test_states_of_an_earlier_run_are_not_taken(config_of, path):
     assert outcome(results) == outcome(run(own()))
 
 
+@pytest.mark.slow
 def test_more_rounds_may_follow(config, path, caplog):
     caplog.set_level("INFO")
     more = ("federate.total_round_num", 6)
@@ -226,6 +230,7 @@ class TestWhenItIsWritten:
         one.history.flush()  # nothing is new
         assert path.stat().st_mtime_ns == before
 
+    @pytest.mark.slow
     def test_a_run_that_is_killed_goes_on_from_the_last_one(
         self, begun, config, monkeypatch, tmp_path
     ):

@@ -124,6 +124,7 @@ class TestComingAndGoingAtAnyTime:
         carried.meanwhile.clear()
         assert carried.rounds(1)[0].clients == [1, 2, 3, 4]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "when", [("statistics", 0), ("prepare", 0), ("train", 1), ("train", 3)]
     )
@@ -142,6 +143,7 @@ class TestComingAndGoingAtAnyTime:
         carried.run(3)
         assert torch.equal(carried.server.params, undisturbed.server.params)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("proven", [False, True])
     def test_garbage_of_another_who_had_its_number(self, proven):
         """Where numbers prove nothing, what an earlier connection said is not held

@@ -79,6 +79,7 @@ def maps(stage, rows=6, seed=0):
 
 
 class TestIdentities:
+    @pytest.mark.slow
     @pytest.mark.parametrize("network", NETWORKS)
     def test_probability_zero_is_fedavg_to_the_bit(self, network):
         plain = federate_images(FedAvg(), network=network).weights
@@ -86,6 +87,7 @@ class TestIdentities:
             method = FedFAPlus(variant, probability=0.0)
             assert torch.equal(federate_images(method, network=network).weights, plain)
 
+    @pytest.mark.slow
     def test_no_weight_makes_plus_l_and_h_fedavg_to_the_bit(self):
         plain, low = (
             federate_images(method).weights for method in (FedAvg(), FedFAPlus("l"))
@@ -94,6 +96,7 @@ class TestIdentities:
         assert torch.equal(federate_images(none).weights, plain)
         assert torch.equal(federate_images(FedFAPlus(weight=0.0)).weights, low)
 
+    @pytest.mark.slow
     def test_h_has_no_term_in_round_1_and_l_and_plus_begin_alike(self):
         plain, high, low, plus = (
             federate_images(method).weights
@@ -104,6 +107,7 @@ class TestIdentities:
         assert not torch.equal(high[2], plain[2])
         assert not torch.equal(plus[2], low[2])
 
+    @pytest.mark.slow
     def test_all_variants_differ_but_where_gamma_is_one(self):
         """c2 is gamma = 1, which l has in round 1 alone, and direct too."""
         weights = {v: federate_images(FedFAPlus(v)).weights for v in VARIANTS}
@@ -341,6 +345,7 @@ class TestWhatTravels:
         shape = (widths[0] + widths[2], 5)
         assert federation.server.method_state["histogram"].shape == shape
 
+    @pytest.mark.slow
     def test_a_client_below_the_threshold_sends_zeros_and_does_not_count(self):
         method = FedFAPlus()
         federations = [

@@ -227,12 +227,14 @@ class TestTraining:
         apart = [(v[self.known] - self.prototypes).norm() for v in (before, after)]
         assert apart[1] < apart[0]
 
+    @pytest.mark.slow
     def test_the_frozen_model_stays(self):
         model = Flat()
         before = {n: t.clone() for n, t in model.state_dict().items()}
         self.run(model)
         assert all(torch.equal(t, before[n]) for n, t in model.state_dict().items())
 
+    @pytest.mark.slow
     def test_a_rate_of_zero_moves_the_one_thing_and_not_the_other(self):
         start = Generator("fc", 4, 4, (1, 4, 4)).reset(seeded())
         made, before, after = self.run(Flat(), lr=1e-30)

@@ -52,6 +52,7 @@ class TestMixed:
         torch.testing.assert_close(kept, maps)
 
 
+@pytest.mark.slow
 def test_probability_zero_is_fedavg_to_the_bit():
     plain = federate_images(FedAvg()).weights
     without = federate_images(Combined(FedAvg(), MixStyle(probability=0.0))).weights

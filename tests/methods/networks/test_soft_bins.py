@@ -55,6 +55,7 @@ class TestHistogram:
             wanted = histogram_by_loops(values[:, c].tolist(), bins, temperature)
             np.testing.assert_allclose(found[c].numpy(), wanted, atol=1e-12)
 
+    @pytest.mark.slow
     @given(
         st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=20),
         st.integers(3, 30),

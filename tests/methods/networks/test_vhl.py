@@ -15,6 +15,7 @@ def vhl(**settings):
     return VHL(**{**SMALL, **settings})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", sorted(NETWORKS))
 @pytest.mark.parametrize(("weight", "tolerance"), [(0.0, 0), (1e-20, 1e-6)])
 def test_without_both_terms_it_is_fedavg(norm, weight, tolerance):
@@ -42,6 +43,7 @@ def test_nothing_travels():
     assert not any(update.upload for update in federation.train(1))
 
 
+@pytest.mark.slow
 def test_only_the_first_passes_are_aligned():
     # Of two passes over the rows; without the cross-entropy there is nothing else.
     runs = {

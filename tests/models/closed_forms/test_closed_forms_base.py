@@ -67,6 +67,7 @@ CHOSEN = [CLOSED_FORMS[k]() for k in ASKING if CLOSED_FORMS[k].partition_free] +
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(federations())
 def test_every_partition_gives_the_head_of_the_pooled_rows(drawn):

@@ -146,6 +146,7 @@ def test_many_dimensions_of_noise_do_not_hide_a_shift(seed):
     assert found == pytest.approx(plain_share(rows, labels, domains), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_in_many_dimensions_domains_that_do_not_differ_give_none():
     for seed in range(10):
         alike = histograms(seed, SOME, shift=0.0)

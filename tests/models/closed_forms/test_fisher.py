@@ -48,6 +48,7 @@ def test_an_optimum_out_of_reach_is_refused_by_what_to_set(far):
     refuse(FisherSynthesis(**far), OTHERS, wanted)
 
 
+@pytest.mark.slow
 def test_draws_are_the_seeds_and_each_classs_own():
     form = FisherSynthesis(samples=5)
     first, again, other = (

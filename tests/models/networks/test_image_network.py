@@ -102,6 +102,7 @@ def test_hooks_act_on_every_stage_and_are_gone_afterwards():
     assert torch.equal(model(rows), plain)
 
 
+@pytest.mark.slow
 def test_channels_last_maps_are_turned():
     chosen = NetworkSettings("timm:swin_tiny_patch4_window7_224")
     model = build_model(3 * 32**2, 3, ModelSettings(network=chosen)).eval()

@@ -120,6 +120,7 @@ def test_weights_are_drawn_by_the_generator_alone(name):
     assert not torch.equal(first, other)
 
 
+@pytest.mark.slow
 def test_stems():
     cifar, imagenet = (network("resnet18", stem=s) for s in ("cifar", "imagenet"))
     assert cifar.network.conv1.kernel_size == (3, 3)
@@ -128,6 +129,7 @@ def test_stems():
     assert isinstance(imagenet.network.maxpool, nn.MaxPool2d)
 
 
+@pytest.mark.slow
 def test_a_resnet_is_torchvisions():
     models = pytest.importorskip("torchvision.models")
     model = network("resnet18", stem="imagenet")

@@ -27,6 +27,7 @@ def test_other_norms_keep_no_running_statistics(name, norm):
     assert model.in_chunks(model, pixels(model)).isfinite().all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["simple_cnn", "timm:swin_tiny_patch4_window7_224"])
 def test_norms_that_cannot_be_put(name):
     with pytest.raises(ConfigError, match=r"norm: .*leave the key at batch"):

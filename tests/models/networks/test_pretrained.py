@@ -37,12 +37,14 @@ def written(request, tmp_path):
     return write
 
 
+@pytest.mark.slow
 def test_it_begins_with_a_file_s(written):
     path, wanted = written()
     found = tensors(reset(network("resnet18", weights=path)))
     assert all(torch.equal(found[name], wanted[name]) for name in wanted)
 
 
+@pytest.mark.slow
 def test_a_last_layer_of_other_classes_is_drawn(written):
     path, wanted = written(classes=7)
     model = reset(network("resnet18", weights=path))
@@ -52,12 +54,14 @@ def test_a_last_layer_of_other_classes_is_drawn(written):
         assert torch.equal(found[name], other[name]), name
 
 
+@pytest.mark.slow
 def test_batch_norm_s_scales_go_into_other_norms(written):
     path, wanted = written()
     found = tensors(reset(network("resnet18", weights=path, norm="group")))
     assert torch.equal(found["bn1.weight"], wanted["bn1.weight"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{"stem": "imagenet"}, {"channels": 1}])
 def test_weights_that_do_not_fit(written, settings):
     path, _ = written()
@@ -67,6 +71,7 @@ def test_weights_that_do_not_fit(written, settings):
         reset(network("resnet18", weights=path, **settings))
 
 
+@pytest.mark.slow
 def test_weights_of_another_network(written):
     path, _ = written("convnet5")
     with pytest.raises(ConfigError, match=r"do not fit resnet18"):
@@ -111,6 +116,7 @@ def offline(monkeypatch, tmp_path):
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
 
 
+@pytest.mark.slow
 def test_published_weights_that_are_not_here(offline):
     with pytest.raises(ConfigError, match=r"fetch https://.*resnet18.*\.pth"):
         reset(network("resnet18", weights="default", stem="imagenet"))
@@ -144,6 +150,7 @@ def test_unknown_weights_of_timm():
         reset(network("timm:resnet10t", weights="V9"))
 
 
+@pytest.mark.slow
 def test_published_weights_of_torchvision(offline, tmp_path, monkeypatch):
     """A file that was fetched before, with a thousand classes; its name ends in the
     SHA-256 that torchvision's own has."""

@@ -136,6 +136,7 @@ def test_runs_that_are_not_the_tables_are_refused(runs):
         beside_paper(found, "table99")
 
 
+@pytest.mark.slow
 def test_the_report_has_it(runs, tmp_path, capsys):
     out = tmp_path / "out"
     words = ["report", str(runs), "--out", str(out), "--paper", "table7"]

@@ -53,6 +53,7 @@ def test_csv_has_every_count(tmp_path):
                 assert by_cell.get(key, 0) == matrix[i, j]
 
 
+@pytest.mark.slow
 def test_points_are_means_over_seeds(tmp_path):
     found, counts = counted(tmp_path, ["cat", "dog"])
     classes, _ = class_figures(found, counts)
@@ -63,6 +64,7 @@ def test_points_are_means_over_seeds(tmp_path):
     assert list(first.get_ydata()) == pytest.approx(100 * means)
 
 
+@pytest.mark.slow
 def test_matrices_are_in_percent_of_the_class(tmp_path):
     found, counts = counted(tmp_path, ["cat", "dog"])
     _, confusion = class_figures(found, counts)

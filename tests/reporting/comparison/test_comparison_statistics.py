@@ -27,6 +27,7 @@ def by_seed(values):
     return dict(enumerate(values))
 
 
+@pytest.mark.slow
 @given(st.lists(SCORES, min_size=2, max_size=20))
 def test_mean_deviation_and_interval_are_scipys(values):
     spread = Spread.of(values)

@@ -72,6 +72,7 @@ def test_a_head_in_closed_form_alone_is_flat(tmp_path):
     assert (curve.is_flat, curve.x) == (False, [0, 1])
 
 
+@pytest.mark.slow
 def test_a_calibrated_head_is_a_star_behind_the_last_round(tmp_path):
     for seed, score in ((1, 0.7), (2, 0.8)):
         results = made([{"x": 0.4}, {"x": 0.6}], seed)
@@ -84,6 +85,7 @@ def test_a_calibrated_head_is_a_star_behind_the_last_round(tmp_path):
     assert [list(line.get_xdata()) for line in axes.lines] == [[1, 2], [3]]
 
 
+@pytest.mark.slow
 def test_what_the_baseline_and_the_bound_end_with_are_lines_across(tmp_path):
     scores = {"a": 0.4, "b": 0.6, "bound": 0.8}
     for name, score in scores.items():
@@ -106,6 +108,7 @@ def lines_of(axes):
     return [line for line in axes.lines if len(line.get_xdata())]
 
 
+@pytest.mark.slow
 def test_a_closed_forms_curve_is_a_line_across_the_panel(tmp_path):
     write(tmp_path / "a", made([], 1, {"name": "a"}, closed_form={"x": 0.5}))
     write(tmp_path / "b", made([{"x": 0.3}, {"x": 0.6}], 1, {"name": "b"}))
@@ -124,6 +127,7 @@ def drawn(study_folder):
     return {width: figures(found, width) for width in WIDTHS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("width", WIDTHS)
 def test_files_are_whole_and_of_their_size(drawn, form, width):
@@ -209,6 +213,7 @@ def test_nothing_to_draw_is_no_picture(tmp_path):
     assert names == ["convergence", "domains"]
 
 
+@pytest.mark.slow
 def test_several_tables_have_pictures_of_their_own(tmp_path):
     write(tmp_path / "1", made(noisy(0.5, 1), 1))
     write(tmp_path / "2", made(noisy(0.5, 1, domains=("x",)), 1))
@@ -217,6 +222,7 @@ def test_several_tables_have_pictures_of_their_own(tmp_path):
     assert len({p.name for p in pictures}) == 6
 
 
+@pytest.mark.slow
 def test_drawing_leaves_matplotlib_as_it_was(study_folder):
     before = dict(matplotlib.rcParams)
     for picture in figures(Comparison.of(study_folder))[:1]:

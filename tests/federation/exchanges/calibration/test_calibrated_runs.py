@@ -21,6 +21,7 @@ def follow(cfg):
     return results, *(model.at(params) for params in weights[-2:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [[], MLP], ids=["linear", "mlp"])
 def test_rounds_are_those_without_and_only_the_last_layer_changes(config, model):
     plain = run(config(*model))
@@ -34,6 +35,7 @@ def test_rounds_are_those_without_and_only_the_last_layer_changes(config, model)
     assert "calibrated ccvr" in results_table(results)
 
 
+@pytest.mark.slow
 def test_a_linear_head_reuses_the_statistics_of_round_0(config):
     asked = run(config("ggeur.steps", [], *CALIBRATE))
     reused = run(config("ggeur.steps", [1, 2], *CALIBRATE))
@@ -51,6 +53,7 @@ def test_it_helps_where_labels_are_skewed(config):
     assert results.calibrated.avg > results.rounds[-1].avg
 
 
+@pytest.mark.slow
 def test_without_any_statistics_the_trained_head_is_left(config):
     settings = [*CALIBRATE, "ggeur.steps", [], "ggeur.privacy.min_samples", 10000]
     following = Run(config(*settings))

@@ -217,6 +217,7 @@ def test_a_choice_at_the_end_of_the_grid_is_said(caplog):
     assert "note" not in details
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "is_said"),
     [

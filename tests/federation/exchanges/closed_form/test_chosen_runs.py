@@ -39,6 +39,7 @@ def assert_equal(one, other):
     assert all(torch.equal(*pair) for pair in zip(state(one), state(other)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["lda", "mixture", "auto"])
 def test_the_choice_is_that_of_setting_it(config, kind):
     # A mixture has its temperature beside the weights, a linear head in them.
@@ -59,6 +60,7 @@ def test_the_choice_is_that_of_setting_it(config, kind):
     assert results.final.accuracy == expected.final.accuracy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "validated"), [("lda", True), ("ridge", False), ("auto", True)]
 )
@@ -86,6 +88,7 @@ def test_the_head_that_is_left_is_one_of_the_two(config, kind, validated):
     )
 
 
+@pytest.mark.slow
 def test_what_is_kept_does_not_change_the_training(config):
     settings = [*KINDS["ridge"], *START, *IID, *FEW]
     best, trained = (
@@ -95,6 +98,7 @@ def test_what_is_kept_does_not_change_the_training(config):
     assert trained.final.kept is None
 
 
+@pytest.mark.slow
 def test_the_mixture_may_be_left_while_a_linear_head_is_trained(config):
     """Both are scored and left as mixtures: a linear one has a component a class."""
     results, head = follow(config(*KINDS["auto"], *BEST, *IID, *FEW))
@@ -108,6 +112,7 @@ def test_the_mixture_may_be_left_while_a_linear_head_is_trained(config):
     assert "kept: the head" in results_table(results)
 
 
+@pytest.mark.slow
 def test_where_labels_and_domains_are_confounded_training_has_the_last_word(config):
     """As lds divides the digits; training then starts where plain training does."""
     results = run(config(*KINDS["auto"], *BEST, *FEW))

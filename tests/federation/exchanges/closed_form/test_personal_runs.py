@@ -16,6 +16,7 @@ def finished(config, *settings):
     return going, going.follow(lambda record: None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "standardize"), [("lda", True), ("auto", False)])
 def test_what_is_scored_is_what_predicts(config, kind, standardize):
     own = [*OWN, "ggeur.closed_form", kind, "ggeur.lda.standardize", standardize]
@@ -35,6 +36,7 @@ def test_what_is_scored_is_what_predicts(config, kind, standardize):
     assert results.final.accuracy == plain.final.accuracy
 
 
+@pytest.mark.slow
 def test_the_folder_has_a_head_for_each_client(config, tmp_path):
     going, results = finished(config, *OWN)
     history = going.history

@@ -20,6 +20,7 @@ def left(config, folder, *settings):
     return results, going.data.clients[0].test.features
 
 
+@pytest.mark.slow
 def test_the_folder_says_what_the_results_say(config, tmp_path):
     results, features = left(config, tmp_path, *LDA)
     found = results.strangeness(features)
@@ -31,6 +32,7 @@ def test_the_folder_says_what_the_results_say(config, tmp_path):
     assert wild.min() > found.max()
 
 
+@pytest.mark.slow
 def test_a_file_of_another_run_is_refused(config, tmp_path):
     left(config, tmp_path / "a", *LDA)
     left(config, tmp_path / "b", *LDA, "ggeur.lda.shrinkage", 0.5)
@@ -43,6 +45,7 @@ def test_a_file_of_another_run_is_refused(config, tmp_path):
         LeftModels(tmp_path / "b").strangeness()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -58,6 +61,7 @@ def test_other_runs_leave_none(config, tmp_path, settings):
         results.strangeness(features)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_over_leaves_the_same_again(config, tmp_path):
     path = str(tmp_path / "checkpoint")
     best = [*LDA, "ggeur.init", "closed_form", "ggeur.keep", "best"]

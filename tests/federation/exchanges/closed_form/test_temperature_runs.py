@@ -33,6 +33,7 @@ VALIDATED = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["lda", "ridge", "mixture"])
 def test_the_log_loss_of_left_out_rows_falls_and_no_class_changes(config, kind):
     settings = ["ggeur.closed_form", kind, *ALL, *IID]
@@ -78,6 +79,7 @@ def mean_loss(model, rows, temperature):
     return float(F.cross_entropy(logits / temperature, rows.labels))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
     [["federate.make_global_eval", True], ["ggeur.space", "standard"]],

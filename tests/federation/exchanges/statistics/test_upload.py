@@ -89,6 +89,7 @@ def filled(name, value):
     return put(name, lambda tensor: torch.full_like(tensor, value))
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(SIZES, st.sampled_from(WHOLE), st.floats(-30, 10))
 def test_embeddings_of_any_scale_arrive(sizes, form, exponent):
@@ -107,6 +108,7 @@ def test_embeddings_of_any_scale_arrive(sizes, form, exponent):
         assert (found - wanted).abs().max() <= tolerance * wanted.abs().max()
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(SIZES, st.sampled_from(PACKED), st.sampled_from([1e-20, 1.0, 1e6]))
 def test_what_arrives_is_what_was_restored_to_the_bit(sizes, form, scale):
@@ -271,6 +273,7 @@ def test_exact_covariances_may_not_be_indefinite_at_all():
         assert "must be positive semi-definite" in str(error)
 
 
+@pytest.mark.slow
 def test_packed_numbers_that_unpack_to_another_size_are_refused():
     def packed(size):
         coder = zlib.compressobj(9, zlib.DEFLATED, -15)

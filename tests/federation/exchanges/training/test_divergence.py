@@ -63,6 +63,7 @@ def test_better_than_guessing_is_no_divergence(first, last):
     assert watch(first, last, start=first).found is None
 
 
+@pytest.mark.slow
 @given(losses=st.lists(st.floats(0.5 * GUESSING, 5 * GUESSING), min_size=1))
 def test_losses_that_stay_near_each_other_are_none_either(losses):
     assert watch(*losses).found is None

@@ -131,6 +131,7 @@ def test_a_fit_leaves_alone_what_the_model_was_bound_to(model):
     assert torch.equal(other, start + 1)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     *(st.integers(0, 130), st.integers(1, 40), st.sampled_from(["epoch", "batch"])),
