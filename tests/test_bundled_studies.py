@@ -18,6 +18,7 @@ OF_PAPER = [path for path in STUDIES if "paper" in content(path)]
 every_study = pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
 
 
+@pytest.mark.slow
 @every_study
 def test_each_cell_is_a_config_and_a_run_of_its_own(path):
     """No row repeats another one under another name."""

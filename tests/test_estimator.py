@@ -166,6 +166,7 @@ def test_a_clone_is_not_fitted():
         copy.predict(X)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("routed", [True, False])
 def test_clients_reach_it_in_a_pipeline(routed):
     made = make_pipeline(StandardScaler(), FederatedClassifier("lda"))

@@ -30,6 +30,7 @@ def fails(findings, level, adversary="curious"):
     return Verdict.of(findings, level, adversary).failed
 
 
+@pytest.mark.slow
 def test_the_default_fails_at_both_levels(config):
     by_name, findings = found(config, "federate.client_num", 6)
     assert list(by_name) == list(ATTACKS)
@@ -41,6 +42,7 @@ def test_the_default_fails_at_both_levels(config):
     assert fails(findings, "membership")
 
 
+@pytest.mark.slow
 def test_a_head_by_sums_passes_for_rows_and_fails_for_members(config):
     by_name, findings = found(config, *LDA, *SUMS)
     assert not fails(findings, "rows")

@@ -223,6 +223,7 @@ class TestEntryPoints:
         assert load_config(quickstart).ggeur.toy.strength == 0.1
         assert "toy.strength" in {key.name for key in all_keys()}
 
+    @pytest.mark.slow
     def test_a_run_says_which_packages_had_some(self, cfg, tmp_path, monkeypatch):
         self.install(tmp_path, "toy")
         monkeypatch.syspath_prepend(tmp_path)
@@ -299,6 +300,7 @@ class TestAnErrorInAPlugin:
         assert "Traceback" in log
         assert "in pull" in log
 
+    @pytest.mark.slow
     def test_in_python_it_is_raised_as_it_is(self, cfg):
         (cfg.parent / "toy.py").write_text(self.BROKEN)
         with pytest.raises(RuntimeError, match="size of tensor a"):

@@ -32,6 +32,7 @@ def test_what_a_client_counts_for_says_what_is_withheld_unless_told_not_to(confi
         assert client.aggregation_weight == counts[counts >= 5].sum()
 
 
+@pytest.mark.slow
 def test_withheld_rows_are_not_in_an_update_where_they_are_not_trained_on(config):
     """A5 is of classes held: withheld ones are then like absent ones."""
     settings = ["ggeur.steps", [], "train.batch_or_epoch", "batch"]

@@ -263,6 +263,7 @@ def test_another_run_s_checkpoint_is_not_written_over(short, capsys, tmp_path):
     assert main([*both, "federate.restore_from", str(tmp_path / "kept")]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [0, 2])
 def test_an_interrupted_run_writes_the_rounds_it_has(short, break_off, capsys, after):
     break_off(KeyboardInterrupt(), after)

@@ -105,6 +105,7 @@ def test_a_domain_may_be_called_anything(inspect, tmp_path):
         assert not hidden_in("".join(cells))
 
 
+@pytest.mark.slow
 def test_who_has_nothing_is_said(inspect, tmp_path):
     data = write_domains(tmp_path / "data", [(40, 40), (40, 40)])
     few = ["data.splitter", "lds", "data.splitter_args", "[{'alpha': 0.01}]"]
@@ -203,6 +204,7 @@ def test_random_directions_are_as_alike_as_chance_says():
     assert chance(60) == pytest.approx(np.mean(draws), rel=0.1)
 
 
+@pytest.mark.slow
 def test_a_class_without_five_directions_is_left_out_and_said(inspect, tmp_path):
     data = write_domains(tmp_path / "data", [(60, 7, 60), (60, 60, 60)])
     _, printed, _ = inspect(*data, "federate.client_num", "2")

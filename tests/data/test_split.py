@@ -30,6 +30,7 @@ def numbers(rows):
     return rows.features[:, 0].tolist()
 
 
+@pytest.mark.slow
 @given(labels_of_any_mix, st.floats(0.01, 1), st.floats(0.01, 1), st.integers(0, 9))
 def test_sizes_are_exact_and_parts_disjoint(labels, train, test, seed):
     test = min(test, 1 - train)
@@ -104,6 +105,7 @@ def test_good_splits_pass(splits):
 class TestHoldOut:
     """Rows for validation, of one client."""
 
+    @pytest.mark.slow
     @given(
         st.lists(st.integers(0, 30), min_size=1, max_size=6),
         st.floats(0, 0.9),

@@ -70,6 +70,7 @@ class TestLocal:
         model = 4 * num_parameters(large.engine.server.model)
         assert large.history.rounds[-1].bytes_up < model / 10
 
+    @pytest.mark.slow
     def test_weights_of_fs_cannot_be_a_start(self, config, tmp_path):
         path = tmp_path / "fs.pt"
         model = Run(config()).engine.server.model
@@ -135,6 +136,7 @@ class TestCentralised:
         trained_on = len(run.data.clients[0].train)
         assert trained_on == sum(len(held.train) for held in seen)
 
+    @pytest.mark.slow
     def test_the_second_step_adds_nothing_and_a_note_says_so(self, config):
         runs = [
             finished(config(*CENTRALISED, "ggeur.steps", steps, "ggeur.step1_size", 40))

@@ -30,6 +30,7 @@ def test_the_quickstart_learns(quickstart):
     assert results.diverged is None
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_numbers_to_the_bit(config):
     first, second = run(config()), run(config())
     assert numbers(first) == numbers(second)

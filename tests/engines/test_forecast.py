@@ -20,6 +20,7 @@ def both(config, *settings):
     return found, Run(cfg).follow(lambda record: None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

@@ -121,6 +121,7 @@ def test_scores_go_up_only_if_that_is_asked_for(config):
     assert not [n for n in silent.notes if "rows" in n or "withh" in n]
 
 
+@pytest.mark.slow
 def test_a_run_folder_holds_no_exact_number_of_rows(
     quickstart, embeddings_folder, tmp_path
 ):
@@ -168,6 +169,7 @@ def test_only_a_test_seed_repeats_the_noise_in_any_order(config, mode):
     assert not torch.equal(*weights[2:])
 
 
+@pytest.mark.slow
 def test_masks_cancel_and_leave_the_sum_of_all_noise(config):
     going = Run(config(*DP, *SUMS, *SEED))
     going.follow(lambda record: None)

@@ -187,6 +187,7 @@ def test_white_shapes_are_those_of_white_rows(config):
         torch.testing.assert_close(here.T @ here, there.T @ there, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "settings"), [(WHITENED, [*PLAIN, *MLP]), (STANDARD, GGEUR)], ids=str
 )
@@ -250,6 +251,7 @@ def test_it_is_the_default_and_papers_configs_are_raw(quickstart):
         assert ggeur.space == (STANDARD if at_default else "raw")
 
 
+@pytest.mark.slow
 def test_rows_of_validation_and_test_do_not_enter_the_space(config):
     settings = ["data.splits", "[0.6, 0.2, 0.2]", "ggeur.space", STANDARD]
     data = load_federated_data(config(*settings))

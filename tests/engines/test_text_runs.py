@@ -131,6 +131,7 @@ print(loaded)
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_text_of_another_length_is_refused(config, embeddings_folder, tmp_path):
     (embeddings_folder / "text.npz").unlink()
     from pictures import add_text_clip

@@ -32,6 +32,7 @@ def test_of_a_run_with_rounds(config):
     assert len(run.history.rounds) == 3
 
 
+@pytest.mark.slow
 def test_of_answers_about_heads(config):
     """They are the bytes that the server got; A13 finds no withheld row in them."""
     few = ["federate.client_num", 9, "data.splitter_args", [{"alpha": 0.5}]]

@@ -177,6 +177,7 @@ class TestFit:
 
 
 class TestRounds:
+    @pytest.mark.slow
     @pytest.mark.parametrize("norm", ["batch", "group"])
     def test_two_rounds_are_the_average_of_plain_loops(self, norm):
         run = federation(norm=norm).round0()
@@ -236,6 +237,7 @@ def test_every_base_method_trains_a_network_and_statistics_are_the_mean(name):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", AUGMENTATIONS)
 def test_every_augmentation_trains_a_network_or_says_why_not(name):
     from every_method import SETTINGS

@@ -80,6 +80,7 @@ class TestReproducibility:
         assert not torch.equal(weights[1], weights[0])
         assert not torch.equal(weights[2], weights[1])
 
+    @pytest.mark.slow
     def test_same_seed_same_bits_and_another_seed_others(self):
         first = self.run()
         torch.manual_seed(777)

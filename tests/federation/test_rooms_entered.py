@@ -20,6 +20,7 @@ def trace():
     return module
 
 
+@pytest.mark.slow
 def test_statistics_enter_each_exchange_once(trace, tmp_path):
     found = trace.trace_statistics(trace.quickstart(str(tmp_path)))
     entered = found.exchanges()

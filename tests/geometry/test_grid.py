@@ -52,6 +52,7 @@ sizes = st.integers(0, 12)
 seeds = st.integers(0, 2**32 - 1)
 
 
+@pytest.mark.slow
 @given(seeds, sizes, exponents)
 def test_integers_are_those_of_python(seed, n, exponents):
     grid = Grid(tuple(exponents))

@@ -49,6 +49,7 @@ def mu_between(one, other, plan=PLAN):
     return math.sqrt(sum((found[b] / plan.scale(b)) ** 2 for b in found))
 
 
+@pytest.mark.slow
 def test_neighbours_never_differ_by_more_than_the_sensitivity():
     rng, replaced = np.random.default_rng(0), 0.0
     for _ in range(200):

@@ -47,6 +47,7 @@ counts = st.lists(st.integers(0, 9), min_size=1, max_size=4)
 shares = st.floats(0.01, 0.99)
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(counts, st.integers(0, 3), shares, st.sampled_from(SIZES), st.booleans())
 def test_each_class_has_its_share_of_the_whole_set(own, each, share, sizes, both):

@@ -34,6 +34,7 @@ def assert_are(totals, rows, tolerance=1e-10):
     )
 
 
+@pytest.mark.slow
 @given(n=st.integers(1, 30), dim=st.integers(1, 8), seed=st.integers(0, 99))
 @settings(deadline=None)
 def test_of_rows_equal_plain_sums(n, dim, seed):

@@ -160,6 +160,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", WRONG)
 def test_what_cannot_be_used_is_named(case, quickstart):
     hooks, said = WRONG[case]

@@ -15,6 +15,7 @@ def fedavgm(d, state):
     return -LR * state["v"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
 def test_the_weights_are_those_of_numpy(world):
     check(FedAvgM(MOMENTUM, LR), server_changes(fedavgm), world)

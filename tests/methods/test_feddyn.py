@@ -31,6 +31,7 @@ def oracle(world):
     return after
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
 def test_the_weights_are_those_of_numpy(world):
     check(FedDyn(ALPHA), oracle, world, atol=1e-6)

@@ -22,6 +22,7 @@ def oracle(world):
     return after
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
 def test_the_weights_are_those_of_numpy(world):
     check(FedProx(MU), oracle, world)

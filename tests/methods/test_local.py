@@ -16,6 +16,7 @@ from federatedscope_ggeur.models import ModelSettings, build_model
 DRAWN = ((1, 2, 3, 4), (1, 2, 3), (1, 4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hidden", [0, 3])
 def test_every_client_has_the_trajectory_of_numpy(hidden):
     world = World(DRAWN, hidden)

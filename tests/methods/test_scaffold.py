@@ -39,6 +39,7 @@ def oracle(world):
     return after
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
 def test_the_weights_are_those_of_numpy(world):
     check(Scaffold(SERVER_LR), oracle, world)

@@ -36,6 +36,7 @@ def test_features_are_the_pooled_ones_of_the_weights(tmp_path):
     assert found.shape == (1, encoder.dim)
 
 
+@pytest.mark.slow
 def test_everything_that_changes_features_changes_the_identity(tmp_path):
     file = tmp_path / "weights.pt"
     torch.save(timm.create_model("test_vit").state_dict(), file)

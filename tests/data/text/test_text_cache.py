@@ -91,6 +91,7 @@ def test_without_weights_the_cache_is_enough(encoding, tmp_path, known):
         load_text(("cat",), TEMPLATES, local, identity)
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_made_again(encoding, caplog):
     made = load_text(NAMES, TEMPLATES, encoding)
     made.path.write_bytes(made.path.read_bytes()[:-9])

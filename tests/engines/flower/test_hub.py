@@ -88,6 +88,7 @@ def joined(hub) -> Event:
     return event
 
 
+@pytest.mark.slow
 def test_what_goes_out_is_answered_on_the_connection(hub, nodes, resident):
     nodes.behind[7] = resident().answer
     event = joined(hub)

@@ -49,6 +49,7 @@ def same(splits, held) -> bool:
 DEALT = [{"alpha": 0.01, "min_per_class": 1}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

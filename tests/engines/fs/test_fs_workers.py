@@ -135,6 +135,7 @@ def test_late_and_doubled_answers_cannot_start_anything_again(half_way):
     assert all(there.model[name].equal(model[name]) for name in model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "problem"), [((b"nonsense",), "client 1"), ((), "one part")]
 )

@@ -117,6 +117,7 @@ def test_any_other_refusal_ends_the_client(join, answer, again):
     assert server.tries == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alive", [True, False])
 def test_a_silent_server_is_given_up_and_one_with_nothing_to_say_is_not(fs, alive):
     cfg = fs.set_up("ggeur.deadline.silence", 2).config

@@ -119,6 +119,7 @@ class TestIdentities:
         assert torch.equal(weights["direct"][1], weights["l"][1])
         assert not torch.equal(weights["c"][1], weights["l"][1])
 
+    @pytest.mark.slow
     def test_with_fedsam_both_passes_have_the_same_layers(self):
         """Were they drawn anew, the clients would send twice as many rows."""
         rows = {}

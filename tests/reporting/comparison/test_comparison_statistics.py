@@ -82,6 +82,7 @@ def plain_wilcoxon(differences):
     return min(1, 2 * min(np.mean(sums <= found), np.mean(sums >= found)))
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(st.sets(st.integers(1, 10**6), min_size=6, max_size=30), st.randoms())
 def test_wilcoxon_without_ties_is_scipys(sizes, random):

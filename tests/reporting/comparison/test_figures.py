@@ -200,6 +200,7 @@ def test_pairs_of_methods_stay_in_one_panel():
         assert all(len(group) % 2 == 0 for group in groups[:-1])
 
 
+@pytest.mark.slow
 def test_nothing_to_draw_is_no_picture(tmp_path):
     """Unevaluated rounds, and clients that send nothing."""
     results = made([{"x": 0.5}], 1)

@@ -175,6 +175,7 @@ def test_other_names_are_refused(name):
         paper_table(name)
 
 
+@pytest.mark.slow
 def test_reading_them_imports_no_torch():
     code = (
         "import sys; from federatedscope_ggeur.reporting.paper import paper_table;"

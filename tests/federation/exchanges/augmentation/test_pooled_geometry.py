@@ -20,6 +20,7 @@ def geometry_of(config, *settings):
     return augmentation.make_geometry(), results, going
 
 
+@pytest.mark.slow
 def test_the_shape_is_that_of_all_rows_less_their_class_means(config):
     geometry, pooled, going = geometry_of(config, *POOLED)
     rows, labels = (

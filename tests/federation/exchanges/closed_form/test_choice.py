@@ -55,6 +55,7 @@ def hits_by_hand(carried, form):
     return hits.tolist(), rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "min_samples"),
     [("lda", 1), ("mixture", 6), ("ridge", 6), ("fedcof", 1), ("auto", 6)],

@@ -52,6 +52,7 @@ def test_the_folder_has_a_head_for_each_client(config, tmp_path):
     assert left.numbers(None, 3).tolist() == [0, 0, 0]
 
 
+@pytest.mark.slow
 def test_own_priors_are_scored_on_both_mixes(config):
     found = run(config(*OWN, "ggeur.personal.prior", "own")).round0.personal
     assert found.prior == "own"

@@ -119,6 +119,7 @@ def test_it_is_said_once_with_client_round_and_rate(caplog):
     assert "lower train.optimizer.lr or set grad.grad_clip" in line
 
 
+@pytest.mark.slow
 @given(
     losses=st.lists(st.floats(0.1, 1e5), min_size=1, max_size=8), at=st.integers(0, 8)
 )
