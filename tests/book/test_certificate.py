@@ -154,7 +154,7 @@ def test_many_clients_are_left_out_one_by_one(tmp_path):
     assert all(one.shapley is None for one in found)
 
 
-@pytest.mark.parametrize("cores", [1, 3])
+@pytest.mark.parametrize("cores", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_the_heads_of_all_sets_are_those_of_the_book(tmp_path, monkeypatch, cores):
     """And no more sums are held than there are clients and cores."""
     book, seen, alive, real = new_book(tmp_path / "a"), [], [], Federation.head_of

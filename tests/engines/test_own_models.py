@@ -134,6 +134,7 @@ def test_a_number_says_whose_model_and_0_is_the_global_one(config, data):
     assert np.array_equal(plain.predict(rows), plain.predict(rows, 3))
 
 
+@pytest.mark.slow
 class TestTheCommand:
     @pytest.mark.parametrize("numbers", ["2", "1,2,3,1"])
     def test_one_number_for_all_images_or_for_each(self, left, files, capsys, numbers):

@@ -74,6 +74,7 @@ def test_a_machine_beyond_its_share_makes_room_itself():
     assert room.share < room.places, "others keep some places"
 
 
+@pytest.mark.slow
 def test_who_joins_is_not_held_up_by_silent_streams(
     make_hub, join, silent_streams, caplog, until
 ):
