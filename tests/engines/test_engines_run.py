@@ -120,3 +120,16 @@ def test_the_config_for_own_embeddings_needs_a_folder_alone(embeddings_folder):
     assert results.closed_form.details["chosen_by"] == "leave_one_out"
     assert results.final.kept.by == "leave_one_out"
     assert results.final.avg > 0.8
+
+
+def test_a_run_says_how_many_rows_each_domain_has_for_what(config):
+    run = Run(config("federate.client_num", 3, "data.splits", "[0.6, 0.1, 0.3]"))
+    for held in run.data.clients:
+        train, val, test = (len(rows) for rows in (held.train, held.val, held.test))
+        line = f"domain {held.domain}: 1 client, {train} rows to train on, "
+        line += f"{val} for validation, {test} to test"
+        assert line in run.describe()
+    run = Run(config("federate.client_num", 3))
+    for held in run.data.clients:
+        line = f"domain {held.domain}: 1 client, {len(held.train)} rows to train on, "
+        assert f"{line}{len(held.test)} to test" in run.describe()
