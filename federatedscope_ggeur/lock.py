@@ -63,8 +63,8 @@ def locked(
 def shared(path: Path, what: str) -> Iterator[bool]:
     """Hold the lock `path` together with other readers, without writing anything.
 
-    It yields whether the lock is held: it is not if there is no lock file, if it cannot
-    be opened, or if the system has no such locks.
+    It yields whether the lock is held. It is not held if there is no lock file, if the
+    file cannot be opened, or if the system has no such locks.
 
     Parameters
     ----------

@@ -211,7 +211,6 @@ class Federation:
             if run is not None:
                 about = made._with_run(run, made.links[-1])
             held.change({**files, _KEY: key, **made._state(made.links, about)})
-            made._entries = {}
             made._read()
         return made
 

@@ -13,7 +13,12 @@ from typing import Any
 from federatedscope_ggeur.book.folder import remove
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.files import path_below, read_regular, write_atomically
-from federatedscope_ggeur.reporting import HEAD_FILE, OWN_FOLDER, RESULTS_FILE
+from federatedscope_ggeur.reporting import (
+    HEAD_FILE,
+    OWN_FOLDER,
+    RESULTS_FILE,
+    STRANGENESS_FILE,
+)
 
 _MARK = "book.mark"
 _CHECKPOINT_ENDS = ("", ".round0", ".clients")
@@ -23,7 +28,7 @@ _MADE = (
     RESULTS_FILE,
     HEAD_FILE,
     OWN_FOLDER,
-    "strangeness.safetensors",
+    STRANGENESS_FILE,
     "private",
     *(f"checkpoint{end}" for end in _CHECKPOINT_ENDS),  # of older releases
     "metrics.csv",

@@ -15,10 +15,7 @@ from federatedscope_ggeur.data import FederatedData
 from federatedscope_ggeur.engines.checkpoints import TO_GO_ON
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import GGEURError
-from federatedscope_ggeur.federation.course.checkpoint_files import (
-    DO_NOT_PASS_ON,
-    PRIVATE,
-)
+from federatedscope_ggeur.federation.course.checkpoint_files import warn_of_private
 from federatedscope_ggeur.federation.exchanges.book.exchange import noted_in_book
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import get_logger
@@ -137,8 +134,7 @@ def _write(run: Run, folder: Path, status: str) -> None:
     models = "" if head is None else ", head.safetensors"
     models += "" if results.own_models is None else f", {OWN_FOLDER}"
     logger.info(f"results.json, metrics.csv, curve.png{models} are in {folder}")
-    if (folder / PRIVATE).is_dir():
-        logger.info("%s", DO_NOT_PASS_ON)
+    warn_of_private(folder)
 
 
 def _keep(run: Run, folder: Path, status: str) -> None:

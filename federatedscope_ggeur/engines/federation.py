@@ -39,10 +39,7 @@ from federatedscope_ggeur.federation.course.checkpoint import (
     check_place,
     checkpoint_client_domains,
 )
-from federatedscope_ggeur.federation.course.checkpoint_files import (
-    DO_NOT_PASS_ON,
-    PRIVATE,
-)
+from federatedscope_ggeur.federation.course.checkpoint_files import warn_of_private
 from federatedscope_ggeur.federation.course.history import History
 from federatedscope_ggeur.federation.course.membership import Membership
 from federatedscope_ggeur.federation.exchanges import Requests
@@ -218,8 +215,7 @@ class Federation:
         with noted_in_book(self.coordinator.server.settings, self._folder):
             write_run(self._folder, results, head, self.history.own_bytes())
         logger.info("results.json, the head and the curve are in %s", self._folder)
-        if (self._folder / PRIVATE).is_dir():
-            logger.info("%s", DO_NOT_PASS_ON)
+        warn_of_private(self._folder)
         return results_table(results)
 
     def write_unfinished(self, stopped: bool = False) -> None:

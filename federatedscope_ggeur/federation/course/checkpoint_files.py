@@ -5,15 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 
 from federatedscope_ggeur.errors import ConfigError, setting
+from federatedscope_ggeur.printable import get_logger
+
+logger = get_logger(__name__)
 
 #: The folder within a run's that holds statistics of single clients and domains. Only
 #: its owner may open it.
 PRIVATE = "private"
 #: A checkpoint's place in a run's folder, where ``federate.save_to`` names no file.
 DEFAULT_NAME = f"{PRIVATE}/checkpoint"
-DO_NOT_PASS_ON = (
-    f"do not pass on {PRIVATE}/, which holds statistics of single clients, nor log.txt"
-)
+
+
+def warn_of_private(folder: Path) -> None:
+    """Log what of a run's folder is not to be passed on."""
+    if (folder / PRIVATE).is_dir():
+        logger.info(
+            "do not pass on %s/, which holds statistics of single clients, nor log.txt",
+            PRIVATE,
+        )
 
 
 def make_folder_of(path: Path) -> None:
@@ -49,7 +58,7 @@ def check_name(path: Path) -> None:
         raise unwritable(
             f"'{path}' cannot be used as a file name: {problem}"
         ) from error
-    for place in (path, round0_path(path), Path(f"{path}.clients")):
+    for place in (path, round0_path(path), client_path(path, 0).parent):
         if place.is_symlink():
             problem = f"'{place}' is a link; name a file that is none"
             raise ConfigError(f"{setting('save_to')}: {problem}")
