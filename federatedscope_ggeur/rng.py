@@ -29,9 +29,20 @@ def derive_seed(seed: int, *key: int | str) -> int:
     return int.from_bytes(digest, "little") >> 1
 
 
-def torch_generator(seed: int, *key: int | str) -> torch.Generator:
-    """A CPU `torch.Generator`, seeded by ``(seed, *key)``."""
-    return torch.Generator().manual_seed(derive_seed(seed, *key))
+def torch_generator(
+    seed: int, *key: int | str, device: torch.device | None = None
+) -> torch.Generator:
+    """A `torch.Generator`, seeded by ``(seed, *key)``; of the CPU by default.
+
+    A GPU's generator draws other numbers than the CPU's. They repeat on one kind of GPU
+    and one release of torch.
+    """
+    return new_generator(device).manual_seed(derive_seed(seed, *key))
+
+
+def new_generator(device: torch.device | None = None) -> torch.Generator:
+    """A generator of a device; of the CPU by default."""
+    return torch.Generator() if device is None else torch.Generator(device)
 
 
 def numpy_generator(seed: int, *key: int | str) -> np.random.Generator:

@@ -122,7 +122,9 @@ def run_settings(
         StatisticsSettings(ggeur.privacy.float32_means),
         set_settings(demands),
         RoundSettings(
-            _sample_client_num(cfg.federate, num_clients), text_pull(ggeur, text)
+            _sample_client_num(cfg.federate, num_clients),
+            text_pull(ggeur, text),
+            demands["batched"],
         ),
     ]
     form = closed_form_of(ggeur, text)

@@ -1,7 +1,8 @@
 """The embedded engine: runs all roles in one process, with only PyPI packages.
 
 Messages are really packed into bytes and unpacked. So sizes are counted, contents
-validated and numbers rounded as on a network.
+validated and numbers rounded as on a network. The updates of clients that train at once
+are the exception: their sizes are computed.
 """
 
 from __future__ import annotations
@@ -32,10 +33,14 @@ from federatedscope_ggeur.federation.course.checkpoint_files import (
 )
 from federatedscope_ggeur.federation.course.checkpoint_writer import CheckpointWriter
 from federatedscope_ggeur.federation.course.checkpointing import Checkpointing
-from federatedscope_ggeur.federation.course.client_handler import ClientHandler
+from federatedscope_ggeur.federation.course.client_handler import (
+    ClientHandler,
+    answer_group,
+)
 from federatedscope_ggeur.federation.course.client_store import ClientStore
 from federatedscope_ggeur.federation.course.history import History
 from federatedscope_ggeur.federation.exchanges import ClientSide, Request, Requests
+from federatedscope_ggeur.federation.exchanges.base import Carried
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
     EvaluationClient,
 )
@@ -77,6 +82,9 @@ class EmbeddedEngine:
         The record of the run so far.
     listen : callable (Request, replies) or None
         Called with every request and its answers.
+    packs : bool
+        Whether the answers of clients that train at once are packed into bytes, too.
+        Otherwise their sizes alone are computed.
     """
 
     def __init__(
@@ -91,6 +99,7 @@ class EmbeddedEngine:
     ):
         self.data, self.settings, self._order = data, settings, order
         self.workers = workers
+        self.packs = False
         self._workers: Workers | None = None
         shared, save_to = Shared(MemoryBudget(settings.memory_limit)), settings.save_to
         self._handlers = {
@@ -199,8 +208,20 @@ class EmbeddedEngine:
         order = self._order(list(request.parts))
         if self._workers is not None:
             return self._workers.answer(request, order)
-        handlers, kind = self._handlers, request.kind
-        return {k: handlers[k].answer(kind, request.parts[k]) for k in order}
+        handlers, kind = [self._handlers[k] for k in order], request.kind
+        parts = [request.parts[k] for k in order]
+        answers = answer_group(handlers, kind, parts)
+        if answers is None:
+            return {
+                k: handler.answer(kind, own)
+                for k, handler, own in zip(order, handlers, parts)
+            }
+        return {k: self._carried(answer) for k, answer in zip(order, answers)}
+
+    def _carried(self, answer) -> Carried | tuple[bytes]:
+        if self.packs:
+            return (answer.to_bytes(),)
+        return Carried(answer, answer.packed_size)
 
     def _take_states(self, progress: Progress | None) -> None:
         """Load the states of clients that belong to the checkpoint."""

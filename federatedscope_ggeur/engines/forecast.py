@@ -141,6 +141,7 @@ class _Rehearsal:
         )
         results = run.history.results()
         self.engine = EmbeddedEngine(run.data, settings, results)
+        self.engine.packs = True
         self.server = self.engine.server
 
     def forecast(self) -> Forecast:

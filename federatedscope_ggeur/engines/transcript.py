@@ -65,7 +65,7 @@ def recorded(run: Run) -> Transcript:
 
 def _recorded(run: Run, rounds: int) -> Transcript:
     recorder = _Recorder(run.engine)
-    run.engine.listen = recorder.note
+    run.engine.listen, run.engine.packs = recorder.note, True
     for record in run.engine.run():
         if getattr(record, "round", 0) >= rounds:
             break

@@ -32,7 +32,7 @@ class MemoryBudget:
 
     def __init__(self, limit: float):
         self._left = limit
-        self._scratch = torch.empty(0)
+        self._scratch: dict[torch.device, Tensor] = {}
         self._models: dict[tuple, Model] = {}
         self._modules: tuple[Task, Modules] | None = None
         self._raw: Space | None = None
@@ -75,6 +75,11 @@ class MemoryBudget:
         """Cut the remaining budget to one of `number` equal shares."""
         self._left /= number
 
+    @property
+    def left(self) -> float:
+        """The bytes that are not reserved yet."""
+        return self._left
+
     def reserve(self, nbytes: int) -> bool:
         """Reserve `nbytes` if they fit; returns whether they do."""
         if nbytes > self._left:
@@ -82,11 +87,13 @@ class MemoryBudget:
         self._left -= nbytes
         return True
 
-    def scratch(self, rows: int, dim: int) -> Tensor:
-        """Shared memory of shape (rows, dim), float32, for one drawn set at a time.
+    def scratch(self, rows: int, dim: int, device: torch.device) -> Tensor:
+        """Shared memory of shape (rows, dim), float32, for sets drawn for one round.
 
         Calls return the same memory as long as it is large enough.
         """
-        if self._scratch.numel() < rows * dim:
-            self._scratch = torch.empty(rows * dim)
-        return self._scratch[: rows * dim].view(rows, dim)
+        held = self._scratch.get(device)
+        if held is None or held.numel() < rows * dim:
+            self._scratch.pop(device, None)
+            held = self._scratch[device] = torch.empty(rows * dim, device=device)
+        return held[: rows * dim].view(rows, dim)

@@ -297,26 +297,30 @@ class AugmentedSet:
 
         `out` is a tensor of the features' shape and type. If given, the features are
         drawn into it: at low rank, getting fresh memory takes about as long as drawing.
+        They are drawn on the device of `out`. A GPU draws other noise than the CPU, and
+        the same rows and anchors.
         """
         drawn_for = round_number if self.settings.draws_anew else 0
         shape = (self.rows, self.features.shape[1])
         features = self.features.new_empty(shape) if out is None else out
-        own = self.features
+        own, device = self.features, features.device
         if self.space is not None:
             own = self.space.features(own)
+        own = own.to(device)
         if not self.enlarges:
             order = self._by_class()
-            torch.index_select(own, 0, order, out=features)
-            return features, self.own_labels[order]
+            torch.index_select(own, 0, order.to(device), out=features)
+            return features, self.own_labels[order].to(device)
+        labels = self.labels.to(device)
         if self.rows != self.whole:
             self._draw_share(own, drawn_for, features)
-            return features, self.labels
+            return features, labels
         start = 0
         for block in self.blocks:
             target = features[start : start + block.rows]
             self._draw_block(block, own, drawn_for, target)
             start += block.rows
-        return features, self.labels
+        return features, labels
 
     def _by_class(self) -> Tensor:
         # torch takes several times as long to sort few labels.
@@ -328,23 +332,30 @@ class AugmentedSet:
     ) -> None:
         cut = block.whole != block.drawn
         full = target.new_empty(block.drawn, target.shape[1]) if cut else target
-        n = len(block.own)
-        torch.index_select(own, 0, block.own, out=full[:n])
+        n, device = len(block.own), full.device
+        torch.index_select(own, 0, block.own.to(device), out=full[:n])
         if block.new:
             new = full[n:]
-            anchors = torch.cat([full[:n], block.prototypes])
-            torch.index_select(anchors, 0, block.anchor_order(), out=new)
-            generator = torch_generator(self.seed, block.label, "noise", drawn_for)
+            anchors = torch.cat([full[:n], block.prototypes.to(device)])
+            torch.index_select(anchors, 0, block.anchor_order().to(device), out=new)
             if block.shape is not None:
                 # Algorithm 1, lines 3-12, GGEUR(X, GD_i, N): beta^h for all rows.
-                basis = block.shape.basis(self.settings.scale).to(full.dtype)
-                noise = torch.randn(
-                    block.new, len(basis), dtype=full.dtype, generator=generator
-                )
-                new.addmm_(noise, basis)
+                basis = block.shape.basis(self.settings.scale)
+                basis = basis.to(device, full.dtype)
+                key = block.label, "noise", drawn_for
+                shape = block.new, len(basis)
+                new.addmm_(self._noise(shape, full, *key), basis)
         if cut:
             generator = torch_generator(self.seed, block.label, "cut", drawn_for)
-            torch.index_select(full, 0, block.kept(generator), out=target)
+            kept = block.kept(generator).to(device)
+            torch.index_select(full, 0, kept, out=target)
+
+    def _noise(self, shape: tuple[int, int], like: Tensor, *key: int | str) -> Tensor:
+        """Standard normal numbers, drawn on the device of `like`."""
+        generator = torch_generator(self.seed, *key, device=like.device)
+        return torch.randn(
+            shape, dtype=like.dtype, device=like.device, generator=generator
+        )
 
     def _draw_share(self, own: Tensor, drawn_for: int, out: Tensor) -> None:
         """Draw a random share of each block's rows into `out`. Other rows are not made.
@@ -356,15 +367,25 @@ class AugmentedSet:
         chosen = torch.cat([_share_of_block(b, generator) for b in self.blocks])
         is_new, around = self._places(chosen)
         prototypes = torch.cat([block.prototypes for block in self.blocks])
-        torch.index_select(torch.cat([own, prototypes]), 0, around, out=out)
-        start = 0
+        device = out.device
+        anchors = torch.cat([own, prototypes.to(device)])
+        torch.index_select(anchors, 0, around.to(device), out=out)
+        if device.type != "cpu":
+            generator = torch_generator(self.seed, "share", drawn_for, device=device)
+        is_new, start = is_new.to(device), 0
         for block in self.blocks:
             rows = slice(start, start + block.rows)
             start += block.rows
             if block.shape is not None and block.new:
-                lengths, directions = block.shape.scaled(self.settings.scale)
-                shape = block.rows, len(lengths)
-                noise = torch.randn(shape, dtype=out.dtype, generator=generator)
+                lengths, directions = (
+                    part.to(device) for part in block.shape.scaled(self.settings.scale)
+                )
+                noise = torch.randn(
+                    (block.rows, len(lengths)),
+                    dtype=out.dtype,
+                    device=device,
+                    generator=generator,
+                )
                 noise *= lengths
                 noise *= is_new[rows, None]
                 out[rows].addmm_(noise, directions.T)

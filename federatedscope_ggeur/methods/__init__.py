@@ -4,9 +4,11 @@ A new method is one file of this folder, which registers it.
 """
 
 from federatedscope_ggeur.methods.base import Method, initial_weights, weighted_mean
+from federatedscope_ggeur.methods.batched import BatchedHooks, GroupBatch
 from federatedscope_ggeur.methods.combined import Combined
 from federatedscope_ggeur.methods.contexts import (
     Batch,
+    LinearCorrection,
     LocalContext,
     LocalHooks,
     LocalOutcome,

@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import setting
+from federatedscope_ggeur.methods.batched import BatchedHooks, stacked
 from federatedscope_ggeur.methods.contexts import (
     LocalContext,
     LocalHooks,
@@ -99,6 +100,10 @@ class Method:
     #: True if the tensors that clients send depend only on weights, not on rows.
     sends_weights_alone: ClassVar[bool] = False
 
+    #: True if heads of several clients may train at once, see `local_batched`. A
+    #: subclass with a `local` of its own says so again.
+    batched: bool = True
+
     #: True if a client scores its own weights, because a subclass defines
     #: `eval_params`. These weights are in the space of training, like
     #: `context.broadcast`. The client converts them to a model on raw embeddings, and
@@ -109,6 +114,9 @@ class Method:
         # A robust mean would lose what a subclass adds.
         cls.robust = vars(cls).get("robust", False)
         cls.personal = cls.eval_params is not Method.eval_params
+        own = vars(cls)
+        if "local" in own or "local_batched" in own:
+            cls.batched = own.get("batched", "local_batched" in own)
 
     def __init__(self, *values: Any, **settings: Any):
         given = {**{k.name: v for k, v in zip(self.SETTINGS, values)}, **settings}
@@ -217,6 +225,16 @@ class Method:
     def local(self, context: LocalContext) -> LocalHooks:
         """Client: the hooks that this method adds to plain training in this round."""
         return LocalHooks()
+
+    def local_batched(self, contexts: Sequence[LocalContext]) -> BatchedHooks:
+        """Clients: the hooks of `local` for several clients that train at once.
+
+        Only methods that are `batched` are asked. By default the hooks of `local` are
+        stacked. This needs hooks that are the same for several clients: corrections
+        that are a `LinearCorrection`, and a `perturb` that takes [P] or [A, P] and
+        holds nothing of one client.
+        """
+        return stacked([self.local(context) for context in contexts], self.name)
 
     def eval_params(self, context: LocalContext) -> Tensor:
         """Client: the weights [P + Q] to score after a round and to save at the end.

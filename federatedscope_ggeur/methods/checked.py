@@ -17,7 +17,11 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import PluginError, setting
 from federatedscope_ggeur.methods.base import Method
-from federatedscope_ggeur.methods.contexts import LocalContext, LocalHooks
+from federatedscope_ggeur.methods.contexts import (
+    LinearCorrection,
+    LocalContext,
+    LocalHooks,
+)
 from federatedscope_ggeur.methods.tensors import Specs, TensorSpec
 from federatedscope_ggeur.settings import (
     check_function,
@@ -195,11 +199,14 @@ def _local(returned: _Returned, context: LocalContext) -> LocalHooks:
         raise returned.refuse(f"must return LocalHooks, but returned {_kind(hooks)}")
     if hooks.start is not None:
         returned.weights(hooks.start, context.weights, "a start")
+    if isinstance(hooks.add_correction, LinearCorrection):
+        constant = hooks.add_correction.constant
+        returned.weights(constant, context.broadcast, "a constant to add")
     given = {name: getattr(hooks, name) for name in _LOCAL_CHECKS}
     checked_hooks: dict[str, Any] = {
         name: _checking_local(returned.method, name, hook, context)
         for name, hook in given.items()
-        if hook is not None
+        if hook is not None and not isinstance(hook, LinearCorrection)
     }
     return replace(hooks, **checked_hooks)
 

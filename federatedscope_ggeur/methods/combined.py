@@ -38,6 +38,8 @@ class Combined(Method):
         objective, or both set a `perturb`.
     """
 
+    batched = False
+
     def __init__(self, base: Method, augmentation: Method):
         if not base.federated:
             raise ConfigError(

@@ -50,6 +50,10 @@ class Batch:
     representation: Tensor
     logits: Tensor
 
+    def mean(self, values: Tensor) -> Tensor:
+        """The mean of `values` [B] over the rows: a scalar."""
+        return values.mean()
+
 
 @dataclass(frozen=True)
 class LocalOutcome:
@@ -79,6 +83,27 @@ class LocalOutcome:
     def __post_init__(self):
         if self.weights is None:
             object.__setattr__(self, "weights", self.params)
+
+
+@dataclass(frozen=True)
+class LinearCorrection:
+    """Adds ``alpha w + constant`` to a gradient; a value of `add_correction`.
+
+    Such a correction can be added for several clients at once, see `Method.batched`.
+
+    Attributes
+    ----------
+    constant : Tensor of shape (P,)
+    alpha : float
+    """
+
+    constant: Tensor
+    alpha: float = 0.0
+
+    def __call__(self, params: Tensor, gradient: Tensor) -> None:
+        if self.alpha:
+            gradient.add_(params, alpha=self.alpha)
+        gradient.add_(self.constant)
 
 
 @dataclass(frozen=True)

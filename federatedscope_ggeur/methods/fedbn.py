@@ -20,6 +20,7 @@ class FedBN(Method):
     meaning = "every client keeps its own BatchNorm layers, and scores with them"
     source = "Li 2021 (FedBN)"
     keeps_state = True
+    batched = True
     needs_norms = True
 
     def local(self, context):

@@ -16,6 +16,7 @@ from federatedscope_ggeur.methods.base import (
     Method,
     weighted_mean,
 )
+from federatedscope_ggeur.methods.contexts import LinearCorrection
 from federatedscope_ggeur.methods.registry import register_method
 from federatedscope_ggeur.settings import Key, positive
 
@@ -36,6 +37,7 @@ class FedDyn(Method):
     receives = "acknowledged rounds"
     SETTINGS = (Key("alpha", 0.5, "Weight of the proximal term.", positive),)
     keeps_state = True
+    batched = True
 
     alpha: float
 
@@ -48,15 +50,12 @@ class FedDyn(Method):
     def local(self, context: LocalContext) -> LocalHooks:
         start = context.broadcast
         h = counted(context, torch.zeros_like(start))
-        constant = h + self.alpha * start
-
-        def add_correction(params, gradient):
-            gradient.add_(params, alpha=self.alpha).sub_(constant)
+        pull = LinearCorrection(-(h + self.alpha * start), self.alpha)
 
         def finish(outcome):
             return {}, kept(context, h, h - self.alpha * (outcome.params - start))
 
-        return LocalHooks(add_correction=add_correction, finish=finish)
+        return LocalHooks(add_correction=pull, finish=finish)
 
     def step(self, params, updates, state, context):
         if not any(update.aggregation_weight for update in updates):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from federatedscope_ggeur.methods.base import LocalContext, LocalHooks, Method
+from federatedscope_ggeur.methods.batched import BatchedHooks
 from federatedscope_ggeur.methods.registry import register_method
 from federatedscope_ggeur.settings import Key, not_negative, positive
 
@@ -38,21 +42,38 @@ class FedNTD(Method):
     temperature: float
 
     def local(self, context: LocalContext) -> LocalHooks:
-        anchor, t = context.model.at(context.weights), self.temperature
+        return LocalHooks(loss_term=self._loss_term(context.model.at(context.weights)))
+
+    def local_batched(self, contexts):
+        shared = contexts[0].weights[None]
+
+        def loss_term(heads, batch):
+            term = self._loss_term(lambda features: heads.logits(shared, features))
+            return term(heads, batch)
+
+        return BatchedHooks(loss_term=loss_term)
+
+    def _loss_term(self, anchor: Callable[[Tensor], Tensor]):
+        """The term for a batch of one client, or of several.
+
+        `anchor` gives the logits of the broadcast weights for features.
+        """
+        t = self.temperature
 
         def loss_term(model, batch):
-            divergence = F.kl_div(
+            divergences = F.kl_div(
                 _log_softmax_of_others(batch.logits / t, batch.labels),
                 _log_softmax_of_others(anchor(batch.features) / t, batch.labels),
-                reduction="batchmean",
+                reduction="none",
                 log_target=True,
             )
-            return self.beta * t**2 * divergence
+            return self.beta * t**2 * batch.mean(divergences.sum(dim=-1))
 
-        return LocalHooks(loss_term=loss_term)
+        return loss_term
 
 
 def _log_softmax_of_others(logits: Tensor, labels: Tensor) -> Tensor:
-    """The log softmax of logits [B, C] without each row's true class: [B, C - 1]."""
-    true = F.one_hot(labels, logits.shape[1]).bool()
-    return logits[~true].view(len(labels), -1).log_softmax(dim=1)
+    """The log softmax of logits [..., C] without the true class: [..., C - 1]."""
+    others = torch.arange(logits.shape[-1] - 1, device=logits.device)
+    others = others + (others >= labels[..., None])
+    return logits.gather(-1, others).log_softmax(dim=-1)

@@ -10,6 +10,7 @@ from federatedscope_ggeur.methods.base import (
     Method,
     weighted_mean,
 )
+from federatedscope_ggeur.methods.batched import BatchedHooks
 from federatedscope_ggeur.methods.class_means import class_means
 from federatedscope_ggeur.methods.registry import register_method
 from federatedscope_ggeur.methods.tensors import (
@@ -76,13 +77,6 @@ class FedProto(Method):
         return state
 
     def local(self, context: LocalContext) -> LocalHooks:
-        prototypes, known = context.download["prototypes"], context.download["known"]
-
-        def loss_term(model, batch):
-            difference = batch.representation - prototypes[batch.labels]
-            squares = difference.square().mean(dim=1) * known[batch.labels]
-            return self.strength * squares.mean()
-
         def finish(outcome):
             trained, labels = context.model.at(outcome.weights), outcome.labels
             wanted = context.counts >= context.min_samples
@@ -90,7 +84,24 @@ class FedProto(Method):
             counts = torch.bincount(labels, minlength=len(wanted)) * wanted
             return {"means": means, "counts": counts}, {}
 
-        return LocalHooks(loss_term=loss_term if known.any() else None, finish=finish)
+        return LocalHooks(loss_term=self._loss_term(context), finish=finish)
+
+    def local_batched(self, contexts):
+        alone = [self.local(context).finish for context in contexts]
+        return BatchedHooks(loss_term=self._loss_term(contexts[0]), finish=alone)
+
+    def _loss_term(self, context: LocalContext):
+        """The term for a batch of one client, or of several; None without any P_c."""
+        prototypes, known = context.download["prototypes"], context.download["known"]
+        if not known.any():
+            return None
+
+        def loss_term(model, batch):
+            difference = batch.representation - prototypes[batch.labels]
+            squares = difference.square().mean(dim=-1) * known[batch.labels]
+            return self.strength * batch.mean(squares)
+
+        return loss_term
 
     def step(self, params, updates, state, context):
         counts = torch.stack([u.upload["counts"] for u in updates])

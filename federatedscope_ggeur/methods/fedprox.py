@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from federatedscope_ggeur.methods.base import LocalContext, LocalHooks, Method
+from federatedscope_ggeur.methods.contexts import LinearCorrection
 from federatedscope_ggeur.methods.registry import register_method
 from federatedscope_ggeur.settings import Key, not_negative
 
@@ -21,6 +22,7 @@ class FedProx(Method):
     SECTION = "fedprox"
     SETTINGS = (Key("mu", 0.0, "Weight of the proximal term.", not_negative),)
     lower_if_diverging = ("mu",)
+    batched = True
 
     mu: float
 
@@ -33,9 +35,5 @@ class FedProx(Method):
         )
 
     def local(self, context: LocalContext) -> LocalHooks:
-        constant = self.mu * context.broadcast
-
-        def add_correction(params, gradient):
-            gradient.add_(params, alpha=self.mu).sub_(constant)
-
-        return LocalHooks(add_correction=add_correction)
+        pull = LinearCorrection(-self.mu * context.broadcast, self.mu)
+        return LocalHooks(add_correction=pull)

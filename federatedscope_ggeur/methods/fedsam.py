@@ -42,6 +42,7 @@ class FedSAM(Method):
         ),
     )
     lower_if_diverging = ("rho",)
+    batched = True
 
     rho: float
     eta: float
@@ -59,13 +60,18 @@ class FedSAM(Method):
 
         def perturb(params: Tensor, gradient: Tensor) -> Tensor:
             if scaled is None:
-                return _of_length(gradient, gradient.norm(), self.rho)
+                return _of_length(gradient, _norm(gradient), self.rho)
             there = scaled.to(params.device)
             sizes = torch.where(there, params.abs() + self.eta, torch.ones_like(params))
             squared = sizes * sizes * gradient
-            return _of_length(squared, (sizes * gradient).norm(), self.rho)
+            return _of_length(squared, _norm(sizes * gradient), self.rho)
 
         return LocalHooks(perturb=perturb)
+
+
+def _norm(vector: Tensor) -> Tensor:
+    """The length of a vector [P]; of each row of vectors [A, P], as [A, 1]."""
+    return vector.norm() if vector.ndim == 1 else vector.norm(dim=1, keepdim=True)
 
 
 def _of_length(direction: Tensor, length: Tensor, rho: float) -> Tensor:

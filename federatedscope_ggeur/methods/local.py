@@ -22,6 +22,7 @@ class Local(Method):
     meaning = "a baseline: every client trains its own model and never sends it"
     federated = False
     keeps_state = True
+    batched = True
 
     def local(self, context: LocalContext) -> LocalHooks:
         def finish(outcome):

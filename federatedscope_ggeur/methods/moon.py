@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
-from federatedscope_ggeur.methods.base import LocalContext, LocalHooks, Method
+from federatedscope_ggeur.methods.base import (
+    LocalContext,
+    LocalHooks,
+    Method,
+)
+from federatedscope_ggeur.methods.batched import BatchedHooks
+from federatedscope_ggeur.methods.contexts import LocalOutcome
 from federatedscope_ggeur.methods.registry import register_method
 from federatedscope_ggeur.settings import Key, not_negative, positive
 
@@ -39,22 +46,41 @@ class Moon(Method):
     temperature: float
 
     def local(self, context: LocalContext) -> LocalHooks:
-        def finish(outcome):
-            return {}, {"params": outcome.weights}
-
         if "params" not in context.state:
-            return LocalHooks(finish=finish)
+            return LocalHooks(finish=_keep_weights)
         anchor = context.model.at(context.weights)
         previous = context.model.at(context.state["params"])
 
         def loss_term(model, batch):
-            cosines = [
-                F.cosine_similarity(
-                    batch.representation, frozen.represent(batch.features)
-                )
-                for frozen in (anchor, previous)
-            ]
-            pairs = torch.stack(cosines, dim=1) / self.temperature
-            return self.mu * F.cross_entropy(pairs, torch.zeros_like(batch.labels))
+            frozen = [one.represent(batch.features) for one in (anchor, previous)]
+            return self.mu * batch.mean(self._losses(batch.representation, *frozen))
 
-        return LocalHooks(loss_term=loss_term, finish=finish)
+        return LocalHooks(loss_term=loss_term, finish=_keep_weights)
+
+    def local_batched(self, contexts):
+        finish = [_keep_weights] * len(contexts)
+        shared = contexts[0].weights[None]
+        held = [context.state.get("params") for context in contexts]
+        if all(weights is None for weights in held):
+            return BatchedHooks(finish=finish)
+        previous = torch.stack([shared[0] if one is None else one for one in held])
+        strength = previous.new_tensor([0 if one is None else self.mu for one in held])
+
+        def loss_term(heads, batch):
+            clients, features = len(batch.labels), batch.features
+            anchor = heads.represent(shared, features)
+            before = heads.represent(previous[:clients], features)
+            losses = self._losses(batch.representation, anchor, before)
+            return strength[:clients] * batch.mean(losses)
+
+        return BatchedHooks(loss_term=loss_term, finish=finish)
+
+    def _losses(self, own: Tensor, anchor: Tensor, previous: Tensor) -> Tensor:
+        """The contrastive loss of each row, for representations [..., B, D']."""
+        cosines = [F.cosine_similarity(own, one, dim=-1) for one in (anchor, previous)]
+        pairs = torch.stack(cosines, dim=-1) / self.temperature
+        return -pairs.log_softmax(dim=-1)[..., 0]
+
+
+def _keep_weights(outcome: LocalOutcome):
+    return {}, {"params": outcome.weights}

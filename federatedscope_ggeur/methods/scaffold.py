@@ -17,6 +17,7 @@ from federatedscope_ggeur.methods.base import (
     Method,
     weighted_mean,
 )
+from federatedscope_ggeur.methods.contexts import LinearCorrection
 from federatedscope_ggeur.methods.registry import register_method
 from federatedscope_ggeur.methods.tensors import TensorSpec
 from federatedscope_ggeur.models import num_trainable
@@ -47,6 +48,7 @@ class Scaffold(Method):
         ),
     )
     keeps_state = True
+    batched = True
     lower_if_diverging = ("server_lr",)
 
     server_lr: float
@@ -85,9 +87,6 @@ class Scaffold(Method):
         own = counted(context, torch.zeros_like(c))
         correction = c - own
 
-        def add_correction(params, gradient):
-            gradient.add_(correction)
-
         def finish(outcome):
             if outcome.steps == 0:
                 return {"c": torch.zeros_like(own)}, kept(context, own, own)
@@ -95,7 +94,7 @@ class Scaffold(Method):
             moved = (start - outcome.params) / (context.optimizer.lr * steps)
             return {"c": moved - c}, kept(context, own, moved - correction)
 
-        return LocalHooks(add_correction=add_correction, finish=finish)
+        return LocalHooks(add_correction=LinearCorrection(correction), finish=finish)
 
     def step(self, params, updates, state, context):
         moved = weighted_mean(params, updates) - params

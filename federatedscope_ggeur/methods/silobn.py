@@ -22,6 +22,7 @@ class SiloBN(Method):
     meaning = "every client keeps its own running statistics of BatchNorm"
     source = "Andreux 2020"
     keeps_state = True
+    batched = True
     needs_norms = True
 
     def local(self, context):

@@ -9,7 +9,7 @@ from by_bytes import CLASSES, DIM, Federation, make_client_data, make_rows
 
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import PrepareReply
-from federatedscope_ggeur.federation.exchanges.training.exchange import TrainingClient
+from federatedscope_ggeur.federation.exchanges.training.sets import training_sets
 from federatedscope_ggeur.geometry import PerAnchorSizes
 
 NOBODY = (torch.zeros(0, DIM), torch.zeros(0, dtype=torch.int64))
@@ -149,7 +149,7 @@ def test_without_steps_nothing_of_the_data_goes_up():
 def test_rows_that_no_step_enlarges_are_not_copied():
     federation = Federation(make_client_data(), steps=()).round0()
     client = federation.clients[1]
-    rows = federation.side(1, TrainingClient)._training_set(1)
+    (rows,) = training_sets([client], 1)
     assert rows.features.data_ptr() == client.features.data_ptr()
     drawn = client.recipe.draw(1)
     assert all(map(torch.equal, rows.gathered(), drawn))

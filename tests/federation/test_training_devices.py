@@ -16,7 +16,7 @@ from elsewhere import GPU, Elsewhere, MixedDevices
 from every_method import ADDED, FEDERATED
 from tiny_networks import RATE, federation, images, make_model
 
-from federatedscope_ggeur import load_config, run
+from federatedscope_ggeur import load_config, rng, run
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.federation import (
     CalibrationSettings,
@@ -56,14 +56,19 @@ OPTIMIZERS = {
 }
 
 
+#: A GPU draws sets of its own; what stands in for one draws those of the CPU.
+STEPS = () if torch.cuda.is_available() else (1, 2)
+
+
 @pytest.fixture
-def gpu():
+def gpu(monkeypatch):
     """A GPU, or what stands in for one."""
     if torch.cuda.is_available():
         yield None
     elif not hasattr(torch.Tensor, "untyped_storage"):
         pytest.skip("the stand-in for a GPU needs torch 2")
     else:
+        monkeypatch.setattr(rng, "new_generator", lambda device: torch.Generator())
         with Elsewhere() as mode:
             yield mode
 
@@ -101,7 +106,7 @@ def assert_close(ours, theirs):
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("name", ALL)
 def test_every_method_gives_what_it_gives_on_the_cpu(name, model, request):
-    options = {"model": MODELS[model], "steps": (1,)}
+    options = {"model": MODELS[model], "steps": STEPS[:1]}
     here = rounds(ALL[name], CPU, **options)
     request.getfixturevalue("gpu")
     there = rounds(ALL[name], GPU, **options)
@@ -133,7 +138,7 @@ def test_training_goes_as_on_the_cpu(model, optimizer, clip, shuffle, request):
 @pytest.mark.slow
 def test_sets_that_are_drawn_again_and_calibration(request):
     """No memory to keep a set in; the server trains the last layer on draws."""
-    options = {"memory": 0, "noise": "fresh", "steps": (1, 2)}
+    options = {"memory": 0, "noise": "fresh", "steps": STEPS}
     calibration = CalibrationSettings(10, 2, LOCAL)
 
     def calibrated(device):
@@ -195,6 +200,7 @@ def test_a_run_with_use_gpu_agrees_with_the_cpu(
     quickstart, method, request, monkeypatch
 ):
     own = {"ggeur.base_method": method, "ggeur.encoder.device": "cpu"}
+    own["ggeur.steps"] = list(STEPS)
     own["federate.total_round_num"] = 2
     here = run(load_config(quickstart, own))
     if request.getfixturevalue("gpu") is not None:
@@ -203,6 +209,7 @@ def test_a_run_with_use_gpu_agrees_with_the_cpu(
             ("device_count", 1),
             ("get_device_name", "a stand-in"),
             ("mem_get_info", (1, 1)),
+            ("get_device_capability", (0, 0)),
         ):
             monkeypatch.setattr(f"torch.cuda.{name}", lambda *_, told=told: told)
     there = run(load_config(quickstart, {**own, "use_gpu": True}))

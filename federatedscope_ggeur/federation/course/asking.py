@@ -10,6 +10,7 @@ from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation.course.membership import Membership
 from federatedscope_ggeur.federation.exchanges.base import (
     Absence,
+    Carried,
     Exchange,
     Request,
     RequestKind,
@@ -104,9 +105,10 @@ class Asking:
                     logger.warning("client %d is %s", k, put_out)
                     self._dismiss(k, put_out)
                 continue
-            self._up += sum(map(len, reply))
+            size = reply.size if isinstance(reply, Carried) else sum(map(len, reply))
+            self._up += size
             if sizes is not None:
-                sizes[str(k)] = sum(map(len, reply))
+                sizes[str(k)] = size
             try:
                 answers.append(self.decode(request, k, reply))
                 members.accept(k)
@@ -125,7 +127,9 @@ class Asking:
             answers += yield from self.ask(kind, number, missing, sizes, welcome, again)
         return in_client_order(answers)
 
-    def decode(self, request: Request, client: int, parts: Sequence[bytes]) -> Any:
+    def decode(
+        self, request: Request, client: int, parts: Sequence[bytes] | Carried
+    ) -> Any:
         """Decode and validate a client's answer to `request`.
 
         Raises
@@ -135,11 +139,14 @@ class Asking:
         """
         kind, sender = request.kind, f"client {client}"
         exchange = self._exchanges[kind.name]
-        if len(parts) != 1:
+        if isinstance(parts, Carried):
+            answer = parts.answer
+        elif len(parts) != 1:
             raise MessageError(
                 f"expected one part, got {len(parts)}", field="parts", sender=sender
             )
-        answer = kind.answer.from_bytes(parts[0], kind.schema(exchange), sender)
+        else:
+            answer = kind.answer.from_bytes(parts[0], kind.schema(exchange), sender)
         kind.validate(exchange, request, answer)
         declared = self._membership.declared.get(client)
         if declared is not None:

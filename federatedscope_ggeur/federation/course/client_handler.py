@@ -158,6 +158,17 @@ class ClientHandler:
         GGEURError
             Training diverged.
         """
+        side, payloads = self._asked(kind, parts)
+        try:
+            answer = kind.respond(side, *payloads)
+        finally:  # an answer that fails may leave something, too
+            self._keep(side)
+        return () if answer is None else (answer.to_bytes(),)
+
+    def _asked(
+        self, kind: RequestKind, parts: Sequence[bytes]
+    ) -> tuple[ClientSide, list[Any]]:
+        """The side that answers a request, and the decoded parts."""
         if kind not in self._answers:
             raise _refusal(
                 "kind",
@@ -180,12 +191,7 @@ class ClientHandler:
         payloads = [
             self._decode(kind, position, data) for position, data in enumerate(parts)
         ]
-        side = self.side(self._answers[kind].CLIENT)
-        try:
-            answer = kind.respond(side, *payloads)
-        finally:  # an answer that fails may leave something, too
-            self._keep(side)
-        return () if answer is None else (answer.to_bytes(),)
+        return self.side(self._answers[kind].CLIENT), payloads
 
     def _decode(self, kind: RequestKind, position: int, data: bytes) -> Any:
         if not data and kind.optional_parts:
@@ -198,6 +204,31 @@ class ClientHandler:
     def _keep_state(self) -> None:
         if self._store is not None:
             self._store.save(self.client.states)
+
+
+def answer_group(
+    handlers: Sequence[ClientHandler],
+    kind: RequestKind,
+    parts: Sequence[Sequence[bytes]],
+) -> list[Any] | None:
+    """The payloads with which several clients answer at once, in their order.
+
+    None if each of them must be asked by `ClientHandler.answer`.
+
+    Raises
+    ------
+    MessageError, GGEURError
+        The error of the first client that has one.
+    """
+    if kind.respond_group is None or not handlers:
+        return None
+    asked = [h._asked(kind, own) for h, own in zip(handlers, parts)]
+    sides = [side for side, _ in asked]
+    try:
+        return kind.respond_group(sides, [payloads for _, payloads in asked])
+    finally:
+        for handler, side in zip(handlers, sides):
+            handler._keep(side)
 
 
 def _refusal(field: str, problem: str) -> MessageError:

@@ -77,6 +77,9 @@ class RequestKind:
         Whether parts may be empty.
     shared_parts : bool
         Whether many clients get the same parts. A process decodes them once.
+    respond_group : callable (client sides, parts of each) -> list of answers, or None
+        Makes the answers of several clients of one process at once; each is what
+        `respond` would make. It returns None if each client must answer by itself.
     """
 
     name: str
@@ -95,6 +98,7 @@ class RequestKind:
     needs_all: bool = False
     optional_parts: bool = False
     shared_parts: bool = False
+    respond_group: Callable[[Sequence[Any], Sequence[Sequence[Any]]], Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -123,7 +127,22 @@ class Absence:
     connected: bool = False
 
 
-Replies = dict[int, Union[tuple[bytes, ...], Absence]]
+@dataclass(frozen=True)
+class Carried:
+    """An answer that never left its process. No bytes were made of it.
+
+    Attributes
+    ----------
+    answer : payload
+    size : int
+        The bytes that a message with this answer has.
+    """
+
+    answer: Any
+    size: int
+
+
+Replies = dict[int, Union[tuple[bytes, ...], Carried, Absence]]
 #: A part of the course: yields requests, receives their replies, returns a T.
 Requests = Generator[Request, Replies, T]
 

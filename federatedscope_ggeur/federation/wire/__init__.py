@@ -5,6 +5,7 @@ from federatedscope_ggeur.federation.wire.packing import (
     VERSION,
     Message,
     pack,
+    packed_size,
     sealed,
     shape_problem,
     size_with,

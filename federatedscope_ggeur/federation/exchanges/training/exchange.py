@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,13 +24,25 @@ from federatedscope_ggeur.federation.exchanges.base import (
     require_tensors,
 )
 from federatedscope_ggeur.federation.exchanges.training import keys
+from federatedscope_ggeur.federation.exchanges.training.batched.fit import (
+    Member,
+    fit_group,
+    groups,
+)
+from federatedscope_ggeur.federation.exchanges.training.batched.heads import (
+    batched_head,
+)
 from federatedscope_ggeur.federation.exchanges.training.divergence import (
     DivergenceWatch,
     not_finite,
     overflow_of,
     remedy,
 )
-from federatedscope_ggeur.federation.exchanges.training.fit import fit, moved
+from federatedscope_ggeur.federation.exchanges.training.fit import (
+    FitResult,
+    fit,
+    moved,
+)
 from federatedscope_ggeur.federation.exchanges.training.messages import (
     Broadcast,
     ClientUpdate,
@@ -39,14 +51,18 @@ from federatedscope_ggeur.federation.exchanges.training.running_statistics impor
     mean_running_statistics,
 )
 from federatedscope_ggeur.federation.exchanges.training.screening import update_findings
+from federatedscope_ggeur.federation.exchanges.training.sets import (
+    in_parts,
+    training_sets,
+)
 from federatedscope_ggeur.federation.sampling import draw_clients, in_client_order
 from federatedscope_ggeur.federation.server import Server
 from federatedscope_ggeur.federation.shares import capped
 from federatedscope_ggeur.federation.text import TextPull
 from federatedscope_ggeur.federation.wire import limits
-from federatedscope_ggeur.methods import LocalOutcome, Update
+from federatedscope_ggeur.methods import LocalContext, LocalOutcome, Method, Update
 from federatedscope_ggeur.methods.base import Tensors
-from federatedscope_ggeur.models import CPU, negative_variance, trainable_part
+from federatedscope_ggeur.models import CPU, Model, negative_variance, trainable_part
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.rng import derive_seed
 
@@ -63,10 +79,19 @@ class RoundSettings:
         The number of clients drawn in each round.
     text_pull : TextPull, optional
         Pulls training towards the zero-shot head.
+    batched : {"gpu", "always", "never"}
+        Where the clients of a process train at once.
     """
 
     sample_client_num: int
     text_pull: TextPull | None = None
+    batched: str = "never"
+
+    def wants_batched(self, device: torch.device) -> bool:
+        """Whether clients shall train at once on this device."""
+        return self.batched == "always" or (
+            self.batched == "gpu" and device.type == "cuda"
+        )
 
 
 class TrainingClient(ClientSide):
@@ -81,14 +106,12 @@ class TrainingClient(ClientSide):
             Training diverged: values are NaN, infinite, or too large to be sent.
         """
         client, number = self.client, broadcast.round_number
-        settings, method = client.settings, client.task.method
-        rows = self._training_set(number)
-        context = client.context(number, broadcast.params, broadcast.download)
-        hooks = method.local(moved(context, settings.training.device))
-        pull = settings.of(RoundSettings).text_pull
+        (rows,) = training_sets([client], number)
+        context = self.context(broadcast)
+        hooks = client.task.method.local(context)
+        pull = client.settings.of(RoundSettings).text_pull
         if pull is not None:
             hooks = pull.added(hooks, client.model, client.space)
-        seed = derive_seed(client.task.seed, client.number, "fit", number)
         with client.model.of_client(context.counts):
             result = fit(
                 client.model,
@@ -96,17 +119,45 @@ class TrainingClient(ClientSide):
                 rows.features,
                 rows.labels,
                 client.training(number),
-                seed,
+                self.seed(number),
                 hooks,
                 rows.order,
             )
+        return self.update(number, rows, result, hooks.finish)
+
+    def context(self, broadcast: Broadcast) -> LocalContext:
+        """The method's context of a round, on the device of training."""
+        client, number = self.client, broadcast.round_number
+        context = client.context(number, broadcast.params, broadcast.download)
+        return moved(context, client.settings.training.device)
+
+    def seed(self, round_number: int) -> int:
+        """The seed of `fit`."""
+        client = self.client
+        return derive_seed(client.task.seed, client.number, "fit", round_number)
+
+    def update(
+        self,
+        number: int,
+        rows: TrainingSet,
+        result: FitResult,
+        finish: Callable[[LocalOutcome], tuple[Tensors, Tensors]] | None,
+    ) -> ClientUpdate:
+        """End a round's training: keep the method's state, and make the answer.
+
+        Raises
+        ------
+        GGEURError
+            Training diverged.
+        """
+        client, method = self.client, self.client.task.method
         self._check(number, not_finite(result.weights, {}))
         upload: Tensors = {}
-        if hooks.finish is not None:
-            trained = result.weights.to(settings.training.device)
+        if finish is not None:
+            trained = result.weights.to(client.settings.training.device)
             params = trainable_part(client.model, trained)
             outcome = LocalOutcome(params, result.steps, *rows.gathered(), trained)
-            upload, state = hooks.finish(outcome)
+            upload, state = finish(outcome)
             # The server checks this, too, but only the client knows the remedy.
             problem = method.upload_problem(upload, client.model)
             self._check(
@@ -128,39 +179,72 @@ class TrainingClient(ClientSide):
                 f"{problem}; {advice}"
             )
 
-    def _training_set(self, round_number: int) -> TrainingSet:
-        client, recipe = self.client, self.client.recipe
-        if recipe is None:
-            raise GGEURError(
-                f"client {client.number} was asked to train before round 0 was over"
-            )
-        if client.kept_set is not None:
-            return client.kept_set
-        if client.model.takes_images:  # nothing to draw, so no copy either
-            client.kept_set = self._on_device(client.features, client.labels)
-            return client.kept_set
-        memory, on_cpu = client.memory, client.settings.training.device == CPU
-        order = recipe.order if on_cpu else None
-        if order is not None:
-            client.kept_set = TrainingSet(recipe.features, recipe.own_labels, order)
-            return client.kept_set
-        try:
-            if recipe.same_every_round and memory.reserve(recipe.nbytes):
-                client.kept_set = self._on_device(*recipe.draw(round_number))
-                return client.kept_set
-            scratch = memory.scratch(recipe.rows, client.features.shape[1])
-            return self._on_device(*recipe.draw(round_number, out=scratch))
-        except (MemoryError, RuntimeError) as error:
-            raise GGEURError(
-                f"client {client.number}: the augmented set of {recipe.rows} rows "
-                f"({recipe.nbytes / 1e9:.1f} GB) cannot be made; lower "
-                f"{setting('step1_size')} and {setting('step2_size')}, or the size "
-                "settings in their place"
-            ) from error
 
-    def _on_device(self, features: Tensor, labels: Tensor) -> TrainingSet:
-        device = self.client.settings.training.device
-        return TrainingSet(features.to(device), labels.to(device))
+def unbatched_because(model: Model, method: Method, settings: RoundSettings) -> str:
+    """Why clients of this model and method cannot train at once; "" if they can."""
+    if not method.batched:
+        return f"{method.name} has no batched form"
+    if batched_head(model) is None:
+        return f"a {type(model).__name__} has no batched form"
+    if settings.text_pull is not None:
+        return f"{setting('text.regulariser')} has no batched form"
+    return ""
+
+
+def train_group(
+    sides: Sequence[TrainingClient], parts: Sequence[Sequence[Broadcast]]
+) -> list[ClientUpdate] | None:
+    """Train several clients of one process at once, each from the same broadcast.
+
+    Returns
+    -------
+    list of ClientUpdate, or None
+        What `TrainingClient.train` makes, in the order of `sides`, up to rounding. None
+        if the settings do not ask for it, or something has no batched form.
+
+    Raises
+    ------
+    GGEURError
+        The error of the first client whose training diverged.
+    """
+    first = sides[0].client
+    settings, training = first.settings.of(RoundSettings), first.settings.training
+    wanted = settings.wants_batched(training.device)
+    if not wanted or unbatched_because(first.model, first.task.method, settings):
+        return None
+    broadcast = parts[0][0]
+    if any(own is not broadcast for (own,) in parts):
+        return None
+    by_client = {side.client.number: side for side in sides}
+    updates: list[ClientUpdate] = []
+    for clients in in_parts([side.client for side in sides]):
+        part = [by_client[client.number] for client in clients]
+        updates += _trained_at_once(part, broadcast)
+    return updates
+
+
+def _trained_at_once(
+    sides: Sequence[TrainingClient], broadcast: Broadcast
+) -> list[ClientUpdate]:
+    number, first = broadcast.round_number, sides[0].client
+    start = broadcast.params.to(first.settings.training.device)
+    sets = training_sets([side.client for side in sides], number)
+    members = [
+        Member(rows, side.client.training(number), side.seed(number))
+        for side, rows in zip(sides, sets)
+    ]
+    ends: list = [None] * len(sides)
+    for places in groups(members):
+        contexts = [sides[k].context(broadcast) for k in places]
+        hooks = first.task.method.local_batched(contexts)
+        own = [members[k] for k in places]
+        results = fit_group(first.model, start, own, hooks)
+        finish = hooks.finish or [None] * len(places)
+        for k, result, end in zip(places, results, finish):
+            ends[k] = result, end
+    return [
+        side.update(number, rows, *end) for side, rows, end in zip(sides, sets, ends)
+    ]
 
 
 def train_broadcast(server: Server, number: int) -> Broadcast:
@@ -232,6 +316,7 @@ TRAIN = RequestKind(
     shared_parts=True,
     parts=(Broadcast,),
     respond=lambda side, broadcast: side.train(broadcast),
+    respond_group=train_group,
     answer_message="model_para",
     answer=ClientUpdate,
     validate=_validate,

@@ -6,9 +6,13 @@ from federatedscope_ggeur.settings import (
     Key,
     Objection,
     Objections,
+    one_of,
     positive_share,
     whole,
 )
+
+#: Where clients of an embedded run may train at once.
+BATCHED = ("gpu", "always", "never")
 
 KEYS = (
     Key(
@@ -32,6 +36,15 @@ KEYS = (
         "The largest share that one client has in an average of updates; 1: no limit. "
         "The log names the largest share.",
         positive_share,
+    ),
+    Key(
+        "batched",
+        BATCHED[0],
+        "Where all clients of a round train at once, in one batched step: on a GPU, "
+        "always, or never. The results differ from those of clients that train one "
+        "after the other by rounding alone. It concerns linear and MLP heads on the "
+        "embedded engine, and methods that have a batched form.",
+        one_of(*BATCHED),
     ),
 )
 

@@ -67,13 +67,22 @@ class ClientUpdate:
     upload: Mapping[str, Tensor] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
+        return wire.pack(*self._message)
+
+    @property
+    def packed_size(self) -> int:
+        """The length of `to_bytes`."""
+        return wire.packed_size(*self._message)
+
+    @property
+    def _message(self) -> tuple[str, Mapping[str, int], Mapping[str, Tensor]]:
         numbers = {
             "client": self.client,
             "round": self.round_number,
             "steps": self.steps,
         }
         tensors = {"params": self.params, **wire.under("upload", self.upload)}
-        return wire.pack("update", numbers, tensors)
+        return "update", numbers, tensors
 
     @classmethod
     def from_bytes(

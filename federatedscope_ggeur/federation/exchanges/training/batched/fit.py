@@ -1,0 +1,410 @@
+"""`fit` for several clients at once.
+
+A step of K clients is a few products of K matrices in place of K times as many small
+ones. This pays on a GPU, where a small product takes no longer than a launch, and where
+one client's head leaves nearly all of the GPU idle.
+
+Every client takes the steps that `fit` takes: the same rows, the same draws of dropout.
+So the results differ by rounding alone. No client's numbers enter another's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate, groupby
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.federation.client import TrainingSet
+from federatedscope_ggeur.federation.exchanges.training.batched.graphs import (
+    Steps,
+    fused_kernels,
+)
+from federatedscope_ggeur.federation.exchanges.training.batched.heads import (
+    BatchedHead,
+    BatchedLinear,
+    batched_head,
+)
+from federatedscope_ggeur.federation.exchanges.training.batched.optimizers import (
+    BatchedSGD,
+    BatchedTorch,
+    is_plain_sgd,
+)
+from federatedscope_ggeur.federation.exchanges.training.batched.orders import (
+    Order,
+    segments,
+)
+from federatedscope_ggeur.federation.exchanges.training.fit import FitResult
+from federatedscope_ggeur.federation.training_settings import TrainingSettings
+from federatedscope_ggeur.methods import BatchedHooks, GroupBatch
+from federatedscope_ggeur.models import CPU, Model
+from federatedscope_ggeur.rng import torch_generator
+
+#: A row of weights begins at a multiple of so many numbers, as fast loads need it.
+_ALIGNED = 32
+
+
+@dataclass(frozen=True)
+class Member:
+    """One client of a group: what `fit` takes for it.
+
+    Attributes
+    ----------
+    rows : TrainingSet
+        On the settings' device.
+    settings : TrainingSettings
+        Members of one group differ in rates and momenta of SGD alone.
+    seed : int
+    """
+
+    rows: TrainingSet
+    settings: TrainingSettings
+    seed: int
+
+    @property
+    def size(self) -> int:
+        """The number of rows of the set."""
+        rows = self.rows
+        return len(rows.labels if rows.order is None else rows.order)
+
+    @property
+    def steps(self) -> int:
+        return self.settings.batches(self.size)
+
+
+def groups(members: Sequence[Member]) -> list[list[int]]:
+    """The places of members that can train at once, by falling number of steps."""
+
+    def alike(place: int) -> str:
+        settings = members[place].settings
+        optimizer = settings.optimizer
+        if is_plain_sgd(optimizer):
+            options = {**optimizer.options, "momentum": 0}
+            optimizer = replace(optimizer, lr=0.0, options=options)
+        return repr(replace(settings, optimizer=optimizer))
+
+    places = sorted(range(len(members)), key=lambda k: (alike(k), -members[k].steps))
+    return [list(group) for _, group in groupby(places, key=alike)]
+
+
+def fit_group(
+    model: Model,
+    start: Tensor,
+    members: Sequence[Member],
+    hooks: BatchedHooks | None = None,
+    exact: bool | None = None,
+) -> list[FitResult]:
+    """Train the heads of several clients, each from the weights `start`.
+
+    Parameters
+    ----------
+    model : Model
+        A linear or an MLP head. It is not changed.
+    start : Tensor of shape (P,)
+    members : sequence of Member, of length K
+        One of the `groups`.
+    hooks : BatchedHooks, optional
+    exact : bool, optional
+        Whether each step is of exactly the clients that have not finished. Otherwise
+        steps have fixed shapes, and clients that have finished do not move. By default
+        steps are exact but for SGD without dropout on a GPU, where fixed ones are
+        captured as CUDA graphs.
+
+    Returns
+    -------
+    list of FitResult
+        In the order of `members`. Their weights are views of one tensor.
+
+    Raises
+    ------
+    ConfigError
+        The model has no batched form.
+    """
+    head = batched_head(model)
+    if head is None:
+        raise ConfigError(f"a {type(model).__name__} has no batched form")
+    hooks, settings = hooks or BatchedHooks(), members[0].settings
+    can_be_fixed = is_plain_sgd(settings.optimizer) and not head.dropped_units
+    if exact is None:
+        exact = not (can_be_fixed and settings.device.type == "cuda")
+    with torch.no_grad():
+        places = _places([member.rows for member in members])
+        stepper = _stepper(model, head, members, hooks, reuse=not exact)
+        stepper.load(start, members, hooks)
+        orders = [
+            Order(_numbers(member, place), member.settings, member.seed)
+            for member, place in zip(members, places)
+        ]
+        run = stepper.run_exact if exact or not can_be_fixed else stepper.run_fixed
+        batch = settings.batch_size
+        for rows, sizes in segments(orders, batch, run == stepper.run_exact):
+            run(rows, sizes)
+        weights = stepper.weights.to(CPU, copy=True)
+    return [FitResult(own, member.steps, own) for own, member in zip(weights, members)]
+
+
+class _Stepper:
+    """Takes the steps of a group. It may take those of the next round, too.
+
+    All tensors that a step reads or changes keep their places: a CUDA graph holds them.
+
+    Parameters
+    ----------
+    head : BatchedHead
+    clients : int
+        K
+    settings : TrainingSettings
+    features, labels : Tensor of shape (N, D) and (N,)
+        The rows of all clients.
+    hooks : BatchedHooks
+        Those of the first round.
+    """
+
+    def __init__(
+        self,
+        head: BatchedHead,
+        clients: int,
+        settings: TrainingSettings,
+        features: Tensor,
+        labels: Tensor,
+        hooks: BatchedHooks,
+    ):
+        self._head, self._settings, self._hooks = head, settings, hooks
+        self.features, self.labels = features, labels
+        # Padded: fast loads need rows that begin at certain multiples.
+        size = -(-head.size // _ALIGNED) * _ALIGNED
+        self._padded = features.new_zeros(clients, size)
+        self._padded_buffer = torch.zeros_like(self._padded)
+        self.weights = self._padded[:, : head.size]
+        buffer = self._padded_buffer[:, : head.size]
+        self._is_sgd = is_plain_sgd(settings.optimizer)
+        make = BatchedSGD if self._is_sgd else BatchedTorch
+        self._optimizer = make(self.weights, buffer, settings.optimizer)
+        self._apart = settings.grad_clip > 0 or hooks.perturb is not None
+        self._gradient = torch.zeros_like(buffer) if self._apart else buffer
+        self._fixed: dict[int, Steps] = {}
+        self._dropout: list[torch.Generator] = []
+
+    def load(
+        self, start: Tensor, members: Sequence[Member], hooks: BatchedHooks
+    ) -> None:
+        """Begin a round."""
+        self.weights.copy_(start if hooks.start is None else hooks.start)
+        self._padded_buffer.zero_()
+        correction = hooks.add_correction
+        if correction is not None and self._hooks.add_correction is not correction:
+            self._hooks.add_correction.constant.copy_(correction.constant)
+        if isinstance(self._optimizer, BatchedSGD):
+            self._optimizer.load([member.settings.optimizer for member in members])
+        if self._head.dropped_units:
+            seeds = [member.seed for member in members]
+            self._dropout = [torch_generator(seed, "dropout") for seed in seeds]
+
+    def run_exact(self, rows: Tensor, sizes: Tensor) -> None:
+        """Take the steps of a segment, which all its clients take."""
+        device = self._settings.device
+        shares = _shares(sizes, rows.shape[2]).to(device)
+        for i, numbers in enumerate(rows.to(device)):
+            self._step(numbers, shares[i], None, self._kept(sizes[i]))
+
+    def run_fixed(self, rows: Tensor, sizes: Tensor) -> None:
+        """Take the steps of a segment, in which finished clients have empty batches."""
+        device, clients = self._settings.device, rows.shape[1]
+        fused = self._fused_step(clients)
+        inputs = [rows.to(device), sizes.to(device)]
+        if fused is None:
+            shares = _shares(sizes, rows.shape[2]).to(device)
+            inputs = [inputs[0], shares, (inputs[1] > 0).float()]
+        if clients not in self._fixed:
+            changed = [self._padded, self._padded_buffer]
+            self._fixed[clients] = Steps(fused or self._step, changed, inputs)
+        self._fixed[clients].run(*inputs)
+
+    def _fused_step(self, clients: int) -> Callable[..., None] | None:
+        """The step by fused kernels; None if they cannot take it."""
+        device = self._settings.device
+        is_linear = isinstance(self._head, BatchedLinear)
+        if not is_linear or self._apart or self._hooks.runs_code:
+            return None
+        kernels = fused_kernels(device)
+        if kernels is None or self._head.classes > kernels.MOST_CLASSES:
+            return None
+        correction, sgd = self._hooks.add_correction, self._optimizer
+        assert isinstance(sgd, BatchedSGD)
+        constants, pull = None, sgd.weight_decay
+        if correction is not None:
+            constants, pull = correction.constant, pull + correction.alpha
+        return kernels.LinearSteps(
+            self._padded[:clients],
+            self._padded_buffer[:clients],
+            self.features,
+            self.labels,
+            self._head.classes,
+            self._settings.batch_size,
+            sgd.rates,
+            sgd.momenta,
+            pull,
+            constants,
+        ).step
+
+    def _kept(self, sizes: Tensor) -> Tensor | None:
+        """By what dropout multiplies each unit: [A, B, H]. Draws as `nn.Dropout`."""
+        units, p = self._head.dropped_units, self._head.dropout
+        if not units:
+            return None
+        kept = torch.zeros(len(sizes), self._settings.batch_size, units)
+        for own, size, generator in zip(kept, sizes.tolist(), self._dropout):
+            own[:size].bernoulli_(1 - p, generator=generator)
+        return kept.div_(1 - p).to(self._settings.device)
+
+    def _step(
+        self,
+        numbers: Tensor,
+        share: Tensor,
+        moves: Tensor | None = None,
+        kept: Tensor | None = None,
+    ) -> None:
+        """Take one step on the rows `numbers` [A, B]."""
+        clients, batch = numbers.shape
+        flat = numbers.reshape(-1)
+        features = self.features.index_select(0, flat).view(clients, batch, -1)
+        labels = self.labels.index_select(0, flat).view(clients, batch)
+        weights, gradient = self.weights[:clients], self._gradient[:clients]
+        hooks, optimizer = self._hooks, self._optimizer
+        take = partial(self._add_gradient, gradient, features, labels, share, kept)
+        if self._apart:
+            gradient.zero_()
+        else:
+            optimizer.begin(clients)
+        take(weights)
+        if hooks.perturb is not None:
+            nearby = weights + hooks.perturb(weights, gradient)
+            gradient.zero_()
+            take(nearby)
+        if hooks.add_correction is not None:
+            constant = hooks.add_correction.constant[:clients]
+            replace(hooks.add_correction, constant=constant)(weights, gradient)
+        if self._apart:
+            optimizer.begin(clients)
+            optimizer.buffer[:clients].add_(self._clipped(gradient))
+        optimizer.step(clients, moves)
+
+    def _add_gradient(
+        self,
+        into: Tensor,
+        features: Tensor,
+        labels: Tensor,
+        share: Tensor,
+        kept: Tensor | None,
+        weights: Tensor,
+    ) -> None:
+        head, term = self._head, self._hooks.loss_term
+        head.add_gradient(weights, into, features, labels, share, kept)
+        if term is None:
+            return
+        with torch.enable_grad():
+            at = weights.detach().requires_grad_()
+            z = head.represent(at, features)
+            batch = GroupBatch(features, labels, z, head.classify(at, z, kept), share)
+            # Each term depends on its own client's weights alone. So the gradient of
+            # the sum is that of each.
+            total = term(head, batch).sum()
+            if total.requires_grad:
+                (gradient,) = torch.autograd.grad(total, at)
+                into.add_(gradient)
+
+    def _clipped(self, gradient: Tensor) -> Tensor:
+        most = self._settings.grad_clip
+        if most <= 0:
+            return gradient
+        norms = gradient.norm(dim=1, keepdim=True)
+        return gradient * (most / (norms + 1e-6)).clamp(max=1.0)
+
+
+#: The last stepper of each model, with what it was made for.
+_STEPPERS: WeakKeyDictionary[Model, tuple[tuple, _Stepper]] = WeakKeyDictionary()
+
+
+def _stepper(
+    model: Model,
+    head: BatchedHead,
+    members: Sequence[Member],
+    hooks: BatchedHooks,
+    reuse: bool,
+) -> _Stepper:
+    """A stepper whose tensors hold the members' rows: the last one, if it fits."""
+    sets = [member.rows for member in members]
+    settings = replace(members[0].settings, schedule=None)
+    features = [one.features for one in sets]
+    labels = [one.labels for one in sets]
+    made = partial(_Stepper, head, len(members), settings, hooks=hooks)
+    if not reuse or hooks.runs_code:
+        return made(_joined(features), _joined(labels))
+    own, correction = settings.optimizer, hooks.add_correction
+    decay = own.options.get("weight_decay", 0.0)
+    linear = correction and (correction.alpha, correction.constant.shape)
+    key = len(members), settings.batch_size, settings.grad_clip, decay, linear
+    rows = sum(map(len, labels))
+    if _lie_joined(features) and _lie_joined(labels):
+        place: tuple = features[0].data_ptr(), labels[0].data_ptr(), rows
+    else:
+        rows = 1 << max(rows - 1, 0).bit_length()
+        place = "copied", rows
+    known = _STEPPERS.get(model)
+    if known is None or known[0] != (key, place):
+        if place[0] == "copied":
+            held = features[0].new_empty(rows, features[0].shape[1])
+            stepper = made(held, labels[0].new_empty(rows))
+        else:
+            stepper = made(_joined(features), _joined(labels))
+        known = _STEPPERS[model] = (key, place), stepper
+    stepper = known[1]
+    if place[0] == "copied":
+        torch.cat(features, out=stepper.features[: sum(map(len, labels))])
+        torch.cat(labels, out=stepper.labels[: sum(map(len, labels))])
+    return stepper
+
+
+def _shares(sizes: Tensor, batch: int) -> Tensor:
+    """One over the batch's size for rows that count, else 0: [..., B]."""
+    counts = torch.arange(batch) < sizes[..., None]
+    return counts / sizes.clamp(min=1)[..., None]
+
+
+def _places(sets: Sequence[TrainingSet]) -> list[int]:
+    """Where each set begins among the joined ones."""
+    return list(accumulate((len(one.labels) for one in sets[:-1]), initial=0))
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    """The parts one below the other; without a copy if they lie so already."""
+    first = parts[0]
+    if not _lie_joined(parts):
+        return torch.cat(list(parts))
+    shape = sum(map(len, parts)), *first.shape[1:]
+    return first.as_strided(shape, first.stride())
+
+
+def _lie_joined(parts: Sequence[Tensor]) -> bool:
+    """Whether the parts lie one below the other in one memory block."""
+    block, end = parts[0].untyped_storage().data_ptr(), parts[0].data_ptr()
+    for part in parts:
+        own = part.untyped_storage().data_ptr(), part.data_ptr()
+        if not part.is_contiguous() or own != (block, end):
+            return False
+        end += part.numel() * part.element_size()
+    return True
+
+
+def _numbers(member: Member, place: int) -> np.ndarray:
+    """The numbers of the member's rows among the joined ones: int array [n]."""
+    order = member.rows.order
+    if order is None:
+        return np.arange(place, place + member.size)
+    return order.cpu().numpy() + place
