@@ -1,0 +1,11 @@
+"""Networks on a GPU: ms a step of `fit` beside a plain torch loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpu_bench import Bench
+
+
+def rows(bench: Bench) -> Iterator[dict[str, object]]:
+    yield from ()
