@@ -31,6 +31,13 @@ class Bench:
         """Seconds of the budget that are left."""
         return self.budget - (time.perf_counter() - self.started)
 
+    def has(self, seconds: float, case: str) -> bool:
+        """Whether so much time is left; if not, say from which case on none is."""
+        if self.left() < seconds:
+            print(f"   no time is left: {case} and what follows are left out")
+            return False
+        return True
+
     def synchronize(self) -> None:
         """Wait until the device has done everything that it was given."""
         if self.device.type == "cuda":

@@ -30,7 +30,11 @@ from federatedscope_ggeur.federation.exchanges.training.divergence import (
     overflow_of,
     remedy,
 )
-from federatedscope_ggeur.federation.exchanges.training.fit import fit, moved
+from federatedscope_ggeur.federation.exchanges.training.fit import (
+    fit,
+    moved,
+    near,
+)
 from federatedscope_ggeur.federation.exchanges.training.messages import (
     Broadcast,
     ClientUpdate,
@@ -137,7 +141,7 @@ class TrainingClient(ClientSide):
         if client.kept_set is not None:
             return client.kept_set
         if client.model.takes_images:  # nothing to draw, so no copy either
-            client.kept_set = self._on_device(client.features, client.labels)
+            client.kept_set = self._images()
             return client.kept_set
         memory, on_cpu = client.memory, client.settings.training.device == CPU
         order = recipe.order if on_cpu else None
@@ -157,6 +161,21 @@ class TrainingClient(ClientSide):
                 f"{setting('step1_size')} and {setting('step2_size')}, or the size "
                 "settings in their place"
             ) from error
+
+    def _images(self) -> TrainingSet:
+        client, device = self.client, self.client.settings.training.device
+        images = near(client.features, device)
+        if images.device != device:
+            logger.warning(
+                "client %d: its %.1f GB of images would fill more than half of the "
+                "free memory of %s, so they stay in main memory, and every batch is "
+                "copied; lower %s, or free the GPU",
+                client.number,
+                images.nbytes / 1e9,
+                device,
+                setting("encoder.image_size"),
+            )
+        return TrainingSet(images, client.labels.to(device))
 
     def _on_device(self, features: Tensor, labels: Tensor) -> TrainingSet:
         device = self.client.settings.training.device
