@@ -15,6 +15,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from federatedscope_ggeur.machine import sent
+
 #: Steps of open_clip's that do nothing, because images are RGB already.
 _TO_RGB = ("_convert_to_rgb", "MaybeConvertMode")
 
@@ -65,10 +67,8 @@ class Frame:
 
         On a CPU the numbers are those of the library's own transforms, to the bit.
         """
-        mean, std = (
-            torch.tensor(values, device=images.device)[:, None, None]
-            for values in (self.mean, self.std)
-        )
+        values = sent(torch.tensor([self.mean, self.std]), images.device)
+        mean, std = values[..., None, None]
         return images.float().div_(255).sub_(mean).div_(std)
 
 
