@@ -10,7 +10,6 @@ from pathlib import Path
 from statistics import median, stdev
 
 import torch
-from threadpoolctl import threadpool_limits
 
 from federatedscope_ggeur.reporting.tables import text_table
 
@@ -22,6 +21,8 @@ def interleave(
 
     CPU time counts page faults, but not the waits for other processes.
     """
+    from threadpoolctl import threadpool_limits  # here: some benchmarks need it not
+
     torch.set_num_threads(1)
     seconds: dict[str, list[float]] = {name: [] for name in functions}
     with threadpool_limits(1):

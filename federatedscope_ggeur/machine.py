@@ -8,6 +8,11 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # --help needs no torch
+    import torch
+    from torch import Tensor
 
 
 def usable_cores() -> int:
@@ -20,7 +25,7 @@ def usable_cores() -> int:
 @contextlib.contextmanager
 def torch_threads(number: int) -> Iterator[None]:
     """Run torch on `number` threads, then on as many as before."""
-    import torch  # here, since --help needs none of it
+    import torch
 
     before = torch.get_num_threads()
     torch.set_num_threads(number)
@@ -28,6 +33,22 @@ def torch_threads(number: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """A CPU tensor on `device`. Neither a GPU nor this process waits for the copy."""
+    if device.type == "cpu":
+        return tensor
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Bytes of a GPU's memory that nobody uses; None for a CPU."""
+    import torch
+
+    if device.type == "cpu" or not torch.cuda.is_available():
+        return None
+    return torch.cuda.mem_get_info(device)[0]
 
 
 def start_method() -> str:

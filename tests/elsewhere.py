@@ -28,11 +28,29 @@ class MixedDevices(AssertionError):
     """An operation was given tensors of both devices."""
 
 
+#: What waits for the numbers of its first tensor.
+_READS = {
+    f"torch.Tensor.{name}"
+    for name in (
+        *("item", "tolist", "numpy", "nonzero", "masked_select", "__contains__"),
+        *("__bool__", "__int__", "__float__", "__index__"),
+    )
+}
+
+
 class Elsewhere(TorchFunctionMode):
-    """While it is entered, `GPU` is a device."""
+    """While it is entered, `GPU` is a device.
+
+    Attributes
+    ----------
+    waits : list of str
+        The operations after which the CPU and a real GPU would have waited for each
+        other: copies between them, but for pinned ones, and what reads a number.
+    """
 
     def __init__(self):
         super().__init__()
+        self.waits: list[str] = []
         # By their memory, which a parameter shares with the vector that it is bound to;
         # kept, so that no other tensor gets that memory meanwhile.
         self._there: dict[int, object] = {}
@@ -52,10 +70,15 @@ class Elsewhere(TorchFunctionMode):
         name = resolve_name(function) or ""
         if name in ("torch.Tensor.to", "torch.Tensor.cpu"):
             return self._to(*args, **kwargs)
+        if name == "torch.Tensor.pin_memory":
+            return args[0]
         if name == "torch.Tensor.device.__get__":
             return GPU if self.is_there(args[0]) else function(*args)
+        self._note(name, args)
         asked = kwargs.get("device")
         if asked is not None and torch.device(asked).type == "cuda":
+            if name in ("torch.tensor", "torch.as_tensor"):
+                self.waits.append(name)
             return self._move(function(*args, **{**kwargs, "device": "cpu"}))
         drawn = kwargs.get("generator") is not None and isinstance(args[0], Tensor)
         if drawn and self.is_there(args[0]):
@@ -71,13 +94,24 @@ class Elsewhere(TorchFunctionMode):
         moves = self.is_there(args[0]) if by_first else any(there)
         return self._move(made) if moves and name not in _ACROSS else made
 
-    def _to(self, tensor, *args, copy=False, **kwargs):
+    def _note(self, name: str, args) -> None:
+        """Add an operation to `waits` if it reads a number of the GPU's."""
+        reads = name in _READS or name == "torch.Tensor.new_tensor"
+        if name == "torch.Tensor.__getitem__":
+            at = args[1] if isinstance(args[1], tuple) else (args[1],)
+            reads = any(isinstance(i, Tensor) and i.dtype == torch.bool for i in at)
+        if reads and self.is_there(args[0]):
+            self.waits.append(name)
+
+    def _to(self, tensor, *args, copy=False, non_blocking=False, **kwargs):
         given = [*args, *kwargs.values()]
         devices = [torch.device(x) for x in given if isinstance(x, (str, torch.device))]
         rest = [x for x in given if isinstance(x, torch.dtype)]
         there = devices[0].type == "cuda" if devices else self.is_there(tensor)
         if not devices and not given:
             there = False  # Tensor.cpu
+        if there != self.is_there(tensor) and not non_blocking:
+            self.waits.append("torch.Tensor.to")
         changed = tensor.to(*rest) if rest else tensor
         if there == self.is_there(tensor) and not copy:
             return self._move(changed) if there else changed

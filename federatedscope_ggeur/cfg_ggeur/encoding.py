@@ -21,6 +21,7 @@ def encoder_settings(ggeur) -> EncoderSettings:
     alike = ("name", "model", "pretrained", "normalize", "precision", "quick_gelu")
     return EncoderSettings(
         **{name: chosen[name] for name in alike},
+        decode=chosen.decode,
         image_size=_whole(chosen.image_size),
         options=options_of(part, ggeur) if part is not None else {},
     )

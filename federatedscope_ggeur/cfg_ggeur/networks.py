@@ -10,7 +10,7 @@ def network_settings(ggeur) -> NetworkSettings | None:
     chosen = ggeur.network
     if not chosen.name:
         return None
-    alike = ("name", "stem", "norm", "augment", "weights")
+    alike = ("name", "stem", "norm", "augment", "weights", "precision")
     return NetworkSettings(
         **{name: chosen[name] for name in alike},
         mean=tuple(map(float, chosen.mean)),

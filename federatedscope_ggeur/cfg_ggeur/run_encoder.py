@@ -137,7 +137,9 @@ def _read(folder: Path) -> tuple[Results, Encoder, ImageNetwork]:
     cpu = torch.device("cpu")
     pixels = build_encoder_called(encoder_settings(ggeur), cpu, results.encoder)
     classes = len(results.class_names)
-    model = ImageNetwork(pixels.dim, classes, replace(chosen, weights=""))
+    model = ImageNetwork(
+        pixels.dim, classes, replace(chosen, weights="", precision="fp32")
+    )
     try:
         check_regular(folder / HEAD_FILE)
         model.load_state_dict(load_file(str(folder / HEAD_FILE)))

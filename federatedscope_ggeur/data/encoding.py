@@ -40,6 +40,7 @@ from federatedscope_ggeur.data.extraction import (
 from federatedscope_ggeur.data.image_faults import LeftOut, warn_of_several_classes
 from federatedscope_ggeur.data.images.base import ImageDataSet, ImageReader, Images
 from federatedscope_ggeur.data.parts import filled_in
+from federatedscope_ggeur.data.processes import Processes
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.settings import check_returned
@@ -163,6 +164,7 @@ class Encoding:
     def __post_init__(self):
         self._known = read_record(record_path(self.folder, self.request))
         self._stamp = encoder_stamp(self.settings.encoder)
+        self._processes = Processes()
 
     def run(self) -> Encoded:
         """Embed the images, except those whose features are in the cache.
@@ -175,13 +177,14 @@ class Encoding:
             The encoder cannot be built, or the cache cannot be written.
         """
         domains, records = {}, []
-        for domain in self.images.domains:
-            train, train_record = self._embed(domain.name, "train", domain.train)
-            test = test_record = None
-            if domain.test is not None:
-                test, test_record = self._embed(domain.name, "test", domain.test)
-            domains[domain.name] = train, test
-            records.append(DomainRecord(domain.name, train_record, test_record))
+        with self._processes:
+            for domain in self.images.domains:
+                train, train_record = self._embed(domain.name, "train", domain.train)
+                test = test_record = None
+                if domain.test is not None:
+                    test, test_record = self._embed(domain.name, "test", domain.test)
+                domains[domain.name] = train, test
+                records.append(DomainRecord(domain.name, train_record, test_record))
         record = Record(
             request=self.request.without_root(),
             root=self.request.root,
@@ -290,7 +293,11 @@ class Encoding:
         if features is None:
             self._say_if_stale(domain, split, file)
             made = entry.fill(
-                images, self._encoder, settings.extraction, settings.float16
+                images,
+                self._encoder,
+                settings.extraction,
+                settings.float16,
+                self._processes,
             )
             features = made.features
             warn_of_several_classes(images, f"{domain} ({split})")

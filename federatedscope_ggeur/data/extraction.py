@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 import hashlib
-import pickle
-import signal
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
 
+from federatedscope_ggeur.data.decoding import Preparation, batch_of
 from federatedscope_ggeur.data.encoders import Encoder
-from federatedscope_ggeur.data.images.base import Images
+from federatedscope_ggeur.data.images.base import Images, Loader
+from federatedscope_ggeur.data.processes import (
+    ProcessDied,
+    Processes,
+    ahead,
+    is_picklable,
+)
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.machine import start_method, torch_threads, usable_cores
 
+T = TypeVar("T")
+
 _MOST_WORKERS = 16
+#: Images that a process prepares at a time, at most.
+_CHUNK = 16
+#: Batches that are ready before the encoder takes them.
+_AHEAD = 2
 
 
 class UnreadableError(DataError):
@@ -48,13 +63,17 @@ class ExtractionSettings:
 
 
 def extract(
-    encoder: Encoder, images: Images, settings: ExtractionSettings, first: int = 0
+    encoder: Encoder,
+    images: Images,
+    settings: ExtractionSettings,
+    first: int = 0,
+    processes: Processes | None = None,
 ) -> Iterator[Tensor]:
     """Yield features of `images` from row `first` on, in order, batch by batch.
 
     The same images give the same features up to rounding, whatever `settings` and
     `first` are. The bits are the same on the same device if ``batch_size`` is the same
-    and `first` is a multiple of it.
+    and `first` is a multiple of it. `processes` decode; by default, some of its own.
 
     Yields
     ------
@@ -71,21 +90,64 @@ def extract(
         The features have another length than the encoder's `dim`, or a worker process
         died.
     """
-    pinned = encoder.device.type == "cuda"
-    batches = _loaded(
-        images, first, encoder.preprocess, torch.stack, settings, pin_memory=pinned
-    )
-    waiting: tuple[int, Tensor] | None = None
-    with torch_threads(settings.num_threads or usable_cores()):
+    join = list if encoder.decode == "gpu" else partial(_joined, encoder.device)
+    prepare = Preparation.of(encoder)
+    batches = _loaded(images, prepare, join, settings, first, processes=processes)
+    waiting: deque[tuple[int, Callable[[], Tensor]]] = deque()
+    with torch_threads(settings.num_threads or usable_cores()), closing(batches):
         for batch in batches:
-            features = encoder.encode(batch)
-            # A GPU computes this batch while the one before is taken from it.
-            if waiting is not None:
-                yield _checked(*waiting, encoder, images)
-            waiting = first, features
+            if encoder.decode == "gpu":
+                batch = _decoded(encoder, images, first, batch)
+            waiting.append((first, _fetched(encoder.encode(batch))))
             first += len(batch)
-        if waiting is not None:
-            yield _checked(*waiting, encoder, images)
+            # A GPU computes this batch while the one before is taken from it.
+            if len(waiting) > 1:
+                yield _checked(*waiting.popleft(), encoder, images)
+        if waiting:
+            yield _checked(*waiting.popleft(), encoder, images)
+
+
+def _joined(device: torch.device, samples: list[Tensor]) -> Tensor:
+    """One batch of `samples`, in memory from which a GPU takes it without a wait."""
+    size = len(samples), *samples[0].shape
+    on_gpu = device.type == "cuda"
+    whole = torch.empty(size, dtype=samples[0].dtype, pin_memory=on_gpu)
+    return torch.stack(samples, out=whole)
+
+
+def _decoded(
+    encoder: Encoder, images: Images, first: int, samples: list[Tensor]
+) -> Tensor:
+    """One batch of `samples` that may be bytes of JPEG files, on the encoder's device.
+
+    The images are those from row `first` on.
+    """
+
+    def again(row: int) -> Tensor:
+        by_pillow = partial(_applied, encoder.preprocess)
+        found = _Chunk(images.load, images.keys, by_pillow).converted(first + row)
+        if isinstance(found, _Failure):
+            raise UnreadableError(found.message)
+        return found
+
+    return batch_of(encoder, samples, again)
+
+
+def _fetched(features: Tensor) -> Callable[[], Tensor]:
+    """Begin to copy features to the CPU. The function returns them once they are
+    there."""
+    if features.device.type != "cuda":
+        return lambda: features
+    here = torch.empty(features.shape, dtype=features.dtype, pin_memory=True)
+    here.copy_(features, non_blocking=True)
+    done = torch.cuda.Event()
+    done.record(torch.cuda.current_stream(features.device))
+
+    def fetch() -> Tensor:
+        done.synchronize()
+        return here.clone()
+
+    return fetch
 
 
 def hash_contents(images: Images, settings: ExtractionSettings) -> tuple[str, ...]:
@@ -96,19 +158,24 @@ def hash_contents(images: Images, settings: ExtractionSettings) -> tuple[str, ..
     UnreadableError
         An image cannot be read.
     """
-    batches = _loaded(images, 0, _digest, list, settings)
-    return tuple(digest for batch in batches for digest in batch)
+    batches = _loaded(images, partial(_applied, _digest), list, settings)
+    return tuple(chain.from_iterable(batches))
 
 
 def unreadable_rows(images: Images, settings: ExtractionSettings) -> dict[int, str]:
     """The row numbers of images that cannot be loaded, each with the reason."""
     found, first = {}, 0
-    for batch in _loaded(images, 0, _nothing, list, settings, fails=False):
+    convert = partial(_applied, _nothing)
+    for batch in _loaded(images, convert, list, settings, fails=False):
         for row, sample in enumerate(batch, first):
             if isinstance(sample, _Failure):
                 found[row] = sample.message
         first += len(batch)
     return found
+
+
+def _applied(function: Callable[[Image.Image], T], load: Loader, row: int) -> T:
+    return function(load(row))
 
 
 def _nothing(image: Image.Image) -> None:
@@ -120,8 +187,10 @@ def _digest(image: Image.Image) -> str:
     return hashlib.sha256(size + image.tobytes()).hexdigest()
 
 
-def _checked(first: int, features: Tensor, encoder: Encoder, images: Images) -> Tensor:
-    features = features.cpu()
+def _checked(
+    first: int, fetch: Callable[[], Tensor], encoder: Encoder, images: Images
+) -> Tensor:
+    features = fetch()
     if features.ndim != 2 or features.shape[1] != encoder.dim:
         raise ConfigError(
             f"the encoder {encoder.name} returned features of shape "
@@ -137,102 +206,111 @@ def _checked(first: int, features: Tensor, encoder: Encoder, images: Images) -> 
     return features
 
 
-class _Rows(Dataset):
-    """The images from row `first` on, converted. An error becomes a `_Failure`."""
-
-    def __init__(self, images: Images, first: int, convert: Callable):
-        self.images, self.first, self.convert = images, first, convert
-
-    def __len__(self) -> int:
-        return len(self.images) - self.first
-
-    def __getitem__(self, index: int):
-        row = self.first + index
-        try:
-            return self.convert(self.images.load(row))
-        except DataError as error:
-            return _Failure(str(error))
-        except Exception as error:  # decoders raise many kinds
-            key = self.images.keys[row]
-            return _Failure(f"image '{key}': {type(error).__name__}: {error}")
-
-
 @dataclass(frozen=True)
 class _Failure:
-    """The message of an error in a worker process.
-
-    As an exception, DataLoader would add its own text and a traceback to the message.
-    """
+    """The message of an error in a worker process."""
 
     message: str
 
 
-def _merged(samples: list, merge: Callable, fails: bool):
-    """Merge samples into a batch. If `fails`, a failure in them is returned instead."""
-    failures = [sample for sample in samples if isinstance(sample, _Failure)]
-    return failures[0] if failures and fails else merge(samples)
+@dataclass(frozen=True)
+class _Chunk:
+    """Loads and converts the images of some rows. An error becomes a `_Failure`."""
+
+    load: Loader
+    keys: Sequence[str]
+    convert: Callable[[Loader, int], Any]
+
+    def __call__(self, rows: Sequence[int]) -> list:
+        return [self.converted(row) for row in rows]
+
+    def converted(self, row: int) -> Any:
+        try:
+            return self.convert(self.load, row)
+        except DataError as error:
+            return _Failure(str(error))
+        except Exception as error:  # decoders raise many kinds
+            key = self.keys[row]
+            return _Failure(f"image '{key}': {type(error).__name__}: {error}")
+
+
+@dataclass(frozen=True)
+class _Sent(_Chunk):
+    """A `_Chunk` whose results are sent to another process, tensors as arrays."""
+
+    def converted(self, row: int) -> Any:
+        found = super().converted(row)
+        if isinstance(found, Tensor) and found.dtype != torch.bfloat16:
+            return found.numpy()
+        return found
 
 
 def _loaded(
     images: Images,
-    first: int,
-    convert: Callable,
-    merge: Callable,
+    convert: Callable[[Loader, int], Any],
+    join: Callable[[list], T],
     settings: ExtractionSettings,
-    pin_memory: bool = False,
+    first: int = 0,
     fails: bool = True,
-) -> Iterator:
-    """Yield batches of rows, in order: loaded, converted and merged.
+    processes: Processes | None = None,
+) -> Iterator[T]:
+    """Yield batches of rows, in order: loaded, converted and joined.
 
     An unreadable image is an error if `fails`. Otherwise the batch holds a `_Failure`
     in its place.
     """
-    rows = _Rows(images, first, convert)
-    workers = _workers(rows, settings)
     prepare = getattr(images.load, "prepare", None)
     if prepare is not None:
         prepare()  # once here, so that no forked process has to do it
-    loader = DataLoader(
-        rows,
-        batch_size=settings.batch_size,
-        num_workers=workers,
-        collate_fn=partial(_merged, merge=merge, fails=fails),
-        pin_memory=pin_memory,
-        worker_init_fn=_ignore_interrupts if workers else None,
-        multiprocessing_context=start_method() if workers else None,
-        generator=torch.Generator(),  # draws nothing from the global generator
-    )
+    size = settings.batch_size
+    chunk = min(_CHUNK, -(-size // 4))
+    starts = [
+        (row, min(row + chunk, batch + size, len(images)))
+        for batch in range(first, len(images), size)
+        for row in range(batch, min(batch + size, len(images)), chunk)
+    ]
+    tasks = [range(*ends) for ends in starts]
+    load = _Sent(images.load, images.keys, convert)
+    workers = _workers(load, settings, len(tasks))
+    if not workers:
+        here = _Chunk(images.load, images.keys, convert)
+        yield from _batches(map(here, tasks), size, join, fails)
+        return
+    own = Processes() if processes is None else None
     try:
-        for batch in loader:
-            if isinstance(batch, _Failure):
-                raise UnreadableError(batch.message)
-            yield batch
-    except RuntimeError as error:
-        if "DataLoader worker" not in str(error):
-            raise
+        parts = (processes or own).run(load, tasks, workers, prepare is not None)
+        yield from ahead(_batches(parts, size, join, fails), _AHEAD)
+    except ProcessDied as error:
         raise ConfigError(
-            f"a process that decodes images died ({error}). It may have lacked memory, "
-            "or shared memory (in a container: --shm-size); set a smaller "
-            "ggeur.encoder.batch_size, or ggeur.encoder.num_workers 0"
+            f"a process that decodes images died ({error}). It may have lacked memory; "
+            "set a smaller ggeur.encoder.batch_size, or ggeur.encoder.num_workers 0"
         ) from error
+    finally:
+        if own is not None:
+            own.close()
 
 
-def _ignore_interrupts(worker: int) -> None:
-    """Ignore Ctrl-C in a worker process.
+def _batches(
+    parts: Iterator[list], size: int, join: Callable[[list], T], fails: bool
+) -> Iterator[T]:
+    """Join the samples of `parts` into batches of `size`."""
+    batch: list = []
+    for part in parts:
+        for sample in part:
+            if fails and isinstance(sample, _Failure):
+                raise UnreadableError(sample.message)
+            is_array = isinstance(sample, np.ndarray)
+            batch.append(torch.from_numpy(sample) if is_array else sample)
+        if len(batch) == size:
+            yield join(batch)
+            batch = []
+    if batch:
+        yield join(batch)
 
-    Ctrl-C reaches all processes, and the main process ends the others.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-
-def _workers(rows: _Rows, settings: ExtractionSettings) -> int:
+def _workers(load: _Sent, settings: ExtractionSettings, tasks: int) -> int:
     asked = settings.num_workers
-    batches = -(-len(rows) // settings.batch_size)
-    workers = min(usable_cores(), _MOST_WORKERS) if asked is None else asked
-    workers = min(workers, batches)
-    if workers and start_method() == "spawn" and asked is None:
-        try:
-            pickle.dumps(rows)
-        except Exception:  # pickle cannot hold it, e.g. a closure or an open file
-            return 0
-    return workers
+    if asked is None and start_method() == "spawn" and not is_picklable(load):
+        return 0
+    wanted = min(usable_cores(), _MOST_WORKERS) if asked is None else asked
+    return min(wanted, tasks)

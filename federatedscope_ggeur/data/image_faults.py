@@ -113,9 +113,14 @@ class _Selected:
     def __init__(self, load: Callable, rows: list[int]):
         self._load, self._rows = load, rows
         self.prepare = getattr(load, "prepare", None)
+        if hasattr(load, "path"):
+            self.path = self._path
 
     def __call__(self, row: int):
         return self._load(self._rows[row])
+
+    def _path(self, row: int) -> str:
+        return self._load.path(self._rows[row])  # type: ignore[attr-defined]
 
 
 def in_several_classes(images: Images) -> list[list[str]]:

@@ -11,18 +11,25 @@ from torch import Tensor
 
 
 @contextmanager
-def exact(device: torch.device) -> Iterator[None]:
+def exact(device: torch.device, tf32: bool = False) -> Iterator[None]:
     """A context in which convolutions on a GPU repeat exactly.
 
     By default cuDNN takes the fastest algorithm, which may differ from run to run. It
-    also uses TF32, which keeps only 10 bits of an operand.
+    also uses TF32, which keeps only 10 bits of an operand. Here only `tf32` does that,
+    for matrix products as well.
     """
     if device.type != "cuda":
         yield
         return
     flags = {"enabled": True, "benchmark": False, "deterministic": True}
-    with torch.backends.cudnn.flags(**flags, allow_tf32=False):
-        yield
+    products = torch.backends.cuda.matmul
+    before = products.allow_tf32
+    with torch.backends.cudnn.flags(**flags, allow_tf32=tf32):
+        products.allow_tf32 = tf32
+        try:
+            yield
+        finally:
+            products.allow_tf32 = before
 
 
 def largest(values: Tensor) -> float:

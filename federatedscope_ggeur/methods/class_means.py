@@ -37,7 +37,7 @@ def class_means(
     """
     counts = torch.bincount(labels, minlength=len(wanted))
     known = wanted & (counts > 0)
-    means = torch.zeros(len(wanted), model.width, device=features.device)
+    means = torch.zeros(len(wanted), model.width, device=labels.device)
     if len(features):
         z = model.in_chunks(model.represent, features)
         means = means.index_add(0, labels, z) / counts.clamp(min=1)[:, None]

@@ -49,6 +49,9 @@ class Model(nn.Module):
     #: True if rows are images, see `networks`.
     takes_images = False
 
+    #: The number format of products and convolutions: fp32, tf32 (on a GPU) or bf16.
+    precision = "fp32"
+
     #: Training skips batches of fewer rows.
     least_batch = 1
 

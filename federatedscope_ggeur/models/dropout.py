@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from federatedscope_ggeur.machine import sent
+
 
 class Dropout(nn.Dropout):
     """Works as `nn.Dropout`, but always draws on the CPU."""
@@ -13,4 +15,4 @@ class Dropout(nn.Dropout):
         if x.device.type == "cpu" or not self.training:
             return super().forward(x)
         kept = torch.empty(x.shape, dtype=x.dtype).bernoulli_(1 - self.p)
-        return x * (kept / (1 - self.p)).to(x.device)
+        return x * sent(kept / (1 - self.p), x.device)

@@ -244,6 +244,46 @@ def test_rounds_of_networks_are_those_of_the_cpu(request, name, augment):
     torch.testing.assert_close(after(GPU), here, rtol=0, atol=1e-5)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the stand-in counts waits")
+@pytest.mark.parametrize(
+    ("name", "augment", "settings"),
+    [
+        *(("", a, {}) for a in ("none", "crop_flip", "flip_rotate", "resized_crop")),
+        ("fedfa_plus", "none", {"probability": 1.0}),
+        ("mixstyle", "none", {"probability": 1.0}),
+        ("fedpg", "none", {"source": "noise", "images_per_class": 8}),
+    ],
+)
+def test_nothing_waits_for_a_gpu_within_an_epoch(gpu, name, augment, settings):
+    """More mini-batches need no more copies that wait, and read no numbers."""
+
+    def waits(batches):
+        training = TrainingSettings(RATE, batches, "batch", 4, device=GPU)
+        method = build_method("fedavg", name or "none", settings)
+        run = federation(method, augment=augment, training=training)
+        run.run(1)  # some methods begin with what the first round has made
+        before = len(gpu.waits)
+        run.run(1)
+        return len(gpu.waits) - before
+
+    assert waits(5) == waits(1)
+
+
+@pytest.mark.parametrize("free", [1, 10**9])
+def test_images_that_do_not_fit_stay_in_main_memory(free, gpu, monkeypatch, caplog):
+    """The run says so, and the weights are the same."""
+    monkeypatch.setattr(f"{fit.__module__}.free_memory", lambda device: free)
+    training = TrainingSettings(RATE, 2, "epoch", 7, device=GPU)
+    run = federation(METHODS["fedproto"](), augment="crop_flip", training=training)
+    found = run.run(2)[-1]
+    kept = [client.kept_set for client in run.clients.values()]
+    assert {s.features.device for s in kept} == {CPU if free == 1 else GPU}
+    assert ("stay in main memory" in caplog.text) == (free == 1)
+    here = replace(training, device=CPU)
+    other = federation(METHODS["fedproto"](), augment="crop_flip", training=here)
+    torch.testing.assert_close(found, other.run(2)[-1], rtol=0, atol=1e-5)
+
+
 CUDNN = torch.backends.cudnn
 
 
@@ -255,5 +295,10 @@ def test_flags_are_set_for_a_gpu_alone_and_put_back():
         assert not CUDNN.benchmark
         assert not CUDNN.allow_tf32
     assert (CUDNN.deterministic, CUDNN.benchmark, CUDNN.allow_tf32) == before
+    with exact(torch.device("cuda"), tf32=True):
+        assert CUDNN.deterministic
+        assert CUDNN.allow_tf32
+        assert torch.backends.cuda.matmul.allow_tf32
+    assert not torch.backends.cuda.matmul.allow_tf32
     with exact(torch.device("cpu")):
         assert (CUDNN.deterministic, CUDNN.benchmark, CUDNN.allow_tf32) == before

@@ -25,6 +25,7 @@ from federatedscope_ggeur.data.embeddings import Embeddings
 from federatedscope_ggeur.data.encoders import Encoder, identity_hash
 from federatedscope_ggeur.data.extraction import ExtractionSettings, extract
 from federatedscope_ggeur.data.images.base import Images
+from federatedscope_ggeur.data.processes import Processes
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.lock import locked
 from federatedscope_ggeur.printable import get_logger
@@ -152,10 +153,12 @@ class Entry:
         encoder: Encoder,
         settings: ExtractionSettings,
         float16: bool,
+        processes: Processes | None = None,
     ) -> Extracted:
         """Extract the features, or the part that an interrupted call did not extract.
 
         If two processes want the same entry, the second one waits and then reads.
+        `processes` decode; by default, some that are started for it.
 
         Raises
         ------
@@ -172,7 +175,7 @@ class Entry:
             parts = Parts(self.path.with_suffix(".parts"), self.key, dtype)
             before, started = parts.rows, time.perf_counter()
             if len(images):
-                self._extract(parts, images, encoder, settings)
+                self._extract(parts, images, encoder, settings, processes)
                 features = parts.whole()
             else:
                 features = torch.empty(0, encoder.dim, dtype=dtype)
@@ -194,13 +197,15 @@ class Entry:
         images: Images,
         encoder: Encoder,
         settings: ExtractionSettings,
+        processes: Processes | None,
     ) -> None:
         done, total = parts.rows, len(images)
         logger.info("embedding %d images of %s", total, self.what)
         if done:
             logger.info("%d of %d images are in the cache already", done, total)
         progress = Progress(total, "image", self.what, done)
-        with progress, closing(extract(encoder, images, settings, done)) as batches:
+        batches = extract(encoder, images, settings, done, processes)
+        with progress, closing(batches):
             try:
                 for features in batches:
                     _check_range(features, parts, self.what)

@@ -65,9 +65,11 @@ class Request:
         encoder = plain["encoder"]
         encoder["pretrained"] = PurePath(encoder["pretrained"]).name
         for part in (plain, encoder):
-            # Old records, which have no options, must be found, too.
+            # Old records, which have less, must be found, too.
             if not part["options"]:
                 del part["options"]
+        if encoder["decode"] == EncoderSettings.decode:
+            del encoder["decode"]
         return plain
 
 

@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from federatedscope_ggeur.data.encoders.frames import Frame
 from federatedscope_ggeur.data.parts import filled_in, registered
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.settings import Key, Registry, check_returned
@@ -41,6 +42,8 @@ class EncoderSettings:
     image_size : int or None
         The side, in pixels, of the square that images are resized to. None stands for
         the encoder's default.
+    decode : str
+        How JPEG files become images: pillow, draft or gpu, see `decoding`.
     options : mapping
         The encoder's own settings by name. Missing ones have their defaults. If
         features depend on a setting, it must be part of `Encoder.identity`.
@@ -53,6 +56,7 @@ class EncoderSettings:
     precision: str = "fp32"
     quick_gelu: str = "auto"
     image_size: int | None = None
+    decode: str = "pillow"
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
@@ -82,6 +86,11 @@ class Encoder:
         embeddings.
     both_sides : object
         The whole model, if it has a text side beside the image side; else None.
+    frame : Frame or None
+        How images are made small, if this can be done in another way than by
+        `preprocess`.
+    decode : str
+        How JPEG files become images: pillow, draft or gpu, see `decoding`.
     """
 
     title: str
@@ -92,6 +101,8 @@ class Encoder:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     image_shape: tuple[int, int, int] | None = None
     both_sides: Any = None
+    frame: Frame | None = None
+    decode: str = "pillow"
 
     @property
     def dtype(self) -> torch.dtype:
@@ -231,7 +242,19 @@ def build_encoder(
     if settings.precision != EncoderSettings.precision:
         _check_precision(encoder, settings.precision)
     identity = {"encoder": settings.name, **encoder.identity}
-    return replace(encoder, identity=identity)
+    if settings.decode == EncoderSettings.decode:
+        return replace(encoder, identity=identity)
+    if encoder.frame is None or encoder.frame.resize is None:
+        raise ConfigError(
+            f"ggeur.encoder.decode: {encoder.title} makes images small in a way of its "
+            "own, and so from Pillow's images alone; set pillow"
+        )
+    return replace(
+        encoder,
+        title=f"{encoder.title}, decode {settings.decode}",
+        identity={**identity, "decode": settings.decode},
+        decode=settings.decode,
+    )
 
 
 def build_encoder_called(

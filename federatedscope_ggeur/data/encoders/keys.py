@@ -70,6 +70,14 @@ ENCODER_KEYS = (
         one_of("fp32", "bf16", "fp16"),
     ),
     Key(
+        "encoder.decode",
+        "pillow",
+        "How JPEG photographs are decoded for open_clip and timm: pillow; draft "
+        "(Pillow, at a half, quarter or eighth of their size where that suffices; "
+        "faster) or gpu (nvJPEG; fastest). Embeddings differ a little.",
+        one_of("pillow", "draft", "gpu"),
+    ),
+    Key(
         "encoder.device",
         "auto",
         "Where the encoder runs: auto (a GPU if there is one), cpu, cuda or cuda:1. "

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from federatedscope_ggeur.data.encoders.base import Encoder, EncoderSettings
+from federatedscope_ggeur.data.encoders.frames import Frame
 from federatedscope_ggeur.data.encoders.weights import file_stamp, local_file
 from federatedscope_ggeur.downloads import Remote, find
 from federatedscope_ggeur.errors import ConfigError
@@ -122,8 +123,12 @@ def forward_pass(
     device: torch.device,
     precision: str,
     normalize: bool,
+    frame: Frame | None = None,
 ) -> Callable[[Tensor], Tensor]:
-    """Make an encoder's `encode` of `forward`: frozen, on `device`, in `precision`."""
+    """Make an encoder's `encode` of `forward`: frozen, on `device`, in `precision`.
+
+    With a `frame`, bytes are normalised on the device. Floats are normalised already.
+    """
 
     @torch.inference_mode()
     def encode(batch: Tensor) -> Tensor:
@@ -134,7 +139,10 @@ def forward_pass(
                 stack.enter_context(torch.backends.cudnn.flags(**flags))
             if precision in _DTYPES:
                 stack.enter_context(torch.autocast(device.type, _DTYPES[precision]))
-            features = forward(batch.to(device, non_blocking=True)).float()
+            batch = batch.to(device, non_blocking=True)
+            if frame is not None and batch.dtype == torch.uint8:
+                batch = frame.normalise(batch)
+            features = forward(batch).float()
         return nn.functional.normalize(features, dim=1) if normalize else features
 
     return encode

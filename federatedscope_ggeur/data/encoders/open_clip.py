@@ -14,6 +14,7 @@ from federatedscope_ggeur.data.encoders.base import (
     EncoderSettings,
     register_encoder,
 )
+from federatedscope_ggeur.data.encoders.frames import frame_of
 from federatedscope_ggeur.data.encoders.model import (
     check_precision,
     forward_pass,
@@ -46,7 +47,7 @@ def _stamp(settings: EncoderSettings) -> dict[str, str | None]:
     "open_clip",
     model="ViT-B-16",
     pretrained="openai",
-    uses=("model", "pretrained", "normalize", "precision", "quick_gelu"),
+    uses=("model", "pretrained", "normalize", "precision", "quick_gelu", "decode"),
     stamp=_stamp,
     places=places,
 )
@@ -64,15 +65,21 @@ def open_clip(settings: EncoderSettings, device: torch.device) -> Encoder:
     """
     check_precision(settings.precision, device)
     made = load_open_clip(settings, device)
+    frame = frame_of(made.transform)
     return model_encoder(
         settings,
         title=made.title,
         identity=made.identity,
         dim=made.dim,
-        preprocess=made.transform,
+        preprocess=made.transform if frame is None else frame.shape,
         encode=forward_pass(
-            made.model.encode_image, device, settings.precision, settings.normalize
+            made.model.encode_image,
+            device,
+            settings.precision,
+            settings.normalize,
+            frame,
         ),
+        frame=frame,
         device=device,
         both_sides=made,
     )

@@ -14,6 +14,7 @@ from federatedscope_ggeur.data.encoders.base import (
     EncoderSettings,
     register_encoder,
 )
+from federatedscope_ggeur.data.encoders.frames import frame_of
 from federatedscope_ggeur.data.encoders.model import (
     check_precision,
     forward_pass,
@@ -46,7 +47,7 @@ def _stamp(settings: EncoderSettings) -> dict[str, str | None]:
 @register_encoder(
     "timm",
     pretrained=DEFAULT,
-    uses=("model", "pretrained", "normalize", "precision"),
+    uses=("model", "pretrained", "normalize", "precision", "decode"),
     stamp=_stamp,
     places=places,
 )
@@ -72,7 +73,9 @@ def timm(settings: EncoderSettings, device: torch.device) -> Encoder:
     data = library.data.resolve_model_data_config(model)
     digits = state_hash(model) if path is None else sha256_file(path)
     model = model.to(device)
-    encode = forward_pass(model, device, settings.precision, settings.normalize)
+    transform = library.data.create_transform(**data, is_training=False)
+    frame = frame_of(transform)
+    encode = forward_pass(model, device, settings.precision, settings.normalize, frame)
     return model_encoder(
         settings,
         title=f"timm {name}, {title}",
@@ -82,8 +85,9 @@ def timm(settings: EncoderSettings, device: torch.device) -> Encoder:
             "preprocess": json.dumps(data, sort_keys=True),
         },
         dim=encode(torch.zeros(1, *data["input_size"])).shape[1],
-        preprocess=library.data.create_transform(**data, is_training=False),
+        preprocess=transform if frame is None else frame.shape,
         encode=encode,
+        frame=frame,
         device=device,
     )
 

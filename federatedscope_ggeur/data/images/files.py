@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ NOT_READ = frozenset((".heic", ".heif", ".avif", ".jfif", ".jxl"))
 _FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM", "TIFF", "GIF")
 _WITH_ALPHA = frozenset(("RGBA", "LA", "PA", "RGBa", "La"))
 _MOST_PIXELS = 100_000_000
+_ORIENTATION, _END_OF_JPEG = 0x0112, b"\xff\xd9"
 
 
 def is_image_name(name: str) -> bool:
@@ -43,8 +45,18 @@ def stamp_of(path: str | os.PathLike) -> str:
     return f"{status.st_size}-{status.st_mtime_ns}"
 
 
-def _load_row(paths: Sequence[str], row: int) -> Image.Image:
-    return load_image(paths[row])
+@dataclass(frozen=True)
+class FileLoader:
+    """Loads image i of the files `paths`."""
+
+    paths: Sequence[str]
+
+    def __call__(self, row: int) -> Image.Image:
+        return load_image(self.path(row))
+
+    def path(self, row: int) -> str:
+        """The file of an image. Others may load it in another way, see `decode`."""
+        return self.paths[row]
 
 
 def images_from_files(
@@ -67,7 +79,7 @@ def images_from_files(
                 "the file or remove it."
             ) from error
     keys = tuple(_below(root, paths))
-    load = partial(_load_row, tuple(paths))
+    load = FileLoader(tuple(paths))
     numbers = np.asarray(labels, dtype=np.int64)
     return Images(numbers, keys, tuple(stamps), load, paths=tuple(paths))
 
@@ -90,11 +102,13 @@ def _below(root: Path, paths: Sequence[str]) -> Iterator[str]:
         yield key
 
 
-def load_image(path: str | os.PathLike) -> Image.Image:
+def load_image(path: str | os.PathLike, side: int = 0) -> Image.Image:
     """Load one image file as a person would see it, in mode RGB.
 
     The EXIF orientation is applied. Transparency becomes white. 16-bit grey keeps its
-    high byte. If there are several frames or pages, the first one is loaded.
+    high byte. If there are several frames or pages, the first one is loaded. With a
+    `side`, a JPEG is decoded at 1/2, 1/4 or 1/8 of its size, the least at which its
+    shorter side has at least so many pixels.
 
     Raises
     ------
@@ -106,6 +120,9 @@ def load_image(path: str | os.PathLike) -> Image.Image:
     try:
         with _no_gaps(), Image.open(path, formats=_FORMATS) as image:
             _check_size(image)
+            if side and image.format == "JPEG":
+                shorter = min(image.size)
+                image.draft(None, tuple(-(-side * n // shorter) for n in image.size))
             image.load()
             return _rgb(_upright(image, path), image.format)
     except DataError as error:
@@ -116,6 +133,27 @@ def load_image(path: str | os.PathLike) -> Image.Image:
             f"{path}: the file cannot be loaded as an image ({problem}). Replace it by "
             "an intact copy or remove it."
         ) from error
+
+
+def plain_jpeg(path: str | os.PathLike) -> bytes | None:
+    """The bytes of a JPEG file that decoders show alike; None for any other file.
+
+    Such a file is whole, upright, of 8 bits, and grey or in YCbCr.
+    """
+    try:
+        data = Path(path).read_bytes()
+        with Image.open(BytesIO(data), formats=("JPEG",)) as image:
+            plain = (
+                image.format == "JPEG"  # not of several pictures
+                and image.mode in ("RGB", "L")
+                and image.info.get("adobe_transform", 1) == 1
+                and image.getexif().get(_ORIENTATION, 1) == 1
+                and image.width * image.height <= _MOST_PIXELS
+                and _END_OF_JPEG in data[-64:]
+            )
+    except Exception:  # `load_image` finds what is wrong with it
+        return None
+    return data if plain else None
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
+from federatedscope_ggeur.machine import sent
 from federatedscope_ggeur.methods.base import (
     LocalContext,
     LocalHooks,
@@ -389,11 +390,9 @@ class Layers:
         # Two generators, so that another probability does not change the noise.
         if torch.rand((), generator=self._active) >= self.method.probability:
             return None
-        return [
-            self.method.noise
-            * torch.randn(maps.shape[:2], generator=self._noise).to(maps.device)
-            for _ in range(2)
-        ]
+        size = maps.shape[:2]
+        drawn = [torch.randn(size, generator=self._noise) for _ in range(2)]
+        return [*sent(self.method.noise * torch.stack(drawn), maps.device)]
 
     def _shaken(self, stage: int, maps: Tensor, noise, is_new: bool) -> Tensor:
         of_mean, of_std = noise

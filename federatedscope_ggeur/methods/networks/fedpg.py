@@ -242,8 +242,8 @@ class FedPG(Method):
             most = max(self.support, context.min_samples)
             rows = _some_of_each(outcome.labels, wanted, most, rng)
             trained = context.model.at(outcome.weights)
-            chosen = outcome.features[rows], outcome.labels[rows]
-            return class_means(trained, *chosen, wanted), {}
+            features = outcome.features[rows.to(outcome.features.device)]
+            return class_means(trained, features, outcome.labels[rows], wanted), {}
 
         return LocalHooks(loss_term=term, finish=finish if self._generates else None)
 

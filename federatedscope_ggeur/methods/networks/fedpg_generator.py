@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from federatedscope_ggeur.machine import sent
 from federatedscope_ggeur.methods.adam import Adam
 from federatedscope_ggeur.methods.networks.virtual_images import (
     Shape,
@@ -67,7 +68,7 @@ class Generator(nn.Module):
         """Draw noise for `labels`; return both on the device of the parameters."""
         noise = torch.rand(len(labels), self.noise_dim, generator=rng)
         device = next(self.parameters()).device
-        return noise.to(device), labels.to(device)
+        return sent(noise, device), sent(labels, device)
 
     def draw(self, per_class: int, rng: torch.Generator) -> Tensor:
         """Draw `per_class` images of each class: uint8 rows. Row i is of class i mod C.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from federatedscope_ggeur.machine import sent
 from federatedscope_ggeur.methods.base import LocalContext, LocalHooks, Method
 from federatedscope_ggeur.methods.networks.feature_statistics import compose, decompose
 from federatedscope_ggeur.methods.networks.stages import (
@@ -76,9 +77,9 @@ class MixStyle(Method):
             if torch.rand((), generator=active) >= self.probability:
                 return None
             rows = len(maps)
-            other = torch.randperm(rows, generator=partners).to(maps.device)
+            other = sent(torch.randperm(rows, generator=partners), maps.device)
             drawn = torch.from_numpy(shares.beta(self.alpha, self.alpha, (rows, 1)))
-            return other, drawn.to(maps)
+            return other, sent(drawn.to(maps.dtype), maps.device)
 
         draws = BatchDraws(draw)
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from federatedscope_ggeur.errors import setting
+from federatedscope_ggeur.machine import sent
 from federatedscope_ggeur.methods.alignment import alignment
 from federatedscope_ggeur.methods.contexts import Batch
 from federatedscope_ggeur.models import Model
@@ -109,7 +110,7 @@ class VirtualBatches(Iterator[tuple[Tensor, Tensor]]):
             order = torch.randperm(len(self._images), generator=self._rng)
             self._left = torch.cat([self._left, order])
         rows, self._left = self._left.split([self._size, len(self._left) - self._size])
-        rows = rows.to(self._images.device)
+        rows = sent(rows, self._images.device)
         return self._images[rows], self._labels[rows]
 
 

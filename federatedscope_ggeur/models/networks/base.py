@@ -15,6 +15,7 @@ from federatedscope_ggeur.settings import Registry, check_function, place_of
 
 STEMS = ("cifar", "imagenet")
 NORMS = ("batch", "layer", "group", "none")
+PRECISIONS = ("fp32", "tf32", "bf16")
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,10 @@ class NetworkSettings:
     weights : str
         The weights that training begins with: a file, the name of published weights, or
         "default". "" means random weights.
+    precision : {"fp32", "tf32", "bf16"}
+        The number format of convolutions and matrix products. "tf32" rounds their
+        operands to 10 bits on a GPU, and does nothing on a CPU. "bf16" is torch's
+        autocast, with 8 bits. Weights, sums and losses keep 32-bit floats.
     """
 
     name: str
@@ -47,6 +52,7 @@ class NetworkSettings:
     std: tuple[float, ...] = (0.5, 0.5, 0.5)
     augment: str = "none"
     weights: str = ""
+    precision: str = "fp32"
 
 
 @dataclass(frozen=True)

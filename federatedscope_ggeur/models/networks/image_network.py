@@ -65,6 +65,8 @@ class ImageNetwork(Model):
         super().__init__(in_features, num_classes)
         self.image = image_shape(in_features)
         self.settings, self.dropout = settings, dropout
+        self.precision = settings.precision
+        self._scales: dict[tuple[torch.device, bool], tuple[Tensor, Tensor]] = {}
         self._network = self._made(seed=0)
         if is_of_plugin(find_network(settings.name)):
             check_network(settings.name, self._network, self.image, num_classes)
@@ -101,9 +103,28 @@ class ImageNetwork(Model):
             setattr(layer, _COUNTER, None)
         return made
 
-    def _of_channels(self, values: tuple[float, ...], device) -> Tensor:
+    def _scale(self, device: torch.device, of_bytes: bool) -> tuple[Tensor, Tensor]:
+        """Factor and summand [c, 1] of each channel, which normalise its pixels.
+
+        They are kept on each device, because a copy would make a GPU wait.
+        """
+        found = self._scales.get((device, of_bytes))
+        if found is not None:
+            return found
+        # Gradients may flow through images, and refuse tensors of inference mode.
+        with torch.inference_mode(False):
+            mean = self._of_channels(self.settings.mean)
+            std = self._of_channels(self.settings.std)
+            # (x - mean) / std in one pass. For a byte p, x is p / 255.
+            scale, shift = 1 / std, -mean / std
+            scale = scale / 255 if of_bytes else scale
+            found = scale.to(device), shift.to(device)
+        self._scales[device, of_bytes] = found
+        return found
+
+    def _of_channels(self, values: tuple[float, ...]) -> Tensor:
         given = values if self.image.channels == 3 else [sum(values) / len(values)]
-        return torch.tensor(given, dtype=torch.float32, device=device)[:, None]
+        return torch.tensor(given, dtype=torch.float32)[:, None]
 
     @property
     def classifier(self) -> nn.Linear:  # type: ignore[override]
@@ -122,31 +143,31 @@ class ImageNetwork(Model):
 
         With a `generator`, that is in training, augment them first.
         """
-        settings, device = self.settings, rows.device
-        mean, std = (
-            self._of_channels(v, device) for v in (settings.mean, settings.std)
-        )
-        # (x - mean) / std in one pass. For a byte p, x is p / 255.
-        scale, shift = 1 / std, -mean / std
         x = rows.reshape(len(rows), self.image.channels, self.image.side**2)
         if generator is not None and self._augment is not None and len(x):
             x = self._augment(self._images(_in_unit(x)), generator).view_as(x)
-        elif x.dtype == torch.uint8:
-            scale = scale / 255
+        scale, shift = self._scale(rows.device, of_bytes=x.dtype == torch.uint8)
         return torch.addcmul(shift, x.float(), scale).view(rows.shape)
 
     def _images(self, rows: Tensor) -> Tensor:
         return rows.view(-1, self.image.channels, self.image.side, self.image.side)
 
     def represent(self, features: Tensor) -> Tensor:
-        return self._network.represent(self.network, self._images(features))
+        return self._in_precision(self._network.represent, self._images(features))
 
     def classify(self, representation: Tensor) -> Tensor:
-        return self._network.classify(self.network, representation)
+        return self._in_precision(self._network.classify, representation)
 
     def last_input(self, features: Tensor) -> Tensor:
         representation = self.represent(features)
-        return self._network.last_input(self.network, representation)
+        return self._in_precision(self._network.last_input, representation)
+
+    def _in_precision(self, part, x: Tensor) -> Tensor:
+        """The network's `part` on `x`. The result is float32, so losses are as well."""
+        if self.precision != "bf16":
+            return part(self.network, x)
+        with torch.autocast(x.device.type, torch.bfloat16):
+            return part(self.network, x).float()
 
     @contextmanager
     def stages_hooked(self, hook: StageHook | None) -> Iterator[None]:
@@ -197,6 +218,10 @@ def _in_unit(pixels: Tensor) -> Tensor:
 
 
 def _hand_on(hook: StageHook, k: int, channels_last: bool, module, args, out: Tensor):
-    if not channels_last:
-        return hook(k, out)
-    return hook(k, out.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+    maps = out.permute(0, 3, 1, 2) if channels_last else out
+    if maps.dtype == torch.float32:
+        maps = hook(k, maps)
+    else:  # statistics of maps need the digits that bf16 lacks
+        with torch.autocast(maps.device.type, enabled=False):
+            maps = hook(k, maps.float()).to(maps.dtype)
+    return maps.permute(0, 2, 3, 1) if channels_last else maps

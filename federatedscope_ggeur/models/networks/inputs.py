@@ -13,6 +13,8 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
+from federatedscope_ggeur.machine import sent
+
 #: Takes images [B, c, s, s] of floats in 0..1 and a generator; returns changed images.
 Augmentation = Callable[[Tensor, Generator], Tensor]
 
@@ -31,13 +33,16 @@ def crop_flip(images: Tensor, generator: Generator) -> Tensor:
     Margins are black. Each image is mirrored with probability 1/2.
     """
     size, channels, side, _ = images.shape
-    moved = torch.randint(2 * _PAD + 1, (2, size, 1), generator=generator)
-    flipped = _coins(size, 0.5, generator)
-    line = torch.arange(side)
-    columns = torch.where(flipped[:, None], line.flip(0), line) + moved[1]
+    down, right = torch.randint(2 * _PAD + 1, (2, size), generator=generator)
+    flipped = _coins(size, 0.5, generator).long()
     wide = side + 2 * _PAD
-    at = (line + moved[0])[:, :, None] * wide + columns[:, None, :]
-    at = at.view(size, 1, side**2).to(images.device)
+    # Few numbers go to the device. There they become places in the padded image.
+    drawn = torch.stack([down * wide, right + flipped * (side - 1), 1 - 2 * flipped])
+    first_row, first_column, step = sent(drawn, images.device)[:, :, None]
+    line = torch.arange(side, device=images.device)
+    rows = torch.add(first_row, line, alpha=wide)
+    columns = torch.addcmul(first_column, step, line)
+    at = (rows[:, :, None] + columns[:, None, :]).view(size, 1, side**2)
     padded = F.pad(images, (_PAD,) * 4).view(size, channels, wide**2)
     return padded.gather(2, at.expand(-1, channels, -1)).view_as(images)
 
@@ -97,20 +102,16 @@ def _warped(
     """
     maps = torch.stack([torch.stack(row, dim=1) for row in rows], dim=1)
     grid = F.affine_grid(
-        maps.to(images.device), list(images.shape), align_corners=False
+        sent(maps, images.device), list(images.shape), align_corners=False
     )
     return F.grid_sample(images, grid, padding_mode=outside, align_corners=False)
 
 
 def _recoloured(images: Tensor, generator: Generator) -> Tensor:
     size, channels = images.shape[:2]
-    bright, contrast, colour = (
-        _uniform(size, 1 - _JITTER, 1 + _JITTER, generator)
-        .view(-1, 1, 1, 1)
-        .to(images.device)
-        for _ in range(3)
-    )
-    to_grey = _coins(size, _GREY, generator).view(-1, 1, 1, 1).to(images.device)
+    factors = [_uniform(size, 1 - _JITTER, 1 + _JITTER, generator) for _ in range(3)]
+    drawn = torch.stack([*factors, _coins(size, _GREY, generator).float()])
+    bright, contrast, colour, to_grey = sent(drawn, images.device).view(4, -1, 1, 1, 1)
     images = (images * bright).clamp(0, 1)
     mean = _grey(images).mean(dim=(2, 3), keepdim=True)
     images = (mean + contrast * (images - mean)).clamp(0, 1)
@@ -118,14 +119,14 @@ def _recoloured(images: Tensor, generator: Generator) -> Tensor:
         return images
     grey = _grey(images)
     images = (grey + colour * (images - grey)).clamp(0, 1)
-    return torch.where(to_grey, grey, images)
+    return torch.where(to_grey > 0, grey, images)
 
 
 def _grey(images: Tensor) -> Tensor:
     if images.shape[1] == 1:
         return images
-    luma = images.new_tensor(_LUMA).view(3, 1, 1)
-    return (images * luma).sum(dim=1, keepdim=True)
+    red, green, blue = images.split(1, dim=1)
+    return red * _LUMA[0] + green * _LUMA[1] + blue * _LUMA[2]
 
 
 def _uniform(size: int, low: float, high: float, generator: Generator) -> Tensor:

@@ -8,6 +8,7 @@ from federatedscope_ggeur.errors import did_you_mean, setting
 from federatedscope_ggeur.models.networks.base import (
     NETWORKS,
     NORMS,
+    PRECISIONS,
     STEMS,
     NetworkSettings,
 )
@@ -109,6 +110,15 @@ NETWORK_KEYS = (
         "default, or the name of weights of torchvision or timm; '': random weights. "
         "A last layer for other classes starts at random.",
         text,
+    ),
+    Key(
+        "network.precision",
+        _DEFAULT.precision,
+        "Number format of the network's convolutions and matrix products: fp32, tf32 "
+        "(10 bits, several times faster on a GPU; on a CPU it is fp32) or bf16 (8 "
+        "bits).",
+        one_of(*PRECISIONS),
+        shared=True,
     ),
 )
 

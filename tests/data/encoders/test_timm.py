@@ -27,12 +27,17 @@ def test_features_are_the_pooled_ones_of_the_weights(tmp_path):
     file = tmp_path / "weights.pt"
     torch.save(model.state_dict(), file)
     encoder = build_encoder(replace(SETTINGS, pretrained=str(file)), CPU)
-    batch = encoder.preprocess(Image.new("RGB", (200, 180), "teal"))[None]
-    assert batch.shape[1:] == model.pretrained_cfg["input_size"]
+    image = Image.new("RGB", (200, 180), "teal")
+    prepare = timm.data.create_transform(
+        **timm.data.resolve_model_data_config(model), is_training=False
+    )
+    batch = prepare(image)[None]
     with torch.no_grad():
         expected = model.forward_head(model.forward_features(batch), pre_logits=True)
-    found = encoder.encode(batch)
-    assert torch.allclose(found, expected, atol=1e-6)
+    for prepared in (encoder.preprocess(image)[None], batch):  # bytes and floats
+        assert prepared.shape[1:] == model.pretrained_cfg["input_size"]
+        found = encoder.encode(prepared)
+        assert torch.allclose(found, expected, atol=1e-6)
     assert found.shape == (1, encoder.dim)
 
 

@@ -69,6 +69,37 @@ class TestPrepare:
         assert augmented.prepare(pixels(0), torch.Generator()).shape == (0, 64)
 
 
+class TestPrecision:
+    def test_tf32_is_fp32_on_a_cpu(self):
+        model, other = digits_cnn(), digits_cnn(precision="tf32")
+        rows = model.prepare(pixels(4))
+        assert torch.equal(model(rows), other(rows))
+
+    def test_bf16_has_about_two_digits_and_gives_float32(self):
+        model, other = digits_cnn().eval(), digits_cnn(precision="bf16").eval()
+        rows = model.prepare(pixels(16))
+        for part in ("represent", "last_input", "forward"):
+            exact, found = getattr(model, part)(rows), getattr(other, part)(rows)
+            assert found.dtype == torch.float32
+            assert 0 < (found - exact).norm() < 0.02 * exact.norm()
+
+    def test_hooks_and_gradients_are_float32(self):
+        model, seen = digits_cnn(precision="bf16").train(), set()
+
+        def see(k, stage_map):
+            seen.add((stage_map.dtype, (torch.eye(2) @ torch.eye(2)).dtype))
+            return stage_map
+
+        into = torch.zeros(num_trainable(model))
+        with model.stages_hooked(see):
+            model.gradient_accumulator(into, 0.0)(
+                model.prepare(pixels(8)), torch.arange(8) % 4
+            )
+        assert seen == {(torch.float32, torch.float32)}
+        assert into.dtype == torch.float32
+        assert into.any()
+
+
 def test_frozen_statistics_stay():
     model = digits_cnn().train()
     rows = model.prepare(pixels(8))

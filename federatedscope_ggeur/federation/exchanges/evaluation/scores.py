@@ -230,7 +230,7 @@ def score_of(
 ) -> Score:
     """Score a model like `evaluate`, if it is in evaluation mode and on `device`."""
     score = Score()
-    with torch.inference_mode(), exact(device):
+    with torch.inference_mode(), exact(device, frozen.precision == "tf32"):
         rows = frozen.chunk_rows
         for x, y in zip(features.split(rows), labels.split(rows)):
             x, y = x.to(device), y.to(device)

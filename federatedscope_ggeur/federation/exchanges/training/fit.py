@@ -13,6 +13,7 @@ from torch import Tensor
 
 from federatedscope_ggeur.federation.arithmetic import exact
 from federatedscope_ggeur.federation.training_settings import TrainingSettings
+from federatedscope_ggeur.machine import free_memory, sent
 from federatedscope_ggeur.methods import Batch, LocalContext, LocalHooks
 from federatedscope_ggeur.methods.base import Tensors
 from federatedscope_ggeur.models import (
@@ -62,7 +63,8 @@ def fit(
         The first weights; they are not changed. They and the set may lie on any device.
     features : Tensor of shape (n, D)
         Rows in the form that the model's `prepare` takes. With n = 0 nothing is
-        trained, and the result is `start` after 0 steps.
+        trained, and the result is `start` after 0 steps. Images for which the device
+        has too little memory stay where they are, and go there batch by batch.
     labels : Tensor of shape (n,), int64
     settings : TrainingSettings
     seed : int
@@ -75,8 +77,10 @@ def fit(
     """
     hooks, device = hooks or LocalHooks(), settings.device
     start = start.detach().to(device)
-    features, labels = features.to(device), labels.to(device)
-    rows = torch.arange(labels.shape[0], device=device) if rows is None else rows
+    labels = labels.to(device)
+    features = near(features, device) if model.takes_images else features.to(device)
+    if rows is None:
+        rows = torch.arange(labels.shape[0], device=features.device)
     chunks = _chunks(rows, settings, torch_generator(seed, "order"))
     is_plain = not hooks.change_steps and settings.grad_clip <= 0
     if isinstance(model, LinearHead) and is_plain:
@@ -92,13 +96,16 @@ def fit(
     # nn.Dropout draws from torch's global generator, which is restored afterwards.
     # (torch.manual_seed would also set the GPU's, which is not restored.)
     hooked = model.stages_hooked(hooks.stage)
-    with _own_draws(), hooked, exact(device):
+    with _own_draws(), hooked, exact(device, model.precision == "tf32"):
         torch.default_generator.manual_seed(derive_seed(seed, "dropout"))
         with torch.no_grad() if step.may_leave_tensors else torch.inference_mode():
             for batch in (part for chunk in chunks for part in chunk.split(size)):
                 if len(batch) < model.least_batch:
                     continue
-                x, y = features.index_select(0, batch), labels.index_select(0, batch)
+                x = features.index_select(0, batch)
+                if x.device != device:  # the set is too large for it
+                    x, batch = sent(x, device), sent(batch, device)
+                y = labels.index_select(0, batch)
                 step(model.prepare(x, augmentation), y)
                 steps += 1
     model.eval()
@@ -171,6 +178,17 @@ class _Bench:
 
 
 _BENCHES: WeakKeyDictionary[LinearHead, _Bench] = WeakKeyDictionary()
+
+
+def near(rows: Tensor, device: torch.device) -> Tensor:
+    """A set of images on `device`, or where it is if there is little memory for it.
+
+    It may take half of what is free there; training itself needs the rest.
+    """
+    free = free_memory(device) if rows.device != device else None
+    if free is not None and rows.nbytes > free / 2:
+        return rows
+    return rows.to(device)
 
 
 @contextmanager

@@ -9,8 +9,12 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import GGEURError, setting
 from federatedscope_ggeur.federation.client import Client, TrainingSet
+from federatedscope_ggeur.federation.exchanges.training.fit import near
 from federatedscope_ggeur.geometry import AugmentedSet
 from federatedscope_ggeur.models import CPU
+from federatedscope_ggeur.printable import get_logger
+
+logger = get_logger(__name__)
 
 
 def training_sets(clients: Sequence[Client], round_number: int) -> list[TrainingSet]:
@@ -63,11 +67,25 @@ def _held(client: Client) -> TrainingSet | None:
             f"client {client.number} was asked to train before round 0 was over"
         )
     if client.model.takes_images:  # nothing to draw, so no copy either
-        rows, labels = client.features.to(device), client.labels.to(device)
-        client.kept_set = TrainingSet(rows, labels)
+        client.kept_set = _images(client, device)
     elif device == CPU and (order := recipe.order) is not None:
         client.kept_set = TrainingSet(recipe.features, recipe.own_labels, order)
     return client.kept_set
+
+
+def _images(client: Client, device: torch.device) -> TrainingSet:
+    images = near(client.features, device)
+    if images.device != device:
+        logger.warning(
+            "client %d: its %.1f GB of images would fill more than half of the free "
+            "memory of %s, so they stay in main memory, and every batch is copied; "
+            "lower %s, or free the GPU",
+            client.number,
+            images.nbytes / 1e9,
+            device,
+            setting("encoder.image_size"),
+        )
+    return TrainingSet(images, client.labels.to(device))
 
 
 def _reserves(client: Client) -> bool:

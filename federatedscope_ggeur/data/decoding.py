@@ -1,0 +1,100 @@
+"""The three ways in which an image becomes an encoder's input (`ggeur.encoder.decode`).
+
+- pillow: Pillow decodes and resizes. Everything else is compared with this.
+- draft: Pillow decodes a JPEG at 1/2, 1/4 or 1/8 of its size, if that still has as many
+  pixels as the encoder needs.
+- gpu: torchvision decodes JPEGs, by nvJPEG on a GPU, and they are resized there.
+
+Files that are no plain JPEGs, and images that share a file, are Pillow's in every way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from federatedscope_ggeur.data.encoders.base import Encoder
+from federatedscope_ggeur.data.encoders.frames import Frame
+from federatedscope_ggeur.data.images.base import Loader
+from federatedscope_ggeur.data.images.files import load_image, plain_jpeg
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """The part of the way that needs no encoder. It can be sent to another process.
+
+    Parameters
+    ----------
+    preprocess : callable (PIL image) -> Tensor
+    decode : str
+    frame : Frame or None
+    """
+
+    preprocess: Callable[[Image.Image], Tensor]
+    decode: str
+    frame: Frame | None
+
+    @classmethod
+    def of(cls, encoder: Encoder) -> Preparation:
+        return cls(encoder.preprocess, encoder.decode, encoder.frame)
+
+    def __call__(self, load: Loader, row: int) -> Tensor:
+        """Prepare an image: a part of `batch_of`'s batch.
+
+        With ``gpu`` it may be the bytes of a file: uint8 [n].
+        """
+        path = getattr(load, "path", None)
+        if path is None or self.frame is None or self.decode == "pillow":
+            return self.preprocess(load(row))
+        if self.decode == "draft":
+            return self.preprocess(load_image(path(row), self.frame.side))
+        data = plain_jpeg(path(row))
+        if data is None:
+            return self.preprocess(load(row))
+        return torch.from_numpy(np.frombuffer(bytearray(data), np.uint8))
+
+
+def batch_of(
+    encoder: Encoder, prepared: Sequence[Tensor], again: Callable[[int], Tensor]
+) -> Tensor:
+    """Make a batch [B, ...] for `encoder.encode` from prepared images.
+
+    `again` prepares an image of the batch by Pillow, if nothing else can decode it.
+    """
+    frame, device = encoder.frame, encoder.device
+    if encoder.decode != "gpu" or frame is None:
+        return torch.stack(list(prepared))
+    batch = [image if image.dim() > 1 else None for image in prepared]
+    files = [row for row, image in enumerate(batch) if image is None]
+    # Images of one size are resized together.
+    sizes: dict[Any, list[tuple[int, Tensor]]] = {}
+    for row, image in zip(files, _decoded([prepared[row] for row in files], device)):
+        if image is None:
+            batch[row] = again(row)
+        else:
+            sizes.setdefault(image.shape, []).append((row, image))
+    for alike in sizes.values():
+        rows, images = zip(*alike)
+        for row, image in zip(rows, frame.small(torch.stack(images))):
+            batch[row] = image
+    return torch.stack([image.to(device) for image in batch if image is not None])
+
+
+def _decoded(files: list[Tensor], device: torch.device) -> list[Tensor | None]:
+    """Decode JPEG files: uint8 [3, h, w] on `device`; None for one that fails."""
+    from torchvision.io import ImageReadMode, decode_jpeg
+
+    if not files:
+        return []
+    try:
+        return decode_jpeg(files, ImageReadMode.RGB, device=device)
+    except RuntimeError:  # of one file, for all of them
+        if len(files) == 1:
+            return [None]
+    return [_decoded([file], device)[0] for file in files]

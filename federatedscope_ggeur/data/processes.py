@@ -1,0 +1,213 @@
+"""Processes that stay alive and work through tasks, and a thread that runs ahead."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
+from multiprocessing.connection import Connection, wait
+from queue import Queue
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from federatedscope_ggeur.machine import start_method
+
+T = TypeVar("T")
+
+#: Tasks that a process holds: the one it works on, and the next.
+_HELD = 2
+#: Tasks, for each process, that may be done before the first that is not.
+_WINDOW = 4
+#: Seconds after which a process looks whether its parent is still there.
+_LOOK = 5.0
+
+
+class ProcessDied(Exception):
+    """A process ended before its tasks were done."""
+
+
+class Processes:
+    """Processes that call a function on tasks. They stay until `close`.
+
+    They start when they are first needed. The function of a later `run` is sent to
+    them; if it cannot be sent, other processes take their place.
+    """
+
+    def __init__(self):
+        self._processes: list[Any] = []
+        self._pipes: list[Connection] = []
+
+    def run(
+        self,
+        function: Callable[[Any], T],
+        tasks: Sequence[Any],
+        number: int,
+        inherited: bool = False,
+    ) -> Iterator[T]:
+        """Call `function` on each task, in `number` processes, and yield the results in
+        order.
+
+        Parameters
+        ----------
+        function : callable (task) -> result
+            Its results are pickled. Arrays in them are not copied for that.
+        tasks : sequence
+        number : int
+            At least 1. Of the processes of earlier runs, all take part.
+        inherited : bool
+            Whether to start other processes, which then share this process's memory
+            with the function (not on Windows and macOS).
+
+        Raises
+        ------
+        ProcessDied
+            A process ended.
+        """
+        data = None if inherited else _pickled(function)
+        if data is None:
+            self.close()
+        for pipe in self._pipes:
+            pipe.send_bytes(data or b"")
+        while len(self._pipes) < number:
+            self._start(function)
+        return self._results(tasks)
+
+    def _start(self, function: Callable) -> None:
+        context = multiprocessing.get_context(start_method())
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_work, args=(theirs, function), daemon=True)
+        process.start()
+        theirs.close()  # so that the end of the process ends the pipe
+        self._processes.append(process)
+        self._pipes.append(ours)
+
+    def _results(self, tasks: Sequence) -> Iterator:
+        held = dict.fromkeys(self._pipes, 0)
+        found: dict[int, Any] = {}
+        sent = done = 0
+        try:
+            while done < len(tasks):
+                most = min(len(tasks), done + _WINDOW * len(held))
+                while sent < most and min(held.values()) < _HELD:
+                    pipe = min(held, key=held.__getitem__)
+                    pipe.send((sent, tasks[sent]))
+                    held[pipe] += 1
+                    sent += 1
+                for pipe in wait([pipe for pipe, count in held.items() if count]):
+                    index, result = _received(pipe)
+                    found[index] = result
+                    held[pipe] -= 1
+                while done in found:
+                    yield found.pop(done)
+                    done += 1
+        except (EOFError, OSError) as error:
+            codes = [process.exitcode for process in self._processes]
+            raise ProcessDied(f"exit codes {codes}") from error
+        finally:
+            if done < len(tasks):  # some still work on tasks that nobody wants
+                self.close()
+
+    def close(self) -> None:
+        """End the processes."""
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            process.join()
+        for pipe in self._pipes:
+            pipe.close()
+        self._processes, self._pipes = [], []
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, *raised) -> None:
+        self.close()
+
+
+def is_picklable(function: Callable) -> bool:
+    """Whether `function` can be sent to a process."""
+    return _pickled(function) is not None
+
+
+def _pickled(function: Callable) -> bytes | None:
+    try:
+        return pickle.dumps(function, protocol=5)
+    except Exception:  # e.g. a closure or an open file
+        return None
+
+
+def _work(pipe: Connection, function: Callable) -> None:
+    """Work through the tasks that come through a pipe, until it ends."""
+    # Ctrl-C reaches all processes, and the main process ends the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    parent = os.getppid()
+    with suppress(EOFError, OSError):
+        while True:
+            while not pipe.poll(_LOOK):
+                if os.getppid() != parent:
+                    return
+            message = pickle.loads(pipe.recv_bytes())
+            if not isinstance(message, tuple):
+                function = message
+                continue
+            index, task = message
+            buffers: list[pickle.PickleBuffer] = []
+            result = function(task)
+            data = pickle.dumps(result, protocol=5, buffer_callback=buffers.append)
+            parts = [buffer.raw() for buffer in buffers]
+            pipe.send((index, data, [part.nbytes for part in parts]))
+            for part in parts:
+                pipe.send_bytes(part)
+
+
+def _received(pipe: Connection) -> tuple[int, Any]:
+    """The number of a task, and its result."""
+    index, data, sizes = pipe.recv()
+    buffers = [np.empty(size, np.uint8) for size in sizes]
+    for buffer in buffers:
+        pipe.recv_bytes_into(buffer)
+    return index, pickle.loads(data, buffers=buffers)
+
+
+def ahead(items: Iterator[T], depth: int) -> Iterator[T]:
+    """Yield `items`, which a thread makes up to `depth` items ahead."""
+    made: Queue = Queue()
+    room = threading.Semaphore(depth)
+    stopped = threading.Event()
+
+    def make() -> None:
+        end: tuple[Any, BaseException | None] = None, None
+        try:
+            with closing(items):  # type: ignore[type-var]
+                for item in items:
+                    room.acquire()
+                    if stopped.is_set():
+                        break
+                    made.put((item, None))
+                    del item
+        except BaseException as error:  # it is raised where the items are used
+            end = None, error
+        made.put((None, end[1] or StopIteration()))
+
+    thread = threading.Thread(target=make, daemon=True)
+    thread.start()
+    try:
+        while True:
+            item, error = made.get()
+            if isinstance(error, StopIteration):
+                return
+            if error is not None:
+                raise error
+            room.release()
+            yield item
+    finally:
+        stopped.set()
+        room.release()
+        thread.join()

@@ -1,0 +1,102 @@
+"""Frames: a library's transform in two parts gives the same bits as in one."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+transforms = pytest.importorskip("torchvision.transforms")
+frames = pytest.importorskip("federatedscope_ggeur.data.encoders.frames")
+
+BICUBIC = transforms.InterpolationMode.BICUBIC
+MEAN, STD = (0.48, 0.45, 0.4), (0.26, 0.261, 0.27)
+NORMALIZE = transforms.Normalize(MEAN, STD)
+
+
+def _convert_to_rgb(image):
+    """As open_clip's."""
+    return image.convert("RGB")
+
+
+def eval_transform(size=32, crop=28):
+    return transforms.Compose(
+        [
+            transforms.Resize(size, interpolation=BICUBIC),
+            transforms.CenterCrop(crop),
+            _convert_to_rgb,
+            transforms.ToTensor(),
+            NORMALIZE,
+        ]
+    )
+
+
+def picture(width, height, seed=0):
+    """A smooth picture with some grain, as photographs are."""
+    rng = np.random.default_rng(seed)
+    coarse = Image.fromarray(rng.integers(0, 255, (6, 8, 3), dtype=np.uint8))
+    smooth = np.asarray(coarse.resize((width, height), Image.BICUBIC), float)
+    grain = rng.normal(0, 6, smooth.shape)
+    return Image.fromarray((smooth + grain).clip(0, 255).astype(np.uint8))
+
+
+SIZES = [(64, 48), (48, 64), (33, 57), (28, 28), (20, 300)]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_parts_give_the_bits_of_the_whole(size):
+    whole = eval_transform()
+    frame = frames.frame_of(whole)
+    pictures = [picture(*size, seed) for seed in range(3)]
+    small = torch.stack([frame.shape(one) for one in pictures])
+    assert small.dtype == torch.uint8
+    assert torch.equal(frame.normalise(small), torch.stack([*map(whole, pictures)]))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_on_a_device_images_become_small_as_by_pillow_but_for_rounding(size):
+    frame = frames.frame_of(eval_transform())
+    image = picture(*size)
+    pixels = transforms.functional.pil_to_tensor(image)
+    found = frame.small(torch.stack([pixels, pixels.flip(0)])).float()
+    wanted = frame.shape(image).float()
+    assert found.shape[1:] == wanted.shape
+    assert (found[0] - wanted).abs().max() <= 1
+    assert torch.equal(found[1], found[0].flip(0))
+
+
+def test_a_frame_can_be_sent_to_a_process():
+    frame = frames.frame_of(eval_transform())
+    image = picture(64, 48)
+    again = pickle.loads(pickle.dumps(frame))
+    assert torch.equal(again.shape(image), frame.shape(image))
+
+
+@pytest.mark.parametrize(
+    ("head", "resizes"),
+    [
+        ([transforms.Resize(32)], False),
+        ([transforms.CenterCrop(28), transforms.Resize(32)], False),
+        ([transforms.Resize((32, 32)), transforms.CenterCrop(28)], True),
+    ],
+)
+def test_only_a_resize_and_a_crop_can_be_done_on_a_device(head, resizes):
+    frame = frames.frame_of(
+        transforms.Compose([*head, transforms.ToTensor(), NORMALIZE])
+    )
+    assert (frame.resize is not None) == resizes
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        lambda image: image,
+        transforms.Compose([transforms.Resize(32), transforms.ToTensor()]),
+        transforms.Compose([transforms.ToTensor(), transforms.Lambda(lambda x: x)]),
+    ],
+)
+def test_other_transforms_have_no_frame(whole):
+    assert frames.frame_of(whole) is None
