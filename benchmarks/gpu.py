@@ -19,6 +19,7 @@ from pathlib import Path
 
 import gpu_extraction
 import gpu_networks
+import gpu_training
 import torch
 from gpu_bench import Bench
 from measure import report
@@ -26,6 +27,7 @@ from measure import report
 Row = dict[str, object]
 #: Each part: yields the rows of its table, and may take so many seconds.
 PARTS: dict[str, tuple[Callable[[Bench], Iterator[Row]], float]] = {
+    "training": (gpu_training.rows, 230.0),
     "extraction": (gpu_extraction.rows, 120.0),
     "networks": (gpu_networks.rows, 90.0),
 }

@@ -49,6 +49,9 @@ PLUGINS = Key(
 )
 
 
+#: The default of ``ggeur.memory_limit``.
+MEMORY_LIMIT = 1e9
+
 #: Keys of the run as a whole. Lower packages and exchanges have the other keys.
 _RUN_KEYS = (
     Key(
@@ -93,9 +96,10 @@ _RUN_KEYS = (
     ),
     Key(
         "memory_limit",
-        1e9,
+        MEMORY_LIMIT,
         "Bytes of augmented sets that a process keeps in memory; the other sets are "
-        "drawn again in each round.",
+        "drawn again in each round. On a GPU the default stands for 60% of its free "
+        "memory.",
         not_negative,
     ),
     Key(
@@ -142,6 +146,7 @@ FS_FIELDS = {
     "splits": "eval.split",
     "total_rounds": "federate.total_round_num",
     "unseen_client_num": "federate.unseen_clients_rate",
+    "use_gpu": "use_gpu",
 }
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+import torch
+
 from federatedscope_ggeur.cfg_ggeur.check import local_optimizer
 from federatedscope_ggeur.cfg_ggeur.demands import (
     closed_form_of,
@@ -13,6 +15,7 @@ from federatedscope_ggeur.cfg_ggeur.demands import (
     keeps_best,
 )
 from federatedscope_ggeur.cfg_ggeur.devices import training_device
+from federatedscope_ggeur.cfg_ggeur.keys import MEMORY_LIMIT
 from federatedscope_ggeur.cfg_ggeur.method_settings import (
     agreed_settings,
     base_method,
@@ -54,6 +57,9 @@ from federatedscope_ggeur.models import ModelSettings, two_kinds
 from federatedscope_ggeur.models.text import ClassTexts
 from federatedscope_ggeur.reporting import TrackingSettings
 from federatedscope_ggeur.settings import NOT_SET
+
+#: The share of a GPU's free memory that kept sets may take.
+GPU_SHARE = 0.6
 
 
 @dataclass(frozen=True)
@@ -178,13 +184,20 @@ def run_settings(
         ),
         workers=int(ggeur.workers),
         num_threads=int(ggeur.num_threads),
-        memory_limit=ggeur.memory_limit,
+        memory_limit=_memory_limit(ggeur, training.device),
         save_to=cfg.federate.save_to,
         restore_from=cfg.federate.restore_from,
         checkpoint_every=checkpoint_every(cfg.ggeur),
         agreed=agreed,
         tracking=tracking_settings(cfg),
     )
+
+
+def _memory_limit(ggeur, device: torch.device) -> float:
+    """Bytes of sets to keep in the memory of the training device."""
+    if device.type != "cuda" or ggeur.memory_limit != MEMORY_LIMIT:
+        return ggeur.memory_limit
+    return GPU_SHARE * torch.cuda.mem_get_info(device)[0]
 
 
 def checkpoint_every(ggeur) -> float | None:

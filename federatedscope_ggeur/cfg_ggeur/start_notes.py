@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
+import torch
 
 from federatedscope_ggeur.cfg_ggeur.method_settings import base_method, run_notes
 from federatedscope_ggeur.cfg_ggeur.run_encoder import other_rows_note
 from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings
 from federatedscope_ggeur.federation.advice import (
     batches_note,
+    gpu_note,
     is_much,
     rate_note,
     reach_text,
@@ -22,6 +24,10 @@ from federatedscope_ggeur.federation.advice import (
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.augmentation.settings import SetSettings
 from federatedscope_ggeur.federation.exchanges.base import due_exchanges
+from federatedscope_ggeur.federation.exchanges.training.exchange import (
+    RoundSettings,
+    unbatched_because,
+)
 from federatedscope_ggeur.federation.holdings import (
     Holdings,
     Withheld,
@@ -72,6 +78,7 @@ def start_notes(
         notes += dict.fromkeys(withheld)  # calibration may repeat the statistics'
         rows, whole = set_rows(settings, held), whole_rows(settings, held)
         notes += _training_notes(cfg, settings, held, rows, whole)
+        notes += _device_notes(settings, rows)
     elif role.training.batch_or_epoch == "batch":
         notes += _few_batches(cfg, settings, np.array([role.training.batch_size]))
     return [note for note in notes if note]
@@ -172,6 +179,39 @@ def _training_notes(
         norm = held.mean_square_norm
         notes.append(rate_note(training, norm, task.num_classes, batches))
     return [note for note in notes if note]
+
+
+def batched_because(settings: RunSettings) -> tuple[bool, str]:
+    """Whether clients of this process train at once; if not, why they cannot.
+
+    The reason is "" if nobody asks for it.
+    """
+    role, own = settings.role, settings.role.of(RoundSettings)
+    if not own.wants_batched(role.training.device):
+        return False, ""
+    why = unbatched_because(role.task.build_model(), role.task.method, own)
+    return not why, why
+
+
+def _device_notes(settings: RunSettings, rows: np.ndarray) -> list[str]:
+    """What a GPU changes in the numbers of a run, and whether it pays."""
+    task, training = settings.role.task, settings.role.training
+    is_head = task.model.network is None and task.model.text is None
+    if training.device.type == "cpu" or not settings.rounds or not is_head:
+        return []
+    units = task.model.hidden or task.num_classes
+    flops = 4.0 * training.batch_size * task.dim * units
+    steps = [training.batches(n) for n in rows.tolist()]
+    drawn = settings.role.of(RoundSettings).sample_client_num / max(1, len(steps))
+    at_once, _ = batched_because(settings)
+    notes = [gpu_note(steps, settings.rounds, flops, at_once, min(1.0, drawn))]
+    if settings.demands.steps:
+        notes.append(
+            "the GPU draws the augmented sets: their noise is other than a CPU's, and "
+            "repeats on the same kind of GPU with the same release of torch "
+            f"({torch.__version__})"
+        )
+    return notes
 
 
 def _few_batches(cfg, settings: RunSettings, rows: np.ndarray) -> list[str]:

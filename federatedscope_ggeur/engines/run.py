@@ -22,6 +22,7 @@ from federatedscope_ggeur.cfg_ggeur.method_settings import base_method, options_
 from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
 from federatedscope_ggeur.cfg_ggeur.run_settings import divides_by_domain
 from federatedscope_ggeur.cfg_ggeur.start_notes import (
+    batched_because,
     reach_line,
     set_rows,
     start_notes,
@@ -183,9 +184,7 @@ class Run:
             f"data: {cfg.data.type}, {data.num_classes} classes, {data.dim} "
             f"dimensions, encoder {data.encoder}"
         ]
-        device = self.settings.role.training.device
-        if device.type != "cpu":
-            lines.append(f"training on {device}")
+        lines += self._training_lines()
         is_noisy = self.settings.demands.noisy
         lines += (
             _pooled_lines(data)
@@ -205,6 +204,19 @@ class Run:
         lines += [line for line in (withheld, reach) if line]
         notes = [*idle_notes(cfg), *self.notes]
         return lines + [f"note: {note}" for note in notes]
+
+    def _training_lines(self) -> list[str]:
+        """On which device clients train, and whether all of a round train at once."""
+        device = self.settings.role.training.device
+        at_once, why = batched_because(self.settings)
+        if not self.settings.rounds or (
+            device.type == "cpu" and not at_once | bool(why)
+        ):
+            return []
+        if at_once:
+            return [f"training on {device}, all clients of a round at once"]
+        one_by_one = f", one client after the other: {why}" if why else ""
+        return [f"training on {device}{one_by_one}"]
 
     def follow(self, watch: Watch, folder: Path | None = None) -> Results:
         """Run to the end, and call `watch` with each record.

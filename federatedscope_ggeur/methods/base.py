@@ -104,6 +104,9 @@ class Method:
     #: subclass with a `local` of its own says so again.
     batched: bool = True
 
+    #: True if a subclass defines `local`.
+    changes_training: ClassVar[bool] = False
+
     #: True if a client scores its own weights, because a subclass defines
     #: `eval_params`. These weights are in the space of training, like
     #: `context.broadcast`. The client converts them to a model on raw embeddings, and
@@ -114,6 +117,7 @@ class Method:
         # A robust mean would lose what a subclass adds.
         cls.robust = vars(cls).get("robust", False)
         cls.personal = cls.eval_params is not Method.eval_params
+        cls.changes_training = cls.local is not Method.local
         own = vars(cls)
         if "local" in own or "local_batched" in own:
             cls.batched = own.get("batched", "local_batched" in own)

@@ -114,7 +114,9 @@ class Model(nn.Module):
     @property
     def width(self) -> int:
         """D', the number of columns of a representation."""
-        return self.represent(torch.zeros(0, self.in_features)).shape[1]
+        device = next(self.parameters()).device
+        nothing = torch.zeros(0, self.in_features, device=device)
+        return self.represent(nothing).shape[1]
 
     @property
     def stage_widths(self) -> tuple[int, ...]:

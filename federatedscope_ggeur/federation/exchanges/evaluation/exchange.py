@@ -157,7 +157,7 @@ class EvaluationClient(ClientSide):
 def _validation_losses(model: Model, rows: Embeddings, by: Sequence[float]) -> Tensor:
     """The log-loss of `rows`, summed, for each temperature; in nats."""
     with torch.inference_mode():
-        logits = model.in_chunks(model, rows.features).double()
+        logits = model.in_chunks(model, rows.features).cpu().double()
     return log_losses(logits, rows.labels, by)[0].sum(dim=1)
 
 

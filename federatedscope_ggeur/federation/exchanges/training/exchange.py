@@ -60,7 +60,13 @@ from federatedscope_ggeur.federation.server import Server
 from federatedscope_ggeur.federation.shares import capped
 from federatedscope_ggeur.federation.text import TextPull
 from federatedscope_ggeur.federation.wire import limits
-from federatedscope_ggeur.methods import LocalContext, LocalOutcome, Method, Update
+from federatedscope_ggeur.methods import (
+    BatchedHooks,
+    LocalContext,
+    LocalOutcome,
+    Method,
+    Update,
+)
 from federatedscope_ggeur.methods.base import Tensors
 from federatedscope_ggeur.models import CPU, Model, negative_variance, trainable_part
 from federatedscope_ggeur.printable import get_logger
@@ -188,6 +194,8 @@ def unbatched_because(model: Model, method: Method, settings: RoundSettings) -> 
         return f"a {type(model).__name__} has no batched form"
     if settings.text_pull is not None:
         return f"{setting('text.regulariser')} has no batched form"
+    if not hasattr(Tensor, "untyped_storage"):
+        return f"it needs torch 2, and this is {torch.__version__}"
     return ""
 
 
@@ -235,8 +243,10 @@ def _trained_at_once(
     ]
     ends: list = [None] * len(sides)
     for places in groups(members):
-        contexts = [sides[k].context(broadcast) for k in places]
-        hooks = first.task.method.local_batched(contexts)
+        hooks = BatchedHooks()
+        if first.task.method.changes_training:
+            contexts = [sides[k].context(broadcast) for k in places]
+            hooks = first.task.method.local_batched(contexts)
         own = [members[k] for k in places]
         results = fit_group(first.model, start, own, hooks)
         finish = hooks.finish or [None] * len(places)

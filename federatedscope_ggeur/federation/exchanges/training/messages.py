@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -72,7 +73,10 @@ class ClientUpdate:
     @property
     def packed_size(self) -> int:
         """The length of `to_bytes`."""
-        return wire.packed_size(*self._message)
+        kind, numbers, tensors = self._message
+        digits = tuple(10 ** (len(str(number)) - 1) for number in numbers.values())
+        shapes = tuple((n, t.dtype, tuple(t.shape)) for n, t in tensors.items())
+        return _packed_size(kind, tuple(numbers), digits, shapes)
 
     @property
     def _message(self) -> tuple[str, Mapping[str, int], Mapping[str, Tensor]]:
@@ -99,3 +103,10 @@ class ClientUpdate:
             message.integer("steps"),
             message.tensors_under("upload"),
         )
+
+
+@lru_cache(maxsize=1024)
+def _packed_size(kind: str, names: tuple, numbers: tuple, shapes: tuple) -> int:
+    """The length of a message. Other numbers with as many digits do not change it."""
+    tensors = {n: torch.empty(shape, dtype=dtype) for n, dtype, shape in shapes}
+    return wire.packed_size(kind, dict(zip(names, numbers)), tensors)

@@ -14,6 +14,8 @@ from federatedscope_ggeur.federation.screening import Findings, beyond
 #: starting weights. Near the end of training most updates are short, and honest ones
 #: vary.
 UPDATE = 10.0
+#: Numbers whose lengths are computed at once.
+_TOGETHER = 1 << 18
 
 
 def update_findings(
@@ -33,15 +35,21 @@ def update_findings(
     """
     size = len(params)
     params = trained(params)
-    lengths = {
-        u.client: _length(trained(u.params) - params)
-        for u in updates
-        if size and len(u.params) == size
-    }
-    start = _length(params)
+    whole = [u for u in updates if size and len(u.params) == size]
+    found_lengths = _lengths([trained(u.params) for u in whole], params)
+    lengths = dict(zip([u.client for u in whole], found_lengths))
+    (start,) = _lengths([params], torch.zeros(()))
     found = beyond(lengths, UPDATE, "the length of its update")
     return {k: reason for k, reason in found.items() if lengths[k] > start}
 
 
-def _length(vector: Tensor) -> float:
-    return float(torch.linalg.vector_norm(vector, dtype=torch.float64))
+def _lengths(vectors: Sequence[Tensor], start: Tensor) -> list[float]:
+    """The distance of each of `vectors` from `start`, in float64."""
+    lengths: list[float] = []
+    # Some at a time: short vectors cost less so, and long ones need the memory.
+    together = max(1, _TOGETHER // max(1, start.numel()))
+    for first in range(0, len(vectors), together):
+        moved = torch.stack(list(vectors[first : first + together])) - start
+        found = torch.linalg.vector_norm(moved, dim=1, dtype=torch.float64)
+        lengths += found.tolist()
+    return lengths

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate, groupby
+from itertools import accumulate
+from types import ModuleType
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -48,6 +49,8 @@ from federatedscope_ggeur.rng import torch_generator
 
 #: A row of weights begins at a multiple of so many numbers, as fast loads need it.
 _ALIGNED = 32
+#: Steps from which a graph for one round pays.
+_PAYING_STEPS = 512
 
 
 @dataclass(frozen=True)
@@ -81,16 +84,29 @@ class Member:
 def groups(members: Sequence[Member]) -> list[list[int]]:
     """The places of members that can train at once, by falling number of steps."""
 
-    def alike(place: int) -> str:
-        settings = members[place].settings
-        optimizer = settings.optimizer
-        if is_plain_sgd(optimizer):
-            options = {**optimizer.options, "momentum": 0}
-            optimizer = replace(optimizer, lr=0.0, options=options)
-        return repr(replace(settings, optimizer=optimizer))
+    kinds: list[tuple[TrainingSettings, list[int]]] = []
+    for place, member in enumerate(members):
+        for settings, places in kinds:
+            if _are_alike(member.settings, settings):
+                places.append(place)
+                break
+        else:
+            kinds.append((member.settings, [place]))
+    steps = [member.steps for member in members]
+    return [sorted(places, key=lambda k: -steps[k]) for _, places in kinds]
 
-    places = sorted(range(len(members)), key=lambda k: (alike(k), -members[k].steps))
-    return [list(group) for _, group in groupby(places, key=alike)]
+
+def _are_alike(one: TrainingSettings, other: TrainingSettings) -> bool:
+    """Whether clients with these settings can train at once."""
+    if one is other:
+        return True
+    first, second = one.optimizer, other.optimizer
+    if is_plain_sgd(first) and is_plain_sgd(second):
+        options = {**second.options, "momentum": first.momentum}
+        if "momentum" not in first.options:
+            del options["momentum"]
+        other = replace(other, optimizer=replace(second, lr=first.lr, options=options))
+    return one == other
 
 
 def fit_group(
@@ -216,25 +232,33 @@ class _Stepper:
     def run_fixed(self, rows: Tensor, sizes: Tensor) -> None:
         """Take the steps of a segment, in which finished clients have empty batches."""
         device, clients = self._settings.device, rows.shape[1]
-        fused = self._fused_step(clients)
         inputs = [rows.to(device), sizes.to(device)]
-        if fused is None:
+        if self._kernels is None:
             shares = _shares(sizes, rows.shape[2]).to(device)
             inputs = [inputs[0], shares, (inputs[1] > 0).float()]
         if clients not in self._fixed:
+            step = self._step if self._kernels is None else self._fused_step(clients)
             changed = [self._padded, self._padded_buffer]
-            self._fixed[clients] = Steps(fused or self._step, changed, inputs)
+            # A graph that calls a method's code serves one round alone.
+            pays = not self._hooks.runs_code or len(rows) >= _PAYING_STEPS
+            self._fixed[clients] = Steps(step, changed, inputs, pays)
         self._fixed[clients].run(*inputs)
 
-    def _fused_step(self, clients: int) -> Callable[..., None] | None:
-        """The step by fused kernels; None if they cannot take it."""
-        device = self._settings.device
+    @property
+    def _kernels(self) -> ModuleType | None:
+        """The fused kernels, if they can take the steps."""
         is_linear = isinstance(self._head, BatchedLinear)
         if not is_linear or self._apart or self._hooks.runs_code:
             return None
-        kernels = fused_kernels(device)
+        kernels = fused_kernels(self._settings.device)
         if kernels is None or self._head.classes > kernels.MOST_CLASSES:
             return None
+        return kernels
+
+    def _fused_step(self, clients: int) -> Callable[..., None]:
+        """The step of the first clients by fused kernels."""
+        kernels = self._kernels
+        assert kernels is not None
         correction, sgd = self._hooks.add_correction, self._optimizer
         assert isinstance(sgd, BatchedSGD)
         constants, pull = None, sgd.weight_decay

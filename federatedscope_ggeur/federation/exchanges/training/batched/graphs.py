@@ -50,6 +50,8 @@ class Steps:
         back.
     like : sequence of Tensor
         Inputs [steps, ...] of the right shapes, types and device.
+    captures : bool
+        Whether to capture graphs on a GPU.
     """
 
     def __init__(
@@ -57,11 +59,12 @@ class Steps:
         step: Callable[..., None],
         changed: Sequence[Tensor],
         like: Sequence[Tensor],
+        captures: bool = True,
     ):
         self._step, self._changed = step, changed
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
         self._inputs: list[Tensor] = []
-        if like[0].is_cuda:
+        if captures and like[0].is_cuda:
             self._inputs = [t.new_zeros((_LONGEST, *t.shape[1:])) for t in like]
 
     def run(self, *inputs: Tensor) -> None:

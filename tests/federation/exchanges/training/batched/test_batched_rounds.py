@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from by_bytes import Federation, make_rows
+import torch
+from by_bytes import SGD, Federation, make_rows
 from every_method import ADDED, FEDERATED
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -21,7 +22,7 @@ from federatedscope_ggeur.federation.exchanges.training.exchange import (
     train_group,
 )
 from federatedscope_ggeur.methods import METHODS, FedAvg, build_method
-from federatedscope_ggeur.models import ModelSettings
+from federatedscope_ggeur.models import CPU, ModelSettings
 
 ALL = {**FEDERATED, **{name: METHODS[name]() for name in ("local", "fedbn", "silobn")}}
 BATCHED = {name: method for name, method in ALL.items() if method.batched}
@@ -70,10 +71,14 @@ class Run(Federation):
             self.step(r, updates.values())
 
 
-def assert_agree(method, rounds=3, held=None, **options):
+def assert_agree(method, rounds=3, held=None, device=CPU, training=SGD, **options):
+    """Three rounds on the CPU one by one, and at once on the device."""
     one, other = (
-        Run(held or data(), method, batched, **options)
-        for batched in ("never", "always")
+        Run(held or data(), method, batched, training=own, **options)
+        for batched, own in (
+            ("never", training),
+            ("always", replace(training, device=device)),
+        )
     )
     for alone, at_once in zip(one.rounds(rounds), other.rounds(rounds)):
         assert alone.keys() == at_once.keys()
@@ -101,6 +106,16 @@ def test_which_methods_have_a_batched_form():
 @pytest.mark.parametrize("name", BATCHED)
 def test_every_batched_method_agrees(name, model):
     assert_agree(BATCHED[name], model=MODELS[model], training=TWO_EPOCHS)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("batch", [8, 20])
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("name", BATCHED)
+def test_graphs_on_a_gpu_take_the_steps_of_the_cpu(name, model, batch):
+    training = replace(TWO_EPOCHS, batch_size=batch, local_update_steps=70)
+    device = torch.device("cuda", 0)
+    assert_agree(BATCHED[name], model=MODELS[model], training=training, device=device)
 
 
 @pytest.mark.slow
