@@ -18,15 +18,18 @@ def derive_seed(seed: int, *key: int | str) -> int:
     The type and the length of each part count. So ``(1, 23)`` differs from ``(12, 3)``,
     and the number 1 differs from the text "1".
     """
-    parts = []
-    for part in (int(seed), *key):
-        kind = "s" if isinstance(part, str) else "i"
-        text = part if isinstance(part, str) else str(int(part))
-        parts.append(f"{kind}{len(text)}:{text};")
+    data = "".join(map(_part, (int(seed), *key)))
     # A part may be a file's name, which may hold bytes that are not UTF-8.
-    data = "".join(parts).encode(errors="surrogatepass")
-    digest = hashlib.blake2b(data, digest_size=8).digest()
+    encoded = data.encode(errors="surrogatepass")
+    digest = hashlib.blake2b(encoded, digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
+
+
+def _part(part: int | str) -> str:
+    if isinstance(part, str):
+        return f"s{len(part)}:{part};"
+    text = str(int(part))
+    return f"i{len(text)}:{text};"
 
 
 def torch_generator(

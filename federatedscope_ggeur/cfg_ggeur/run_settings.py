@@ -197,7 +197,7 @@ def _memory_limit(ggeur, device: torch.device) -> float:
     """Bytes of sets to keep in the memory of the training device."""
     if device.type != "cuda" or ggeur.memory_limit != MEMORY_LIMIT:
         return ggeur.memory_limit
-    return GPU_SHARE * torch.cuda.mem_get_info(device)[0]
+    return GPU_SHARE * torch.cuda.mem_get_info(device.index)[0]
 
 
 def checkpoint_every(ggeur) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from math import prod
@@ -124,8 +125,11 @@ def _run(
     if options.workers is None and plan.workers is not None:
         workers.resize(plan.workers)
     run = StudyRun(plan, options.out)
+    notes = run.notes
+    if run.uses_gpu and options.workers is None and plan.workers is None:
+        notes = [*notes, *_share_gpus(workers)]
     if not options.quiet:
-        _say(run.notes)
+        _say(notes)
     table = StudyTable(plan.name, len(workers), quiet=options.quiet)
     try:
         shown = shown_on_console("warning" if options.quiet else "info")
@@ -136,6 +140,22 @@ def _run(
         say(f"interrupted; {over}; repeat the command to go on", file=sys.stderr)
         return INTERRUPTED
     return _tell_end(found, run.folder, options.quiet, show)
+
+
+def _share_gpus(workers: Workers) -> list[str]:
+    """Give each GPU one run at a time; returns a note on it."""
+    import torch
+
+    from federatedscope_ggeur.studies.workers import VISIBLE
+
+    gpus = [str(number) for number in range(torch.cuda.device_count())]
+    if not gpus:
+        return []
+    seen = os.environ.get(VISIBLE, "")
+    workers.share_gpus(seen.split(",")[: len(gpus)] if seen else gpus)
+    if len(gpus) == 1:
+        return ["the runs share one GPU, so they run one after the other"]
+    return [f"{len(gpus)} GPUs, each of which does one run at a time"]
 
 
 def _tables(found: Comparison) -> str:

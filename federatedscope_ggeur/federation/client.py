@@ -54,6 +54,11 @@ class TrainingSet(NamedTuple):
     labels: Tensor
     order: Tensor | None = None
 
+    @property
+    def size(self) -> int:
+        """m, the number of the set's rows."""
+        return (self.labels if self.order is None else self.order).shape[0]
+
     def gathered(self) -> tuple[Tensor, Tensor]:
         """The set's rows and labels, in order."""
         if self.order is None:

@@ -83,6 +83,8 @@ class StudyRun:
     ----------
     notes : list of str
         Facts about the runs that may surprise a user, such as rows with equal heads.
+    uses_gpu : bool
+        Whether a run trains on a GPU where there is one.
     """
 
     def __init__(self, plan: StudyPlan, folder: str | os.PathLike | None = None):
@@ -93,6 +95,7 @@ class StudyRun:
             folder = Path(self._said_in(plan.base).get("outdir", "exp"), plan.name)
         self.folder = Path(folder)
         self.notes: list[str] = []
+        self.uses_gpu = False
         self._images = self._check()
         self._tuned: dict[Path, Tuned] = {}
         self._failed: dict[str, Failed] = {}
@@ -255,6 +258,7 @@ class StudyRun:
                 except ConfigError as error:
                     wrong.setdefault(str(error), job.name)
                     continue
+                self.uses_gpu |= bool(cfg.use_gpu)
                 if is_image_type(cfg.data.type):
                     kind, root, _, _, encoding, options, _ = what_to_load(cfg)
                     name = f"{kind} {root}".strip()

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: How many times a job may start again after its process was killed.
 MOST_KILLS = 2
+#: The variable that says which GPUs a process sees.
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 _STOP_SECONDS = 30.0
 
 
@@ -86,6 +88,16 @@ class Workers:
             worker.end()
         self._all += [_Worker() for _ in range(count - len(self._all))]
 
+    def share_gpus(self, gpus: Sequence[str]) -> None:
+        """Have one process for each GPU, which sees this GPU alone.
+
+        `gpus` are their names in ``CUDA_VISIBLE_DEVICES``. Call this before any job
+        starts.
+        """
+        self.resize(len(gpus))
+        for worker, gpu in zip(self._all, gpus):
+            worker.gpu = gpu
+
     def __enter__(self) -> Workers:
         return self
 
@@ -122,7 +134,7 @@ class Workers:
         for i, worker in enumerate(self._all):
             if worker.job is None and ahead:
                 if not worker.is_alive():
-                    self._all[i] = _Worker()
+                    self._all[i] = _Worker(gpu=worker.gpu)
                 started.append(self._all[i].start(ahead.pop(0)))
         return started
 
@@ -130,7 +142,8 @@ class Workers:
 class _Worker:
     """A worker process, as the process that gives out jobs sees it."""
 
-    def __init__(self, start: str = "spawn"):
+    def __init__(self, start: str = "spawn", gpu: str | None = None):
+        self.gpu = gpu
         context = multiprocessing.get_context(start)
         self._pipe, theirs = context.Pipe()
         # The stubs know `Process` only for contexts with a name.
@@ -150,7 +163,7 @@ class _Worker:
         self.job = job
         # If the process is dead, `events` will find that.
         with contextlib.suppress(OSError):
-            self._pipe.send(job)
+            self._pipe.send((job, self.gpu))
         return Event("started", job)
 
     def events(self) -> Iterator[Event]:
@@ -207,7 +220,10 @@ def work(pipe: Connection) -> None:
         runner = Runner()
         with no_progress():
             while True:
-                pipe.send(_outcome(runner, pipe.recv(), pipe))
+                job, gpu = pipe.recv()
+                if gpu is not None:  # torch looks for GPUs when a run first asks
+                    os.environ[VISIBLE] = gpu
+                pipe.send(_outcome(runner, job, pipe))
 
 
 def _outcome(runner, job: Job, pipe: Connection) -> tuple[str, float | None, str]:

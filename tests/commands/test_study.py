@@ -14,7 +14,7 @@ from federatedscope_ggeur.commands.study_table import StudyTable
 from federatedscope_ggeur.examples import study_folder
 from federatedscope_ggeur.studies.running import StudyRun
 from federatedscope_ggeur.studies.study_file import load_study
-from federatedscope_ggeur.studies.workers import Event
+from federatedscope_ggeur.studies.workers import Event, Workers
 
 
 @pytest.fixture
@@ -146,3 +146,17 @@ def check_quiet(jobs, text: str, terminal: bool) -> None:
 def test_names_and_problems_are_text_without_markup(jobs, terminal):
     for text in WORST:
         check_quiet(jobs, text, terminal)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "said"), [(1, "one GPU, .* one after the other"), (2, "2 GPUs")]
+)
+def test_runs_on_gpus_take_one_each(tmp_path, capsys, monkeypatch, gpus, said):
+    """The runs themselves find no GPU here and go on without."""
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    shared = []
+    monkeypatch.setattr(Workers, "share_gpus", lambda self, names: shared.extend(names))
+    study = StudyOnDisk(tmp_path, settings={"use_gpu": True})
+    assert main(["study", str(study.file), "--out", str(study.out)]) == 0
+    assert re.search(f"note: .*{said}", capsys.readouterr().out)
+    assert shared == [str(number) for number in range(gpus)]

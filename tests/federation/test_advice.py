@@ -14,6 +14,7 @@ from federatedscope_ggeur.federation.advice import (
     better_threshold,
     descent_step,
     fewest_batches,
+    gpu_note,
     lacking_domains,
     rate_note,
     step2_note,
@@ -170,3 +171,16 @@ def test_few_mini_batches_a_round(rows, steps, unit, said):
     )
     note = batches_note(rows, training)
     assert said in note if said else note == ""
+
+
+def test_a_gpu_that_is_slower_is_told_with_both_times():
+    few = gpu_note([9] * 4, 20, 1e5, batched=True)
+    assert "use_gpu" in few
+    assert few.count(" s") >= 2
+    paper = {"flops": 4.0 * 64 * 512 * 100, "rounds": 100}
+    assert gpu_note([31_250] * 10, batched=True, **paper) == ""
+    assert gpu_note([31_250] * 10, batched=False, **paper) == ""
+    small = {"flops": 4.0 * 16 * 512 * 7, "rounds": 50}
+    assert gpu_note([4000] * 4, batched=True, **small) == ""
+    assert gpu_note([4000] * 4, batched=False, **small)
+    assert gpu_note([], 20, 1e5, batched=True) == ""

@@ -201,6 +201,7 @@ def test_a_run_with_use_gpu_agrees_with_the_cpu(
 ):
     own = {"ggeur.base_method": method, "ggeur.encoder.device": "cpu"}
     own["ggeur.steps"] = list(STEPS)
+    own["data.splits"] = [0.5, 0.2, 0.3]  # a temperature is chosen on validation rows
     own["federate.total_round_num"] = 2
     here = run(load_config(quickstart, own))
     if request.getfixturevalue("gpu") is not None:

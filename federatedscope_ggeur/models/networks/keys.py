@@ -118,7 +118,6 @@ NETWORK_KEYS = (
         "(10 bits, several times faster on a GPU; on a CPU it is fp32) or bf16 (8 "
         "bits).",
         one_of(*PRECISIONS),
-        shared=True,
     ),
 )
 

@@ -107,6 +107,13 @@ def test_a_message_has_the_bytes_that_safetensors_would_make(tensors, numbers):
     text = json.loads(data[8 : 8 + length])["__metadata__"]
     assert json.loads(text["ggeur"])["numbers"] == numbers
     assert data == save_arrays({name: t.numpy() for name, t in tensors.items()}, text)
+    assert wire.packed_size("kind", numbers, tensors) == len(data)
+
+
+@given(*(st.integers(1, 2**40) for _ in range(3)), TENSORS)
+def test_the_size_of_an_update_is_that_of_its_bytes(client, number, steps, tensor):
+    update = ClientUpdate(client, number, torch.zeros(5), steps, {"own": tensor})
+    assert update.packed_size == len(update.to_bytes())
 
 
 DEEP = '{"a":' * 100_000 + "1" + "}" * 100_000

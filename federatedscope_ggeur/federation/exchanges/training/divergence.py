@@ -44,13 +44,15 @@ def overflow_of(updates: Sequence[ClientUpdate]) -> str:
     return f"client {sizes[-1][1]} sent weights of up to {sizes[-1][0]:.3g}; "
 
 
-def not_finite(params: Tensor, own: Mapping[str, Tensor]) -> str:
+def not_finite(
+    params: Tensor, own: Mapping[str, Tensor], most: float | None = None
+) -> str:
     """A text that names weights [P] or tensors that are not finite; "" if all are.
 
     `own` are the method's tensors. Weights so large that sums over clients may overflow
-    are named, too.
+    are named, too. `most` is the largest absolute weight, if it is known.
     """
-    most = largest(params)
+    most = largest(params) if most is None else most
     if not math.isfinite(most):
         return "the weights contain NaN or infinity"
     if most > LARGEST_WEIGHT:

@@ -157,7 +157,7 @@ class TrainingClient(ClientSide):
             Training diverged.
         """
         client, method = self.client, self.client.task.method
-        self._check(number, not_finite(result.weights, {}))
+        self._check(number, not_finite(result.weights, {}, result.largest))
         upload: Tensors = {}
         if finish is not None:
             trained = result.weights.to(client.settings.training.device)

@@ -35,12 +35,14 @@ _GATHER_ROWS = 256
 class FitResult:
     """The weights of shape (P + Q,), on the CPU, after `steps` mini-batches.
 
-    `params` are the P trainable weights.
+    `params` are the P trainable weights. `largest` is the largest absolute weight, if
+    it is known.
     """
 
     params: Tensor
     steps: int
     weights: Tensor
+    largest: float | None = None
 
 
 def fit(

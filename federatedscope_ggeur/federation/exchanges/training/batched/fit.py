@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import accumulate
 from types import ModuleType
 from weakref import WeakKeyDictionary
@@ -70,15 +70,10 @@ class Member:
     settings: TrainingSettings
     seed: int
 
-    @property
-    def size(self) -> int:
-        """The number of rows of the set."""
-        rows = self.rows
-        return len(rows.labels if rows.order is None else rows.order)
-
-    @property
+    @cached_property
     def steps(self) -> int:
-        return self.settings.batches(self.size)
+        """The mini-batches of the round."""
+        return self.settings.batches(self.rows.size)
 
 
 def groups(members: Sequence[Member]) -> list[list[int]]:
@@ -154,8 +149,8 @@ def fit_group(
         stepper = _stepper(model, head, members, hooks, reuse=not exact)
         stepper.load(start, members, hooks)
         orders = [
-            Order(_numbers(member, place), member.settings, member.seed)
-            for member, place in zip(members, places)
+            Order(m.rows.size, place, m.settings, m.seed, _numbers(m.rows))
+            for m, place in zip(members, places)
         ]
         run = stepper.run_exact if exact or not can_be_fixed else stepper.run_fixed
         batch = settings.batch_size
@@ -213,9 +208,9 @@ class _Stepper:
         """Begin a round."""
         self.weights.copy_(start if hooks.start is None else hooks.start)
         self._padded_buffer.zero_()
-        correction = hooks.add_correction
-        if correction is not None and self._hooks.add_correction is not correction:
-            self._hooks.add_correction.constant.copy_(correction.constant)
+        held, given = self._hooks.add_correction, hooks.add_correction
+        if held is not None and given is not None and held is not given:
+            held.constant.copy_(given.constant)
         if isinstance(self._optimizer, BatchedSGD):
             self._optimizer.load([member.settings.optimizer for member in members])
         if self._head.dropped_units:
@@ -374,7 +369,7 @@ def _stepper(
     decay = own.options.get("weight_decay", 0.0)
     linear = correction and (correction.alpha, correction.constant.shape)
     key = len(members), settings.batch_size, settings.grad_clip, decay, linear
-    rows = sum(map(len, labels))
+    held = rows = sum(one.shape[0] for one in labels)
     if _lie_joined(features) and _lie_joined(labels):
         place: tuple = features[0].data_ptr(), labels[0].data_ptr(), rows
     else:
@@ -383,15 +378,15 @@ def _stepper(
     known = _STEPPERS.get(model)
     if known is None or known[0] != (key, place):
         if place[0] == "copied":
-            held = features[0].new_empty(rows, features[0].shape[1])
-            stepper = made(held, labels[0].new_empty(rows))
+            empty = features[0].new_empty(rows, features[0].shape[1])
+            stepper = made(empty, labels[0].new_empty(rows))
         else:
             stepper = made(_joined(features), _joined(labels))
         known = _STEPPERS[model] = (key, place), stepper
     stepper = known[1]
     if place[0] == "copied":
-        torch.cat(features, out=stepper.features[: sum(map(len, labels))])
-        torch.cat(labels, out=stepper.labels[: sum(map(len, labels))])
+        torch.cat(features, out=stepper.features[:held])
+        torch.cat(labels, out=stepper.labels[:held])
     return stepper
 
 
@@ -403,7 +398,7 @@ def _shares(sizes: Tensor, batch: int) -> Tensor:
 
 def _places(sets: Sequence[TrainingSet]) -> list[int]:
     """Where each set begins among the joined ones."""
-    return list(accumulate((len(one.labels) for one in sets[:-1]), initial=0))
+    return list(accumulate((one.labels.shape[0] for one in sets[:-1]), initial=0))
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
@@ -417,18 +412,15 @@ def _joined(parts: Sequence[Tensor]) -> Tensor:
 
 def _lie_joined(parts: Sequence[Tensor]) -> bool:
     """Whether the parts lie one below the other in one memory block."""
-    block, end = parts[0].untyped_storage().data_ptr(), parts[0].data_ptr()
+    end = parts[0].data_ptr()
     for part in parts:
-        own = part.untyped_storage().data_ptr(), part.data_ptr()
-        if not part.is_contiguous() or own != (block, end):
+        if part.data_ptr() != end or not part.is_contiguous():
             return False
         end += part.numel() * part.element_size()
-    return True
+    block = parts[0].untyped_storage().data_ptr()
+    return all(part.untyped_storage().data_ptr() == block for part in parts)
 
 
-def _numbers(member: Member, place: int) -> np.ndarray:
-    """The numbers of the member's rows among the joined ones: int array [n]."""
-    order = member.rows.order
-    if order is None:
-        return np.arange(place, place + member.size)
-    return order.cpu().numpy() + place
+def _numbers(rows: TrainingSet) -> np.ndarray | None:
+    """The row numbers of a set that has some of its rows, or another order."""
+    return None if rows.order is None else rows.order.cpu().numpy()

@@ -9,6 +9,8 @@ is 0, and that of the others is one over the batch's size.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -133,7 +135,10 @@ class BatchedMLP(BatchedHead):
 
 
 #: The heads that have a batched form.
-_FORMS = {LinearHead: BatchedLinear, MLPHead: BatchedMLP}
+_FORMS: dict[type[Model], Callable[[Any], BatchedHead]] = {
+    LinearHead: BatchedLinear,
+    MLPHead: BatchedMLP,
+}
 
 
 def batched_head(model: Model) -> BatchedHead | None:

@@ -36,11 +36,15 @@ class Order:
 
     Parameters
     ----------
-    numbers : int array of shape [n]
-        The row numbers of the client's set.
+    rows : int
+        The number n of rows in the client's set.
+    place : int
+        The number of the first of them among the rows of all clients.
     settings : TrainingSettings
     seed : int
         The seed of `fit`.
+    numbers : int array of shape [n], optional
+        The numbers of the set's rows, if these are not the first n from `place` on.
 
     Attributes
     ----------
@@ -48,20 +52,28 @@ class Order:
         The mini-batches of the round.
     """
 
-    def __init__(self, numbers: np.ndarray, settings: TrainingSettings, seed: int):
-        self.steps = self.left = settings.batches(len(numbers))
-        self._numbers = numbers.astype(np.int32)
-        self._usable = settings.usable(len(numbers))
-        self._size = settings.batch_size
+    def __init__(
+        self,
+        rows: int,
+        place: int,
+        settings: TrainingSettings,
+        seed: int,
+        numbers: np.ndarray | None = None,
+    ):
+        self.steps = self.left = settings.batches(rows)
+        self._rows, self._place, self._numbers = rows, place, numbers
+        self._usable, self._size = settings.usable(rows), settings.batch_size
         self._order = torch_generator(seed, "order") if settings.shuffle else None
-        self._drawn = np.empty(0, np.int32)
+        self._drawn = np.empty(0, np.int64)
+        # A row of the client's own: no other client's rows come into its batches.
+        self._padding = place if numbers is None or not rows else place + numbers[0]
 
     def fill(self, rows: np.ndarray, sizes: np.ndarray) -> None:
         """Write the next batches into `rows` [steps, B] and `sizes` [steps]."""
         first, end = 0, min(len(sizes), self.left)
         self.left -= end
         if end < len(rows):
-            rows[end:] = self._numbers[0]
+            rows[end:] = self._padding
         while first < end:
             if not len(self._drawn):
                 self._drawn = self._epoch()
@@ -69,7 +81,7 @@ class Order:
             taken = min(whole, end - first)
             if not taken:
                 rows[first, :rest] = self._drawn
-                rows[first, rest:] = self._numbers[0]
+                rows[first, rest:] = self._padding
                 sizes[first], self._drawn = rest, self._drawn[:0]
                 first += 1
                 continue
@@ -80,9 +92,13 @@ class Order:
 
     def _epoch(self) -> np.ndarray:
         if self._order is None:
-            return self._numbers[: self._usable]
-        drawn = torch.randperm(len(self._numbers), generator=self._order).numpy()
-        return self._numbers[drawn[: self._usable]]
+            drawn = np.arange(self._usable)
+        else:
+            drawn = torch.randperm(self._rows, generator=self._order).numpy()
+            drawn = drawn[: self._usable]
+        if self._numbers is not None:
+            drawn = self._numbers[drawn]
+        return drawn + self._place
 
 
 def segments(orders: Sequence[Order], size: int, exact: bool) -> Iterator[Segment]:

@@ -156,7 +156,7 @@ for result, member, own in zip(
 
 @pytest.mark.slow
 def test_fused_kernels_take_the_same_steps():
-    """Triton's interpreter runs them on the CPU; it must be chosen before the import."""
+    """Triton's interpreter runs them on the CPU, in a process that chose it first."""
     pytest.importorskip("triton")
     found = python("-c", FUSED, path=":".join(sys.path))
     assert found.returncode == 0, found.stderr
