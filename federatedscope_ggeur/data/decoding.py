@@ -53,37 +53,47 @@ class Preparation:
         if path is None or self.frame is None or self.decode == "pillow":
             return self.preprocess(load(row))
         if self.decode == "draft":
-            return self.preprocess(load_image(path(row), self.frame.side))
+            frame = self.frame
+            return self.preprocess(load_image(path(row), frame.side, frame.resample))
         data = plain_jpeg(path(row))
         if data is None:
             return self.preprocess(load(row))
         return torch.from_numpy(np.frombuffer(bytearray(data), np.uint8))
 
 
+def prepared(encoder: Encoder, load: Loader, row: int) -> Tensor:
+    """Prepare one image for a batch of `encoder.encode`."""
+
+    def again(_: int) -> Tensor:
+        return encoder.preprocess(load(row))
+
+    return batch_of(encoder, [Preparation.of(encoder)(load, row)], again)[0]
+
+
 def batch_of(
-    encoder: Encoder, prepared: Sequence[Tensor], again: Callable[[int], Tensor]
+    encoder: Encoder, images: Sequence[Tensor], again: Callable[[int], Tensor]
 ) -> Tensor:
-    """Make a batch [B, ...] for `encoder.encode` from prepared images.
+    """Make a batch [B, ...] for `encoder.encode` from what a `Preparation` gave.
 
     `again` prepares an image of the batch by Pillow, if nothing else can decode it.
     """
     frame, device = encoder.frame, encoder.device
     if encoder.decode != "gpu" or frame is None:
-        return torch.stack(list(prepared))
-    batch = [image if image.dim() > 1 else None for image in prepared]
-    files = [row for row, image in enumerate(batch) if image is None]
+        return torch.stack(list(images))
+    batch = list(images)
+    files = [row for row, image in enumerate(images) if image.dim() == 1]
     # Images of one size are resized together.
     sizes: dict[Any, list[tuple[int, Tensor]]] = {}
-    for row, image in zip(files, _decoded([prepared[row] for row in files], device)):
+    for row, image in zip(files, _decoded([images[row] for row in files], device)):
         if image is None:
             batch[row] = again(row)
         else:
             sizes.setdefault(image.shape, []).append((row, image))
     for alike in sizes.values():
-        rows, images = zip(*alike)
-        for row, image in zip(rows, frame.small(torch.stack(images))):
+        rows, found = zip(*alike)
+        for row, image in zip(rows, frame.small(torch.stack(found))):
             batch[row] = image
-    return torch.stack([image.to(device) for image in batch if image is not None])
+    return torch.stack([image.to(device) for image in batch])
 
 
 def _decoded(files: list[Tensor], device: torch.device) -> list[Tensor | None]:
