@@ -10,9 +10,9 @@ Files that are no plain JPEGs, and images that share a file, are Pillow's in eve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -23,6 +23,11 @@ from federatedscope_ggeur.data.encoders.base import Encoder
 from federatedscope_ggeur.data.encoders.frames import Frame
 from federatedscope_ggeur.data.images.base import Loader
 from federatedscope_ggeur.data.images.files import load_image, plain_jpeg
+
+T = TypeVar("T")
+
+#: What a device decodes, and what it resizes, at a time: photographs of any size fit.
+_MOST_BYTES, _MOST_PIXELS = 64_000_000, 256_000_000
 
 
 @dataclass(frozen=True)
@@ -82,26 +87,40 @@ def batch_of(
         return torch.stack(list(images))
     batch = list(images)
     files = [row for row, image in enumerate(images) if image.dim() == 1]
-    # Images of one size are resized together.
-    sizes: dict[Any, list[tuple[int, Tensor]]] = {}
-    for row, image in zip(files, _decoded([images[row] for row in files], device)):
-        if image is None:
-            batch[row] = again(row)
-        else:
-            sizes.setdefault(image.shape, []).append((row, image))
-    for alike in sizes.values():
-        rows, found = zip(*alike)
-        for row, image in zip(rows, frame.small(torch.stack(found))):
-            batch[row] = image
+    for rows in _parts(files, [len(images[row]) for row in files], _MOST_BYTES):
+        # Images of one size are resized together.
+        sizes: dict[Any, list[tuple[int, Tensor]]] = {}
+        for row, image in zip(rows, _decoded([images[row] for row in rows], device)):
+            if image is None:
+                batch[row] = again(row)
+            else:
+                sizes.setdefault(image.shape, []).append((row, image))
+        for shape, alike in sizes.items():
+            for part in _parts(alike, [shape.numel()] * len(alike), _MOST_PIXELS):
+                small = frame.small(torch.stack([image for _, image in part]))
+                for (row, _), image in zip(part, small):
+                    batch[row] = image
     return torch.stack([image.to(device) for image in batch])
+
+
+def _parts(items: Sequence[T], sizes: Sequence[int], most: int) -> Iterator[list[T]]:
+    """Divide `items` into parts whose sizes add up to `most`, or that are one item."""
+    part: list[T] = []
+    total = 0
+    for item, size in zip(items, sizes):
+        if part and total + size > most:
+            yield part
+            part, total = [], 0
+        part.append(item)
+        total += size
+    if part:
+        yield part
 
 
 def _decoded(files: list[Tensor], device: torch.device) -> list[Tensor | None]:
     """Decode JPEG files: uint8 [3, h, w] on `device`; None for one that fails."""
     from torchvision.io import ImageReadMode, decode_jpeg
 
-    if not files:
-        return []
     try:
         return decode_jpeg(files, ImageReadMode.RGB, device=device)
     except RuntimeError:  # of one file, for all of them

@@ -148,7 +148,7 @@ def test_what_torchvision_cannot_decode_is_pillow_s(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("decode", WAYS)
-def test_processes_batches_and_sizes_change_nothing(tmp_path, decode):
+def test_processes_batches_and_sizes_change_nothing(tmp_path, decode, monkeypatch):
     sizes = [(160, 120), (100, 130), (160, 120), (80, 81), (160, 120)]
     paths = []
     for k, size in enumerate(sizes):
@@ -159,6 +159,9 @@ def test_processes_batches_and_sizes_change_nothing(tmp_path, decode):
     wanted = torch.stack([pixels(path, decode).flatten() for path in paths])
     for settings in (HERE, replace(HERE, num_workers=2, batch_size=3)):
         assert torch.equal(torch.cat([*extract(encoder, images, settings)]), wanted)
+    for limit in ("_MOST_BYTES", "_MOST_PIXELS"):  # large photographs go one by one
+        monkeypatch.setattr(f"{Preparation.__module__}.{limit}", 1)
+        assert torch.equal(torch.cat([*extract(encoder, images, HERE)]), wanted)
 
 
 def test_images_that_share_a_file_are_pillow_s(tmp_path):
@@ -173,6 +176,7 @@ def test_images_that_share_a_file_are_pillow_s(tmp_path):
 SETTINGS = EncoderSettings("timm", "test_vit", "none")
 
 
+@pytest.mark.slow
 def test_each_way_has_an_identity_of_its_own_and_pillow_that_of_before():
     pytest.importorskip("timm")
     found = [build_encoder(replace(SETTINGS, decode=way), CPU) for way in WAYS]

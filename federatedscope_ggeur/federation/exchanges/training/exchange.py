@@ -165,7 +165,7 @@ class TrainingClient(ClientSide):
     def _images(self) -> TrainingSet:
         client, device = self.client, self.client.settings.training.device
         images = near(client.features, device)
-        if images.device != device:
+        if images.device.type != device.type:
             logger.warning(
                 "client %d: its %.1f GB of images would fill more than half of the "
                 "free memory of %s, so they stay in main memory, and every batch is "
