@@ -171,7 +171,7 @@ class TrainingClient(ClientSide):
                 "free memory of %s, so they stay in main memory, and every batch is "
                 "copied; lower %s, or free the GPU",
                 client.number,
-                images.nbytes / 1e9,
+                images.numel() * images.element_size() / 1e9,
                 device,
                 setting("encoder.image_size"),
             )

@@ -186,7 +186,7 @@ def near(rows: Tensor, device: torch.device) -> Tensor:
     It may take half of what is free there; training itself needs the rest.
     """
     free = free_memory(device) if rows.device == CPU else None
-    if free is not None and rows.nbytes > free / 2:
+    if free is not None and rows.numel() * rows.element_size() > free / 2:
         return rows
     return rows.to(device)
 
