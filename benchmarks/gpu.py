@@ -60,6 +60,8 @@ def main() -> None:
     if unknown:
         parser.error(f"--parts: no {', '.join(unknown)}; there are {', '.join(PARTS)}")
     device = torch.device(options.device)
+    if device.type == "cuda":
+        device = torch.device("cuda", device.index or 0)
     print(described(device))
     failed = False
     for name in chosen:

@@ -10,9 +10,9 @@ Files that are no plain JPEGs, and images that share a file, are Pillow's in eve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -23,6 +23,11 @@ from federatedscope_ggeur.data.encoders.base import Encoder
 from federatedscope_ggeur.data.encoders.frames import Frame
 from federatedscope_ggeur.data.images.base import Loader
 from federatedscope_ggeur.data.images.files import load_image, plain_jpeg
+
+T = TypeVar("T")
+
+#: What a device decodes, and what it resizes, at a time: photographs of any size fit.
+_MOST_BYTES, _MOST_PIXELS = 64_000_000, 256_000_000
 
 
 @dataclass(frozen=True)
@@ -53,45 +58,69 @@ class Preparation:
         if path is None or self.frame is None or self.decode == "pillow":
             return self.preprocess(load(row))
         if self.decode == "draft":
-            return self.preprocess(load_image(path(row), self.frame.side))
+            frame = self.frame
+            return self.preprocess(load_image(path(row), frame.side, frame.resample))
         data = plain_jpeg(path(row))
         if data is None:
             return self.preprocess(load(row))
         return torch.from_numpy(np.frombuffer(bytearray(data), np.uint8))
 
 
+def prepared(encoder: Encoder, load: Loader, row: int) -> Tensor:
+    """Prepare one image for a batch of `encoder.encode`."""
+
+    def again(_: int) -> Tensor:
+        return encoder.preprocess(load(row))
+
+    return batch_of(encoder, [Preparation.of(encoder)(load, row)], again)[0]
+
+
 def batch_of(
-    encoder: Encoder, prepared: Sequence[Tensor], again: Callable[[int], Tensor]
+    encoder: Encoder, images: Sequence[Tensor], again: Callable[[int], Tensor]
 ) -> Tensor:
-    """Make a batch [B, ...] for `encoder.encode` from prepared images.
+    """Make a batch [B, ...] for `encoder.encode` from what a `Preparation` gave.
 
     `again` prepares an image of the batch by Pillow, if nothing else can decode it.
     """
     frame, device = encoder.frame, encoder.device
     if encoder.decode != "gpu" or frame is None:
-        return torch.stack(list(prepared))
-    batch = [image if image.dim() > 1 else None for image in prepared]
-    files = [row for row, image in enumerate(batch) if image is None]
-    # Images of one size are resized together.
-    sizes: dict[Any, list[tuple[int, Tensor]]] = {}
-    for row, image in zip(files, _decoded([prepared[row] for row in files], device)):
-        if image is None:
-            batch[row] = again(row)
-        else:
-            sizes.setdefault(image.shape, []).append((row, image))
-    for alike in sizes.values():
-        rows, images = zip(*alike)
-        for row, image in zip(rows, frame.small(torch.stack(images))):
-            batch[row] = image
-    return torch.stack([image.to(device) for image in batch if image is not None])
+        return torch.stack(list(images))
+    batch = list(images)
+    files = [row for row, image in enumerate(images) if image.dim() == 1]
+    for rows in _parts(files, [len(images[row]) for row in files], _MOST_BYTES):
+        # Images of one size are resized together.
+        sizes: dict[Any, list[tuple[int, Tensor]]] = {}
+        for row, image in zip(rows, _decoded([images[row] for row in rows], device)):
+            if image is None:
+                batch[row] = again(row)
+            else:
+                sizes.setdefault(image.shape, []).append((row, image))
+        for shape, alike in sizes.items():
+            for part in _parts(alike, [shape.numel()] * len(alike), _MOST_PIXELS):
+                small = frame.small(torch.stack([image for _, image in part]))
+                for (row, _), image in zip(part, small):
+                    batch[row] = image
+    return torch.stack([image.to(device) for image in batch])
+
+
+def _parts(items: Sequence[T], sizes: Sequence[int], most: int) -> Iterator[list[T]]:
+    """Divide `items` into parts whose sizes add up to `most`, or that are one item."""
+    part: list[T] = []
+    total = 0
+    for item, size in zip(items, sizes):
+        if part and total + size > most:
+            yield part
+            part, total = [], 0
+        part.append(item)
+        total += size
+    if part:
+        yield part
 
 
 def _decoded(files: list[Tensor], device: torch.device) -> list[Tensor | None]:
     """Decode JPEG files: uint8 [3, h, w] on `device`; None for one that fails."""
     from torchvision.io import ImageReadMode, decode_jpeg
 
-    if not files:
-        return []
     try:
         return decode_jpeg(files, ImageReadMode.RGB, device=device)
     except RuntimeError:  # of one file, for all of them

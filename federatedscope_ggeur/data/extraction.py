@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -282,8 +282,9 @@ def _loaded(
         yield from ahead(_batches(parts, size, join, fails), _AHEAD)
     except ProcessDied as error:
         raise ConfigError(
-            f"a process that decodes images died ({error}). It may have lacked memory; "
-            "set a smaller ggeur.encoder.batch_size, or ggeur.encoder.num_workers 0"
+            "a process that decodes images died before it was done. It may have lacked "
+            "memory; set a smaller ggeur.encoder.batch_size, or "
+            "ggeur.encoder.num_workers 0"
         ) from error
     finally:
         if own is not None:
@@ -292,7 +293,7 @@ def _loaded(
 
 def _batches(
     parts: Iterator[list], size: int, join: Callable[[list], T], fails: bool
-) -> Iterator[T]:
+) -> Generator[T, None, None]:
     """Join the samples of `parts` into batches of `size`."""
     batch: list = []
     for part in parts:

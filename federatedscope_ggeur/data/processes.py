@@ -7,11 +7,11 @@ import os
 import pickle
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from multiprocessing.connection import Connection, wait
 from queue import Queue
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -70,10 +70,13 @@ class Processes:
             A process ended.
         """
         data = None if inherited else _pickled(function)
+        try:
+            for pipe in self._pipes:
+                pipe.send_bytes(data or b"")
+        except OSError:  # a process has ended meanwhile
+            data = None
         if data is None:
             self.close()
-        for pipe in self._pipes:
-            pipe.send_bytes(data or b"")
         while len(self._pipes) < number:
             self._start(function)
         return self._results(tasks)
@@ -107,8 +110,7 @@ class Processes:
                     yield found.pop(done)
                     done += 1
         except (EOFError, OSError) as error:
-            codes = [process.exitcode for process in self._processes]
-            raise ProcessDied(f"exit codes {codes}") from error
+            raise ProcessDied from error
         finally:
             if done < len(tasks):  # some still work on tasks that nobody wants
                 self.close()
@@ -176,37 +178,41 @@ def _received(pipe: Connection) -> tuple[int, Any]:
     return index, pickle.loads(data, buffers=buffers)
 
 
-def ahead(items: Iterator[T], depth: int) -> Iterator[T]:
+class _End(NamedTuple):
+    """Stands after the last item; with the error, if there was one."""
+
+    error: BaseException | None = None
+
+
+def ahead(items: Generator[T, None, None], depth: int) -> Iterator[T]:
     """Yield `items`, which a thread makes up to `depth` items ahead."""
-    made: Queue = Queue()
-    room = threading.Semaphore(depth)
-    stopped = threading.Event()
+    made: Queue[T | _End] = Queue()
+    room, stopped = threading.Semaphore(depth), threading.Event()
 
     def make() -> None:
-        end: tuple[Any, BaseException | None] = None, None
         try:
-            with closing(items):  # type: ignore[type-var]
+            with closing(items):
                 for item in items:
                     room.acquire()
                     if stopped.is_set():
-                        break
-                    made.put((item, None))
-                    del item
+                        return
+                    made.put(item)
+            made.put(_End())
         except BaseException as error:  # it is raised where the items are used
-            end = None, error
-        made.put((None, end[1] or StopIteration()))
+            made.put(_End(error))
 
     thread = threading.Thread(target=make, daemon=True)
     thread.start()
     try:
         while True:
-            item, error = made.get()
-            if isinstance(error, StopIteration):
+            item = made.get()
+            if not isinstance(item, _End):
+                room.release()
+                yield item
+            elif item.error is None:
                 return
-            if error is not None:
-                raise error
-            room.release()
-            yield item
+            else:
+                raise item.error
     finally:
         stopped.set()
         room.release()

@@ -30,6 +30,7 @@ from federatedscope_ggeur.data import (
     ExtractionSettings,
     is_image_type,
 )
+from federatedscope_ggeur.data.decoding import prepared
 from federatedscope_ggeur.data.encoders import (
     Encoder,
     EncoderSettings,
@@ -37,7 +38,7 @@ from federatedscope_ggeur.data.encoders import (
     check_encoder,
     pick_device,
 )
-from federatedscope_ggeur.data.images.files import is_image_name, load_image
+from federatedscope_ggeur.data.images.files import FileLoader, is_image_name
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.machine import torch_threads
 from federatedscope_ggeur.models import Model, OwnModels
@@ -341,7 +342,7 @@ class Predictor:
     def _load(self, path: str) -> Tensor | str:
         assert self.encoder is not None, "a run on embeddings predicts no images"
         try:
-            return self.encoder.preprocess(load_image(path))
+            return prepared(self.encoder, FileLoader([path]), 0)
         except DataError as error:
             return str(error)
         except Exception as error:  # an encoder of a user's own may fail in any way

@@ -15,7 +15,10 @@ from torch import Tensor
 from federatedscope_ggeur.data.encoders.frames import Frame
 from federatedscope_ggeur.data.parts import filled_in, registered
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.settings import Key, Registry, check_returned
+
+logger = get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -244,17 +247,34 @@ def build_encoder(
     identity = {"encoder": settings.name, **encoder.identity}
     if settings.decode == EncoderSettings.decode:
         return replace(encoder, identity=identity)
-    if encoder.frame is None or encoder.frame.resize is None:
+    if encoder.frame is None or not encoder.frame.side:
         raise ConfigError(
             f"ggeur.encoder.decode: {encoder.title} makes images small in a way of its "
             "own, and so from Pillow's images alone; set pillow"
         )
+    if settings.decode == "gpu":
+        _check_gpu_decoding(encoder.device)
     return replace(
         encoder,
         title=f"{encoder.title}, decode {settings.decode}",
         identity={**identity, "decode": settings.decode},
         decode=settings.decode,
     )
+
+
+def _check_gpu_decoding(device: torch.device) -> None:
+    import torchvision.io
+
+    if not hasattr(torchvision.io, "decode_jpeg"):
+        raise ConfigError(
+            "ggeur.encoder.decode: gpu needs torchvision's decode_jpeg, which version "
+            f"{torchvision.__version__} does not have; set draft or pillow"
+        )
+    if device.type == "cpu":
+        logger.warning(
+            "ggeur.encoder.decode: gpu decodes on the CPU here, because the encoder is "
+            "on the CPU; that is slow, and pixels differ a little from a GPU's"
+        )
 
 
 def build_encoder_called(

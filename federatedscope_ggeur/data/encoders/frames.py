@@ -30,23 +30,26 @@ class Frame:
     shape : callable (PIL image) -> Tensor [3, s, s], uint8
     mean, std : tuple of float
         The channels' means and deviations, with pixels in 0..1.
-    resize : torchvision's Resize, or None
-        None if images are made small in another way than by one `Resize` and one
-        `CenterCrop`. Then only `shape` can do it.
+    side : int
+        The shorter side of an image after it was resized. 0 if images are made small in
+        another way than by one `Resize` and one `CenterCrop`; then only `shape` can do
+        it.
+    interpolation : torchvision's InterpolationMode
+        How it was resized.
     crop : (height, width)
     """
 
     shape: Callable[[Image.Image], Tensor]
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    resize: Any = None
+    side: int = 0
+    interpolation: Any = None
     crop: tuple[int, int] = (0, 0)
 
     @property
-    def side(self) -> int:
-        """The least number of pixels of an image's shorter side that loses nothing."""
-        size = self.resize.size
-        return size if isinstance(size, int) else max(size)
+    def resample(self) -> int:
+        """Pillow's name for `interpolation`."""
+        return int(Image.Resampling[self.interpolation.name])
 
     def small(self, images: Tensor) -> Tensor:
         """Resize images [n, 3, h, w], uint8, with antialiasing, and cut out the centre.
@@ -56,10 +59,7 @@ class Frame:
         """
         from torchvision.transforms import functional
 
-        resize = self.resize
-        small = functional.resize(
-            images, resize.size, resize.interpolation, resize.max_size, antialias=True
-        )
+        small = functional.resize(images, self.side, self.interpolation, antialias=True)
         return functional.center_crop(small, list(self.crop))
 
     def normalise(self, images: Tensor) -> Tensor:
@@ -93,7 +93,9 @@ def frame_of(transform: Any) -> Frame | None:
     if kinds != [transforms.Resize, transforms.CenterCrop]:
         return Frame(shape, mean, std)
     resize, crop = acting
-    return Frame(shape, mean, std, resize, tuple(crop.size))
+    if not isinstance(resize.size, int) or resize.max_size is not None:
+        return Frame(shape, mean, std)
+    return Frame(shape, mean, std, resize.size, resize.interpolation, tuple(crop.size))
 
 
 def _name(step: Any) -> str:

@@ -27,6 +27,7 @@ NOT_READ = frozenset((".heic", ".heif", ".avif", ".jfif", ".jxl"))
 _FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM", "TIFF", "GIF")
 _WITH_ALPHA = frozenset(("RGBA", "LA", "PA", "RGBa", "La"))
 _MOST_PIXELS = 100_000_000
+_PLAIN = ("RGB", "L")
 _ORIENTATION, _END_OF_JPEG = 0x0112, b"\xff\xd9"
 
 
@@ -102,13 +103,17 @@ def _below(root: Path, paths: Sequence[str]) -> Iterator[str]:
         yield key
 
 
-def load_image(path: str | os.PathLike, side: int = 0) -> Image.Image:
+def load_image(
+    path: str | os.PathLike, side: int = 0, resample: int = Image.BICUBIC
+) -> Image.Image:
     """Load one image file as a person would see it, in mode RGB.
 
     The EXIF orientation is applied. Transparency becomes white. 16-bit grey keeps its
-    high byte. If there are several frames or pages, the first one is loaded. With a
-    `side`, a JPEG is decoded at 1/2, 1/4 or 1/8 of its size, the least at which its
-    shorter side has at least so many pixels.
+    high byte. If there are several frames or pages, the first one is loaded.
+
+    With a `side`, a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size, the least at
+    which its shorter side has at least so many pixels. Then it is resized by `resample`
+    until its shorter side has just as many.
 
     Raises
     ------
@@ -120,11 +125,9 @@ def load_image(path: str | os.PathLike, side: int = 0) -> Image.Image:
     try:
         with _no_gaps(), Image.open(path, formats=_FORMATS) as image:
             _check_size(image)
-            if side and image.format == "JPEG":
-                shorter = min(image.size)
-                image.draft(None, tuple(-(-side * n // shorter) for n in image.size))
-            image.load()
-            return _rgb(_upright(image, path), image.format)
+            found = _drafted(image, side, resample) if side else image
+            found.load()
+            return _rgb(_upright(found, path), image.format)
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
     except Exception as error:  # a broken image fails in many ways
@@ -133,6 +136,23 @@ def load_image(path: str | os.PathLike, side: int = 0) -> Image.Image:
             f"{path}: the file cannot be loaded as an image ({problem}). Replace it by "
             "an intact copy or remove it."
         ) from error
+
+
+def _drafted(image: Image.Image, side: int, resample: int) -> Image.Image:
+    """Decode a JPEG at a part of its size, and resize it to the wanted one.
+
+    An image of which no part suffices, or of another format, stays as it is.
+    """
+    size, shorter = image.size, min(image.size)
+    if image.format != "JPEG" or image.mode not in _PLAIN:
+        return image
+    least = tuple(-(-side * length // shorter) for length in size)
+    found = image.draft(None, least)
+    if found is None or image.size == size:
+        return image
+    # The box has the part's size before it was rounded up. As torchvision's Resize:
+    target = tuple(int(side * length / shorter) for length in size)
+    return image.resize(target, resample, box=found[1])
 
 
 def plain_jpeg(path: str | os.PathLike) -> bytes | None:
@@ -145,7 +165,7 @@ def plain_jpeg(path: str | os.PathLike) -> bytes | None:
         with Image.open(BytesIO(data), formats=("JPEG",)) as image:
             plain = (
                 image.format == "JPEG"  # not of several pictures
-                and image.mode in ("RGB", "L")
+                and image.mode in _PLAIN
                 and image.info.get("adobe_transform", 1) == 1
                 and image.getexif().get(_ORIENTATION, 1) == 1
                 and image.width * image.height <= _MOST_PIXELS

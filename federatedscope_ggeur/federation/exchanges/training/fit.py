@@ -105,7 +105,7 @@ def fit(
                 if len(batch) < model.least_batch:
                     continue
                 x = features.index_select(0, batch)
-                if x.device != device:  # the set is too large for it
+                if x.device.type != device.type:  # the set is too large for it
                     x, batch = sent(x, device), sent(batch, device)
                 y = labels.index_select(0, batch)
                 step(model.prepare(x, augmentation), y)
@@ -187,8 +187,8 @@ def near(rows: Tensor, device: torch.device) -> Tensor:
 
     It may take half of what is free there; training itself needs the rest.
     """
-    free = free_memory(device) if rows.device != device else None
-    if free is not None and rows.nbytes > free / 2:
+    free = free_memory(device) if rows.device == CPU else None
+    if free is not None and rows.numel() * rows.element_size() > free / 2:
         return rows
     return rows.to(device)
 

@@ -75,13 +75,13 @@ def _held(client: Client) -> TrainingSet | None:
 
 def _images(client: Client, device: torch.device) -> TrainingSet:
     images = near(client.features, device)
-    if images.device != device:
+    if images.device.type != device.type:
         logger.warning(
             "client %d: its %.1f GB of images would fill more than half of the free "
             "memory of %s, so they stay in main memory, and every batch is copied; "
             "lower %s, or free the GPU",
             client.number,
-            images.nbytes / 1e9,
+            images.numel() * images.element_size() / 1e9,
             device,
             setting("encoder.image_size"),
         )
