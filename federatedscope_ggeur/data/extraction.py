@@ -234,15 +234,14 @@ class _Chunk:
             return _Failure(f"image '{key}': {type(error).__name__}: {error}")
 
 
-@dataclass(frozen=True)
-class _Sent(_Chunk):
-    """A `_Chunk` whose results are sent to another process, tensors as arrays."""
-
-    def converted(self, row: int) -> Any:
-        found = super().converted(row)
-        if isinstance(found, Tensor) and found.dtype != torch.bfloat16:
-            return found.numpy()
-        return found
+def _as_arrays(chunk: _Chunk, rows: Sequence[int]) -> list:
+    """The samples of a chunk for another process: tensors are sent as arrays."""
+    return [
+        sample.numpy()
+        if isinstance(sample, Tensor) and sample.dtype != torch.bfloat16
+        else sample
+        for sample in chunk(rows)
+    ]
 
 
 def _loaded(
@@ -263,22 +262,22 @@ def _loaded(
     if prepare is not None:
         prepare()  # once here, so that no forked process has to do it
     size = settings.batch_size
-    chunk = min(_CHUNK, -(-size // 4))
+    together = min(_CHUNK, -(-size // 4))
     starts = [
-        (row, min(row + chunk, batch + size, len(images)))
+        (row, min(row + together, batch + size, len(images)))
         for batch in range(first, len(images), size)
-        for row in range(batch, min(batch + size, len(images)), chunk)
+        for row in range(batch, min(batch + size, len(images)), together)
     ]
     tasks = [range(*ends) for ends in starts]
-    load = _Sent(images.load, images.keys, convert)
-    workers = _workers(load, settings, len(tasks))
+    chunk = _Chunk(images.load, images.keys, convert)
+    workers = _workers(chunk, settings, len(tasks))
     if not workers:
-        here = _Chunk(images.load, images.keys, convert)
-        yield from _batches(map(here, tasks), size, join, fails)
+        yield from _batches(map(chunk, tasks), size, join, fails)
         return
     own = Processes() if processes is None else None
     try:
-        parts = (processes or own).run(load, tasks, workers, prepare is not None)
+        function = partial(_as_arrays, chunk)
+        parts = (processes or own).run(function, tasks, workers, prepare is not None)
         yield from ahead(_batches(parts, size, join, fails), _AHEAD)
     except ProcessDied as error:
         raise ConfigError(
@@ -309,9 +308,9 @@ def _batches(
         yield join(batch)
 
 
-def _workers(load: _Sent, settings: ExtractionSettings, tasks: int) -> int:
+def _workers(chunk: _Chunk, settings: ExtractionSettings, tasks: int) -> int:
     asked = settings.num_workers
-    if asked is None and start_method() == "spawn" and not is_picklable(load):
+    if asked is None and start_method() == "spawn" and not is_picklable(chunk):
         return 0
     wanted = min(usable_cores(), _MOST_WORKERS) if asked is None else asked
     return min(wanted, tasks)
