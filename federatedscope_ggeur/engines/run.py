@@ -169,6 +169,8 @@ class Run:
         """Use several workers if this is faster and no number was set."""
         rows = set_rows(self.settings, self.held) * self.settings.rounds
         pays = rows.sum() > PAYING_ROWS or self.data.image_shape is not None
+        at_once, _ = batched_because(self.settings)
+        pays = pays and not at_once
         if not self.settings.workers and pays and not self._workers_problem:
             self.engine.workers = usable_cores()
 

@@ -56,13 +56,16 @@ class FedSAM(Method):
     def local(self, context: LocalContext) -> LocalHooks:
         if not self.rho:
             return LocalHooks()
-        scaled = _of_weights(context.model) if self.adaptive else None
+        scaled = None
+        if self.adaptive:
+            scaled = _of_weights(context.model).to(context.broadcast.device)
 
         def perturb(params: Tensor, gradient: Tensor) -> Tensor:
             if scaled is None:
                 return _of_length(gradient, _norm(gradient), self.rho)
-            there = scaled.to(params.device)
-            sizes = torch.where(there, params.abs() + self.eta, torch.ones_like(params))
+            sizes = torch.where(
+                scaled, params.abs() + self.eta, torch.ones_like(params)
+            )
             squared = sizes * sizes * gradient
             return _of_length(squared, _norm(sizes * gradient), self.rho)
 
