@@ -2,8 +2,7 @@
 
 The loop keeps its images on the device too, and shifts and mirrors a batch there, with
 the device's own draws. A step's time is the slope over the number of steps; what a
-client's round costs beside its steps stands in a column of its own. `last` is with
-images whose channels are last in memory.
+client's round costs beside its steps stands in a column of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from statistics import median
 
 import torch
 from gpu_bench import Bench
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings, fit
@@ -76,7 +75,7 @@ class Case:
         )
         return lambda: fit(self.model, self.start, pixels, labels, training, seed=0)
 
-    def loop(self, steps: int, channels_last: bool) -> Callable[[], object]:
+    def loop(self, steps: int) -> Callable[[], object]:
         """An epoch in plain torch."""
         pixels, labels = self.rows(steps)
         images = pixels.view(-1, 3, self.side, self.side)
@@ -84,17 +83,12 @@ class Case:
 
         def epoch() -> None:
             for parameter in module.parameters():  # `fit` has bound them to a vector
-                layout = torch.contiguous_format
-                if channels_last and parameter.dim() == 4:
-                    layout = torch.channels_last
-                parameter.data = parameter.data.clone(memory_format=layout)
+                parameter.data = parameter.data.clone()
             module.train()
             optimizer = torch.optim.SGD(module.parameters(), RATE, **SGD)
             order = torch.randperm(len(labels), device=self.device)
             for batch in order.split(self.batch):
                 x = (moved(images[batch].float() / 255) - 0.5) / 0.5
-                if channels_last:
-                    x = x.contiguous(memory_format=torch.channels_last)
                 optimizer.zero_grad()
                 with torch.autocast(
                     self.device.type, torch.bfloat16, self.precision == "bf16"
@@ -129,15 +123,6 @@ def moved(images: Tensor) -> Tensor:
     return padded.gather(2, at.expand(-1, channels, -1)).view_as(images)
 
 
-def channels_last_hook(module: nn.Module):
-    """Lay out the input of the first convolution with channels last."""
-    first = next(m for m in module.modules() if isinstance(m, nn.Conv2d))
-    layout = torch.channels_last
-    return first.register_forward_pre_hook(
-        lambda _, args: (args[0].contiguous(memory_format=layout),)
-    )
-
-
 def rows(bench: Bench) -> Iterator[dict[str, object]]:
     cases = SMALL if bench.small else CASES
     few, many, repeats = (1, 2, 1) if bench.small else (8, 40, 5)
@@ -146,25 +131,21 @@ def rows(bench: Bench) -> Iterator[dict[str, object]]:
             if not bench.has(8, f"{name} {batch} {precision}"):
                 return
             case = Case(name, side, batch, precision, bench.device)
+            seconds = bench.in_turns(
+                {
+                    "ours few": case.ours(few),
+                    "ours": case.ours(many),
+                    "loop few": case.loop(few),
+                    "loop": case.loop(many),
+                },
+                repeats,
+            )
             found: dict[str, list[float]] = {}
-            for last in (False, True):
-                handle = channels_last_hook(case.model.network) if last else None
-                seconds = bench.in_turns(
-                    {
-                        "ours few": case.ours(few),
-                        "ours": case.ours(many),
-                        "loop few": case.loop(few, last),
-                        "loop": case.loop(many, last),
-                    },
-                    repeats,
-                )
-                for who in ("ours", "loop"):
-                    whole, part = (median(seconds[w]) for w in (who, f"{who} few"))
-                    step = 1e3 * (whole - part) / (many - few)
-                    found[f"{who} {last}"] = [step, 1e3 * part - few * step]
-                if handle is not None:
-                    handle.remove()
-            ours, loop = found["ours False"], found["loop False"]
+            for who in ("ours", "loop"):
+                whole, part = (median(seconds[w]) for w in (who, f"{who} few"))
+                step = 1e3 * (whole - part) / (many - few)
+                found[who] = [step, 1e3 * part - few * step]
+            ours, loop = found["ours"], found["loop"]
             yield {
                 "network": name,
                 "pixels": f"3x{side}x{side}",
@@ -173,7 +154,5 @@ def rows(bench: Bench) -> Iterator[dict[str, object]]:
                 "fit ms": f"{ours[0]:.2f}",
                 "loop ms": f"{loop[0]:.2f}",
                 "fit / loop": f"{ours[0] / loop[0]:.2f}",
-                "fit last ms": f"{found['ours True'][0]:.2f}",
-                "loop last ms": f"{found['loop True'][0]:.2f}",
                 "fit's start and end ms": f"{ours[1]:.1f}",
             }

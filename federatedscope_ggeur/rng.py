@@ -7,6 +7,7 @@ clients draw the same numbers in any order and in any process.
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ def derive_seed(seed: int, *key: int | str) -> int:
     return int.from_bytes(digest, "little") >> 1
 
 
+@lru_cache(maxsize=4096, typed=True)
 def _part(part: int | str) -> str:
     if isinstance(part, str):
         return f"s{len(part)}:{part};"

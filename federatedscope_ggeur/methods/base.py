@@ -292,6 +292,10 @@ class Method:
         return weighted_mean(params, updates), state
 
 
+#: Numbers of updates that `weighted_mean` converts at once.
+_TOGETHER = 1 << 18
+
+
 def initial_weights(model: Model, seed: int) -> Tensor:
     """The initial weights [P + Q] of a run with this seed, on the CPU."""
     fresh = copy.deepcopy(model).cpu()  # all draws are made on the CPU
@@ -308,9 +312,12 @@ def weighted_mean(params: Tensor, updates: Sequence[Update]) -> Tensor:
     if total == 0:
         return params
     mean = torch.zeros_like(params, dtype=torch.float64)
-    for update in updates:
-        if update.aggregation_weight:
-            mean.add_(
-                update.params.to(torch.float64), alpha=update.aggregation_weight / total
-            )
+    counted = [update for update in updates if update.aggregation_weight]
+    # Some at a time: short vectors cost less so, and long ones need the memory.
+    together = max(1, _TOGETHER // max(1, params.numel()))
+    for first in range(0, len(counted), together):
+        some = counted[first : first + together]
+        vectors = torch.stack([update.params for update in some]).to(torch.float64)
+        for vector, update in zip(vectors, some):
+            mean.add_(vector, alpha=update.aggregation_weight / total)
     return mean.to(params.dtype)

@@ -73,10 +73,13 @@ class ClientUpdate:
     @property
     def packed_size(self) -> int:
         """The length of `to_bytes`."""
-        kind, numbers, tensors = self._message
-        digits = tuple(10 ** (len(str(number)) - 1) for number in numbers.values())
-        shapes = tuple((n, t.dtype, tuple(t.shape)) for n, t in tensors.items())
-        return _packed_size(kind, tuple(numbers), digits, shapes)
+        numbers = (self.client, self.round_number, self.steps)
+        uploads = [(n, t.dtype, tuple(t.shape)) for n, t in self.upload.items()]
+        return _packed_size(
+            *(len(str(number)) for number in numbers),
+            self.params.shape[0],
+            tuple(uploads),
+        )
 
     @property
     def _message(self) -> tuple[str, Mapping[str, int], Mapping[str, Tensor]]:
@@ -106,7 +109,12 @@ class ClientUpdate:
 
 
 @lru_cache(maxsize=1024)
-def _packed_size(kind: str, names: tuple, numbers: tuple, shapes: tuple) -> int:
-    """The length of a message. Other numbers with as many digits do not change it."""
-    tensors = {n: torch.empty(shape, dtype=dtype) for n, dtype, shape in shapes}
-    return wire.packed_size(kind, dict(zip(names, numbers)), tensors)
+def _packed_size(
+    client: int, round_number: int, steps: int, params: int, uploads: tuple
+) -> int:
+    """The length of an update whose numbers have so many digits."""
+    numbers = [10 ** (digits - 1) for digits in (client, round_number, steps)]
+    tensors = {name: torch.empty(shape, dtype=kind) for name, kind, shape in uploads}
+    client, round_number, steps = numbers
+    update = ClientUpdate(client, round_number, torch.empty(params), steps, tensors)
+    return wire.packed_size(*update._message)

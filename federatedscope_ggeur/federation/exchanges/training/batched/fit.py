@@ -157,7 +157,11 @@ def fit_group(
         for rows, sizes in segments(orders, batch, run == stepper.run_exact):
             run(rows, sizes)
         weights = stepper.weights.to(CPU, copy=True)
-    return [FitResult(own, member.steps, own) for own, member in zip(weights, members)]
+        largest = weights.abs().amax(dim=1).tolist()
+    return [
+        FitResult(own, member.steps, own, size)
+        for own, member, size in zip(weights, members, largest)
+    ]
 
 
 class _Stepper:

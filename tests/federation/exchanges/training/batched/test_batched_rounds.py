@@ -113,7 +113,7 @@ def test_every_batched_method_agrees(name, model):
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("name", BATCHED)
 def test_graphs_on_a_gpu_take_the_steps_of_the_cpu(name, model, batch):
-    training = replace(TWO_EPOCHS, batch_size=batch, local_update_steps=70)
+    training = replace(TWO_EPOCHS, batch_size=batch, local_update_steps=15)
     device = torch.device("cuda", 0)
     assert_agree(BATCHED[name], model=MODELS[model], training=training, device=device)
 
