@@ -253,8 +253,7 @@ class Runner:
 def _begun(cfg, data, capture: Capture, part: Path) -> Run:
     """Begin the run, from its checkpoint if there is a usable one."""
     path = part / DEFAULT_NAME
-    # A restored run sends statistics for calibration again, which changes its bytes.
-    if path.exists() and cfg.ggeur.calibrate == "none":
+    if path.exists():
         try:
             return Run(cfg, data, restore_from=path, capture=capture)
         except ConfigError as error:
