@@ -41,6 +41,7 @@ RUNS = {
     "some sets kept": ["ggeur.memory_limit", 20_000],
     "a share of the epoch": ["ggeur.epoch_share", 0.3, "dataloader.batch_size", 8],
     "unseen": ["federate.client_num", 6, "federate.unseen_clients_rate", 0.5, *MLP],
+    "scored at times": ["federate.make_global_eval", True, "eval.freq", 3],
     "scaffold": [*words("scaffold"), *FIVE],
     "alone": [*words("local"), *FIVE, *MLP],
     "one place": [*words("centralised"), *PLAIN],
