@@ -40,6 +40,7 @@ MADE_FILES = (
     *(f"checkpoint{end}" for end in CHECKPOINT_ENDS),  # of older releases
     REPORT_FOLDER,
     f"{REPORT_FOLDER}_*",
+    ".*.tmp",  # of a process that was killed while it wrote
     # of TensorBoard and FederatedScope
     "events.out.tfevents.*",
     "exp_print.log",

@@ -186,7 +186,8 @@ def test_nothing_in_the_folder_tells_of_a_forgotten_client(tmp_path, leaves_firs
     book = new_book(tmp_path / "a", (1, 2, 3))
     elsewhere = tmp_path / "a run"
     elsewhere.mkdir()
-    for name in ("head.safetensors", "checkpoint.round0", "log.txt", "config.yaml"):
+    own = ("head.safetensors", "checkpoint.round0", "log.txt", ".0a1b.tmp")
+    for name in (*own, "config.yaml", "mine.txt"):
         (elsewhere / name).write_bytes(b"made of statistics")
     for name in ("saved", "saved.round0"):
         (tmp_path / name).write_bytes(b"made of statistics")
@@ -204,10 +205,11 @@ def test_nothing_in_the_folder_tells_of_a_forgotten_client(tmp_path, leaves_firs
     if leaves_first:
         book.leave(2)
         assert secrets[-1] in content(book.path)
-    book.forget(2)
+    said = book.forget(2).said
     after = content(book.path) + repr(receipts).encode()
     assert not any(secret in after for secret in secrets)
-    assert [p.name for p in elsewhere.iterdir()] == ["config.yaml"]
+    assert {p.name for p in elsewhere.iterdir()} == {"config.yaml", "mine.txt"}
+    assert f"left alone: {elsewhere / 'mine.txt'}" in said
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "a run"]
     assert book.links[number].commitment.encode() in after  # which nobody can test
     # What is left of runs: the head before client 2 came, and the heads without it.
