@@ -303,7 +303,3 @@ def score_of(client, broadcast, rows):
 
 def eval_params_of(client, broadcast):
     return EvaluationClient(client, {}).eval_params(broadcast)
-
-
-def prepare_of(client, *parts):
-    return AugmentationClient(client, {}).prepare(*parts)

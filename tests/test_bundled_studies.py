@@ -13,7 +13,6 @@ from federatedscope_ggeur.reporting.paper import (
     stated_at,
 )
 
-STEMS = {path.stem for path in STUDIES}
 OF_PAPER = [path for path in STUDIES if "paper" in content(path)]
 every_study = pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
 

@@ -141,11 +141,17 @@ class Federation:
         """
         if not Folder(folder).path.is_dir():
             raise ConfigError(f"'{os.fspath(folder)}' holds no book")
-        said = ["the interrupted change is finished"] if Folder(folder).finish() else []
-        book = cls(folder)
-        with book._changing() as swept:
-            said += swept
-        return book, said or ["no change was interrupted"]
+        said: list[str] = []
+
+        def clear() -> None:
+            book = cls.__new__(cls)
+            book._folder = Folder(folder)
+            book._read()
+            said.extend(book._clear())
+
+        if Folder(folder).finish(clear):
+            return cls(folder), ["the interrupted change is finished", *said]
+        return cls(folder), ["no change was interrupted"]
 
     @classmethod
     def create(
@@ -531,6 +537,30 @@ class Federation:
                 run.clear()
                 raise ConfigError(f"{_MEANWHILE}, so its files were removed; {_AGAIN}")
 
+    def rename_run(self, run: RunPlaces, path: str | os.PathLike) -> None:
+        """Rename the folder of a recorded run to `path`.
+
+        Wherever the process is interrupted, forgetting finds the files.
+
+        Raises
+        ------
+        ConfigError
+            As `keep_run`; or the folder cannot be renamed.
+        """
+        self.keep_run(run)
+        new = RunPlaces.of(path, run.saved)
+        with self._changing():
+            (known,) = (r for r in self._about["runs"] if RunPlaces.of_plain(r) == run)
+            run.mark(self._mark, name_to_be=os.path.basename(new.path))
+            others = [r for r in self._about["runs"] if r != known]
+            renamed = {**known, **asdict(new)}
+            for runs in ([*others, known, renamed], [*others, renamed]):
+                about = {**self._about, "runs": runs}
+                self._folder.change(self._state(self.links, about))
+                self._about = about
+                if known in runs:
+                    os.rename(run.path, new.path)
+
     @property
     def is_unsigned(self) -> bool:
         """Whether an older release wrote the book last."""
@@ -632,11 +662,11 @@ class Federation:
         return entry
 
     @contextmanager
-    def _changing(self) -> Iterator[list[str]]:
-        """Yields what `_sweep` says, if a process was killed before it swept."""
+    def _changing(self) -> Iterator[None]:
         with self._folder.opened():
             self._read()  # another process may have changed it
-            yield self._sweep()
+            self._about.pop("doomed", None)  # of the last change, which is over
+            yield
 
     @contextmanager
     def _unchanged(self) -> Iterator[None]:
@@ -668,11 +698,13 @@ class Federation:
         about = canonical(["run", self.links[0].hash, name])
         return hmac.new(self._key, about, "sha256").hexdigest().encode()
 
-    def _sweep(self) -> list[str]:
-        """Delete what forgotten runs have written; returns a line for what stays."""
-        doomed = list(map(RunPlaces.of_plain, self._about.get("doomed", [])))
+    def _clear(self) -> list[str]:
+        """Delete what runs have written that the last change forgets.
+
+        It returns a line for what stays.
+        """
         said = []
-        for run in doomed:
+        for run in map(RunPlaces.of_plain, self._about.get("doomed", [])):
             if run.is_marked(self._mark):
                 said += [f"left alone: {path}" for path in run.clear()]
             elif run.exists:
@@ -680,9 +712,6 @@ class Federation:
                     f"left alone, since it has no mark of this book: {run}; delete "
                     "there what the run has written"
                 )
-        if doomed:
-            self._about = {k: v for k, v in self._about.items() if k != "doomed"}
-            self._folder.change(self._state(self.links, self._about))
         return said
 
     def _is_of_the_start(self, link: Link) -> bool:
@@ -769,9 +798,15 @@ class Federation:
         if entries:
             own = after._run_files(link, said)
             files.update({f"{folder}/{name}": data for name, data in own.items()})
-        self._folder.change({**files, **self._state(links, about)}, removed)
-        self._about, self.links, self._entries = about, links, entries
-        said += tuple(self._sweep())
+        left: list[str] = []
+
+        def clear() -> None:
+            self._about, self.links, self._entries = about, links, entries
+            left.extend(self._clear())
+
+        state = self._state(links, about)
+        self._folder.change({**files, **state}, removed, clear)
+        said += tuple(left)
         return Change(link, str(self._folder.path / folder) if entries else "", said)
 
     def _with_entries(self, entries: Mapping[int, Entry]) -> Federation:

@@ -3,7 +3,8 @@
 A change first writes new files beside the old ones. Then one atomic write of a journal
 makes the change final. After a kill, `Folder.finish` repeats all that the journal
 lists, deletions included. Another person may have written the folder: readers change
-nothing, and a journal can only name files within the folder.
+nothing, and a journal can only name files within the folder. What else a change does,
+it does last, by a function that is called again after a kill.
 """
 
 from __future__ import annotations
@@ -83,8 +84,10 @@ class Folder:
         self._refuse_interrupted()
         raise ConfigError(f"{self._name} changes all the time; try again later")
 
-    def finish(self) -> bool:
+    def finish(self, last: Callable[[], object]) -> bool:
         """Finish an interrupted change; returns whether there was one.
+
+        `last` is as in `change`.
 
         Raises
         ------
@@ -96,7 +99,7 @@ class Folder:
         with locked(self.path / _LOCK, self._name, _unusable):
             was_interrupted = self._journal().exists()
             try:
-                self._settle()
+                self._settle(last)
             except OSError as error:
                 raise _unusable(self.path, error) from error
             return was_interrupted
@@ -114,7 +117,12 @@ class Folder:
         except OSError as error:
             raise DataError(f"'{self.path / name}' cannot be read: {error}") from error
 
-    def change(self, files: Mapping[str, bytes], gone: Iterable[str] = ()) -> None:
+    def change(
+        self,
+        files: Mapping[str, bytes],
+        gone: Iterable[str] = (),
+        last: Callable[[], object] = lambda: None,
+    ) -> None:
         """Write `files` and delete `gone`, as one change.
 
         Parameters
@@ -124,6 +132,9 @@ class Folder:
         gone : iterable of str
             Paths within the folder of files or folders to delete. A missing one is
             ignored.
+        last : callable, optional
+            It is called when the files are changed. The change is over when it
+            returns.
 
         Raises
         ------
@@ -140,7 +151,7 @@ class Folder:
             decided = {"files": list(files), "gone": list(gone)}
             write_atomically(self.path / _JOURNAL, json.dumps(decided))
             _sync(self.path)
-            self._settle()
+            self._settle(last)
         except OSError as error:
             raise _unusable(self.path, error) from error
 
@@ -183,7 +194,7 @@ class Folder:
             f"{gone}. To finish it: ggeur update {self.path} --finish"
         )
 
-    def _settle(self) -> None:
+    def _settle(self, last: Callable[[], object]) -> None:
         if self._journal().exists():
             files, gone = self._decided()
             for place, name in enumerate(files):
@@ -194,6 +205,7 @@ class Folder:
                 _sync(target.parent)
             for name in gone:
                 remove(self.path / name)
+            last()
         self._drop_staged()
         remove(self._journal())
 

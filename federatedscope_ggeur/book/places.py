@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from hmac import compare_digest
 from pathlib import Path
 from typing import Any
@@ -13,40 +14,13 @@ from typing import Any
 from federatedscope_ggeur.book.folder import remove
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.files import path_below, read_regular, write_atomically
-from federatedscope_ggeur.reporting import (
-    HEAD_FILE,
-    OWN_FOLDER,
-    RESULTS_FILE,
-    STRANGENESS_FILE,
+from federatedscope_ggeur.reporting.run_files import (
+    CHECKPOINT_ENDS,
+    MADE_FILES,
+    SETTINGS_FILES,
 )
 
 _MARK = "book.mark"
-_CHECKPOINT_ENDS = ("", ".round0", ".clients")
-#: What a run and FederatedScope write into a run's folder, all but the settings. Each
-#: depends on clients' statistics, or names clients and their rows.
-_MADE = (
-    RESULTS_FILE,
-    HEAD_FILE,
-    OWN_FOLDER,
-    STRANGENESS_FILE,
-    "private",
-    *(f"checkpoint{end}" for end in _CHECKPOINT_ENDS),  # of older releases
-    "metrics.csv",
-    "clients.csv",
-    "curve.png",
-    "change.json",
-    "status.json",
-    "log.txt",
-    "report",
-    "tensorboard",
-    "wandb",
-    "exp_print.log",
-    "eval_results.log",
-    "eval_results.raw",
-    "eval_results.raw.gz",
-    "system_metrics.log",
-)
-_KEPT = ("config.yaml",)
 
 
 @dataclass(frozen=True)
@@ -83,8 +57,10 @@ class RunPlaces:
         """Whether the run's folder or checkpoint is there."""
         return any(True for _ in self._marks(there=True))
 
-    def mark(self, mark: Callable[[str], bytes]) -> None:
+    def mark(self, mark: Callable[[str], bytes], name_to_be: str = "") -> None:
         """Mark the places; `mark` returns the mark for a name.
+
+        If `name_to_be` is given, the mark of the folder also holds under this name.
 
         Raises
         ------
@@ -96,12 +72,15 @@ class RunPlaces:
                 path.parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise ConfigError(f"cannot write '{path}': {error}") from error
-            write_atomically(path, mark(name), mode=0o600)
+            names = [name]
+            if name_to_be and path.parent == Path(self.path):
+                names.append(name_to_be)
+            write_atomically(path, b"\n".join(map(mark, names)), mode=0o600)
 
     def is_marked(self, mark: Callable[[str], bytes]) -> bool:
         """Whether each of the places that exist has its mark."""
         return all(
-            compare_digest(_content(path), mark(name))
+            any(compare_digest(known, mark(name)) for known in _content(path).split())
             for path, name in self._marks(there=True)
         )
 
@@ -111,7 +90,12 @@ class RunPlaces:
         The settings of the run stay.
         """
         folder, left = Path(self.path), []
-        for name in _MADE if folder.is_dir() else ():
+        for name in sorted(os.listdir(folder)) if folder.is_dir() else ():
+            if name in SETTINGS_FILES or name == _MARK:
+                continue
+            if not any(fnmatchcase(name, made) for made in MADE_FILES):
+                left.append(str(folder / name))
+                continue
             try:
                 remove(path_below(folder, name))
             except (DataError, OSError) as error:
@@ -122,9 +106,6 @@ class RunPlaces:
         for path, _ in self._marks():
             with suppress(OSError):
                 path.unlink()
-        if folder.is_dir():
-            others = sorted(set(os.listdir(folder)) - {*_KEPT, *_MADE})
-            left += [str(folder / name) for name in others]
         return left
 
     def __str__(self) -> str:
@@ -142,7 +123,7 @@ class RunPlaces:
             yield Path(f"{self.saved}.{_MARK}"), os.path.basename(self.saved)
 
     def _checkpoint_files(self) -> list[Path]:
-        ends = _CHECKPOINT_ENDS if self.saved else ()
+        ends = CHECKPOINT_ENDS if self.saved else ()
         return [Path(self.saved + end) for end in ends]
 
 

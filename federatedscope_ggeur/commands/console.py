@@ -31,6 +31,7 @@ from federatedscope_ggeur.reporting import (
 )
 from federatedscope_ggeur.reporting.client_table import MOST
 from federatedscope_ggeur.reporting.log_file import handled_by, logging_to
+from federatedscope_ggeur.reporting.run_files import CONFIG_FILE, LOG_FILE
 
 logger = get_logger("federatedscope_ggeur")
 _STOPS = (signal.SIGINT, signal.SIGTERM)
@@ -73,7 +74,7 @@ def run_with_files(
         run.use_cores()
     folder = new_run_folder(cfg.outdir, experiment_name(cfg))
     begun(folder)
-    log = logging_to(folder / "log.txt")
+    log = logging_to(folder / LOG_FILE)
     with shown_on_console(shown), log, _stoppable() as ignore_stops:
         try:
             _follow(run, folder)
@@ -100,7 +101,7 @@ def run_with_files(
 
 def _follow(run: Run, folder: Path) -> None:
     logger.info("run folder: %s", folder)
-    write_atomically(folder / "config.yaml", run.cfg.dump())
+    write_atomically(folder / CONFIG_FILE, run.cfg.dump())
     run.engine.keep_in(folder)
     for line in run.describe():
         logger.info(line)
@@ -142,7 +143,7 @@ def _keep(run: Run, folder: Path, status: str) -> None:
     run.history.flush()
     kept = run.history.checkpoints
     if kept is not None and kept.path.exists():
-        command = [PROGRAM, "--cfg", str(folder / "config.yaml")]
+        command = [PROGRAM, "--cfg", str(folder / CONFIG_FILE)]
         command += ["federate.restore_from", str(kept.path)]
         logger.warning("%s: %s", TO_GO_ON[status], " ".join(map(quote, command)))
 

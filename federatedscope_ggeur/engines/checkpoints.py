@@ -56,7 +56,7 @@ def server_checkpoints(
         )
         return None
     writer = CheckpointWriter(place, handshake, progress)
-    stateful = settings.role.task.method.keeps_state
+    stateful = settings.role.clients_keep_state
     seconds = settings.checkpoint_every or 0.0
     if settings.save_to or stateful:
         seconds = 0.0

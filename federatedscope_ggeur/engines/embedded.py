@@ -135,7 +135,7 @@ class EmbeddedEngine:
         if self.settings.save_to or seconds is None:
             return
         states = _States(path, self.clients)
-        writer, stateful = self._writer(path), self.server.task.method.keeps_state
+        writer, stateful = self._writer(path), self.settings.role.clients_keep_state
         before = states.save if stateful else lambda rounds: None
         self.history.keep(Checkpointing(writer, seconds, asked=False, before=before))
 

@@ -20,10 +20,10 @@ from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.progress import duration_text
 from federatedscope_ggeur.reporting import RoundRecord
 from federatedscope_ggeur.reporting.lines import percent
+from federatedscope_ggeur.reporting.run_files import STATUS_FILE
 
 logger = get_logger(__name__)
 
-STATUS_FILE = "status.json"
 #: Seconds between two lines about the same wait, and between two versions of the file.
 PAUSE = 30.0
 _LISTED = 8

@@ -28,7 +28,7 @@ from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.machine import start_method
 
 #: The changing attributes of a client that other processes than its worker read.
-_SHARED = ("space", "aggregation_weight", "init_broadcast", "states", "personal")
+_SHARED = ("space", "aggregation_weight", "init_broadcast", "states")
 #: The seconds in which a worker must end by itself.
 _GRACE = 5.0
 

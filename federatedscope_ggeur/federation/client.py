@@ -78,6 +78,8 @@ class _OfTensors(NamedTuple):
 
 
 #: What a client begins with; it is replaced and never changed.
+#: The name of a one-shot head among states.
+_PERSONAL = "personal"
 _NO_STATES: dict[int, dict[str, Tensor]] = {}
 _NO_TENSORS: dict[str, Tensor] = {}
 
@@ -122,7 +124,8 @@ class Client:
     init_broadcast : dict from str to Tensor
         The method's message to all clients.
     states : dict from round to dict from str to Tensor
-        The tensors that the method keeps on this client, by round.
+        The tensors that the method keeps on this client, by round. Round 0 may have the
+        client's own one-shot head.
     merged : object or None
         The merged statistics, from which left-out rows are subtracted. The exchange of
         the one-shot head sets it.
@@ -143,7 +146,6 @@ class Client:
         "merged",
         "model",
         "on_state",
-        "personal",
         "schema",
         "scored_model",
         "scored_schema",
@@ -185,8 +187,15 @@ class Client:
         self.init_broadcast = _NO_TENSORS
         self.states = _NO_STATES
         self.merged: Any = None
-        self.personal: Tensor | None = None
         self.on_state: Callable[[], None] | None = None
+
+    @property
+    def personal(self) -> Tensor | None:
+        return self.states.get(0, {}).get(_PERSONAL)
+
+    def keep_personal(self, params: Tensor) -> None:
+        """Keep the weights of the client's own one-shot head."""
+        self.keep_state(0, {_PERSONAL: params})
 
     @property
     def number(self) -> int:

@@ -54,6 +54,11 @@ class RoleSettings:
     text_mix: TextMix | None = None
     own: Mapping[type, Any] = field(default_factory=dict)
 
+    @property
+    def clients_keep_state(self) -> bool:
+        """Whether clients keep states of the method, or one-shot heads of their own."""
+        return self.task.method.keeps_state or self.demands.personal
+
     def of(self, kind: type[T]) -> T:
         """The settings of one exchange, which have the class `kind`."""
         return self.own[kind]

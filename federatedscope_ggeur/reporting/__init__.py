@@ -45,15 +45,17 @@ from federatedscope_ggeur.reporting.results import (
     results_table,
 )
 from federatedscope_ggeur.reporting.run import (
-    HEAD_FILE,
-    OWN_FOLDER,
-    RESULTS_FILE,
-    STRANGENESS_FILE,
     new_run_folder,
     own_file,
     read_results,
     write_left,
     write_run,
+)
+from federatedscope_ggeur.reporting.run_files import (
+    HEAD_FILE,
+    OWN_FOLDER,
+    RESULTS_FILE,
+    STRANGENESS_FILE,
 )
 from federatedscope_ggeur.reporting.summary import average, summarise
 from federatedscope_ggeur.reporting.tracking import (

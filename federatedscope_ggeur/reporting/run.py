@@ -10,15 +10,18 @@ from pathlib import Path
 
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.files import read_regular, write_atomically
-from federatedscope_ggeur.reporting.client_table import CLIENTS_FILE, divided
+from federatedscope_ggeur.reporting.client_table import divided
 from federatedscope_ggeur.reporting.json_values import as_json_value, json_text
 from federatedscope_ggeur.reporting.results import Results, metrics_csv
-
-#: Files in a run's folder.
-RESULTS_FILE, HEAD_FILE = "results.json", "head.safetensors"
-#: The folder of clients' own models.
-OWN_FOLDER = "heads"
-STRANGENESS_FILE = "strangeness.safetensors"
+from federatedscope_ggeur.reporting.run_files import (
+    CLIENTS_FILE,
+    CURVE_FILE,
+    HEAD_FILE,
+    METRICS_FILE,
+    OWN_FOLDER,
+    RESULTS_FILE,
+    STRANGENESS_FILE,
+)
 
 
 def own_file(folder: str | os.PathLike, number: int) -> Path:
@@ -55,8 +58,8 @@ def write_run(
     folder = Path(folder)
     try:
         _write_results(folder, results)
-        write_atomically(folder / "metrics.csv", metrics_csv(results))
-        draw_curve(results, folder / "curve.png")
+        write_atomically(folder / METRICS_FILE, metrics_csv(results))
+        draw_curve(results, folder / CURVE_FILE)
     finally:
         _write_models(folder, results, head, own)
 

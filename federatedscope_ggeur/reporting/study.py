@@ -16,8 +16,9 @@ from federatedscope_ggeur.reporting.json_values import (
     from_json_value,
     parse_json,
 )
+from federatedscope_ggeur.reporting.run_files import CELL_FILE
 
-STUDY_FILE, CELL_FILE = "study.json", "cell.json"
+STUDY_FILE = "study.json"
 STUDY_VERSION = 1
 T = TypeVar("T")
 

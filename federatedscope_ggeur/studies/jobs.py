@@ -17,10 +17,8 @@ from federatedscope_ggeur.cfg_ggeur.plugins import BESIDE
 from federatedscope_ggeur.data import DataSet
 from federatedscope_ggeur.engines.run import Run, divide, load_data_set, what_to_load
 from federatedscope_ggeur.errors import ConfigError, DataError
-from federatedscope_ggeur.federation.course.checkpoint_files import (
-    DEFAULT_NAME,
-    PRIVATE,
-)
+from federatedscope_ggeur.federation.course.checkpoint_files import DEFAULT_NAME
+from federatedscope_ggeur.federation.exchanges.book.exchange import rename_run
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import Lines, get_logger
 from federatedscope_ggeur.reporting import (
@@ -33,7 +31,13 @@ from federatedscope_ggeur.reporting import (
     write_run,
 )
 from federatedscope_ggeur.reporting.log_file import logging_to
-from federatedscope_ggeur.reporting.study import CELL_FILE, Cell, read_cell, to_text
+from federatedscope_ggeur.reporting.run_files import (
+    CELL_FILE,
+    CONFIG_FILE,
+    LOG_FILE,
+    PRIVATE,
+)
+from federatedscope_ggeur.reporting.study import Cell, read_cell, to_text
 
 logger = get_logger(__name__)
 
@@ -186,33 +190,30 @@ class Runner:
         if not _is_of(part, job):
             _remove(part)
         elif _is_finished(part):
-            os.rename(part, job.folder)
-            return read_results(job.folder).final.avg
+            return _moved(part, job.folder)
         if job.cell.engine == "federatedscope":
             part = _run_on_federatedscope(job)
-            score = read_results(part).final.avg
         else:
-            score = self._run(job, part, tell)
-        os.rename(part, job.folder)
-        return score
+            self._run(job, part, tell)
+        return _moved(part, job.folder)
 
-    def _run(self, job: Job, part: Path, tell: Tell) -> float | None:
+    def _run(self, job: Job, part: Path, tell: Tell) -> None:
         part.mkdir(parents=True, exist_ok=True)
         write_atomically(part / CELL_FILE, to_text(job.cell))
-        with logging_to(part / "log.txt"):
+        with logging_to(part / LOG_FILE):
             try:
-                return self._follow(job, part, tell)
+                self._follow(job, part, tell)
             except Exception as error:
                 logger.error("%s: %s", type(error).__name__, error)
                 logger.debug("the traceback of this error:", exc_info=error)
                 raise
 
-    def _follow(self, job: Job, part: Path, tell: Tell) -> float | None:
+    def _follow(self, job: Job, part: Path, tell: Tell) -> None:
         capture, cfg = Capture(job.origin), job.config()
         data = divide(cfg, self._data_set(cfg))
         run = _begun(cfg, data, capture, part)
         run.engine.workers = 1  # a study has processes of its own
-        write_atomically(part / "config.yaml", cfg.dump())
+        write_atomically(part / CONFIG_FILE, cfg.dump())
         run.engine.keep_in(part)
         for line in run.describe():
             logger.info(line)
@@ -238,7 +239,6 @@ class Runner:
         write_run(part, results, history.head_bytes(), history.own_bytes())
         logger.info("%s", results_table(results))
         _remove_checkpoint(part)  # a finished run needs none
-        return results.final.avg
 
     def _data_set(self, cfg) -> DataSet:
         """The data set of `cfg`, from memory if the last job used the same data set."""
@@ -253,8 +253,7 @@ class Runner:
 def _begun(cfg, data, capture: Capture, part: Path) -> Run:
     """Begin the run, from its checkpoint if there is a usable one."""
     path = part / DEFAULT_NAME
-    # A restored run sends statistics for calibration again, which changes its bytes.
-    if path.exists() and cfg.ggeur.calibrate == "none":
+    if path.exists():
         try:
             return Run(cfg, data, restore_from=path, capture=capture)
         except ConfigError as error:
@@ -276,6 +275,13 @@ def _is_finished(part: Path) -> bool:
         return read_results(part).status == "finished"
     except DataError:
         return False
+
+
+def _moved(part: Path, folder: Path) -> float | None:
+    """Give the folder of a finished run its name; returns the run's AVG."""
+    results = read_results(part)
+    rename_run(results.config["ggeur"].get("book", ""), part, folder)
+    return results.final.avg
 
 
 def _remove_checkpoint(part: Path) -> None:

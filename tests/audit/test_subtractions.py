@@ -31,67 +31,56 @@ def pooled_shape(clients, classes=4):
     return Geometry(dict.fromkeys(range(classes), shape), pooled=True)
 
 
-class TestS1:
-    def test_a_mean_that_goes_down_gives_the_row(self):
-        clients = owned()
-        held = merged(clients)
-        sent = torch.arange(4), held.means.float(), held.counts
-        seen = transcript(prototypes=dict.fromkeys(clients, Prototypes(*sent)))
-        found = only(s1(seen, truth_of(clients), CLOCK))
-        assert (found.value, found.passed) == (1.0, False)
+def by_head(attack, clients, name="lda", options=None, clock=CLOCK, **more):
+    """The finding of an attack that sees a head of the clients, and `more`."""
+    but = more.pop("but", ())
+    options = LDA if name == "lda" else options
+    form, head, classes = head_of(clients, name, options, but=but)
+    seen = transcript(form=form, head=head, head_classes=classes, **more)
+    return only(attack(seen, truth_of(clients), clock))
 
-    def test_without_the_class_that_is_kept_back_it_does_not(self):
+
+class TestS1:
+    @pytest.mark.parametrize(
+        ("first", "found"),
+        [(0, (1.0, False, 1, "")), (1, (None, None, None, "sent nothing about"))],
+        ids=["all", "the class is kept back"],
+    )
+    def test_a_mean_that_goes_down_gives_the_row(self, first, found):
         clients = owned()
         held = merged(clients)
-        sent = torch.arange(1, 4), held.means[1:].float(), held.counts[1:]
-        seen = transcript(prototypes=dict.fromkeys(clients, Prototypes(*sent)))
-        found = only(s1(seen, truth_of(clients), CLOCK))
-        assert (found.passed, found.tried) == (None, None)
-        assert "sent nothing about" in found.note
+        means, counts = held.means[first:].float(), held.counts[first:]
+        sent = Prototypes(torch.arange(first, 4), means, counts)
+        seen = transcript(prototypes=dict.fromkeys(clients, sent))
+        one = only(s1(seen, truth_of(clients), CLOCK))
+        assert (one.value, one.passed, one.tried) == found[:3]
+        assert found[3] in one.note
 
     @pytest.mark.parametrize(("but", "value"), [((), 1.0), ((0,), None)])
     def test_so_does_a_head_of_nearest_means(self, but, value):
-        clients = owned()
-        form, head, classes = head_of(clients, "ncm", but=but)
-        seen = transcript(form=form, head=head, head_classes=classes)
-        assert only(s1(seen, truth_of(clients), CLOCK)).value == value
+        assert by_head(s1, owned(), "ncm", but=but).value == value
 
 
 class TestS2:
     @pytest.mark.parametrize(("but", "value"), [((), 1.0), ((0,), None)])
     def test_a_head_and_the_shape_give_means(self, but, value):
         clients = owned()
-        form, head, classes = head_of(clients, "lda", LDA, but=but)
-        seen = transcript(
-            form=form,
-            head=head,
-            head_classes=classes,
-            geometry=pooled_shape(clients),
-            space=Space.raw(12),
-        )
-        assert only(s2(seen, truth_of(clients), CLOCK)).value == value
+        seen = {"geometry": pooled_shape(clients), "space": Space.raw(12)}
+        assert by_head(s2, clients, but=but, **seen).value == value
 
     def test_the_head_alone_does_not(self):
-        clients = owned()
-        form, head, classes = head_of(clients, "lda", LDA)
-        seen = transcript(form=form, head=head, head_classes=classes)
-        found = only(s2(seen, truth_of(clients), CLOCK))
+        found = by_head(s2, owned())
         assert (found.value, found.note) == (0.0, "the attack had a guess for 1")
 
 
 class TestS3:
     def test_where_the_others_hold_one_row_a_head_gives_it(self):
-        clients = owned(sole=3)  # class 0: one row of client 2's; all else client 1's
-        form, head, classes = head_of(clients, "lda", LDA)
-        seen = transcript(form=form, head=head, head_classes=classes)
-        found = only(s3(seen, truth_of(clients), CLOCK))
+        # Class 0: one row of client 2's; all else client 1's.
+        found = by_head(s3, owned(sole=3))
         assert (found.value, found.passed) == (1.0, False)
 
     def test_where_they_hold_more_it_does_not(self):
-        clients = owned(sole=1)
-        form, head, classes = head_of(clients, "lda", LDA)
-        seen = transcript(form=form, head=head, head_classes=classes)
-        assert only(s3(seen, truth_of(clients), CLOCK)).passed is None
+        assert by_head(s3, owned(sole=1)).passed is None
 
     def test_without_a_head_there_is_nothing_to_solve(self):
         clients = owned(sole=3)
@@ -118,20 +107,14 @@ class TestS4:
 
 class TestOtherHeads:
     def test_of_ridge_the_covariance_is_guessed_and_the_rest_not_tried(self):
-        clients = owned()
-        form, head, classes = head_of(clients, "ridge", {"strength": 0.4})
-        seen = transcript(form=form, head=head, head_classes=classes)
-        truth = truth_of(clients)
-        assert only(s2(seen, truth, CLOCK)).tried == 1
+        ridge = owned(), "ridge", {"strength": 0.4}
+        assert by_head(s2, *ridge).tried == 1
         for attack in (s3, s4):
-            found = only(attack(seen, truth, CLOCK))
+            found = by_head(attack, *ridge)
             assert (found.passed, found.tried) == (None, 0)
 
     def test_where_the_time_is_over_nothing_passes(self):
-        clients = owned()
-        form, head, classes = head_of(clients, "ncm")
-        seen = transcript(form=form, head=head, head_classes=classes)
-        found = only(s1(seen, truth_of(clients), Clock(-1)))
+        found = by_head(s1, owned(), "ncm", clock=Clock(-1))
         assert (found.passed, found.tried) == (None, 0)
 
 

@@ -1,6 +1,7 @@
 """All attacks on real runs: what fails for today's defaults, and what sums change."""
 
 import pytest
+from own_process import PATIENCE
 
 from federatedscope_ggeur.audit import (
     ATTACKS,
@@ -20,7 +21,7 @@ LDA = ["ggeur.closed_form", "lda", "ggeur.lda.shrinkage", 0.3]
 OTHERS = ["ggeur.geometry", "pooled", "ggeur.prototypes", "others"]
 
 
-def found(config, *settings, seconds=5):
+def found(config, *settings, seconds=PATIENCE):
     run = Run(config("ggeur.space", "raw", *settings))
     findings = audit_run(recorded(run), truth_of(run), seconds)
     return {one.attack: one for one in findings}, findings

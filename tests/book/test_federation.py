@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import sys
+from signal import SIGINT
 
 import numpy as np
 import pytest
@@ -185,7 +186,8 @@ def test_nothing_in_the_folder_tells_of_a_forgotten_client(tmp_path, leaves_firs
     book = new_book(tmp_path / "a", (1, 2, 3))
     elsewhere = tmp_path / "a run"
     elsewhere.mkdir()
-    for name in ("head.safetensors", "checkpoint.round0", "log.txt", "config.yaml"):
+    own = ("head.safetensors", "checkpoint.round0", "log.txt", ".0a1b.tmp")
+    for name in (*own, "config.yaml", "mine.txt"):
         (elsewhere / name).write_bytes(b"made of statistics")
     for name in ("saved", "saved.round0"):
         (tmp_path / name).write_bytes(b"made of statistics")
@@ -203,10 +205,11 @@ def test_nothing_in_the_folder_tells_of_a_forgotten_client(tmp_path, leaves_firs
     if leaves_first:
         book.leave(2)
         assert secrets[-1] in content(book.path)
-    book.forget(2)
+    said = book.forget(2).said
     after = content(book.path) + repr(receipts).encode()
     assert not any(secret in after for secret in secrets)
-    assert [p.name for p in elsewhere.iterdir()] == ["config.yaml"]
+    assert {p.name for p in elsewhere.iterdir()} == {"config.yaml", "mine.txt"}
+    assert f"left alone: {elsewhere / 'mine.txt'}" in said
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "a run"]
     assert book.links[number].commitment.encode() in after  # which nobody can test
     # What is left of runs: the head before client 2 came, and the heads without it.
@@ -222,6 +225,70 @@ def test_a_withdrawal_leaves_no_older_entry_or_head(tmp_path):
     book.withdraw(1, x[y == 1][:6], y[y == 1][:6])
     assert old not in content(book.path)
     assert [p.name for p in (book.path / "runs").iterdir()] == ["000003_withdraw"]
+
+
+def run_of(book, path):
+    """The folder of a run with the book, with a head in it."""
+    path.mkdir()
+    (path / "head.safetensors").write_bytes(b"made of statistics")
+    book.begin_run(RunPlaces.of(path))
+    return RunPlaces.of(path)
+
+
+@pytest.mark.parametrize("dies_at", ["nowhere", "before", "after"])
+def test_a_run_is_forgotten_under_its_new_name(tmp_path, monkeypatch, dies_at):
+    """Also if the process dies beside the renaming of its folder."""
+    book = new_book(tmp_path / "a", (1, 2))
+    run, rename = run_of(book, tmp_path / "run.part"), os.rename
+
+    def dying(old, new):
+        if dies_at == "after":
+            rename(old, new)
+        raise KeyboardInterrupt
+
+    if dies_at == "nowhere":
+        book.rename_run(run, tmp_path / "run")
+        assert not (tmp_path / "run.part").exists()
+    else:
+        monkeypatch.setattr(os, "rename", dying)
+        with pytest.raises(KeyboardInterrupt):
+            book.rename_run(run, tmp_path / "run")
+        monkeypatch.undo()
+    said = Federation.load(book.path).forget(2).said
+    assert not list(tmp_path.glob("run*/*"))
+    assert not any("left alone" in line for line in said)
+
+
+def test_a_run_whose_client_was_forgotten_is_not_renamed(tmp_path):
+    book = new_book(tmp_path / "a", (1, 2))
+    run = run_of(book, tmp_path / "run.part")
+    Federation.load(book.path).forget(2)
+    (tmp_path / "run.part" / "head.safetensors").write_bytes(b"made of statistics")
+    with pytest.raises(ConfigError, match="forgotten"):
+        book.rename_run(run, tmp_path / "run")
+    assert not list(tmp_path.glob("run*/*"))
+
+
+def test_a_forgetting_that_dies_before_a_run_is_cleared_is_named(tmp_path, monkeypatch):
+    book = new_book(tmp_path / "a", (1, 2))
+    run_of(book, tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(RunPlaces, "clear", lambda run: os.kill(os.getpid(), SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            book.forget(2)
+    assert (tmp_path / "run" / "head.safetensors").exists()
+    for act in (Federation.load, lambda path: book.leave(1)):
+        with pytest.raises(ConfigError, match=r"interrupted.* --finish"):
+            act(book.path)
+    after, _ = Federation.finish(book.path)
+    assert after.clients == [1]
+    assert list((tmp_path / "run").iterdir()) == []
+    # What lies there later is another run's.
+    (tmp_path / "run").rmdir()
+    run_of(after, tmp_path / "run")
+    (book.path / "journal.json").write_text('{"files": [], "gone": []}')
+    Federation.finish(book.path)
+    assert (tmp_path / "run" / "head.safetensors").exists()
 
 
 CHANGES = {

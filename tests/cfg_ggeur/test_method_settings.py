@@ -6,10 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-import torch
 import yaml
 from every_method import OTHERS, words
-from safetensors.torch import load
 
 from federatedscope_ggeur.cfg_ggeur.fs_keys import section_of
 from federatedscope_ggeur.cfg_ggeur.load import load_config
@@ -19,45 +17,11 @@ from federatedscope_ggeur.cfg_ggeur.method_settings import (
     run_notes,
 )
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
-from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation.exchanges.augmentation.settings import SetSettings
 from federatedscope_ggeur.geometry import PerAnchorSizes, ReleaseSizes, TotalSizes
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Moon
 from federatedscope_ggeur.settings import Key
-
-
-@pytest.fixture
-def model(config):
-    """The final head of a run, as one vector."""
-
-    def run(*settings):
-        one = Run(config(*settings))
-        one.follow(lambda record: None)
-        parts = load(one.history.head_bytes())
-        return torch.cat([parts[name].flatten() for name in sorted(parts)])
-
-    return run
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("hidden", "steps"), [(0, []), (6, [1, 2])])
-def test_every_method_runs_and_has_an_effect(model, steps, hidden):
-    base = [
-        "ggeur.steps", steps,
-        "ggeur.mlp_hidden_dim", hidden,
-        "ggeur.step1_size", 8,
-        "ggeur.step2_size", 4,
-        "federate.total_round_num", 2,
-    ]  # fmt: skip
-    heads = {"fedavg": model(*base)}
-    for name in OTHERS:
-        heads[name] = model(*base, *words(name))
-    assert all(torch.isfinite(found).all() for found in heads.values())
-    names = list(heads)
-    for i, first in enumerate(names):
-        for second in names[i + 1 :]:
-            assert not torch.equal(heads[first], heads[second]), (first, second)
 
 
 @pytest.mark.parametrize(
@@ -151,19 +115,6 @@ def test_defaults_are_those_of_the_keys(quickstart, name):
     assert part_settings(cfg, part) == wanted
     if not part.SECTION:  # whose defaults are FederatedScope's
         assert vars(part()) == wanted
-
-
-@pytest.mark.slow
-def test_neutral_settings_are_fedavg_to_the_bit(model):
-    base = ["ggeur.mlp_hidden_dim", 6, "model.dropout", 0.2]
-    plain = model(*base)
-    for name, *setting in (
-        ("fedprox", "fedprox.mu", 0.0),
-        ("moon", "ggeur.moon.mu", 0.0),
-        ("fedproto", "ggeur.fedproto.strength", 0.0),
-        ("fedntd", "ggeur.fedntd.beta", 0.0),
-    ):
-        assert torch.equal(model(*base, "ggeur.base_method", name, *setting), plain)
 
 
 class TestSwitches:

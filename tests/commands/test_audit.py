@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from own_process import PATIENCE
 
 from federatedscope_ggeur.cli import main
 
@@ -19,7 +20,7 @@ def audit(quickstart, embeddings_folder, tmp_path, capsys):
     """Exit status, what is printed, and audit.json if there is one."""
 
     def go(*words):
-        base = ["audit", "--cfg", str(quickstart), "--seconds", "5", "--out"]
+        base = ["audit", "--cfg", str(quickstart), "--seconds", str(PATIENCE), "--out"]
         base += [str(tmp_path / "out"), "data.type", "embeddings@ggeur"]
         base += ["data.root", str(embeddings_folder), *SMALL]
         status = main([*base, *map(str, words)])

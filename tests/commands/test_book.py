@@ -24,7 +24,6 @@ def test_a_life_of_a_book(book, tmp_path, capsys):
     told = capsys.readouterr().out
     assert "clients in the book: 1, 3, 4" in told
     assert "cannot be recalled" in told
-    assert not list(tmp_path.glob("exp/**/head.safetensors"))
     assert main(["update", book, "--join", "2"]) == 0
     folder = capsys.readouterr().out.split("run folder: ")[1].strip()
     rng = np.random.default_rng(0)
@@ -59,10 +58,11 @@ def test_nothing_of_a_forgotten_client_is_left_in_any_file(
     and statistics, nor the client's domain and score."""
     monkeypatch.chdir(tmp_path)
     settings = ["ggeur.closed_form", "lda", "ggeur.book", "book", "outdir", "exp"]
-    settings += ["federate.save_to", "kept/run"]
+    settings += ["federate.save_to", "kept/run", "ggeur.tensorboard", "True"]
     assert main(["--cfg", str(quickstart), *settings]) == 0
-    results = read_results(next(tmp_path.glob("exp/*")))
-    head = load_file(next(tmp_path.glob("exp/*/head.safetensors")))
+    (run,) = tmp_path.glob("exp/*")
+    assert main(["report", str(run)]) == 0
+    results, head = read_results(run), load_file(run / "head.safetensors")
     book = Federation.load("book")
     (entry,) = (e for e in book._entries.values() if e.client == 2)
     tensors = [t.numpy() for t in head.values()] + list(
@@ -81,6 +81,7 @@ def test_nothing_of_a_forgotten_client_is_left_in_any_file(
     assert all(found())
     assert main(["update", "book", "--forget", "2"]) == 0
     assert not any(found())
+    assert [path.name for path in run.iterdir()] == ["config.yaml"]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from federatedscope_ggeur.commands.completion import completions
 from federatedscope_ggeur.methods import METHODS
 
 ROOT = Path(__file__).parents[2]
-RUN = ["--cfg", "ggeur_quickstart.yaml"]
 
 
 def offered(line: str) -> set[str]:

@@ -10,13 +10,14 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import yaml
 from foreign_text import FORGED, hidden_in
+from own_process import PATIENCE
 from safetensors import safe_open
+from study_on_disk import until
 
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.commands import console
@@ -400,12 +401,9 @@ def test_a_terminated_run_writes_the_rounds_it_has(short, tmp_path):
         stderr=subprocess.STDOUT,
     )
     log = tmp_path / "exp" / "ggeur_quickstart" / "log.txt"
-    for _ in range(600):
-        if log.exists() and "round 3" in log.read_text():
-            break
-        time.sleep(0.1)
+    until(lambda: log.exists() and "round 3" in log.read_text(), process)
     process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, output.decode()
     results = Results.from_json((log.parent / "results.json").read_text())
     assert results.status == "interrupted"

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -61,31 +60,50 @@ def test_embeddings_need_none(quickstart, capsys):
     assert "holds embeddings already" in capsys.readouterr().err
 
 
+HELD = """
+import sys, time
+from pathlib import Path
+from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.data import images
+from federatedscope_ggeur.data.cache.parts import Parts
+from federatedscope_ggeur.data.images import base
+
+read, add, flush = base.IMAGE_READERS["image_folder"], Parts.add, Parts.flush
+gate, *words = sys.argv[1:]
+
+def held(root):
+    found = read(root)
+    load = found.domains[0].train.load
+    def wait(row):
+        while row >= 20 and not Path(gate).exists():
+            time.sleep(0.01)
+        return load(row)
+    object.__setattr__(found.domains[0].train, "load", wait)
+    return found
+
+def told(parts, features):
+    add(parts, features)
+    print("made", flush=True)
+
+def opened(parts):
+    flush(parts)
+    if sys.exc_info()[0] is KeyboardInterrupt:
+        Path(gate).touch()
+
+vars(held).update(vars(read))
+base.IMAGE_READERS._parts["image_folder"] = held
+Parts.add, Parts.flush = told, opened
+sys.exit(main(words))
+"""
+
+
 @pytest.mark.slow
 def test_after_ctrl_c_the_next_call_goes_on(arguments, tmp_path, capsys):
-    slow = tmp_path / "slow.py"
-    slow.write_text(
-        "import sys, time\n"
-        "from federatedscope_ggeur.cli import main\n"
-        "from federatedscope_ggeur.data import images\n"
-        "from federatedscope_ggeur.data.images import base\n"
-        "read = base.IMAGE_READERS['image_folder']\n"
-        "def slowly(root):\n"
-        "    found = read(root)\n"
-        "    load = found.domains[0].train.load\n"
-        "    def wait(row):\n"
-        "        if row >= 20:\n"
-        "            print('waiting', flush=True)\n"
-        "            time.sleep(2)\n"
-        "        return load(row)\n"
-        "    object.__setattr__(found.domains[0].train, 'load', wait)\n"
-        "    return found\n"
-        "vars(slowly).update(vars(read))\n"
-        "base.IMAGE_READERS._parts['image_folder'] = slowly\n"
-        "sys.exit(main(sys.argv[1:]))\n"
-    )
+    """Of ten batches the last one waits for the next, which is held back."""
+    program = tmp_path / "held.py"
+    program.write_text(HELD)
     process = subprocess.Popen(
-        [sys.executable, str(slow), *arguments],
+        [sys.executable, str(program), str(tmp_path / "gate"), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -93,8 +111,7 @@ def test_after_ctrl_c_the_next_call_goes_on(arguments, tmp_path, capsys):
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     try:
-        assert process.stdout.readline() == "waiting\n"
-        time.sleep(0.2)  # for what is on its way from the worker
+        assert [process.stdout.readline() for _ in range(9)] == ["made\n"] * 9
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
         _, errors = process.communicate(timeout=PATIENCE)
     finally:

@@ -92,27 +92,16 @@ def test_no_checkpoint_lies_where_forgetting_does_not_look(config, capsys, key):
 
 
 @pytest.mark.slow
-def test_who_is_forgotten_while_a_run_goes_on_leaves_no_head(config, tmp_path, capsys):
-    begin(config, *FOUR)
-    begin_run = Federation.begin_run
-
-    def and_forget(self, folder):
-        begin_run(self, folder)
-        Federation.load("book").forget(2)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Federation, "begin_run", and_forget)
-        assert main(["update", "book", "--retrain"]) == 1
-    assert "was forgotten or has withdrawn rows while" in capsys.readouterr().err
-    assert not list(tmp_path.glob("exp/**/head.safetensors"))
-    assert not list(tmp_path.glob("exp/**/results.json"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("when", ["create", "note_run"])
-def test_who_is_forgotten_before_the_first_run_ends_leaves_no_head(
+@pytest.mark.parametrize("when", ["create", "note_run", "begin_run"])
+def test_who_is_forgotten_while_a_run_goes_on_leaves_no_head(
     config, tmp_path, capsys, monkeypatch, when
 ):
+    """In the run that begins the book, and in one that is trained later."""
+    words = ["--cfg", "run.yaml"]
+    (tmp_path / "run.yaml").write_text(config(*FOUR, *BOOK).dump())
+    if when == "begin_run":
+        begin(config, *FOUR)
+        words = ["update", "book", "--retrain"]
     step = getattr(Federation, when)
 
     def and_forget(*args, **kwargs):
@@ -121,8 +110,7 @@ def test_who_is_forgotten_before_the_first_run_ends_leaves_no_head(
         return made
 
     monkeypatch.setattr(Federation, when, and_forget)
-    (tmp_path / "run.yaml").write_text(config(*FOUR, *BOOK).dump())
-    assert main(["--cfg", "run.yaml"]) == 1
+    assert main(words) == 1
     assert "was forgotten or has withdrawn rows while" in capsys.readouterr().err
     assert not list(tmp_path.glob("exp/**/head.safetensors"))
     assert not list(tmp_path.glob("exp/**/results.json"))

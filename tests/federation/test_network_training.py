@@ -38,11 +38,7 @@ from federatedscope_ggeur.federation.training_settings import check_batches
 from federatedscope_ggeur.methods import (
     AUGMENTATIONS,
     METHODS,
-    FedAvgM,
-    FedDyn,
-    FedOpt,
     LocalHooks,
-    Scaffold,
     Update,
 )
 from federatedscope_ggeur.models import (
@@ -190,13 +186,6 @@ class TestRounds:
             ]
             wanted = by_rows(each)
             torch.testing.assert_close(run.server.params, wanted, rtol=0, atol=1e-5)
-
-    METHODS = (
-        FedAvgM(0.9, 1.5),
-        FedDyn(0.1),
-        FedOpt("Adam", 0.3),
-        Scaffold(2.0),
-    )
 
     def test_clients_share_one_module(self):
         run = federation()

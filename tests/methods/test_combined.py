@@ -74,12 +74,6 @@ class TestEveryPair:
         alone = run(ADDED[added]).weights
         assert torch.equal(weights, alone) is (base.name == "fedavg")
 
-    def test_the_order_of_clients_does_not_matter(self, base, added):
-        torch.manual_seed(5)
-        options = {"model": MODELS["mlp"], "order": lambda ks: ks[::-1]}
-        backwards = federate(Combined(base, ADDED[added]), **options, **HARD)
-        assert torch.equal(backwards.weights, run(base, ADDED[added]).weights)
-
     def test_a_round_of_clients_without_data_changes_nothing(self, base, added):
         federation = deepcopy(run(base, ADDED[added]))
         server = federation.server

@@ -22,7 +22,6 @@ from federatedscope_ggeur.transport.probe import handshake_problem
 from federatedscope_ggeur.transport.security import make_secret
 
 SECRET = b"0123456789abcdef"
-PATIENCE = 300.0
 
 
 @pytest.fixture

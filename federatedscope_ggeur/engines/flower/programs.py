@@ -23,6 +23,7 @@ from federatedscope_ggeur.engines.watch import is_fresh, read_status
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.printable import get_logger, printable
 from federatedscope_ggeur.reporting import new_run_folder
+from federatedscope_ggeur.reporting.run_files import LOG_FILE
 from federatedscope_ggeur.transport import Security
 from federatedscope_ggeur.transport.asking import reach_problem
 
@@ -319,7 +320,7 @@ def free_port() -> int:
 
 def _show_log(folder: Path, shown: int) -> int:
     """Show the lines of the server's log from byte `shown`; returns where they end."""
-    log, level = folder / "log.txt", logging.INFO
+    log, level = folder / LOG_FILE, logging.INFO
     if log.exists():
         data = log.read_bytes()
         lines = data[shown : data.rfind(b"\n") + 1]

@@ -27,6 +27,7 @@ from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import new_run_folder
 from federatedscope_ggeur.reporting.log_file import logging_to
+from federatedscope_ggeur.reporting.run_files import CONFIG_FILE, LOG_FILE
 from federatedscope_ggeur.transport import Envelope
 
 logger = get_logger(__name__)
@@ -65,12 +66,12 @@ def _serve(
     cfg = load_config(config, settings, on_fs=True, beside=Path.cwd())
     torch.set_num_threads(int(cfg.ggeur.num_threads))
     own = Path(folder or new_run_folder(cfg.outdir, experiment_name(cfg)))
-    write_atomically(own / "config.yaml", cfg.dump())
+    write_atomically(own / CONFIG_FILE, cfg.dump())
     shown = logging.StreamHandler(sys.stdout)
     logging.getLogger("federatedscope_ggeur").addHandler(shown)
     # Flower's own handler ends this process before any file is written.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    log = logging_to(own / "log.txt")
+    log = logging_to(own / LOG_FILE)
     with log, closing(Watch(own, "server", dict)) as watch:
         logger.info("run folder: %s", own)
         try:

@@ -6,12 +6,10 @@ from pathlib import Path
 
 from federatedscope_ggeur.errors import ConfigError, setting
 from federatedscope_ggeur.printable import get_logger
+from federatedscope_ggeur.reporting.run_files import OF_CLIENTS, PRIVATE, ROUND0
 
 logger = get_logger(__name__)
 
-#: The folder within a run's that holds statistics of single clients and domains. Only
-#: its owner may open it.
-PRIVATE = "private"
 #: A checkpoint's place in a run's folder, where ``federate.save_to`` names no file.
 DEFAULT_NAME = f"{PRIVATE}/checkpoint"
 
@@ -34,12 +32,12 @@ def make_folder_of(path: Path) -> None:
 
 def round0_path(path: Path) -> Path:
     """The path of the file of round 0, beside the checkpoint at `path`."""
-    return path.with_name(path.name + ".round0")
+    return path.with_name(path.name + ROUND0)
 
 
 def client_path(path: str | Path, number: int) -> Path:
     """The path of the file of a client's own state, beside the checkpoint at `path`."""
-    return Path(f"{path}.clients") / f"client_{number:04d}.safetensors"
+    return Path(f"{path}{OF_CLIENTS}") / f"client_{number:04d}.safetensors"
 
 
 def check_name(path: Path) -> None:

@@ -161,10 +161,10 @@ class Coordinator:
 
     def _calibrate(self, number: int) -> Requests[RoundRecord]:
         """Calibrate the head and score the result."""
-        started = self.spent()
-        details = yield from self.find(CalibrationExchange).run(number)
+        started, calibration = self.spent(), self.find(CalibrationExchange)
+        details = yield from calibration.run(number)
         scored = yield from self.evaluate(number)
-        spent = self.spent() - started
+        spent = self.spent() - started - calibration.apart
         return self.round_record(number, spent, scored, method="ccvr", details=details)
 
     def welcome_back(self) -> Requests[None]:

@@ -17,6 +17,7 @@ from federatedscope_ggeur.reporting.comparison.pictures import Picture, render
 from federatedscope_ggeur.reporting.comparison.sheets import Sheet
 from federatedscope_ggeur.reporting.comparison.text import sheet_markdown
 from federatedscope_ggeur.reporting.formats import check_formats
+from federatedscope_ggeur.reporting.run_files import REPORT_FOLDER
 
 DEFAULT_FORMATS = ("svg", "png")
 
@@ -104,8 +105,8 @@ def write_report(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _names(place: Path) -> Iterator[Path]:
-    yield place / "report"
-    yield from (place / f"report_{number}" for number in count(2))
+    yield place / REPORT_FOLDER
+    yield from (place / f"{REPORT_FOLDER}_{number}" for number in count(2))
 
 
 def _is_empty(folder: Path) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_paper_configs import EXAMPLES, MINIATURES
+from test_paper_configs import EXAMPLES
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run, run
@@ -14,12 +14,6 @@ NETWORKS = {"digits": "resnet18", "pacs": "resnet34"}
 #: Table 8: clients, rounds, batch size, learning rate.
 TABLE_8 = {"digits": (4, 50, 16, 1e-2), "pacs": (4, 50, 16, 1e-3)}
 QUICKSTART = EXAMPLES / "network_quickstart.yaml"
-#: A network and images that a test can train on.
-SMALL = [
-    "ggeur.network.name", "digits_cnn", "ggeur.encoder.image_size", "8",
-    "ggeur.encoder.num_workers", "0", "federate.total_round_num", "1",
-    "train.local_update_steps", "1", "dataloader.batch_size", "4",
-]  # fmt: skip
 
 
 def path(name):
@@ -37,18 +31,6 @@ def test_the_papers_numbers(name):
     heads = load_config(EXAMPLES / f"ggeur_{name}.yaml")
     for key in ("type", "splits", "splitter", "splitter_args"):
         assert cfg.data[key] == heads.data[key]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NETWORKS)
-def test_each_runs_on_a_miniature_of_its_data(name, tmp_path):
-    MINIATURES[name](tmp_path)
-    cache = ["ggeur.encoder.cache", tmp_path / "cache"]
-    whole = ["data.splitter_args", "[{'fraction': 1.0}]"]
-    words = [*SMALL, *whole, *cache, "data.root", tmp_path]
-    results = run(path(name), overrides=list(map(str, words)))
-    assert results.final.avg is not None
-    assert len(results.domains) == 4
 
 
 @pytest.mark.slow

@@ -80,11 +80,6 @@ def test_ours_comes_before_fs_s_own_complaint(fs, key):
     assert isinstance(error.value.__cause__, AssertionError)
 
 
-def test_where_nothing_of_ours_is_wrong_fs_speaks(fs):
-    with pytest.raises(AssertionError, match="use_diff"):
-        merged(fs.file(), ["federate.use_diff", "True"])
-
-
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [

@@ -1,7 +1,7 @@
 """Models that clients keep as their own, in FederatedScope's distributed mode.
 
 Each client's process writes its own model, and the server has none. That the numbers
-and files of one process are the embedded engine's: `tests/engines/test_own_models.py`.
+and files of one process are the embedded engine's: `tests/models/test_own_models.py`.
 """
 
 from __future__ import annotations

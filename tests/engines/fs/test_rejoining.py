@@ -19,7 +19,6 @@ from federatedscope_ggeur.transport import (
 from federatedscope_ggeur.transport.settings import TransportSettings
 
 grpc = pytest.importorskip("grpc", reason="distributed mode needs grpcio")
-SETTINGS = TransportSettings(2**20)
 
 
 @pytest.fixture

@@ -7,38 +7,22 @@ import sys
 from pathlib import Path
 
 import pytest
-from standalone import as_before, merged, set_up
+from standalone import merged, set_up
 
 from federatedscope_ggeur.engines.fs import search
 from federatedscope_ggeur.engines.fs.config import check, problems
 from federatedscope_ggeur.errors import ConfigError
 
-QUICKSTART = """\
-federate: {method: ggeur, client_num: 4, total_round_num: 2}
-data: {type: digits_quickstart@ggeur, splits: [0.6, 0.2, 0.2], splitter: lds,
-  splitter_args: [{'alpha': 1.0}]}
-ggeur: {use: True, step1_size: 20, step2_size: 10}
-"""
 EXTRA = "pip install 'federatedscope-ggeur[hpo]'"
 
 
 @pytest.fixture
-def file(federatedscope, tmp_path, monkeypatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "quickstart.yaml"
-    path.write_text(QUICKSTART)
-    (tmp_path / "space.yaml").write_text("train.optimizer.lr: {type: float}")
-    with as_before():
-        yield path
-
-
-@pytest.fixture
-def in_hpo(file, monkeypatch):
+def in_hpo(search_file, monkeypatch):
     """As in FS's hpo.py, whose packages are all there."""
     import federatedscope
 
     program = Path(federatedscope.__file__).with_name("hpo.py")
-    monkeypatch.setattr(sys, "argv", [str(program), "--cfg", str(file)])
+    monkeypatch.setattr(sys, "argv", [str(program), "--cfg", str(search_file)])
     monkeypatch.setattr(search, "missing_package", lambda name, extra: "")
     assert search.is_search()
 
@@ -62,13 +46,13 @@ WRONG = {
 
 
 @pytest.mark.parametrize("words", WRONG, ids=" ".join)
-def test_what_no_search_can_do(file, in_hpo, words):
-    found = "\n".join(problems(merged(file, [*GOOD, *words])))
+def test_what_no_search_can_do(search_file, in_hpo, words):
+    found = "\n".join(problems(merged(search_file, [*GOOD, *words])))
     assert f"  {WRONG[words]}" in found
 
 
-def test_main_py_does_not_search(file):
-    found = "\n".join(problems(merged(file, ["hpo.scheduler", "pbt"])))
+def test_main_py_does_not_search(search_file):
+    found = "\n".join(problems(merged(search_file, ["hpo.scheduler", "pbt"])))
     assert "hpo.scheduler" not in found
 
 
@@ -86,8 +70,8 @@ def test_main_py_does_not_search(file):
     ],
     ids=" ".join,
 )
-def test_what_a_search_can_do(file, in_hpo, words):
-    check(merged(file, [*GOOD, *words]))
+def test_what_a_search_can_do(search_file, in_hpo, words):
+    check(merged(search_file, [*GOOD, *words]))
 
 
 @pytest.mark.parametrize(
@@ -99,12 +83,14 @@ def test_what_a_search_can_do(file, in_hpo, words):
         ("bo_gp", "smac", "hpo.scheduler: bo_gp needs the package smac below"),
     ],
 )
-def test_a_missing_package_is_named(file, monkeypatch, scheduler, missing, wanted):
+def test_a_missing_package_is_named(
+    search_file, monkeypatch, scheduler, missing, wanted
+):
     for name in ("ConfigSpace", "hpbandster"):
         # Found is what is loaded, and not found what None stands for.
         monkeypatch.setitem(sys.modules, name, None if name == missing else json)
     monkeypatch.setitem(sys.modules, "smac", None)
-    cfg = merged(file, [*GOOD, "hpo.scheduler", scheduler])
+    cfg = merged(search_file, [*GOOD, "hpo.scheduler", scheduler])
     if not wanted:
         check(cfg)
         return
@@ -115,21 +101,21 @@ def test_a_missing_package_is_named(file, monkeypatch, scheduler, missing, wante
     assert (EXTRA in found) == (missing != "smac")
 
 
-def test_without_a_search_space_no_package_is_asked_for(file, monkeypatch):
+def test_without_a_search_space_no_package_is_asked_for(search_file, monkeypatch):
     for name in ("ConfigSpace", "hpbandster"):
         monkeypatch.setitem(sys.modules, name, None)
-    check(merged(file, ["hpo.scheduler", "sha"]))
+    check(merged(search_file, ["hpo.scheduler", "sha", "hpo.ss", ""]))
 
 
-def test_only_fs_s_own_program_is_a_search(file, monkeypatch, tmp_path):
+def test_only_fs_s_own_program_is_a_search(search_file, monkeypatch, tmp_path):
     for program in ("", "main.py", str(tmp_path / "hpo.py")):
         monkeypatch.setattr(sys, "argv", [program])
         assert not search.is_search()
 
 
 @pytest.mark.parametrize("name", ["fedex", "fts", "pfedhpo"])
-def test_a_search_within_a_run_is_refused_with_the_reason(file, name):
+def test_a_search_within_a_run_is_refused_with_the_reason(search_file, name):
     words = [f"hpo.{name}.use", "True", "federate.use_diff", str(name != "pfedhpo")]
     reason = rf"hpo\.{name}\.use: must be False: FS would replace the plugin's workers"
     with pytest.raises(ConfigError, match=reason):
-        set_up(file, words)
+        set_up(search_file, words)

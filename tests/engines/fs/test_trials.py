@@ -16,23 +16,13 @@ import yaml
 from own_process import ROOT
 from programs import Call, run_programs
 from safetensors.torch import load, load_file
-from standalone import as_before, merged, outcome
+from standalone import SEARCH, merged, outcome
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.reporting import Results
 
-QUICKSTART = """\
-federate: {method: ggeur, client_num: 4, total_round_num: 2}
-data: {type: digits_quickstart@ggeur, splits: [0.6, 0.2, 0.2], splitter: lds,
-  splitter_args: [{'alpha': 1.0}]}
-train: {optimizer: {lr: 0.05, weight_decay: 0.0001}}
-expname: search
-ggeur: {use: True, step1_size: 20, step2_size: 10}
-hpo: {ss: space.yaml, working_folder: work, init_cand_num: 4,
-  sha: {budgets: [2, 8], elim_rate: 2}}
-"""
 SPACE = """\
 train.optimizer.lr: {type: float, lower: 0.01, upper: 0.5, log: True}
 ggeur.step1_size: {type: int, lower: 10, upper: 40}
@@ -81,32 +71,25 @@ needs_packages = pytest.mark.skipif(
 )
 
 
-@pytest.fixture
-def file(federatedscope, tmp_path, monkeypatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "quickstart.yaml"
-    path.write_text(QUICKSTART)
-    with as_before():
-        yield path
-
-
 # One trial, as the data function settles it
 
 
 class TestTrial:
-    def settled(self, file, *settings):
+    def settled(self, search_file, *settings):
         from federatedscope_ggeur.engines.fs.trials import settle_trial
 
-        cfg = merged(file, ["outdir", "exp", *settings])
+        cfg = merged(search_file, ["outdir", "exp", *settings])
         settle_trial(cfg)
         return cfg
 
-    def kept(self, file, path: str) -> None:
+    def kept(self, search_file, path: str) -> None:
         """A checkpoint after two rounds."""
-        Run(load_config(file, ["federate.save_to", path])).follow(lambda record: None)
+        Run(load_config(search_file, ["federate.save_to", path])).follow(
+            lambda record: None
+        )
 
-    def test_each_has_a_folder_of_its_own(self, file):
-        folders = [self.settled(file).outdir for _ in range(3)]
+    def test_each_has_a_folder_of_its_own(self, search_file):
+        folders = [self.settled(search_file).outdir for _ in range(3)]
         assert folders == [f"exp/trial_00{number}" for number in (1, 2, 3)]
         assert all(Path(folder).is_dir() for folder in folders)
 
@@ -120,20 +103,20 @@ class TestTrial:
         ],
     )
     def test_rounds_are_counted_from_where_it_goes_on(
-        self, file, save_to, restore_from, rounds
+        self, search_file, save_to, restore_from, rounds
     ):
         if restore_from:
-            self.kept(file, restore_from)
+            self.kept(search_file, restore_from)
         words = ["federate.save_to", save_to, "federate.restore_from", restore_from]
-        cfg = self.settled(file, *words, "federate.total_round_num", "4")
+        cfg = self.settled(search_file, *words, "federate.total_round_num", "4")
         assert cfg.federate.total_round_num == rounds
         assert cfg.eval.freq == (1 if rounds == 4 else rounds)
         assert cfg.early_stop.patience == 0 or rounds == 4
 
-    def test_one_that_left_nothing_counts_as_failed(self, file):
+    def test_one_that_left_nothing_counts_as_failed(self, search_file):
         both = ["federate.save_to", "work/a.pth", "federate.restore_from", "work/a.pth"]
         with pytest.raises(GGEURError, match=r"its checkpoint 'work/a.pth' is missing"):
-            self.settled(file, *both)
+            self.settled(search_file, *both)
 
 
 # hpo.py
@@ -150,7 +133,7 @@ def documented() -> dict[str, str]:
 def searched(enabled, tmp_path_factory):
     """Exit status, output and folder of each search."""
     folder = tmp_path_factory.mktemp("searches")
-    (folder / "quickstart.yaml").write_text(QUICKSTART)
+    (folder / "quickstart.yaml").write_text(SEARCH)
     calls = []
     for name, (space, scheduler, settings) in SEARCHES.items():
         cfg = ("--cfg", "quickstart.yaml")
@@ -219,7 +202,7 @@ def test_it_works_to_the_end(searched, name):
 
 @needs_packages
 @pytest.mark.slow
-def test_sha_means_more_rounds(searched, file):
+def test_sha_means_more_rounds(searched, search_file):
     """4 trials of 2 rounds, and the better half of them for 4 more; each as if it had
     never been stopped, with an evaluation where it was and at its end."""
     _, _, folder = searched["sha"]
@@ -229,7 +212,7 @@ def test_sha_means_more_rounds(searched, file):
     for trial, records in rounds.items():
         if len(records) == 6:
             assert [r.round for r in records if r.metrics] == [2, 6]
-            run, uninterrupted = same_run(trial, file)
+            run, uninterrupted = same_run(trial, search_file)
             head = load(run.history.head_bytes())
             assert all(
                 tensor.equal(head[key])
@@ -255,7 +238,7 @@ def test_a_trial_that_diverges_is_the_worst(searched):
 def told(enabled, tmp_path_factory):
     """Exit status and output of what cannot be searched."""
     folder = tmp_path_factory.mktemp("wrong")
-    (folder / "quickstart.yaml").write_text(QUICKSTART)
+    (folder / "quickstart.yaml").write_text(SEARCH)
     cfg = ("--cfg", "quickstart.yaml")
     calls = {}
     for name, (space, settings, _) in WRONG.items():

@@ -10,17 +10,6 @@ from programs import Call, run_programs
 
 #: Settings behind the quickstart, and the lines of the error.
 WRONG = {
-    ("ggeur.steps", "[3]"): ["ggeur.steps: must be [], [1], [2] or [1, 2], got [3]"],
-    ("ggeur.stepz", "[1]"): [
-        "ggeur.stepz: there is no such key; did you mean ggeur.steps?"
-    ],
-    ("federate.total_round_num", "ten"): [
-        "federate.total_round_num: expected int, got str 'ten'"
-    ],
-    ("ggeur.qda.shrinkage", "0.5"): [
-        "ggeur.qda.shrinkage: there is no qda any more: take lda, or mixture"
-    ],
-    ("federate.client_num", "0"): ["federate.client_num: must be set with data.split"],
     ("fedswa.use", "True", "ggeur.scale", "big", "no.key", "1"): [
         "no.key: there is no such key",
         "fedswa.use: the plugin takes only False",

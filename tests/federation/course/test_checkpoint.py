@@ -1,5 +1,7 @@
 """Runs that are stopped, or killed, and go on from their checkpoint.
 
+That they end as if nothing had happened: `tests/engines/test_same_bits.py`.
+
 Tests of federation/course/checkpointing.py: when a checkpoint is written.
 """
 
@@ -78,29 +80,6 @@ def config_of(config):
 
 def files_at(path):
     return {p: p.read_bytes() for p in path.parent.rglob("*") if p.is_file()}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("last", [0, 2])
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ["ggeur.steps", [], "federate.make_global_eval", True, "eval.freq", 3],
-        ["ggeur.mlp_hidden_dim", 6, "model.dropout", 0.2, *SAMPLED],
-        [
-            *("ggeur.prototypes", "client", "federate.client_num", 6),
-            *("federate.unseen_clients_rate", 0.5),
-            *("ggeur.noise", "fresh", "ggeur.memory_limit", 0),
-        ],
-    ],
-    ids=str,
-)
-def test_a_run_that_was_stopped_ends_with_the_same_results(
-    config, path, settings, last
-):
-    stop_after(config("federate.save_to", path, *settings), last)
-    results = run(config("federate.restore_from", path, *settings))
-    assert outcome(results) == outcome(run(config(*settings)))
 
 
 @pytest.mark.parametrize("method", ["local", "scaffold"])

@@ -92,6 +92,20 @@ def noted_in_book(settings: RoleSettings, folder: str | os.PathLike) -> Iterator
         book.keep_run(places)
 
 
+def rename_run(book: str, folder: Path, to: Path) -> None:
+    """Rename a run's folder, and note that in the run's `book`, if it has one.
+
+    Raises
+    ------
+    ConfigError
+        A client was forgotten meanwhile. The run leaves no files then.
+    """
+    if book and Path(book).is_dir():
+        Federation.load(book).rename_run(RunPlaces.of(folder), to)
+    else:
+        os.rename(folder, to)
+
+
 class BookClient(ClientSide):
     """Sends statistics on the grid, and checks the server's receipt.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -112,6 +112,8 @@ class CalibrationExchange(Exchange):
         server = self.server
         settings = server.settings.of(CalibrationSettings)
         self.calibration = Calibration(server.model, settings, server.task.seed)
+        #: Whether a restart has lost statistics that would have sufficed.
+        self._is_lost = False
 
     @classmethod
     def is_due(cls, demands: Demands) -> bool:
@@ -124,8 +126,12 @@ class CalibrationExchange(Exchange):
         return withheld_note(counts, threshold, domains)
 
     def run(self, number: int) -> Requests[dict[str, int]]:
-        """Calibrate the head after the last round; returns the source of the draws."""
+        """Calibrate the head after the last round; returns the source of the draws.
+
+        If clients send again what a restart has lost, it is `apart` from the record.
+        """
         course, server, calibration = self.course, self.server, self.calibration
+        before = course.spent()
         if not calibration.takes(server.statistics):
             for window in windows(server.participants, course.plan.round0_window):
                 here = course.membership.here(window)
@@ -133,6 +139,16 @@ class CalibrationExchange(Exchange):
                     here, (model_broadcast(server, number).to_bytes(),)
                 )
                 calibration.add((yield from course.ask(CALIBRATE, number, asked)))
+        if self._is_lost:
+            self.apart = course.spent() - before
         params, details = calibration.run(server.scored_params, server.space)
         server.take_calibrated(params)
         return details
+
+    def progress(self) -> dict[str, Any]:
+        suffices = self._is_lost or self.calibration.takes(self.server.statistics)
+        return {"statistics_suffice": suffices}
+
+    def resume_progress(self, values: Mapping[str, Any]) -> None:
+        # Older files, and those of a run that did not calibrate, do not say it.
+        self._is_lost = values.get("statistics_suffice") is True

@@ -55,6 +55,7 @@ from federatedscope_ggeur.models.closed_forms import (
 )
 from federatedscope_ggeur.models.closed_forms.temperature import log_losses
 from federatedscope_ggeur.reporting import TemperatureScaling, WorstClient, average
+from federatedscope_ggeur.reporting.json_values import from_json_value
 
 #: With fewer validation rows the temperature would be too uncertain.
 LEAST_VALIDATION = 150
@@ -243,6 +244,8 @@ class EvaluationExchange(Exchange):
         self._asks_clients = self.server.settings.demands.reports_scores
         self.scores: dict[str, dict[str, Score]] = {}
         self.reports: dict[int, ScoreReport] = {}
+        #: Of the last evaluation before a restart.
+        self._accuracy_before: dict[str, float] = {}
 
     @classmethod
     def answered(cls, demands: Demands) -> tuple[RequestKind, ...]:
@@ -417,9 +420,18 @@ class EvaluationExchange(Exchange):
 
     def client_accuracy(self) -> dict[str, float]:
         """The accuracy of each client with test rows, by number as text."""
+        if not self.reports:
+            return self._accuracy_before
         tests = {k: r.scores.get("test", Score()) for k, r in self.reports.items()}
         each = {str(k): tests[k].accuracy for k in sorted(tests)}
         return {k: accuracy for k, accuracy in each.items() if accuracy is not None}
+
+    def progress(self) -> dict[str, Any]:
+        return {"client_accuracy": self.client_accuracy()}
+
+    def resume_progress(self, values: Mapping[str, Any]) -> None:
+        found = values.get("client_accuracy", {})  # older files have none
+        self._accuracy_before = from_json_value(dict[str, float], found, "accuracy")
 
     def _metrics(self) -> dict[str, float]:
         """FederatedScope's metrics of the last evaluation.

@@ -102,7 +102,7 @@ class PersonalClient(ClientSide):
             query.temperature,
             client.settings.demands["personal.prior"] == "own",
         )
-        client.personal = recast(head, to_vector(head), client.scored_model)
+        client.keep_personal(recast(head, to_vector(head), client.scored_model))
         if test is None or not len(test):
             return PersonalScore(client.number, 0, 0, 0.0)
         right = head.in_chunks(head, test.features).argmax(dim=1) == test.labels

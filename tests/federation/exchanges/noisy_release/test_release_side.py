@@ -85,6 +85,29 @@ def test_a_client_that_starts_again_repeats_its_bytes_and_is_charged_once(
     assert hashlib.sha256(fresh).digest() != hashlib.sha256(first).digest()
 
 
+def test_a_store_that_is_put_back_between_two_stages_gets_no_new_noise(
+    config, tmp_path
+):
+    """The ledger says that the stage was sent."""
+    folder = ["ggeur.privacy.dp.ledger", tmp_path]
+    side, kept = side_of(config, *folder), tmp_path / "client_0001.upload"
+    side.vector(request("moments"))
+    before = kept.read_bytes()
+    side.vector(request("spread"))
+    kept.write_bytes(before)
+    with pytest.raises(GGEURError, match="nothing is sent"):
+        side_of(config, *folder).vector(request("spread"))
+
+
+def test_the_store_of_another_client_is_refused(config, tmp_path):
+    folder = ["ggeur.privacy.dp.ledger", tmp_path]
+    side_of(config, *folder).vector(request("moments"))
+    kept = tmp_path / "client_0001.upload"
+    kept.rename(tmp_path / "client_0002.upload")
+    with pytest.raises(ConfigError, match="expected the sender's own number, got 1"):
+        Run(config(*DP, *CLIENT, *folder)).engine.side(2, ReleaseClient)
+
+
 def test_a_session_that_comes_back_gets_no_new_noise(config):
     """A server alternates sessions: the average of two vectors would tell more."""
     side = side_of(config, *TWICE)
