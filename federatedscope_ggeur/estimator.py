@@ -15,17 +15,17 @@ import torch
 
 from federatedscope_ggeur.cfg_ggeur.keys import get_key
 from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
-from federatedscope_ggeur.cfg_ggeur.transform import row_preparation
 from federatedscope_ggeur.cfg_ggeur.yaml_file import read_yaml
 from federatedscope_ggeur.data import (
+    ClientData,
     DataSet,
     Domain,
-    Embeddings,
     FederatedData,
     class_counts,
     validation_share,
 )
-from federatedscope_ggeur.data.partition import ALL, as_array, column_of
+from federatedscope_ggeur.data.labels import NAMES, as_array, matched
+from federatedscope_ggeur.data.partition import ALL, column_of
 from federatedscope_ggeur.engines.run import divide, run
 from federatedscope_ggeur.errors import (
     ConfigError,
@@ -173,10 +173,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         # As a dict, so that an error does not name a file that the user never saw.
         tree = dict(read_yaml(find_config(_CONFIG)))
         cfg = load_config(tree, self._overrides(clients, domains))
-        prepare = row_preparation(cfg)
-        rows = torch.from_numpy(X.copy())
-        rows = rows if prepare is None else prepare(rows)
-        data = self._divided(cfg, rows, torch.from_numpy(codes), clients, domains)
+        data = self._divided(cfg, X, _names(self.classes_)[codes], clients, domains)
         try:
             with torch.random.fork_rng(devices=[]):
                 self.results_ = run(cfg, data)
@@ -202,7 +199,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         ndarray of shape (n_samples,)
         """
         codes = self._scores(X, clients, "predict")
-        return self.classes_[codes]
+        return self.classes_[np.argsort(self._places)[codes]]
 
     def predict_proba(self, X, clients=None) -> np.ndarray:
         """The probability of each class of `classes_`, for each row of `X`.
@@ -218,7 +215,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         -------
         ndarray of shape (n_samples, n_classes), float32
         """
-        return self._scores(X, clients, "predict_proba")
+        return self._scores(X, clients, "predict_proba")[:, self._places]
 
     def predict_log_proba(self, X, clients=None) -> np.ndarray:
         """The logarithm of `predict_proba`: -inf where a probability is 0.
@@ -320,31 +317,37 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         return {**known, **dict(flatten(settings))}
 
     def _divided(
-        self, cfg, rows: torch.Tensor, codes: torch.Tensor, clients: Any, domains: Any
+        self, cfg, X: np.ndarray, labels: np.ndarray, clients: Any, domains: Any
     ) -> FederatedData:
-        names = tuple(map(str, self.classes_.tolist()))
-        domain_of = column_of("domains", domains, len(rows), ALL).astype(str)
+        domain_of = column_of("domains", domains, len(X), ALL).astype(str)
         if _is_number(clients):
-            found = sorted(set(domain_of.tolist()))
-            held = [_select(rows, codes, domain_of == name, name) for name in found]
-            parts = [Domain(one.domain, one, one.select([])) for one in held]
-            self.clients_: list[Any] = list(range(1, int(clients) + 1))
-            return divide(cfg, DataSet(tuple(parts), names, _ENCODER))
-        client_of = column_of("clients", clients, len(rows), 1)
-        pairs = sorted(set(zip(client_of.tolist(), domain_of.tolist())))
-        holders = [client for client, _ in pairs]
-        is_split = len(set(holders)) < len(holders)
-        self.clients_ = pairs if is_split else holders
-        place = {pair: number for number, pair in enumerate(pairs, 1)}
-        numbers = [place[pair] for pair in zip(client_of.tolist(), domain_of.tolist())]
+            # Of each domain first, which are then divided.
+            pairs = [(name, name) for name in sorted(set(domain_of.tolist()))]
+            numbers = np.searchsorted([name for name, _ in pairs], domain_of) + 1
+        else:
+            client_of = column_of("clients", clients, len(X), 1)
+            rows = list(zip(client_of.tolist(), domain_of.tolist()))
+            pairs = sorted(set(rows))
+            place = {pair: number for number, pair in enumerate(pairs, 1)}
+            numbers = np.array([place[pair] for pair in rows])
         data = FederatedData.from_arrays(
-            rows, codes, numbers, domain_of, class_names=names, encoder=_ENCODER
+            X, labels, numbers, domain_of, encoder=_ENCODER
         )
+        titles = getattr(self, "feature_names_in_", None)
+        known = None if titles is None else tuple(map(str, titles))
+        given = replace(data.given, titles=known)
+        if _is_number(clients):
+            self.clients_: list[Any] = list(range(1, int(clients) + 1))
+            parts = [Domain(c.domain, c.train, c.test) for c in data.clients]
+            names = data.class_names
+            return divide(cfg, DataSet(tuple(parts), names, _ENCODER, given=given))
+        holders = [client for client, _ in pairs]
+        self.clients_ = pairs if len(set(holders)) < len(holders) else holders
         share = validation_share(cfg.data.splits)
-        if not share:
-            return data
-        held = tuple(client.hold_out(share, cfg.seed) for client in data.clients)
-        return replace(data, clients=held)
+        held: Sequence[ClientData] = data.clients
+        if share:
+            held = tuple(client.hold_out(share, cfg.seed) for client in held)
+        return replace(data, clients=held, given=given)
 
     def _warn(self, cfg, data: FederatedData) -> None:
         """Warn of the run's notes, and of classes that cannot be predicted."""
@@ -356,7 +359,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
             return
         least = cfg.ggeur.privacy.min_samples
         sent = _sent_classes(cfg, data)
-        unknown = self.classes_[~sent]
+        unknown = self.classes_[~sent[self._places]]
         if len(unknown):
             warnings.warn(
                 f"{len(unknown)} of {len(sent)} classes cannot be predicted, "
@@ -365,6 +368,11 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
                 UserWarning,
                 stacklevel=3,
             )
+
+    @property
+    def _places(self) -> np.ndarray:
+        """The number of each class of `classes_` in the run: names in another order."""
+        return matched(_names(self.classes_), self.results_.class_names, NAMES)
 
     def _scores(self, X: Any, clients: Any, method: str) -> np.ndarray:
         check_is_fitted(self)
@@ -451,11 +459,11 @@ def _is_number(clients: Any) -> bool:
     return isinstance(clients, (int, np.integer)) and not isinstance(clients, bool)
 
 
-def _select(
-    rows: torch.Tensor, codes: torch.Tensor, mask: np.ndarray, domain: str
-) -> Embeddings:
-    mine = torch.from_numpy(mask)
-    return Embeddings(rows[mine], codes[mine], domain)
+def _names(classes: np.ndarray) -> np.ndarray:
+    """The names of the classes: those that other doors give to the same labels."""
+    labels = classes.tolist()
+    wholes = [isinstance(c, float) and c.is_integer() for c in labels]
+    return np.array([str(int(c) if w else c) for c, w in zip(labels, wholes)])
 
 
 def _plain(labels: np.ndarray) -> list:

@@ -44,7 +44,7 @@ APART = {
     "data": {*GROUND},
     "reporting": {*GROUND},
     "transport": {*GROUND},
-    "book": {*GROUND, "geometry", "models", "reporting"},
+    "book": {*GROUND, "geometry", "models", "data", "reporting"},
 }
 #: Rooms that see a config.
 SEE_A_CONFIG = (

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from federatedscope_ggeur.book.chain import (
     SIGNATURE,
@@ -31,6 +32,9 @@ from federatedscope_ggeur.book.chain import (
 from federatedscope_ggeur.book.entries import Entry, entry_name
 from federatedscope_ggeur.book.folder import Folder
 from federatedscope_ggeur.book.places import RunPlaces, write_folder
+from federatedscope_ggeur.data import Expected, Given
+from federatedscope_ggeur.data.labels import checked_names
+from federatedscope_ggeur.data.rows import NOT_KNOWN
 from federatedscope_ggeur.errors import ConfigError, DataError, StatisticsError, listed
 from federatedscope_ggeur.geometry import Grid, GridStatistics
 from federatedscope_ggeur.geometry.grid import USUAL_EXPONENT
@@ -162,8 +166,9 @@ class Federation:
         config: Mapping[str, Any],
         *,
         exponents: Sequence[int] = (),
-        min_samples: int = 5,
+        min_samples: int | None = None,
         encoder: str = "arrays",
+        given: Given = NOT_KNOWN,
         joining: Iterable[tuple[int, str, GridStatistics]] = (),
         run: RunPlaces | None = None,
     ) -> Federation:
@@ -181,10 +186,14 @@ class Federation:
         exponents : sequence of int
             The exponents of the public grid (see `Grid`); by default -32 for each
             dimension.
-        min_samples : int
+        min_samples : int, optional
             The min-count threshold: of each class, a client has no rows in the book, or
-            at least this many.
+            at least this many. By default the threshold in `config`, or 5.
         encoder : str
+        given : Given
+            How the rows are given, and the transform that all rows pass: a label is the
+            name of its class, or a position in `class_names`. By default both are
+            tried.
         joining : iterable of (client number, domain, GridStatistics)
             The clients that are in the book from the start.
         run : RunPlaces, optional
@@ -193,16 +202,24 @@ class Federation:
         Raises
         ------
         ConfigError
-            The folder is not empty, or a book cannot make this kind of head.
+            The folder is not empty, or a book cannot make this kind of head. Or
+            `min_samples` is not the threshold in `config`.
         """
         held = Folder(folder)
         _check_form(config["ggeur"]["closed_form"])
+        written = config["ggeur"].get("privacy", {}).get("min_samples", min_samples)
+        if min_samples not in (None, written):
+            raise ConfigError(
+                f"min_samples: is {min_samples}, but ggeur.privacy.min_samples in "
+                f"config is {written}; change one of the two"
+            )
         about = {
             "format": _FORMAT,
             "exponents": list(exponents) or [USUAL_EXPONENT] * dim,
-            "class_names": list(class_names),
-            "min_samples": min_samples,
+            "class_names": list(checked_names(class_names, "class_names")),
+            "min_samples": 5 if written is None else int(written),
             "encoder": encoder,
+            "given": replace(given, dim=given.dim or dim).plain(),
             "config": dict(config),
             "runs": [],
         }
@@ -253,6 +270,13 @@ class Federation:
     @property
     def class_names(self) -> list[str]:
         return list(self._about["class_names"])
+
+    @property
+    def expected(self) -> Expected:
+        """What the book's head expects of rows."""
+        given = Given.of_plain(self._about.get("given", {}))
+        names, encoder = tuple(self.class_names), self._about["encoder"]
+        return Expected(names, encoder, given)
 
     @property
     def grid(self) -> Grid:
@@ -338,16 +362,31 @@ class Federation:
         with torch_threads(self.num_threads):
             return self.form.solve(total.statistics())
 
-    def rows(self, features: Any, labels: Any) -> GridStatistics:
-        """Grid statistics of rows [n, D] with labels [n].
+    def rows(self, rows: Any, labels: Any = None, how: str = "") -> GridStatistics:
+        """Grid statistics of rows, without classes of fewer rows than `min_samples`.
 
-        They leave out classes with fewer rows than `min_samples`.
+        Parameters
+        ----------
+        rows : `data.Rows` with labels, or anything that `data.Rows.of` reads
+        labels : array of shape [n], if `rows` has none
+            See `Expected.numbers`, also for `how`.
+
+        Raises
+        ------
+        DataError
+            The rows have a fault, or a label is of no class.
         """
-        features, labels = torch.as_tensor(features), torch.as_tensor(labels)
-        size = len(self.class_names)
-        counts = torch.bincount(labels, minlength=size)
-        kept = counts[labels] >= self.min_samples
-        return GridStatistics.of_rows(features[kept], labels[kept], size, self.grid)
+        held = self.expected.labelled(rows, labels, how)
+        return self.statistics_of(*held)
+
+    def statistics_of(self, features: Tensor, codes: Tensor) -> GridStatistics:
+        """As `rows`, of transformed rows with class numbers, from this book's run."""
+        counts = torch.bincount(codes, minlength=len(self.class_names))
+        kept = counts[codes] >= self.min_samples
+        return self._grid_statistics(features[kept], codes[kept])
+
+    def _grid_statistics(self, features: Tensor, codes: Tensor) -> GridStatistics:
+        return GridStatistics.of_rows(features, codes, len(self.class_names), self.grid)
 
     def write_head(
         self,
@@ -381,9 +420,20 @@ class Federation:
 
     # changes
 
-    def join(self, client: int, features: Any, labels: Any, domain: str) -> Change:
-        """Add rows [n, D] of a client with labels [n]; raises the errors of `take`."""
-        return self.take(client, self.rows(features, labels), domain)
+    def join(
+        self,
+        client: int,
+        rows: Any,
+        labels: Any = None,
+        domain: str = "",
+        how: str = "",
+    ) -> Change:
+        """Add rows of a client; see `rows`. Raises the errors of `rows` and `take`.
+
+        The domain is by default that of the client, or "all".
+        """
+        domain = domain or self.domains.get(client, "all")
+        return self.take(client, self.rows(rows, labels, how), domain)
 
     def take(self, client: int, statistics: GridStatistics, domain: str) -> Change:
         """Add statistics of a client.
@@ -419,15 +469,15 @@ class Federation:
             gone = [n for n in ever if n in self._entries]
             return self._change("forget", client, gone=gone, erased=ever)
 
-    def withdraw(self, client: int, features: Any, labels: Any) -> Change:
-        """Remove rows [n, D] of a client, as if it had never sent them.
+    def withdraw(
+        self, client: int, rows: Any, labels: Any = None, how: str = ""
+    ) -> Change:
+        """Remove rows of a client, as if it had never sent them; see `rows`.
 
-        It raises the errors of `give_back`.
+        It raises the errors of `rows` and `give_back`.
         """
-        size = len(self.class_names)
-        features, labels = torch.as_tensor(features), torch.as_tensor(labels)
-        rows = GridStatistics.of_rows(features, labels, size, self.grid)
-        return self.give_back(client, rows)
+        held = self.expected.labelled(rows, labels, how)
+        return self.give_back(client, self._grid_statistics(*held))
 
     def give_back(self, client: int, rows: GridStatistics) -> Change:
         """Subtract the statistics `rows` from those of a client.
@@ -848,6 +898,7 @@ class Federation:
             "unseen_domains": [],
             "class_names": self.class_names,
             "encoder": self._about["encoder"],
+            "given": self._about.get("given"),
             "clients": [],
         }
 
@@ -925,6 +976,7 @@ def _check_about(about: Mapping[str, Any]) -> None:
     texts = [*about["class_names"], about["encoder"]]
     if not all(isinstance(text, str) for text in texts):
         raise TypeError("a class or the encoder is no text")
+    Given.of_plain(about.get("given", {}))
     if type(about["min_samples"]) is not int:
         raise TypeError("min_samples is no whole number")
     for run in [*about["runs"], *about.get("doomed", [])]:

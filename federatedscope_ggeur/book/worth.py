@@ -43,8 +43,10 @@ class Worth:
     shapley: float | None
 
 
-def worth(book: Federation, features: Any, labels: Any) -> list[Worth]:
-    """The accuracy that each client adds, on rows [n, D] with labels [n].
+def worth(
+    book: Federation, rows: Any, labels: Any = None, how: str = ""
+) -> list[Worth]:
+    """The accuracy that each client adds, on rows with labels; see `Federation.rows`.
 
     The value of a set of clients is the accuracy of the head made from this set. The
     empty set, or a set without a head, has the accuracy of chance. Shapley values add
@@ -56,16 +58,18 @@ def worth(book: Federation, features: Any, labels: Any) -> list[Worth]:
     Raises
     ------
     ConfigError
-        There are no rows, the book has no client, or a label is not in the book.
+        There are no rows, or the book has no client.
+    DataError
+        The rows have a fault, or a label is of no class.
 
     References
     ----------
     Shapley, "A value for n-person games", 1953.
     """
-    features, labels = torch.as_tensor(features).float(), torch.as_tensor(labels)
+    features, labels = book.expected.labelled(rows, labels, how)
     clients, size = book.clients, len(book.class_names)
-    if not len(labels) or int(labels.max()) >= size or int(labels.min()) < 0:
-        raise ConfigError(f"worth needs rows with labels in 0..{size - 1}")
+    if not len(labels):
+        raise ConfigError("worth needs rows with labels")
     if not clients:
         raise ConfigError("no client is in the book")
     totals = {k: book.total([k]) for k in clients}

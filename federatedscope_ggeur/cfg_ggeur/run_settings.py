@@ -25,8 +25,13 @@ from federatedscope_ggeur.cfg_ggeur.networks import network_settings, trained_sp
 from federatedscope_ggeur.cfg_ggeur.schedule import local_schedule
 from federatedscope_ggeur.cfg_ggeur.text_settings import text_mix, text_model, text_pull
 from federatedscope_ggeur.cfg_ggeur.tracking import tracking_settings
-from federatedscope_ggeur.cfg_ggeur.transform import row_preparation, row_transform
+from federatedscope_ggeur.cfg_ggeur.transform import (
+    expected_rows,
+    row_preparation,
+    row_transform,
+)
 from federatedscope_ggeur.cfg_ggeur.yaml_file import plain_config
+from federatedscope_ggeur.data.rows import NOT_KNOWN, Given
 from federatedscope_ggeur.federation import (
     EarlyStopSettings,
     EvaluationSettings,
@@ -94,6 +99,7 @@ def run_settings(
     text: ClassTexts | None = None,
     class_names: Sequence[str] = (),
     encoder: str = "",
+    given: Given = NOT_KNOWN,
 ) -> RunSettings:
     """The settings of a run with `cfg`, the same on every engine.
 
@@ -108,6 +114,8 @@ def run_settings(
         Required for the clients of secure sums.
     encoder : str
         The name of the encoder that made the embeddings.
+    given : Given
+        How the rows were given, for a book.
     """
     ggeur, demands = cfg.ggeur, demands_of(cfg)
     training, agreed = training_settings(cfg), agreed_settings(cfg)
@@ -157,6 +165,7 @@ def run_settings(
                 tuple(class_names),
                 encoder,
                 plain_config(cfg),
+                expected_rows(cfg, class_names, encoder, given).given,
             )
         )
     if demands.sums:

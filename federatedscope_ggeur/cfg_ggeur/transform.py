@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -12,12 +12,14 @@ from federatedscope_ggeur.cfg_ggeur.text import uses_text
 from federatedscope_ggeur.data import (
     NO_TRANSFORM,
     TRANSFORMS,
+    Expected,
+    Given,
     is_image_type,
     named_transform,
-    transform_rows,
 )
+from federatedscope_ggeur.data.rows import NOT_KNOWN
 from federatedscope_ggeur.data.transforms import names_listed, projected, rows_before
-from federatedscope_ggeur.errors import ConfigError, DataError, shown
+from federatedscope_ggeur.errors import ConfigError, shown
 
 
 def row_transform(cfg) -> str:
@@ -34,43 +36,31 @@ def row_transform(cfg) -> str:
     return named
 
 
+def expected_rows(
+    cfg, class_names: Sequence[str], encoder: str, given: Given
+) -> Expected:
+    """What the head of a run with `cfg` expects of rows.
+
+    `encoder` is the name of the encoder in the run's results. It states how many
+    dimensions rows had before a projection. `given` is what is known of the run's own
+    rows; under differential privacy nothing exact of them stays in it.
+    """
+    noisy = bool(cfg.ggeur.use) and cfg.ggeur.privacy.dp.epsilon > 0
+    unit = None if noisy else given.unit_length
+    width = given.dim or rows_before(encoder)
+    known = replace(given, transform=row_transform(cfg), dim=width, unit_length=unit)
+    return Expected(tuple(class_names), encoder, known)
+
+
 def row_preparation(cfg, encoder: str = "") -> Callable[[Tensor], Tensor] | None:
     """The function that prepares rows of embeddings [n, D]; None if rows are not
     changed.
 
-    `encoder` is the name of the encoder in the run's results. It states how many
-    dimensions rows had before a projection. The function raises `DataError` for rows
-    with other dimensions.
+    `encoder` is as in `expected_rows`. The function raises `DataError` for rows with
+    other dimensions.
     """
-    chosen = row_transform(cfg)
-    if chosen == NO_TRANSFORM:
-        return None
-    return partial(_prepared, transform=chosen, width=rows_before(encoder))
-
-
-def _prepared(rows: Tensor, transform: str, width: int | None) -> Tensor:
-    if width not in (None, rows.shape[1]):
-        raise DataError(
-            f"features: the rows have {rows.shape[1]} dimensions, but this run takes "
-            f"and projects embeddings of {width} dimensions"
-        )
-    return transform_rows(rows, transform)
-
-
-def check_projected(cfg, dim: int) -> None:
-    """Check rows that Python code gives to a run whose settings ask for a projection.
-
-    Raises
-    ------
-    ConfigError
-        The rows have more dimensions than the projection leaves.
-    """
-    most = int(cfg.ggeur.privacy.dp.project)
-    if cfg.ggeur.privacy.dp.epsilon > 0 and 0 < most < dim:
-        raise ConfigError(
-            f"ggeur.privacy.dp.project: is {most}, but the rows, which have {dim} "
-            "dimensions, are given to the run and not projected; set the key to 0"
-        )
+    expected = expected_rows(cfg, (), encoder, NOT_KNOWN)
+    return None if expected.given.transform == NO_TRANSFORM else expected.take
 
 
 def check_transform(cfg) -> None:

@@ -222,6 +222,18 @@ def add_folder_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_labels_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option ``labels`` for commands that read rows with labels."""
+    parser.add_argument(
+        "--labels",
+        choices=("names", "positions"),
+        default="",
+        help="how to read the labels of files of rows: as names of classes, or as "
+        "positions in the list of classes, from 0 (default: as those of the rows that "
+        "the head was made from)",
+    )
+
+
 def config_parser(
     name: str, more: str = "", required: bool = True
 ) -> argparse.ArgumentParser:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from federatedscope_ggeur.commands import command_parser
+from federatedscope_ggeur.commands import add_labels_option, command_parser
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.printable import say
 
@@ -75,6 +75,7 @@ def update(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--domain", default="", help="with --join and --rows: the client's domain"
     )
+    add_labels_option(parser)
     options = parser.parse_args(arguments)
     if options.withdraw is not None and options.rows is None:
         parser.error("--withdraw needs --rows FILE, the rows that go")
@@ -101,9 +102,10 @@ def update(arguments: Sequence[str]) -> int:
         change = book.choose(form)
         say(f"chosen: {', '.join(f'{name} {value}' for name, value in form.items())}")
     elif options.join is not None:
-        change = book.join(options.join, *_joining(book, options))
+        change = _join(book, options)
     elif options.withdraw is not None:
-        change = book.withdraw(options.withdraw, *_rows(book, options.rows))
+        rows = _rows(book, options.rows)
+        change = book.withdraw(options.withdraw, rows, how=options.labels)
     elif options.leave is not None:
         change = book.leave(options.leave)
     elif options.forget is not None:
@@ -144,13 +146,15 @@ def worth(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--rows", required=True, metavar="FILE", help="rows to validate on, with labels"
     )
+    add_labels_option(parser)
     options = parser.parse_args(arguments)
     from federatedscope_ggeur.book.federation import Federation
     from federatedscope_ggeur.book.worth import worth as worth_of
 
     book = Federation.load(options.book)
     say("client  left out  Shapley   (points of accuracy)")
-    for one in worth_of(book, *_rows(book, options.rows)):
+    rows = _rows(book, options.rows)
+    for one in worth_of(book, rows, how=options.labels):
         value = "-" if one.shapley is None else f"{100 * one.shapley:7.2f}"
         say(f"{one.client:6}  {100 * one.left_out:8.2f}  {value:>7}")
     return 0
@@ -241,28 +245,20 @@ def _retrain(book: Any, settings: Sequence[str]) -> int:
             book.keep_run(run)
 
 
-def _joining(book: Any, options: argparse.Namespace) -> tuple:
-    if options.rows is None:
-        from federatedscope_ggeur.engines.book_runs import rows_of_client
+def _join(book: Any, options: argparse.Namespace) -> Any:
+    if options.rows is not None:
+        rows = _rows(book, options.rows)
+        domain = options.domain
+        return book.join(options.join, rows, domain=domain, how=options.labels)
+    from federatedscope_ggeur.engines.book_runs import statistics_of_client
 
-        return rows_of_client(book, options.join)
-    domain = options.domain or book.domains.get(options.join, "all")
-    return (*_rows(book, options.rows), domain)
+    return book.take(options.join, *statistics_of_client(book, options.join))
 
 
-def _rows(book: Any, path: str) -> tuple:
-    """The features and labels in a file."""
-    import torch
+def _rows(book: Any, path: str) -> Any:
+    from federatedscope_ggeur.data import Rows
 
-    from federatedscope_ggeur.predictor.rows import read_rows
-
-    held = read_rows(path, book.class_names)
-    if held.labels is None:
-        raise DataError(
-            f"{path}: has no labels; add them as the array or column 'labels'"
-        )
-    features = torch.from_numpy(held.features).float()
-    return features, torch.from_numpy(held.labels).long()
+    return Rows.of_file(path, book.expected.given.titles)
 
 
 def _names(path: str) -> list[str]:

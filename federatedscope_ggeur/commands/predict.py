@@ -5,21 +5,20 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 from federatedscope_ggeur.commands import (
     add_console_options,
     add_folder_options,
+    add_labels_option,
     command_parser,
 )
 from federatedscope_ggeur.commands.console import shown_on_console
 from federatedscope_ggeur.commands.zero_shot import read_names, zero_shot_predictor
-from federatedscope_ggeur.data import EncoderSettings
+from federatedscope_ggeur.data import ROW_FILES, EncoderSettings, Rows
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.predictor.predictor import Prediction, Predictor, find_images
-from federatedscope_ggeur.predictor.rows import ROW_FILES, RowFile, read_rows
 from federatedscope_ggeur.printable import is_hidden, say
 from federatedscope_ggeur.reporting.tables import csv_text
 
@@ -39,17 +38,23 @@ def predict(arguments: Sequence[str]) -> int:
         if options.flag_below is not None:
             least = predictor.confidence_at(options.flag_below)
         broken: list[Prediction] = []
-        rows = [read_rows(path, predictor.class_names) for path in tables]
+        titles = predictor.expected.given.titles if tables else None
+        rows = [Rows.of_file(path, titles) for path in tables]
         _check_clients(options.clients, images, rows)
         predictions: list[Iterable[Prediction]] = []
         if images:
             predictions.append(predictor.predict(images, options.top, options.clients))
-        right = Counter[str]()
+        right: dict[str, int] = {}
+        said: list[str] = []
         for one in rows:
-            found = predictor.predict_rows(
-                one.features, options.top, options.clients, one.path
-            )
-            predictions.append(_counting(found, one, predictor.class_names, right))
+            found = predictor.predict_rows(one, options.top, options.clients, one.where)
+            if one.labels is not None:
+                expected = predictor.expected
+                numbers = expected.numbers(one, options.labels)
+                said.append(expected.unknown(one, numbers))
+                labels = [*expected.class_names, None]
+                found = _counting(found, [labels[n] for n in numbers], one.where, right)
+            predictions.append(found)
         _PRINTERS[options.form](
             _naming_broken(chain.from_iterable(predictions), broken),
             least,
@@ -57,11 +62,13 @@ def predict(arguments: Sequence[str]) -> int:
         )
         for one in rows:
             if one.labels is not None:
-                _say_accuracy(one, right[one.path], options.form)
+                _say_accuracy(one, right[one.where], options.form)
+        for line in filter(None, said):
+            say(f"note: {line}; they count as wrong", file=sys.stderr)
     return 1 if broken else 0
 
 
-def _check_clients(clients: object, images: list[str], rows: list[RowFile]) -> None:
+def _check_clients(clients: object, images: list[str], rows: list[Rows]) -> None:
     several = len(rows) + bool(images) > 1
     if isinstance(clients, list) and several:
         raise ConfigError(
@@ -72,23 +79,21 @@ def _check_clients(clients: object, images: list[str], rows: list[RowFile]) -> N
 
 def _counting(
     found: Iterable[Prediction],
-    rows: RowFile,
-    class_names: Sequence[str],
-    right: Counter[str],
+    labels: Sequence[str | None],
+    path: str,
+    right: dict[str, int],
 ) -> Iterator[Prediction]:
     """Pass predictions on, and count in `right` those that equal the rows' labels."""
-    for number, one in enumerate(found):
-        if rows.labels is not None and one.classes:
-            label = int(rows.labels[number])
-            is_known = 0 <= label < len(class_names)
-            right[rows.path] += is_known and one.classes[0][0] == class_names[label]
+    right[path] = 0
+    for one, label in zip(found, labels):
+        right[path] += bool(one.classes) and one.classes[0][0] == label
         yield one
 
 
-def _say_accuracy(rows: RowFile, right: int, form: str) -> None:
+def _say_accuracy(rows: Rows, right: int, form: str) -> None:
     """Print the accuracy below text output, or on standard error with JSON or CSV."""
-    share = right / len(rows.features)
-    line = f"{rows.path}: accuracy {share:.2%}, {right} of {len(rows.features)} rows"
+    share = right / len(rows)
+    line = f"{rows.where}: accuracy {share:.2%}, {right} of {len(rows)} rows"
     say(line, file=sys.stdout if form == "text" else sys.stderr)
 
 
@@ -213,6 +218,7 @@ def _parser() -> argparse.ArgumentParser:
         "as 0.05, of its confidence on clients' left-out rows (needs a run "
         "with ggeur.confidences True)",
     )
+    add_labels_option(parser)
     add_folder_options(parser)
     add_console_options(parser)
     return parser

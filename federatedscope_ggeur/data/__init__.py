@@ -24,9 +24,10 @@ from federatedscope_ggeur.data.encoders import (
     register_encoder,
 )
 from federatedscope_ggeur.data.encoding import EncodingSettings, Pending
+from federatedscope_ggeur.data.expected import Expected
 from federatedscope_ggeur.data.extraction import ExtractionSettings, extract
 from federatedscope_ggeur.data.fingerprint import fingerprint
-from federatedscope_ggeur.data.folder import read_embeddings_folder, read_npz
+from federatedscope_ggeur.data.folder import read_embeddings_folder
 from federatedscope_ggeur.data.images import IMAGE_READERS, register_image_reader
 from federatedscope_ggeur.data.partition import FederatedData, partition
 from federatedscope_ggeur.data.registry import (
@@ -39,6 +40,7 @@ from federatedscope_ggeur.data.registry import (
     load_data,
     register_reader,
 )
+from federatedscope_ggeur.data.rows import ROW_FILES, Given, Rows
 from federatedscope_ggeur.data.split import check_splits, validation_share
 from federatedscope_ggeur.data.splitters import (
     SPLITTERS,
@@ -54,6 +56,7 @@ from federatedscope_ggeur.data.transforms import (
     NO_TRANSFORM,
     TRANSFORMS,
     named_transform,
+    transform_data,
     transform_rows,
 )
 from federatedscope_ggeur.settings import import_modules

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Union, overload
 
@@ -38,6 +38,10 @@ class ClientData:
     def __post_init__(self):
         if self.val is None:
             object.__setattr__(self, "val", self.train.select([]))
+
+    def mapped(self, change: Callable[[Embeddings], Embeddings]) -> ClientData:
+        """The client with `change` of its rows."""
+        return replace(self, **{s: change(getattr(self, s)) for s in SPLITS})
 
     def hold_out(self, share: float, seed: int) -> ClientData:
         """The client with a share of its training rows moved to validation, class by
@@ -103,6 +107,14 @@ class ClientRanges(Sequence[ClientData]):
         number, domain = self.numbers[index], self.domains[index]
         parts = {split: self.part(index, split) for split in SPLITS}
         return ClientData(number, domain, **parts)
+
+    def mapped(self, change: Callable[[Embeddings], Embeddings]) -> ClientRanges:
+        """The same clients, with `change` of their rows."""
+        rows = {
+            split: {domain: change(held) for domain, held in domains.items()}
+            for split, domains in self.rows.items()
+        }
+        return ClientRanges(self.numbers, self.domains, rows, self.sizes)
 
     def part(self, index: int, split: str) -> Embeddings:
         """The rows that the client at `index` has in a split."""

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
+from federatedscope_ggeur.data.labels import checked_names, whole_numbers
+from federatedscope_ggeur.data.rows import NOT_KNOWN, Given, Rows, check_values, shared
 from federatedscope_ggeur.errors import DataError
-
-#: Rows that are checked at a time.
-_CHECKED = 1 << 14
-#: The largest value of an embedding. Messages may hold none above it
-#: (`geometry.LARGEST_EMBEDDING`).
-_LARGEST = 1e15
 
 
 def _first_row(bad: torch.Tensor) -> int:
@@ -87,27 +82,10 @@ def _check_image_shape(shape: tuple[int, ...], dim: int, where: str) -> None:
         )
 
 
-def _check_values(features: torch.Tensor, labels: torch.Tensor, where: str) -> None:
-    # Bytes need no check, and they may fill most of the memory.
-    if features.is_floating_point():
-        # In pieces, because the result of a comparison is as large as its input.
-        for first in range(0, len(features), _CHECKED):
-            piece = features[first : first + _CHECKED]
-            usable = piece.abs() <= _LARGEST  # False for NaN
-            if not usable.all():
-                row = first + _first_row(~usable.all(dim=1))
-                value = float(piece[~usable][0])
-                large = f"{value:g}, beyond +-{_LARGEST:g}"
-                what = large if math.isfinite(value) else "NaN or inf"
-                raise DataError(
-                    f"{where}: 'features' holds {what}; the first such row is {row}. "
-                    "Remove or recompute such rows."
-                )
-    _check_not_negative("labels", labels, where)
-
-
-def _check_not_negative(name: str, column: torch.Tensor, where: str) -> None:
-    bad = column < 0
+def _check_not_negative(
+    name: str, column: torch.Tensor | np.ndarray, where: str
+) -> None:
+    bad = torch.as_tensor(column < 0)
     if bad.any():
         row = _first_row(bad)
         raise DataError(
@@ -165,7 +143,10 @@ class Embeddings:
         _check_dtypes(self, where)
         if self.image_shape is not None:
             _check_image_shape(self.image_shape, self.dim, where)
-        _check_values(self.features, self.labels, where)
+        # Bytes need no check, and they may fill most of the memory.
+        if self.features.is_floating_point():
+            check_values(self.features.numpy(), where)
+        _check_not_negative("labels", self.labels, where)
         if self.users is not None:
             _check_users(self.users, len(self), where)
 
@@ -178,7 +159,6 @@ class Embeddings:
         where: str,
         image_shape: np.ndarray | None = None,
         users: np.ndarray | None = None,
-        copy: bool = True,
     ) -> Embeddings:
         """Make embeddings from arrays: check them, and cast them to float32 and int64.
 
@@ -192,35 +172,37 @@ class Embeddings:
             The source of the arrays, e.g. a file's path. Errors start with it.
         image_shape : array of shape [3], of integers, optional
         users : array of shape [n], of any integer dtype, optional
-        copy : bool
-            Whether to copy the rows. False is allowed if nobody changes `features`
-            later.
 
         Raises
         ------
         DataError
             A shape, dtype or value is wrong, or the cast would change a value.
         """
-        if features.dtype.kind not in "fiu":
-            raise DataError(
-                f"{where}: 'features' must hold real numbers, but has dtype "
-                f"{features.dtype}."
-            )
-        labels = _integers("labels", labels, where)
-        _check_shapes(features, labels, where)
-        shape, cast = None, features
-        if image_shape is None:
-            cast = _as_float32(features, where)
-        else:
-            shape = _as_shape(image_shape, features, where)
-        # Copied, because the owner of the array may change it later.
-        own = torch.tensor(cast) if copy and cast is features else _shared(cast)
-        tensors = own, _as_int64("labels", labels, where)
-        _check_values(*tensors, where)
-        if users is not None:
-            users = _as_int64("users", users, where)
-            _check_users(users, len(labels), where)
-        return cls(*tensors, domain, shape, users)
+        rows = Rows.of(features, labels, where, None, image_shape, users)
+        assert rows.labels is not None, "they were given"
+        return cls.of_rows(rows, whole_numbers("labels", rows.labels, where), domain)
+
+    @classmethod
+    def of_rows(
+        cls, rows: Rows, labels: np.ndarray, domain: str, copy: bool = True
+    ) -> Embeddings:
+        """Checked rows with their class numbers, int64 array of shape [n].
+
+        `copy` says whether the owner of the rows may change them later.
+        """
+        shape, users = None, None
+        if rows.image_shape is not None:
+            shape = _as_shape(rows.image_shape, rows.features, rows.where)
+        features = shared(rows.features)
+        if rows.image_shape is None and features.dtype == torch.uint8:
+            features = features.to(torch.float32)
+        elif copy:
+            features = features.clone()
+        _check_not_negative("labels", labels, rows.where)
+        if rows.users is not None:
+            users = torch.from_numpy(rows.users)
+            _check_users(users, len(labels), rows.where)
+        return cls(features, torch.from_numpy(labels), domain, shape, users)
 
     @classmethod
     def concatenate(cls, parts: Sequence[Embeddings], domain: str = "") -> Embeddings:
@@ -275,61 +257,6 @@ class Embeddings:
         return part
 
 
-def _integers(name: str, array: np.ndarray, where: str) -> np.ndarray:
-    """`array` as integers. Floats are accepted if they are whole numbers."""
-    if array.dtype.kind == "f":
-        bad = ~(np.isfinite(array) & (array == np.round(array))).reshape(-1)
-        if bad.any():
-            row = int(bad.argmax())
-            raise DataError(
-                f"{where}: '{name}' must hold whole numbers, but row {row} is "
-                f"{array.reshape(-1)[row]}. Number them from 0."
-            )
-        return array.astype(np.int64)
-    if array.dtype.kind not in "iu":
-        raise DataError(
-            f"{where}: '{name}' must hold whole numbers, but has dtype {array.dtype}. "
-            "Number them from 0."
-        )
-    return array
-
-
-def _as_int64(name: str, array: np.ndarray, where: str) -> torch.Tensor:
-    array = _integers(name, array, where)
-    if array.dtype.kind == "u":
-        bad = array.astype(np.uint64) > np.uint64(np.iinfo(np.int64).max)
-        if bad.any():
-            row = int(bad.argmax())
-            raise DataError(
-                f"{where}: '{name}' ({array.dtype}) holds {array[row]} in row {row}, "
-                "which is too large for int64. Number them from 0."
-            )
-    return torch.tensor(array.astype(np.int64))
-
-
-def _as_float32(features: np.ndarray, where: str) -> np.ndarray:
-    if features.dtype == np.float32:
-        return np.ascontiguousarray(features)
-    with np.errstate(over="ignore"):
-        cast = np.ascontiguousarray(features, dtype=np.float32)
-    bad = (np.isinf(cast) & np.isfinite(features)).any(axis=1)
-    if bad.any():
-        raise DataError(
-            f"{where}: 'features' ({features.dtype}) holds values too large for "
-            f"float32; the first such row is {int(bad.argmax())}. Scale the "
-            "embeddings down."
-        )
-    return cast
-
-
-def _shared(array: np.ndarray) -> torch.Tensor:
-    """A tensor that shares the memory of `array`."""
-    with warnings.catch_warnings():
-        # Torch warns of arrays that cannot be written to. Nobody writes to rows.
-        warnings.simplefilter("ignore", UserWarning)
-        return torch.from_numpy(array)
-
-
 def _as_shape(
     array: np.ndarray, features: np.ndarray, where: str
 ) -> tuple[int, int, int]:
@@ -338,7 +265,7 @@ def _as_shape(
             f"{where}: 'features' must hold bytes (uint8) if there is an "
             f"'image_shape', but has dtype {features.dtype}."
         )
-    shape = tuple(_integers("image_shape", array, where).reshape(-1).tolist())
+    shape = tuple(whole_numbers("image_shape", array, where).reshape(-1).tolist())
     _check_image_shape(shape, features.shape[1], where)
     return shape
 
@@ -366,6 +293,8 @@ class DataSet:
         A description of the encoder in one line.
     identity : mapping, optional
         All properties of the encoder that the embeddings depend on. None if unknown.
+    given : Given, optional
+        How the rows were given, and what was done to them since.
 
     Raises
     ------
@@ -378,8 +307,10 @@ class DataSet:
     class_names: tuple[str, ...]
     encoder: str
     identity: Mapping[str, object] | None = None
+    given: Given = NOT_KNOWN
 
     def __post_init__(self):
+        checked_names(self.class_names, "the classes of a data set")
         if not self.domains:
             raise DataError("a data set needs at least one domain; this one has none.")
         names = [domain.name for domain in self.domains]
@@ -404,6 +335,19 @@ class DataSet:
                         "encoder."
                     )
                 check_labels_below(rows.labels, self.num_classes, where)
+
+    def all_rows(self) -> Iterator[tuple[str, Embeddings]]:
+        """Yield all rows with their split."""
+        for domain in self.domains:
+            yield "train", domain.train
+            yield "test", domain.test
+
+    def mapped(self, change: Callable[[Embeddings], Embeddings], **more) -> DataSet:
+        """The data set with `change` of all its rows, and other values of fields."""
+        domains = (
+            Domain(d.name, change(d.train), change(d.test)) for d in self.domains
+        )
+        return replace(self, domains=tuple(domains), **more)
 
     @property
     def dim(self) -> int:

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import os
-import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
-from federatedscope_ggeur.data.embeddings import (
-    DataSet,
-    Domain,
-    Embeddings,
-    check_labels_below,
-)
+from federatedscope_ggeur.data.embeddings import DataSet, Domain, Embeddings
 from federatedscope_ggeur.data.images.layout import unreadable_named
-from federatedscope_ggeur.data.named_labels import is_named, numbers_of_names
+from federatedscope_ggeur.data.labels import NAMES, POSITIONS, classes_of, numbered
 from federatedscope_ggeur.data.registry import register_reader
+from federatedscope_ggeur.data.rows import Given, Rows, read_npz
 from federatedscope_ggeur.data.split import split_domain
 from federatedscope_ggeur.data.text.features import TEXT, is_text_file
 from federatedscope_ggeur.errors import DataError
-from federatedscope_ggeur.printable import get_logger
-
-logger = get_logger(__name__)
 
 LAYOUTS = (
     "Accepted layouts of data.root: <domain>.npz for each domain; or "
@@ -32,8 +22,6 @@ LAYOUTS = (
     "[n]."
 )
 _SPLITS = ("train", "test")
-_NEEDED, _OPTIONAL = ("features", "labels"), ("image_shape", "users")
-_MOST_CLASSES = 100_000
 
 
 @register_reader("embeddings")
@@ -52,8 +40,10 @@ def read_embeddings_folder(
 
     Beside these files there may be ``class_names.txt`` (one name in each line, class 0
     first), ``encoder.txt`` (one line) and ``text.npz`` (text features of the classes,
-    see `data.text`). Without ``class_names.txt``, labels that are names give the class
-    names. Numbered classes are called "0", "1", .... Other files are ignored.
+    see `data.text`). Whole-number labels are then positions in ``class_names.txt``, or
+    in the array ``class_names`` of their own file. Without a list all labels are names,
+    and give the classes in order: numbers by size, or texts sorted. Other files are
+    ignored.
 
     Parameters
     ----------
@@ -77,23 +67,23 @@ def read_embeddings_folder(
         arrays = {
             path: read_npz(path) for paths in files.values() for path in paths.values()
         }
-        named = _names_of_labels(root, arrays)
+        held = {
+            path: Rows.of(**arrays.pop(path), where=str(path)) for path in [*arrays]
+        }
+        class_names, how = _classes(root, held)
         read = {
-            (domain, split): _as_rows(path, domain, arrays.pop(path))
+            (domain, split): _as_rows(held.pop(path), class_names, how, domain)
             for domain, paths in files.items()
             for split, path in paths.items()
         }
-        class_names = named or _class_names(root, read)
-        for (domain, split), rows in read.items():
-            where = str(files[domain][split])
-            check_labels_below(rows.labels, len(class_names), where)
         domains = [
             split_domain(read[name, ""], splits, seed)
             if "" in files[name]
             else Domain(name, read[name, "train"], read[name, "test"])
             for name in sorted(files)
         ]
-        return DataSet(tuple(domains), class_names, _encoder(root))
+        given = Given(how)
+        return DataSet(tuple(domains), class_names, _encoder(root), given=given)
 
 
 def _find_files(root: Path) -> dict[str, dict[str, Path]]:
@@ -165,95 +155,40 @@ def _check_pair(folder: Path, found: dict[str, Path]) -> None:
         )
 
 
-def read_npz(
-    path: Path, needed: Sequence[str] = _NEEDED, optional: Sequence[str] = _OPTIONAL
-) -> dict[str, np.ndarray]:
-    """Read the arrays of an npz file, by name.
+def _as_rows(rows: Rows, names: Sequence[str], how: str, domain: str) -> Embeddings:
+    labels = rows.named()
+    assert labels is not None, "read_npz needs them"
+    is_text = labels.dtype.kind == "U"
+    codes = numbered(labels, names, NAMES if is_text else how, rows.where)
+    return Embeddings.of_rows(rows, codes, domain)
 
-    Raises
-    ------
-    DataError
-        The file is damaged, needs pickle, or lacks an array. The error names the file.
+
+def _classes(root: Path, held: Mapping[Path, Rows]) -> tuple[tuple[str, ...], str]:
+    """The classes of all files, and how their labels are given.
+
+    A list of classes is ``class_names.txt``, or the array `class_names` of all files.
     """
-    # numpy takes a file of an unknown kind for a pickle, so look for a zip first. The
-    # file is opened here, because zipfile calls an unreadable path "no zip".
-    with open(path, "rb") as file:
-        is_zip = zipfile.is_zipfile(file)
-    if not is_zip:
-        raise DataError(
-            f"{path}: the file is corrupt, or no npz archive. Write it with "
-            "numpy.savez(path, features=..., labels=...)."
-        )
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            names = archive.files
-            arrays = {n: archive[n] for n in (*needed, *optional) if n in names}
-    except Exception as error:  # a damaged zip fails in many ways
-        if "allow_pickle" in str(error):
+    for rows in held.values():
+        if len(rows) == 0:
             raise DataError(
-                f"{path}: an array of Python objects needs pickle, which is refused "
-                "because unpickling can run code. Save numbers, or names as str."
-            ) from None
-        raise DataError(
-            f"{path}: the file is corrupt and cannot be read ({error}). Write it again."
-        ) from error
-    for name in (*needed, *(name for name in optional if name in names)):
-        if not isinstance(arrays.get(name), np.ndarray):
-            raise DataError(
-                f"{path}: the file lacks the array '{name}'; it holds {names}."
+                f"{rows.where}: 'features' and 'labels' have no rows. Remove the file."
             )
-    return arrays
-
-
-def _as_rows(path: Path, domain: str, arrays: dict[str, np.ndarray]) -> Embeddings:
-    rows = Embeddings.from_numpy(**arrays, domain=domain, where=str(path))
-    if len(rows) == 0:
-        raise DataError(
-            f"{path}: 'features' and 'labels' have no rows. Remove the file."
-        )
-    return rows
-
-
-def _names_of_labels(
-    root: Path, arrays: dict[Path, dict[str, np.ndarray]]
-) -> tuple[str, ...]:
-    """The class names if the labels in the files are names; () if they are numbers.
-
-    Labels that are names are turned into numbers, in place. Without class_names.txt,
-    classes are in the order of their names.
-    """
-    named = [path for path in arrays if is_named(arrays[path]["labels"])]
-    if not named:
-        return ()
-    numbered = [path for path in arrays if path not in named]
-    if numbered:
-        raise DataError(
-            f"{root}: labels are names in {named[0].name}, but numbers in "
-            f"{numbered[0].name}. Use one kind in all files."
-        )
     path = root / "class_names.txt"
-    if _is_there(path):
-        names = _read_names(path)
-    else:
-        each = [np.unique(held["labels"].astype(str)) for held in arrays.values()]
-        names = tuple(np.unique(np.concatenate(each)).tolist())
-    for path, held in arrays.items():
-        held["labels"] = numbers_of_names(held["labels"], names, str(path))
-    return names
-
-
-def _class_names(root: Path, read: dict[tuple[str, str], Embeddings]) -> tuple:
-    path = root / "class_names.txt"
-    if not _is_there(path):
-        largest = max(int(rows.labels.max()) for rows in read.values())
-        if largest >= _MOST_CLASSES:
-            raise DataError(
-                f"{root}: the largest label is {largest}, so there would be "
-                f"{largest + 1} classes. Number the classes from 0 without gaps."
-            )
-        _say_gaps(root, largest, read)
-        return tuple(str(c) for c in range(largest + 1))
-    return _read_names(path)
+    named = _read_names(path) if _is_there(path) else None
+    lists = {rows.class_names for rows in held.values()}
+    if named is None and len(lists) == 1:
+        (named,) = lists
+    parts = {
+        file.name if file.parent == root else f"{file.parent.name}/{file.name}": labels
+        for file, rows in held.items()
+        if (labels := rows.named()) is not None
+    }
+    names, how = classes_of(parts, named, str(root))
+    if lists == {names} and all(
+        rows.labels.dtype.kind != "U" for rows in held.values()
+    ):
+        how = POSITIONS
+    return names, how
 
 
 def _read_names(path: Path) -> tuple[str, ...]:
@@ -263,27 +198,6 @@ def _read_names(path: Path) -> tuple[str, ...]:
             problem = f"repeats the name '{name}'" if name else "is empty"
             raise DataError(f"{path}: line {number} {problem}; name each class once.")
     return tuple(names)
-
-
-def _say_gaps(root: Path, largest: int, read: dict) -> None:
-    """Warn of labels without rows, because few people want classes without rows."""
-    held = {c for rows in read.values() for c in rows.labels.unique().tolist()}
-    missing = [c for c in range(largest + 1) if c not in held]
-    if not missing:
-        return
-    shown = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
-    why = (
-        "labels must count from 0, but these start at 1"
-        if missing == [0]
-        else "labels must count from 0 without gaps"
-    )
-    logger.warning(
-        "%s: no row has the label %s (%s), so some classes have no rows. Number "
-        "the labels anew, or name all classes in class_names.txt",
-        root,
-        shown,
-        why,
-    )
 
 
 def _encoder(root: Path) -> str:

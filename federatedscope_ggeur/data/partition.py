@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from numbers import Number
 from typing import Any
 
@@ -25,7 +25,14 @@ from federatedscope_ggeur.data.embeddings import (
     check_labels_below,
 )
 from federatedscope_ggeur.data.encoders import EncoderSettings
-from federatedscope_ggeur.data.named_labels import is_named, numbers_of_names
+from federatedscope_ggeur.data.labels import (
+    POSITIONS,
+    as_array,
+    checked_names,
+    classes_of,
+    numbered,
+)
+from federatedscope_ggeur.data.rows import NOT_KNOWN, Given, Rows
 from federatedscope_ggeur.data.splitters import Task, divide, read_arguments
 from federatedscope_ggeur.data.torch_datasets import embed_datasets
 from federatedscope_ggeur.errors import ConfigError, DataError, listed, setting, shown
@@ -58,6 +65,8 @@ class FederatedData:
     pooled_clients : int
         The number of clients that held the training rows before one client got them
         all. 0 if the rows never moved.
+    given : Given, optional
+        How the rows were given, and what was done to them since.
     """
 
     clients: Sequence[ClientData]
@@ -68,8 +77,10 @@ class FederatedData:
     pooled: Mapping[str, Mapping[str, Embeddings]] | None = None
     identity: Mapping[str, object] | None = None
     pooled_clients: int = 0
+    given: Given = NOT_KNOWN
 
     def __post_init__(self):
+        checked_names(self.class_names, "class_names")
         _check_clients(self)
 
     @classmethod
@@ -93,8 +104,10 @@ class FederatedData:
         Parameters
         ----------
         features : array of shape (n, D)
+            A data frame's titles are kept: other rows are put in their order.
         labels : array of shape (n,)
-            Class numbers, or class names.
+            Class names, as texts or whole numbers. With `class_names`, whole numbers
+            are positions in it.
         clients : array of shape (n,), optional
             The client of each row. Clients are numbered from 1 in the order of these
             values. By default one client holds all rows.
@@ -105,8 +118,8 @@ class FederatedData:
             The rows to test on, and the rows to validate on. All other rows are for
             training.
         class_names : sequence of str, optional
-            The names of the classes. By default the names among the labels, sorted, or
-            "0", "1", ...
+            The names of the classes, in order. By default the names among the labels:
+            numbers by size, or texts sorted.
         users : int array of shape (n,), optional
             The user who made each row.
         encoder : str
@@ -121,20 +134,17 @@ class FederatedData:
         DataError
             The data cannot be used. The error names the first row with the problem.
         """
-        features, labels = as_array(features), as_array(labels)
-        if is_named(labels):
-            class_names = class_names or np.unique(labels).tolist()
-            labels = numbers_of_names(labels, class_names, "labels")
-        users = None if users is None else as_array(users)
-        rows = Embeddings.from_numpy(
-            features, labels, ALL, "arrays", None, users, copy=False
-        )
-        if len(rows) == 0:
+        rows_in = Rows.of(features, labels, "arrays", users=users)
+        if class_names is not None:
+            class_names = checked_names(class_names, "class_names")
+        if len(rows_in) == 0:
             raise DataError(
                 "arrays: 'features' and 'labels' have no rows; give at least one."
             )
-        if class_names is None:
-            class_names = [str(c) for c in range(int(rows.labels.max()) + 1)]
+        assert rows_in.labels is not None, "they were given"
+        names, how = classes_of({"arrays": rows_in.labels}, class_names, "arrays")
+        codes = numbered(rows_in.labels, names, how, "arrays")
+        rows = Embeddings.of_rows(rows_in, codes, ALL, copy=False)
         n = len(rows)
         client_of = column_of("clients", clients, n, 1)
         domain_of = column_of("domains", domains, n, ALL)
@@ -146,25 +156,25 @@ class FederatedData:
             raise DataError(
                 f"row {row} is both a test and a validation row; make it one of them."
             )
-        names, firsts, owner = np.unique(
+        owners, firsts, owner = np.unique(
             client_of, return_index=True, return_inverse=True
         )
         domain_names, code = np.unique(domain_of, return_inverse=True)
         code_of = code[firsts]
         mixed = owner[code != code_of[owner]]
         if len(mixed):
-            _refuse_domains(names.tolist()[mixed[0]], domain_of[owner == mixed[0]])
+            _refuse_domains(owners.tolist()[mixed[0]], domain_of[owner == mixed[0]])
         # In this order each client's part of a split is a range of its domain's rows.
         split = np.select([is_test, is_val], [1, 2], 0)
         order = np.lexsort((owner, code, split))
         if (np.diff(order) < 0).any():
             rows = rows.select(order)
-        elif copy and np.may_share_memory(rows.features.numpy(), features):
+        elif copy and np.may_share_memory(rows_in.features, as_array(features)):
             rows = rows.copied()
         parts: dict[str, dict[str, Embeddings]] = {}
         sizes, last = {}, 0
         for place, name in enumerate(SPLITS):
-            sizes[name] = np.bincount(owner[split == place], minlength=len(names))
+            sizes[name] = np.bincount(owner[split == place], minlength=len(owners))
             parts[name] = {}
             for number, domain in enumerate(domain_names.tolist()):
                 first, held = last, sizes[name][code_of == number]
@@ -173,11 +183,12 @@ class FederatedData:
                 parts[name][str(domain)] = part
         domain_of_each = [str(domain_names[number]) for number in code_of.tolist()]
         return cls(
-            ClientRanges(range(1, len(names) + 1), domain_of_each, parts, sizes),
+            ClientRanges(range(1, len(owners) + 1), domain_of_each, parts, sizes),
             tuple(dict.fromkeys(domain_of_each)),
             (),
-            tuple(class_names),
+            names,
             encoder,
+            given=Given(how, rows_in.titles),
         )
 
     @classmethod
@@ -215,6 +226,25 @@ class FederatedData:
             encoded.class_names,
             encoded.encoder,
             identity=encoded.identity,
+            given=Given(POSITIONS),
+        )
+
+    def mapped(
+        self, change: Callable[[Embeddings], Embeddings], **more: Any
+    ) -> FederatedData:
+        """The data with `change` of all their rows, and other values of fields."""
+        clients = self.clients
+        if isinstance(clients, ClientRanges):
+            clients = clients.mapped(change)
+        else:
+            clients = tuple(client.mapped(change) for client in clients)
+        unseen = (Domain(d.name, change(d.train), change(d.test)) for d in self.unseen)
+        pooled = self.pooled and {
+            split: {domain: change(rows) for domain, rows in domains.items()}
+            for split, domains in self.pooled.items()
+        }
+        return replace(
+            self, clients=clients, unseen=tuple(unseen), pooled=pooled, **more
         )
 
     @property
@@ -320,20 +350,11 @@ def _row_hashes(parts: Sequence[Embeddings]) -> np.ndarray:
     return np.fromiter(hashes, np.int64)
 
 
-def as_array(values: Any) -> np.ndarray:
-    """Turn an array, a Tensor or a list into a numpy array."""
-    if isinstance(values, torch.Tensor):
-        values = values.detach().cpu()
-        if values.dtype == torch.bfloat16:  # numpy has no such type
-            values = values.float()
-    return np.asarray(values)
-
-
 def column_of(name: str, values: Any, rows: int, default: Any) -> np.ndarray:
     """`values` as an array with one entry for each row; `default` in all if None."""
     if values is None:
         return np.full(rows, default)
-    column = as_array(values)
+    column = as_array(values, name)
     if column.shape != (rows,):
         raise DataError(
             f"{name}: must be of shape ({rows},), one entry a row, got {column.shape}"
@@ -512,6 +533,7 @@ def partition(
         class_names=dataset.class_names,
         encoder=dataset.encoder,
         identity=dataset.identity,
+        given=dataset.given,
     )
 
 

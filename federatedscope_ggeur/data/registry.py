@@ -112,7 +112,8 @@ def load_data(
     reader = find_reader(data_type)
     check_splits(splits)
     if is_image_type(data_type):
-        return embed_data(data_type, root, encoder, options).data_set(splits, seed)
+        found = embed_data(data_type, root, encoder, options).data_set(splits, seed)
+        return transform_data(found, NO_TRANSFORM)
     found = reader(root, splits, seed, **filled_in(reader, options))
     check_returned(f"the reader of data.type '{data_type}'", reader, found, DataSet)
     return transform_data(found, transform)

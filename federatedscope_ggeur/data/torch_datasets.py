@@ -13,7 +13,8 @@ from federatedscope_ggeur.data.encoded import Encoded
 from federatedscope_ggeur.data.encoders import EncoderSettings
 from federatedscope_ggeur.data.encoding import EncodingSettings, encoded, find_images
 from federatedscope_ggeur.data.images.base import ImageDataSet, ImageDomain, Images
-from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.data.labels import checked_names
+from federatedscope_ggeur.errors import ConfigError, DataError, shown
 
 
 def embed_datasets(
@@ -74,15 +75,40 @@ def embed_datasets(
         for name, held in datasets.items()
     ]
     if class_names is None:
-        first = next(iter(datasets.values()))
+        class_names = _same_classes({**datasets, **test})
+    if class_names is None:
         labels = [part.labels for one in found for part in (one.train, one.test)]
         number = max((int(part.max()) for part in labels if len(part)), default=-1) + 1
-        class_names = getattr(first, "classes", None) or list(map(str, range(number)))
-    images = ImageDataSet("datasets", found, tuple(class_names))
+        class_names = list(map(str, range(number)))
+    names = checked_names(class_names, "class_names")
+    images = ImageDataSet("datasets", found, names)
     if isinstance(encoder, str):
         encoder = EncoderSettings(encoder)
     settings = EncodingSettings(encoder, device=device, cache=cache, hash_files=True)
     return encoded(find_images("datasets", lambda root: images, "", settings, {}))
+
+
+def _same_classes(datasets: Mapping[str, Any]) -> Sequence[str] | None:
+    """The attribute `classes` of the data sets that have it.
+
+    Raises
+    ------
+    DataError
+        Two of them differ, so one class has several numbers.
+    """
+    lists = {
+        name: list(held.classes)
+        for name, held in datasets.items()
+        if getattr(held, "classes", None)
+    }
+    for name, names in lists.items():
+        first = next(iter(lists))
+        if names != lists[first]:
+            raise DataError(
+                f"data set {name!r}: its classes are {shown(names)}, but those of "
+                f"{first!r} are {shown(lists[first])}; give all the same list"
+            )
+    return next(iter(lists.values()), None)
 
 
 def _images(name: str, held: Any) -> Images:

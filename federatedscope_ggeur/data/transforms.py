@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.data.embeddings import DataSet, Domain, Embeddings
+from federatedscope_ggeur.data.embeddings import DataSet, Embeddings
+from federatedscope_ggeur.data.partition import FederatedData
+from federatedscope_ggeur.data.rows import is_unit_length
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.rng import torch_generator
 
@@ -19,6 +22,7 @@ TRANSFORMS = (NO_TRANSFORM, "l2", "sqrt_l2")
 _ALONE = [[name] for name in TRANSFORMS]
 _PROJECTED = "l2_projected"
 _CHUNK_ROWS = 4096
+Divided = TypeVar("Divided", DataSet, FederatedData)
 
 
 def named_transform(listed: Sequence) -> str:
@@ -111,27 +115,38 @@ def _or_one(sizes: Tensor) -> Tensor:
     return torch.where(sizes > 0, sizes, torch.ones_like(sizes))
 
 
-def transform_data(dataset: DataSet, transform: str) -> DataSet:
-    """Transform the rows of a data set, and add the transform to its `encoder`.
+def transform_data(data: Divided, transform: str) -> Divided:
+    """Transform the rows of a data set, unless that was done before.
+
+    Its `encoder` names the transform then. `given` says what the rows were.
 
     Raises
     ------
     DataError
-        The rows are pixels.
+        The rows are pixels, or were transformed in another way.
     """
-    if transform == NO_TRANSFORM:
-        return dataset
-    if dataset.image_shape is not None:
+    done = data.given.transform
+    if done not in (NO_TRANSFORM, transform):
+        raise DataError(
+            f"data.transform: is {transform}, but the rows are transformed already, "
+            f"by {done}"
+        )
+    if data.image_shape is not None and transform != NO_TRANSFORM:
         raise DataError(
             f"data.transform: {transform} is for embeddings, but these rows are the "
             "pixels of images; leave it out"
         )
+    if done != NO_TRANSFORM or data.image_shape is not None:
+        return data
+    unit = is_unit_length(rows.features for _, rows in data.all_rows())
+    given = replace(data.given, dim=data.dim, transform=transform, unit_length=unit)
+    if transform == NO_TRANSFORM:
+        return replace(data, given=given)
 
     def of(rows: Embeddings) -> Embeddings:
         return replace(rows, features=transform_rows(rows.features, transform))
 
-    domains = tuple(Domain(d.name, of(d.train), of(d.test)) for d in dataset.domains)
-    encoder = f"{dataset.encoder}, {transform}"
+    encoder = f"{data.encoder}, {transform}"
     if transform.startswith(_PROJECTED):
-        encoder += f" of {dataset.dim}"
-    return replace(dataset, domains=domains, encoder=encoder)
+        encoder += f" of {data.dim}"
+    return data.mapped(of, encoder=encoder, given=given)

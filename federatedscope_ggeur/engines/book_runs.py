@@ -6,22 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 from yacs.config import CfgNode
 
 from federatedscope_ggeur.book.federation import Federation
-from federatedscope_ggeur.cfg_ggeur.fs_keys import OPEN_SECTION
+from federatedscope_ggeur.cfg_ggeur.fs_keys import open_sections
 from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config, to_plain
 from federatedscope_ggeur.data import FederatedData
 from federatedscope_ggeur.engines.run import Run, load_federated_data
 from federatedscope_ggeur.errors import ConfigError, listed
+from federatedscope_ggeur.geometry import GridStatistics
 from federatedscope_ggeur.models import build_closed_form
 from federatedscope_ggeur.models.closed_forms.auto import Automatic
 from federatedscope_ggeur.settings import NOT_SET, flatten
 
 
-def rows_of_client(book: Federation, number: int) -> tuple[Tensor, Tensor, str]:
-    """The training rows [n, D], labels [n] and domain of client `number`.
+def statistics_of_client(book: Federation, number: int) -> tuple[GridStatistics, str]:
+    """The statistics of client `number` for the book, and its domain.
 
     Raises
     ------
@@ -37,7 +37,8 @@ def rows_of_client(book: Federation, number: int) -> tuple[Tensor, Tensor, str]:
         )
     _check_classes(book, data)
     client = held[number]
-    return client.train.features, client.train.labels, client.domain
+    rows = client.train.features, client.train.labels
+    return book.statistics_of(*rows), client.domain
 
 
 def new_run(
@@ -67,7 +68,7 @@ def new_run(
     clients = [client for client in data.clients if client.number in book.clients]
     other = set(book.clients) - {client.number for client in clients}
     for client in clients:
-        rows = book.rows(client.train.features, client.train.labels)
+        rows = book.statistics_of(client.train.features, client.train.labels)
         if rows != book.total([client.number]):
             other.add(client.number)
     if other or not clients:
@@ -127,12 +128,12 @@ def _config(
     book: Federation, own: Mapping = {}, settings: Sequence | Mapping = ()
 ) -> CfgNode:
     """The config of the book's run on the embedded engine, without the book."""
-    known = dict(flatten(default_config()))
+    known = {*dict(flatten(default_config())), "data.transform"}
     # A run on FederatedScope has keys that the embedded engine does not know.
     given = {
         key: value
         for key, value in flatten(book.config)
-        if key in known or key.startswith(f"{OPEN_SECTION}.")
+        if key in known or key.rpartition(".")[0] in open_sections()
     }
     alone: dict[str, object] = {
         "ggeur.book": "",

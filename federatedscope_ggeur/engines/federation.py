@@ -21,7 +21,6 @@ from federatedscope_ggeur.cfg_ggeur.start_notes import (
     start_notes,
     withheld_line,
 )
-from federatedscope_ggeur.cfg_ggeur.transform import row_preparation
 from federatedscope_ggeur.cfg_ggeur.yaml_file import plain_config
 from federatedscope_ggeur.engines.checkpoints import (
     TO_GO_ON,
@@ -31,7 +30,12 @@ from federatedscope_ggeur.engines.checkpoints import (
 )
 from federatedscope_ggeur.engines.distributed_data import ServerData
 from federatedscope_ggeur.engines.run import pooled_rows
-from federatedscope_ggeur.engines.sides import handshake_of, server_side, settings_for
+from federatedscope_ggeur.engines.sides import (
+    handshake_of,
+    known_of_rows,
+    server_side,
+    settings_for,
+)
 from federatedscope_ggeur.engines.text import class_texts, text_key
 from federatedscope_ggeur.engines.watch import round_line
 from federatedscope_ggeur.errors import ConfigError
@@ -269,9 +273,7 @@ class Federation:
             seed=cfg.seed,
             domains=domains,
             unseen_domains=unseen,
-            class_names=list(handshake.class_names),
-            encoder=handshake.encoder,
-            prepare=row_preparation(cfg, handshake.encoder),
+            **known_of_rows(cfg, handshake if data is None else data.whole),
             clients=[
                 ClientInfo(k, domain, None, None) for k, domain in clients.items()
             ],

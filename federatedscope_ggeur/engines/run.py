@@ -28,11 +28,7 @@ from federatedscope_ggeur.cfg_ggeur.start_notes import (
     start_notes,
     withheld_line,
 )
-from federatedscope_ggeur.cfg_ggeur.transform import (
-    check_projected,
-    row_preparation,
-    row_transform,
-)
+from federatedscope_ggeur.cfg_ggeur.transform import row_transform
 from federatedscope_ggeur.data import (
     DataSet,
     FederatedData,
@@ -43,10 +39,11 @@ from federatedscope_ggeur.data import (
     load_data,
     partition,
     sizes_of,
+    transform_data,
     validation_share,
 )
 from federatedscope_ggeur.engines.embedded import EmbeddedEngine, Order
-from federatedscope_ggeur.engines.sides import settings_for
+from federatedscope_ggeur.engines.sides import known_of_rows, settings_for
 from federatedscope_ggeur.engines.text import class_texts
 from federatedscope_ggeur.engines.workers import workers_problem
 from federatedscope_ggeur.errors import ConfigError, DataError, setting
@@ -131,7 +128,8 @@ class Run:
                     "data: must be FederatedData, which FederatedData.from_arrays "
                     f"makes; got {kind_of(data)}"
                 )
-            check_projected(cfg, data.dim)
+            with torch_threads(int(cfg.ggeur.num_threads)):
+                data = transform_data(data, row_transform(cfg))
         self.data = load_federated_data(cfg) if data is None else _pooled(cfg, data)
         check_embedding_dim(cfg, self.data.dim)
         self.text = class_texts(
@@ -394,10 +392,8 @@ def _begun(cfg, data: FederatedData, notes: list[str]) -> Results:
         seed=cfg.seed,
         domains=[*data.domains, *unseen],
         unseen_domains=unseen,
-        class_names=list(data.class_names),
-        encoder=data.encoder,
-        prepare=row_preparation(cfg, data.encoder),
         clients=_client_infos(cfg, data),
+        **known_of_rows(cfg, data),
     )
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings, run_settings
-from federatedscope_ggeur.data import ClientData, Embeddings
+from federatedscope_ggeur.cfg_ggeur.transform import expected_rows
+from federatedscope_ggeur.data import ClientData, Embeddings, Given
 from federatedscope_ggeur.engines.text import text_key
 from federatedscope_ggeur.federation import MemoryBudget, Server
 from federatedscope_ggeur.federation.course.checkpoint import Progress, restore
@@ -32,6 +33,8 @@ class Described(Protocol):
     def dim(self) -> int: ...
     @property
     def encoder(self) -> str: ...
+    @property
+    def given(self) -> Given: ...
 
 
 @dataclass
@@ -54,7 +57,19 @@ def settings_for(
 ) -> RunSettings:
     """The settings of a run of `cfg` with `clients` clients on `data`."""
     names = data.class_names
-    return run_settings(cfg, len(names), data.dim, clients, text, names, data.encoder)
+    about = names, data.encoder, data.given
+    return run_settings(cfg, len(names), data.dim, clients, text, *about)
+
+
+def known_of_rows(cfg, data: Described) -> dict[str, Any]:
+    """The fields of `Results` that say what the run's head expects of rows."""
+    expected = expected_rows(cfg, data.class_names, data.encoder, data.given)
+    return {
+        "class_names": list(data.class_names),
+        "encoder": data.encoder,
+        "given": expected.given.plain(),
+        "prepare": expected.take,
+    }
 
 
 def handshake_of(

@@ -18,10 +18,9 @@ from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
 from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings
 from federatedscope_ggeur.cfg_ggeur.start_notes import client_notes
-from federatedscope_ggeur.cfg_ggeur.transform import row_preparation
 from federatedscope_ggeur.cfg_ggeur.yaml_file import plain_config
 from federatedscope_ggeur.data import ClientData
-from federatedscope_ggeur.engines.sides import Described
+from federatedscope_ggeur.engines.sides import Described, known_of_rows
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation import Client
 from federatedscope_ggeur.federation.course.ending import Ending
@@ -263,11 +262,9 @@ def _begun(engine: str, cfg, held: ClientData, data: Described) -> Results:
         seed=cfg.seed,
         domains=[held.domain],
         unseen_domains=[],
-        class_names=list(data.class_names),
-        encoder=data.encoder,
         privacy=privacy_of(cfg),
-        prepare=row_preparation(cfg, data.encoder),
         clients=[ClientInfo(held.number, held.domain, *rows)],
+        **known_of_rows(cfg, data),
     )
 
 

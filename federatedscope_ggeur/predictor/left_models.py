@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,9 @@ from torch import Tensor
 
 from federatedscope_ggeur.cfg_ggeur.foreign import config_left
 from federatedscope_ggeur.cfg_ggeur.run_settings import scored_settings
-from federatedscope_ggeur.cfg_ggeur.transform import row_preparation
+from federatedscope_ggeur.cfg_ggeur.transform import expected_rows
+from federatedscope_ggeur.data import Expected, Given, transform_rows
+from federatedscope_ggeur.data.rows import NOT_KNOWN
 from federatedscope_ggeur.downloads import sha256_file
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.files import check_regular
@@ -107,35 +109,27 @@ class LeftModels:
         return OwnModels(model.eval(), _OwnFiles(self), self._head is not None)
 
     @property
-    def _prepare(self) -> Callable[[Tensor], Tensor] | None:
-        return row_preparation(config_left(self.results), self.results.encoder)
-
-    def prepared(self, dim: int) -> int:
-        """The number of dimensions after the run's preparation, for rows of `dim`
-        dimensions.
-
-        The models take rows after this preparation.
-
-        Raises
-        ------
-        DataError
-            The run projects rows, but rows with another number of dimensions.
-        """
-        prepare = self._prepare
-        return dim if prepare is None else prepare(torch.zeros(1, dim)).shape[1]
+    def expected(self) -> Expected:
+        """What the run's head expects of rows."""
+        results = self.results
+        given = NOT_KNOWN if results.given is None else Given.of_plain(results.given)
+        cfg = config_left(results)
+        return expected_rows(cfg, results.class_names, results.encoder, given)
 
     def results_with_models(self, dim: int) -> Results:
         """The run's results together with its models, as the run itself returned them.
 
-        `dim` is the number of dimensions of rows after the run's preparation; see
-        `prepared`.
+        `dim` is the number of dimensions of rows before the run's transform. It matters
+        only if the run did not record it.
 
         Raises
         ------
         ConfigError, DataError
             As for `on` and `own`.
         """
-        left = self.on(dim)
+        expected = self.expected
+        zeros = torch.zeros(1, expected.given.dim or dim)
+        left = self.on(transform_rows(zeros, expected.given.transform).shape[1])
         held = left.tensors if self.has_own else ()
         own = {number: self.own(number) for number in held}
         return replace(
@@ -143,7 +137,7 @@ class LeftModels:
             model=left.model if left.shared else None,
             own_models=OwnModels(left.model, own, left.shared) if own else None,
             strange=self.strangeness(),
-            prepare=self._prepare,
+            prepare=expected.take,
         )
 
     def numbers(self, clients: Any, rows: int, name: str = "clients") -> Tensor:

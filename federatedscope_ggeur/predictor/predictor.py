@@ -27,7 +27,9 @@ from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins
 from federatedscope_ggeur.data import (
     SUFFIX,
     EncodingSettings,
+    Expected,
     ExtractionSettings,
+    Rows,
     is_image_type,
 )
 from federatedscope_ggeur.data.decoding import prepared
@@ -225,7 +227,8 @@ class Predictor:
         DataError
             The rows do not fit the head, or `Results.predict_proba` raises it.
         """
-        return self._results(features).predict_proba(features, clients)
+        rows = Rows.of(features, where="features")
+        return self._results(rows).predict_proba(features, clients)
 
     def predict_rows(
         self,
@@ -239,7 +242,7 @@ class Predictor:
 
         Parameters
         ----------
-        features : array or Tensor of shape (n, D)
+        features : Rows, or array, Tensor or data frame of shape (n, D)
         top, clients : as for `predict`
         path : str
             The file of the embeddings, for `Prediction.image`.
@@ -249,33 +252,42 @@ class Predictor:
         DataError
             As for `predict_proba`.
         """
-        results = self._results(features, path)
+        rows = features if isinstance(features, Rows) else Rows.of(features, where=path)
+        results = self._results(rows)
         # In float64, classes with different logits get different probabilities.
-        shares = results.logits(features, clients).double().softmax(dim=1)
+        shares = results.logits(rows, clients).double().softmax(dim=1)
         strange: list[float | None] = [None] * len(shares)
         if results.strange is not None:
-            strange = results.strangeness(features).tolist()
+            strange = results.strangeness(rows).tolist()
         for row, (one, how) in enumerate(zip(shares, strange)):
             yield self._prediction(f"{path}[{row}]", one, how, top)
 
-    def _results(self, features: Any, path: str = "") -> Results:
-        """The run's results with its models, for rows with the shape of `features`.
+    @property
+    def expected(self) -> Expected:
+        """What the head expects of rows of embeddings.
 
-        `path` is the file of the rows.
+        Raises
+        ------
+        ConfigError
+            The predictor has no run.
         """
         if self._left is None:
             raise ConfigError(
                 "embeddings cannot be classified without a run; name one by --run"
             )
-        dim = np.shape(features)[1] if np.ndim(features) == 2 else 0
+        return self._left.expected
+
+    def _results(self, rows: Rows) -> Results:
+        """The run's results with its models, for rows with the shape of `rows`."""
+        self.expected  # noqa: B018
         if self._with_models is None:
-            dim = self._left.prepared(dim) if dim else 1
             try:
+                dim = rows.features.shape[1]
                 self._with_models = self._left.results_with_models(dim)
             except DataError as error:
                 raise DataError(
-                    f"{path or 'features'}: rows of shape {list(np.shape(features))} "
-                    f"do not fit: {error}"
+                    f"{rows.where}: rows of shape {list(rows.features.shape)} do not "
+                    f"fit: {error}"
                 ) from error
         return self._with_models
 

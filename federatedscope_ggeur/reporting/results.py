@@ -108,6 +108,9 @@ class Results:
         The notes of the run, at its start and in round 0.
     provenance : Provenance or None
         Where and how the run was made.
+    given : dict or None
+        How the run's rows were given: fields of `data.Given`. None for a run of an
+        older release.
     shared : SharedScores or None
         In a site's folder: the table of the whole federation, if the server shares it.
         All other fields have only what the site itself knows.
@@ -118,9 +121,8 @@ class Results:
         The models that clients keep as their own, if they ran in this process.
     strange : Strangeness or None
         The measure that the method `strangeness` uses.
-    prepare : callable (Tensor [n, D]) -> Tensor [n, D], or None
-        The run's ``data.transform``, which embeddings pass before the model; None:
-        nothing.
+    prepare : callable (rows, pixels) -> Tensor [n, D], or None
+        Turns rows of any kind into what the model takes, see `Expected.take`.
     """
 
     schema_version: int
@@ -147,6 +149,7 @@ class Results:
     provenance: Optional[Provenance] = None
     temperature_scaling: Optional[TemperatureScaling] = None
     shared: Optional[SharedScores] = None
+    given: Optional[dict[str, Any]] = None
     model: Any = field(default=None, repr=False, compare=False)
     own_models: Any = field(default=None, repr=False, compare=False)
     strange: Any = field(default=None, repr=False, compare=False)
@@ -183,9 +186,10 @@ class Results:
 
         Parameters
         ----------
-        features : array or Tensor of shape [n, D]
+        features : array, Tensor or data frame of shape [n, D]
             Embeddings of the run's encoder; the run's ``data.transform`` is applied to
-            them. For a network, pixels: uint8, or floats in 0..1.
+            them. Columns with titles are put in the order of the run's own titles. For
+            a network, pixels: uint8, or floats in 0..1.
         clients : int or sequence of int, optional
             The client whose model predicts: one number for all rows, or one for each
             row; 0 is the global model. It is needed if every client has a model of its
@@ -245,23 +249,7 @@ class Results:
 
     def _rows(self, features: Any, model: Any) -> Any:
         """`features` as `model` takes them, checked."""
-        # Imported here: reading and writing results needs neither.
-        import numpy as np
-        import torch
-
-        try:
-            # In one order in memory: products of other orders have other last bits.
-            if not isinstance(features, torch.Tensor):
-                features = torch.tensor(np.ascontiguousarray(features))
-            rows = features.detach().cpu().contiguous()
-            if not (model.takes_images and rows.dtype == torch.uint8):
-                rows = rows.to(torch.float32)
-        except (TypeError, ValueError) as error:
-            raise DataError(f"features: must be an array of numbers: {error}") from None
-        if not torch.isfinite(rows).all():
-            raise DataError("features: must be finite in float32, but some are not")
-        if self.prepare is not None and rows.ndim == 2:
-            rows = self.prepare(rows)
+        rows = self.prepare(features, model.takes_images)
         wanted = model.in_features
         if rows.ndim != 2 or rows.shape[1] != wanted:
             raise DataError(
@@ -311,7 +299,7 @@ class Results:
                 f"{SCHEMA_VERSION}, found {shown(found)}; use the version that wrote it"
             )
         try:
-            raw = joined(raw, clients)
+            raw = {"given": None, **joined(raw, clients)}
         except DataError as error:
             raise DataError(f"results: {error}") from error
         return from_json_value(Results, raw, "results")

@@ -199,5 +199,5 @@ def test_what_is_refused(tmp_path):
     book = new_book(tmp_path / "a")
     with pytest.raises(ConfigError, match="no client"):
         worth(book, *rows_of(1))
-    with pytest.raises(ConfigError, match="labels in 0"):
+    with pytest.raises(DataError, match="none of the 3 classes: 3"):
         worth(book, torch.zeros(1, 5), torch.tensor([3]))

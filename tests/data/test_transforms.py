@@ -103,7 +103,8 @@ def test_none_is_as_if_nothing_stood_there(folder, config):
     here, there = (run(config(raw, *s)) for s in ([], ["data.transform", ["none"]]))
     assert torch.equal(to_vector(here.model), to_vector(there.model))
     assert here.encoder == there.encoder
-    assert here.prepare is None
+    rows, _ = draw(40, seed=9)
+    assert np.array_equal(here.prepare(rows), rows)
 
 
 def test_it_is_part_of_what_made_the_embeddings(folder, config):

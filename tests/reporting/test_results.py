@@ -14,6 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from federatedscope_ggeur.data import Expected
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.models.linear import LinearHead
 from federatedscope_ggeur.reporting import (
@@ -191,7 +192,8 @@ def predicting(make_results):
     with torch.no_grad():
         model.classifier.weight.copy_(torch.tensor([[1.0, 0, 0], [0, 1.0, 0]]))
         model.classifier.bias.zero_()
-    return replace(make_results(), model=model)
+    expected = Expected(("a", "b"))
+    return replace(make_results(), model=model, prepare=expected.take)
 
 
 def test_the_model_is_no_part_of_the_file_or_of_equality(predicting, make_results):
@@ -237,16 +239,16 @@ def test_no_rows_give_no_predictions(predicting):
 @pytest.mark.parametrize(
     ("features", "message"),
     [
-        (np.zeros(3), r"have shape \[n, 3\], like the run's embeddings; got \[3\]"),
+        (np.zeros(3), r"'features' must have the shape \[n, D\]"),
         (
             np.zeros((2, 4)),
             r"have shape \[n, 3\], like the run's embeddings; got \[2, 4\]",
         ),
-        ([["a", "b", "c"]], "must be an array of numbers"),
-        ([[1, 2, 3], [1, 2]], "must be an array of numbers"),
-        (None, "must be an array of numbers"),
-        ([[1, 2, float("nan")]], "must be finite"),
-        (np.full((1, 3), 1e300), "must be finite in float32"),
+        ([["a", "b", "c"]], "must hold real numbers"),
+        ([[1, 2, 3], [1, 2]], "must be an array"),
+        (None, "must have the shape"),
+        ([[1, 2, float("nan")]], "NaN or inf; the first such row is 0"),
+        (np.full((1, 3), 1e300), "too large for float32"),
     ],
     ids=["flat", "wide", "text", "ragged", "none", "nan", "huge"],
 )

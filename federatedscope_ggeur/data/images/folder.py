@@ -26,6 +26,7 @@ from federatedscope_ggeur.data.images.files import (
     is_image_name,
 )
 from federatedscope_ggeur.data.images.layout import Layout, shown, subfolders
+from federatedscope_ggeur.data.labels import in_order
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.printable import get_logger
 
@@ -256,7 +257,8 @@ def data_set(
         The folder of the data set. The images' keys are paths below it.
     domains : sequence of DomainFiles
     order : sequence of str or None
-        Classes in the order of their numbers. By default they are sorted by name.
+        Classes in the order of their numbers. By default they are sorted by name, or
+        by size if all names are numbers.
         Classes without images get no number.
     class_names : mapping of class to name, or None
         Other names for the classes.
@@ -271,7 +273,7 @@ def data_set(
         {domain.name: domain.folder for domain in domains},
     )
     present = domains[0].classes
-    classes = [c for c in (order or sorted(present)) if c in present]
+    classes = [c for c in (order or in_order(present)) if c in present]
     return numbered(name, root, domains, classes, class_names or {})
 
 

@@ -25,7 +25,7 @@ from federatedscope_ggeur.engines.fs.search import is_search
 from federatedscope_ggeur.engines.fs.setup import follow_fs_logging
 from federatedscope_ggeur.engines.fs.trials import settle_trial
 from federatedscope_ggeur.engines.run import load_federated_data
-from federatedscope_ggeur.engines.sides import Shared
+from federatedscope_ggeur.engines.sides import Described, Shared
 from federatedscope_ggeur.federation import Client, MemoryBudget
 from federatedscope_ggeur.federation.course.checkpoint import check_place
 from federatedscope_ggeur.models.text import ClassTexts
@@ -40,9 +40,8 @@ class Splits(dict):
     Parameters
     ----------
     splits : mapping from split to Embeddings
-    class_names : sequence of str
-    encoder : str
-    dim : int
+    whole : FederatedData or DataSet
+        The data that the splits come from.
     text : ClassTexts, optional
         The text features, if the run uses them.
     """
@@ -50,9 +49,7 @@ class Splits(dict):
     def __init__(
         self,
         splits: Mapping[str, Embeddings],
-        class_names: tuple[str, ...],
-        encoder: str,
-        dim: int,
+        whole: Described,
         text: ClassTexts | None = None,
     ):
         super().__init__(
@@ -61,8 +58,8 @@ class Splits(dict):
                 for name, rows in splits.items()
             }
         )
-        self.class_names, self.encoder, self.dim = tuple(class_names), encoder, dim
-        self.text = text
+        self.class_names, self.encoder = tuple(whole.class_names), whole.encoder
+        self.dim, self.given, self.text = whole.dim, whole.given, text
 
     @property
     def num_classes(self) -> int:
@@ -79,8 +76,7 @@ class ClientSplits(Splits):
     def __init__(self, site: SiteData, shared: Shared, roles=None):
         held, whole = site.held, site.whole
         splits = {"train": held.train, "val": held.val, "test": held.test}
-        about = whole.class_names, whole.encoder, whole.dim, site.text
-        super().__init__(splits, *about)
+        super().__init__(splits, whole, site.text)
         self.held, self.shared = held, shared
         self.roles: dict[int, Client] = {} if roles is None else roles
 
@@ -96,8 +92,7 @@ class ServerSplits(Splits):
             split: next(iter(domains.values()), empty)
             for split, domains in known.rows.items()
         }
-        about = whole.class_names, whole.encoder, whole.dim, known.text
-        super().__init__(splits, *about)
+        super().__init__(splits, whole, known.text)
         self.known, self.rows = known, known.rows
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 
+from federatedscope_ggeur.data.rows import NOT_KNOWN, Given
 from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.wire.declared import Declared
 
@@ -32,6 +33,11 @@ class Handshake:
     encoder: str
     settings: Mapping[str, str]
     text: str = ""
+
+    @property
+    def given(self) -> Given:
+        """How the clients' rows were given, which they do not tell."""
+        return NOT_KNOWN
 
     def numbers(self) -> dict:
         """The fields as plain values for a message's header."""

@@ -23,7 +23,7 @@ from federatedscope_ggeur.reporting import Results, numbers
 
 NAME = "a_run"
 #: What a run may say of itself that another one of the same numbers does not.
-OWN = ("engine", "config", "notes", "privacy")
+OWN = ("engine", "config", "notes", "privacy", "given")
 
 
 @dataclass

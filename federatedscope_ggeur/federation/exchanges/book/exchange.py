@@ -13,6 +13,7 @@ from typing import Any
 from federatedscope_ggeur.book.chain import check_signed
 from federatedscope_ggeur.book.federation import Federation, check_empty, check_possible
 from federatedscope_ggeur.book.places import RunPlaces
+from federatedscope_ggeur.data.rows import NOT_KNOWN, Given
 from federatedscope_ggeur.errors import DataError, MessageError, StatisticsError
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import (
@@ -55,6 +56,8 @@ class BookSettings:
         The encoder that made the embeddings.
     config : mapping
         The run's settings, as plain values.
+    given : Given
+        How the clients' rows were given.
     """
 
     folder: str
@@ -62,6 +65,7 @@ class BookSettings:
     class_names: tuple[str, ...]
     encoder: str
     config: Mapping[str, Any]
+    given: Given = NOT_KNOWN
 
     def places(self, folder: str | os.PathLike) -> RunPlaces:
         """Where the run writes whose folder is `folder`."""
@@ -262,6 +266,7 @@ class BookExchange(Exchange):
             exponents=settings.grid.exponents,
             min_samples=self.server.settings.min_samples,
             encoder=settings.encoder,
+            given=settings.given,
             joining=[
                 (held.client, held.domain, held.whole)
                 for held in self.uploads

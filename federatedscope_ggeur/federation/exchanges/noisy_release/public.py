@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.data.folder import read_npz
+from federatedscope_ggeur.data.rows import read_npz
 from federatedscope_ggeur.errors import DataError, setting
 from federatedscope_ggeur.geometry.noisy_release import PublicRows
 

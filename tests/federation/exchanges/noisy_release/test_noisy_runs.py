@@ -204,15 +204,17 @@ def test_a_projection_is_part_of_the_head_and_of_its_folder(
     predictor = Predictor(left)
     assert np.array_equal(predictor.predict_proba(rows), results.predict_proba(rows))
     for one in (results, Predictor(left), predictor):
-        with pytest.raises(DataError, match=r"rows have 20 dimensions.*of 16 dim"):
+        with pytest.raises(DataError, match="takes rows of 16 columns, not 20"):
             one.predict_proba(np.zeros((3, 20)))
 
 
-def test_given_rows_must_not_be_in_need_of_projection(config):
+def test_given_rows_are_projected(config):
     rows = np.random.default_rng(0).normal(size=(30, 16)).astype("float32")
     data = FederatedData.from_arrays(rows, np.arange(30) % 3, np.arange(30) % 5)
-    with pytest.raises(ConfigError, match=r"dp\.project: is 5.*16 dimensions"):
-        Run(config(*DP, *SERVER, "ggeur.privacy.dp.project", 5), data)
+    cfg = config(*DP, *SERVER, "ggeur.privacy.dp.project", 5)
+    made = Run(cfg, data)
+    assert made.data.dim == 5
+    assert made.history.results().given["unit_length"] is None  # exact, so not told
 
 
 def test_a_list_of_classes_that_comes_with_the_data_is_said(config):

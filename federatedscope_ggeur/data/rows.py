@@ -1,0 +1,471 @@
+"""The one door for rows: whatever their source, they become `Rows`, or a fault."""
+
+from __future__ import annotations
+
+import csv
+import math
+import warnings
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.data.labels import (
+    as_array,
+    checked_names,
+    read_labels,
+    whole_numbers,
+)
+from federatedscope_ggeur.errors import DataError, listed, shown
+
+ROW_FILES = (".npz", ".npy", ".csv")
+#: The titles of the column of labels in a csv file.
+_LABELS = ("label", "labels")
+_NEEDED, _OPTIONAL = ("features", "labels"), ("image_shape", "users", "class_names")
+#: Rows that are checked at a time.
+_CHECKED = 1 << 14
+#: The largest value of an embedding. Messages may hold none above it
+#: (`geometry.LARGEST_EMBEDDING`).
+_LARGEST = 1e15
+#: How far from 1 the length of rows may be that were scaled to length 1.
+_ROUNDING = 1e-3
+
+
+@dataclass(frozen=True)
+class Given:
+    """How rows were given, and what was done to them since.
+
+    Attributes
+    ----------
+    labels : {"names", "positions", ""}
+        Whether a label is the name of its class or the place of this name in a list.
+        "" if nobody knows.
+    titles : tuple of str or None
+        The titles of the columns.
+    dim : int or None
+        D before the transform.
+    transform : str
+        What was done to the rows: one of `transforms.TRANSFORMS`, or a projection.
+    unit_length : bool or None
+        Whether every row had the length 1 before the transform.
+    """
+
+    labels: str = ""
+    titles: tuple[str, ...] | None = None
+    dim: int | None = None
+    transform: str = "none"
+    unit_length: bool | None = None
+
+    @classmethod
+    def of_plain(cls, plain: Mapping[str, Any]) -> Given:
+        """Read what `plain` wrote; unknown fields are ignored."""
+        known = {
+            each.name: plain[each.name] for each in fields(cls) if each.name in plain
+        }
+        if known.get("titles") is not None:
+            known["titles"] = tuple(known["titles"])
+        return cls(**known)
+
+    def plain(self) -> dict[str, Any]:
+        """The record as plain values, for a file."""
+        held = asdict(self)
+        return {**held, "titles": None if self.titles is None else list(self.titles)}
+
+
+NOT_KNOWN = Given()
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows as they came in, checked.
+
+    Attributes
+    ----------
+    features : array of shape [n, D], float32; or uint8, which may be pixels
+    where : str
+        The source of the rows. Errors start with it.
+    labels : array of shape [n], int64 or str, or None
+        From `read_labels`. They are class numbers or names; `Expected` reads them.
+    titles : tuple of str, of length D, or None
+        The titles of the columns.
+    class_names : tuple of str or None
+        The source's own list of classes. `labels` are places in it.
+    image_shape, users : arrays or None
+    """
+
+    features: np.ndarray
+    where: str
+    labels: np.ndarray | None = None
+    titles: tuple[str, ...] | None = None
+    class_names: tuple[str, ...] | None = None
+    image_shape: np.ndarray | None = None
+    users: np.ndarray | None = None
+
+    @classmethod
+    def of(
+        cls,
+        features: Any,
+        labels: Any = None,
+        where: str = "arrays",
+        class_names: Any = None,
+        image_shape: Any = None,
+        users: Any = None,
+    ) -> Rows:
+        """Rows of arrays, Tensors, lists or a data frame.
+
+        Raises
+        ------
+        DataError
+            Shapes, types or values are wrong. The error names the first wrong row.
+        """
+        titles = _titles_of(features, where)
+        array = as_array(features, f"{where}: 'features'")
+        array = _numbers(array, titles, where)
+        _check_shape("features", array, 2, "[n, D]", where)
+        if array.shape[1] == 0:
+            raise DataError(
+                f"{where}: 'features' has no columns (D = 0). Embed the data again."
+            )
+        if array.dtype != np.uint8:  # they may be pixels
+            array = _as_float32(array, where)
+            check_values(array, where)
+        read = None if labels is None else read_labels(labels, where)
+        if read is not None and len(read) != len(array):
+            raise DataError(
+                f"{where}: 'features' has {len(array)} rows but 'labels' has "
+                f"{len(read)}; they must have the same length."
+            )
+        own = None
+        if class_names is not None:
+            own = checked_names(class_names, f"{where}: 'class_names'")
+        if users is not None:
+            users = whole_numbers("users", as_array(users, where), where)
+        return cls(array, where, read, titles, own, image_shape, users)
+
+    @classmethod
+    def of_file(cls, path: str | Path, titles: Sequence[str] | None = None) -> Rows:
+        """Read embeddings from an npz, npy or csv file.
+
+        An npz file holds ``features`` and, if they are known, ``labels``; and maybe
+        ``class_names``, the list that whole-number labels are places in. An npy file
+        holds the features alone. Each line of a csv file holds the numbers of one row;
+        the first line may hold titles instead. A column with the title ``label`` holds
+        labels. `titles` are those that the caller expects.
+
+        Raises
+        ------
+        DataError
+            The file cannot be read; the message names the problem.
+        """
+        path = Path(path)
+        try:
+            if path.suffix == ".csv":
+                return _of_csv(path, titles)
+            if path.suffix == ".npy":
+                with open(path, "rb") as file:
+                    array = np.lib.format.read_array(file, allow_pickle=False)
+                return cls.of(array, where=str(path))
+            held = read_npz(path, ("features",), ("labels", "class_names"))
+        except OSError as error:
+            raise DataError(f"{path}: cannot read the file: {error.strerror}") from None
+        except ValueError as error:
+            if isinstance(error, DataError):
+                raise
+            raise DataError(f"{path}: the file is no npy array: {error}") from None
+        return cls.of(where=str(path), **held)
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def named(self) -> np.ndarray | None:
+        """The labels, by their names if the source has its own list of classes.
+
+        Raises
+        ------
+        DataError
+            A label is no place in the list.
+        """
+        if self.labels is None or self.class_names is None:
+            return self.labels
+        if self.labels.dtype.kind == "U":
+            return self.labels
+        bad = (self.labels < 0) | (self.labels >= len(self.class_names))
+        if bad.any():
+            row = int(bad.argmax())
+            raise DataError(
+                f"{self.where}: label {self.labels[row]} in row {row} is no place in "
+                f"the file's own 'class_names', which has {len(self.class_names)} names"
+            )
+        return np.array(self.class_names)[self.labels]
+
+    def in_order_of(self, titles: Sequence[str] | None) -> np.ndarray:
+        """The features with their columns in the order of `titles`.
+
+        Raises
+        ------
+        DataError
+            The rows have other titles.
+        """
+        if titles is None or self.titles is None or self.titles == tuple(titles):
+            return self.features
+        unknown = [name for name in self.titles if name not in titles]
+        missing = [name for name in titles if name not in self.titles]
+        if unknown or missing:
+            parts = (("unknown", unknown), ("missing", missing))
+            said = [
+                f"{what} {listed(list(map(shown, names)), 5)}"
+                for what, names in parts
+                if names
+            ]
+            raise DataError(
+                f"{self.where}: the columns differ from those that the head was made "
+                f"from: {'; '.join(said)}. Give the same columns, in any order"
+            )
+        place = {name: number for number, name in enumerate(self.titles)}
+        columns = [place[name] for name in titles]
+        return np.ascontiguousarray(self.features[:, columns])
+
+
+def read_npz(
+    path: Path, needed: Sequence[str] = _NEEDED, optional: Sequence[str] = _OPTIONAL
+) -> dict[str, np.ndarray]:
+    """Read the arrays of an npz file, by name.
+
+    Raises
+    ------
+    DataError
+        The file is damaged, needs pickle, or lacks an array. The error names the file.
+    """
+    # numpy takes a file of an unknown kind for a pickle, so look for a zip first. The
+    # file is opened here, because zipfile calls an unreadable path "no zip".
+    with open(path, "rb") as file:
+        is_zip = zipfile.is_zipfile(file)
+    if not is_zip:
+        raise DataError(
+            f"{path}: the file is corrupt, or no npz archive. Write it with "
+            "numpy.savez(path, features=..., labels=...)."
+        )
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            names = archive.files
+            arrays = {n: archive[n] for n in (*needed, *optional) if n in names}
+    except Exception as error:  # a damaged zip fails in many ways
+        if "allow_pickle" in str(error):
+            raise DataError(
+                f"{path}: an array of Python objects needs pickle, which is refused "
+                "because unpickling can run code. Save numbers, or names as str."
+            ) from None
+        raise DataError(
+            f"{path}: the file is corrupt and cannot be read ({error}). Write it again."
+        ) from error
+    for name in (*needed, *(name for name in optional if name in names)):
+        if not isinstance(arrays.get(name), np.ndarray):
+            raise DataError(
+                f"{path}: the file lacks the array '{name}'; it holds {names}."
+            )
+    return arrays
+
+
+def check_values(features: np.ndarray, where: str) -> None:
+    """Refuse features that are not finite, or absurdly large.
+
+    The `DataError` names `where` and the first such row.
+    """
+    # In pieces, because the result of a comparison is as large as its input.
+    for first in range(0, len(features), _CHECKED):
+        piece = features[first : first + _CHECKED]
+        usable = abs(piece) <= _LARGEST  # False for NaN
+        if not usable.all():
+            row = first + int((~usable.all(axis=1)).argmax())
+            value = float(piece[~usable][0])
+            large = f"{value:g}, beyond +-{_LARGEST:g}"
+            what = large if math.isfinite(value) else "NaN or inf"
+            raise DataError(
+                f"{where}: 'features' holds {what}; the first such row is {row}. "
+                "Remove or recompute such rows."
+            )
+
+
+def is_unit_length(parts: Iterable[Tensor]) -> bool:
+    """Whether each row of all parts has the length 1."""
+    for part in parts:
+        for piece in part.split(_CHECKED):
+            if not ((piece.double().norm(dim=1) - 1).abs() < _ROUNDING).all():
+                return False
+    return True
+
+
+def shared(array: np.ndarray) -> Tensor:
+    """A tensor that shares the memory of `array`."""
+    with warnings.catch_warnings():
+        # Torch warns of arrays that cannot be written to. Nobody writes to rows.
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.from_numpy(array)
+
+
+def _titles_of(features: Any, where: str) -> tuple[str, ...] | None:
+    """The titles of a data frame's columns; None if they only count from 0."""
+    columns = getattr(features, "columns", None)
+    if columns is None:
+        return None
+    titles = tuple(map(str, columns))
+    return _checked_titles(titles, where)
+
+
+def _checked_titles(titles: tuple[str, ...], where: str) -> tuple[str, ...] | None:
+    if _counts(titles):
+        return None
+    twice = [name for place, name in enumerate(titles) if name in titles[:place]]
+    if twice:
+        raise DataError(
+            f"{where}: two columns have the title {shown(twice[0])}; rename one"
+        )
+    return titles
+
+
+def _counts(titles: Sequence[str]) -> bool:
+    """Whether titles count from 0, as pandas gives them to arrays."""
+    return list(titles) == [str(number) for number in range(len(titles))]
+
+
+def _check_shape(
+    name: str, array: np.ndarray, ndim: int, shape: str, where: str
+) -> None:
+    if array.ndim != ndim:
+        raise DataError(
+            f"{where}: '{name}' must have the shape {shape}, but has the shape "
+            f"{list(array.shape)}."
+        )
+
+
+def _numbers(array: np.ndarray, titles: Sequence[str] | None, where: str) -> np.ndarray:
+    """`array` with a dtype of numbers; columns of data frames may hold objects."""
+    if array.dtype.kind == "O":
+        try:
+            return array.astype(np.float64)
+        except (TypeError, ValueError):
+            _refuse_cell(array, titles, where)
+    if array.dtype.kind not in "fiu":
+        raise DataError(
+            f"{where}: 'features' must hold real numbers, but has dtype {array.dtype}."
+        )
+    return array
+
+
+def _refuse_cell(array: np.ndarray, titles: Sequence[str] | None, where: str) -> None:
+    """Name the first cell that is no number."""
+    for row, cells in enumerate(array if array.ndim == 2 else ()):
+        for column, cell in enumerate(cells):
+            try:
+                float(cell)
+            except (TypeError, ValueError):
+                name = shown(titles[column]) if titles else column
+                raise DataError(
+                    f"{where}: 'features' must hold real numbers, but column {name} "
+                    f"has {shown(cell)} in row {row}."
+                ) from None
+
+
+def _as_float32(features: np.ndarray, where: str) -> np.ndarray:
+    if features.dtype == np.float32:
+        return np.ascontiguousarray(features)
+    with np.errstate(over="ignore"):
+        cast = np.ascontiguousarray(features, dtype=np.float32)
+    bad = (np.isinf(cast) & np.isfinite(features)).any(axis=1)
+    if bad.any():
+        raise DataError(
+            f"{where}: 'features' ({features.dtype}) holds values too large for "
+            f"float32; the first such row is {int(bad.argmax())}. Scale the "
+            "embeddings down."
+        )
+    return cast
+
+
+def _of_csv(path: Path, expected: Sequence[str] | None) -> Rows:
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            lines = [line for line in csv.reader(file) if line]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path}: cannot read the file: {error}") from None
+    has_titles = bool(lines) and _are_titles(lines, expected, str(path))
+    titles = lines.pop(0) if has_titles else []
+    if not lines:
+        raise DataError(f"{path}: the file has no rows of numbers")
+    width = len(titles or lines[0])
+    for number, line in enumerate(lines, 1):
+        if len(line) != width:
+            raise DataError(
+                f"{path}: row {number}: it has not as many columns as the first line"
+            )
+    labels, places = None, [titles.index(name) for name in _LABELS if name in titles]
+    if len(places) > 1:
+        raise DataError(f"{path}: the columns 'label' and 'labels' are both there")
+    for place in places:
+        titles.pop(place)
+        labels = np.array([line.pop(place) for line in lines])
+    for number, line in enumerate(lines, 1):
+        wrong = [cell for cell in line if not _is_number(cell)]
+        if wrong:
+            raise DataError(f"{path}: row {number}: {shown(wrong[0])} is no number")
+    found = Rows.of(np.array(lines).astype(float), labels, str(path))
+    named = _checked_titles(tuple(titles), str(path)) if titles else None
+    return Rows(found.features, found.where, found.labels, named)
+
+
+def _are_titles(
+    lines: Sequence[Sequence[str]], expected: Sequence[str] | None, path: str
+) -> bool:
+    """Whether the first line holds titles. They may be numbers.
+
+    Raises
+    ------
+    DataError
+        It may as well be a row.
+    """
+    first = lines[0]
+    others = [cell for cell in first if cell not in _LABELS]
+    if "" in others[:1] and len(others) > 1:
+        raise DataError(
+            f"{path}: the first column has no title, as an index has none; leave it "
+            "out: to_csv(index=False)"
+        )
+    if sorted(others) == sorted(expected or [""]):
+        return True
+    if _counts(others) and len(first) > 1:
+        return True
+    numbers = [cell for cell in others if _is_number(cell)]
+    if len(others) < len(first) or not numbers:
+        return True
+    if len(numbers) < len(others):
+        wrong = next(cell for cell in others if not _is_number(cell))
+        raise DataError(
+            f"{path}: the first line has numbers, and {shown(wrong)}, which is none; "
+            "give titles to all columns, or to none"
+        )
+    # Whole numbers above rows of fractions are titles, such as wavelengths.
+    rows = [cell for line in lines[1:] for cell in line]
+    if (
+        all(cell.isdecimal() for cell in first)
+        and len(set(first)) == len(first)
+        and rows
+        and all(map(_is_number, rows))
+        and not any(cell.isdecimal() for cell in rows)
+    ):
+        raise DataError(
+            f"{path}: the first line has whole numbers, which may be titles or a row; "
+            "give the columns titles with letters, or write 1 as 1.0"
+        )
+    return False
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
