@@ -95,5 +95,6 @@ class MemoryBudget:
         held = self._scratch.get(device)
         if held is None or held.numel() < rows * dim:
             self._scratch.pop(device, None)
-            held = self._scratch[device] = torch.empty(rows * dim, device=device)
+            held = torch.empty(rows * dim, dtype=torch.float32, device=device)
+            self._scratch[device] = held
         return held[: rows * dim].view(rows, dim)

@@ -116,5 +116,6 @@ def _packed_size(
     numbers = [10 ** (digits - 1) for digits in (client, round_number, steps)]
     tensors = {name: torch.empty(shape, dtype=kind) for name, kind, shape in uploads}
     client, round_number, steps = numbers
-    update = ClientUpdate(client, round_number, torch.empty(params), steps, tensors)
+    weights = torch.empty(params, dtype=F32)
+    update = ClientUpdate(client, round_number, weights, steps, tensors)
     return wire.packed_size(*update._message)

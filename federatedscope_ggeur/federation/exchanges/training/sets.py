@@ -105,7 +105,7 @@ def _drawn(
     device = settings.training.device
     try:
         if keep:
-            block = torch.empty(rows, dim, device=device)
+            block = torch.empty(rows, dim, dtype=torch.float32, device=device)
         else:
             block = clients[0].memory.scratch(rows, dim, device)
         labels, start = torch.empty(rows, dtype=torch.int64, device=device), 0

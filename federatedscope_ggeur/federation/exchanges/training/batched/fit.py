@@ -78,7 +78,6 @@ class Member:
 
 def groups(members: Sequence[Member]) -> list[list[int]]:
     """The places of members that can train at once, by falling number of steps."""
-
     kinds: list[tuple[TrainingSettings, list[int]]] = []
     for place, member in enumerate(members):
         for settings, places in kinds:
@@ -281,7 +280,8 @@ class _Stepper:
         units, p = self._head.dropped_units, self._head.dropout
         if not units:
             return None
-        kept = torch.zeros(len(sizes), self._settings.batch_size, units)
+        shape = len(sizes), self._settings.batch_size, units
+        kept = torch.zeros(shape, dtype=torch.float32)
         for own, size, generator in zip(kept, sizes.tolist(), self._dropout):
             own[:size].bernoulli_(1 - p, generator=generator)
         return kept.div_(1 - p).to(self._settings.device)
@@ -397,7 +397,7 @@ def _stepper(
 def _shares(sizes: Tensor, batch: int) -> Tensor:
     """One over the batch's size for rows that count, else 0: [..., B]."""
     counts = torch.arange(batch) < sizes[..., None]
-    return counts / sizes.clamp(min=1)[..., None]
+    return counts.float() / sizes.clamp(min=1)[..., None].float()
 
 
 def _places(sets: Sequence[TrainingSet]) -> list[int]:
