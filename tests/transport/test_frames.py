@@ -18,7 +18,7 @@ from federatedscope_ggeur.transport.frames import (
     read_join,
     to_frames,
 )
-from federatedscope_ggeur.transport.settings import TransportSettings
+from federatedscope_ggeur.transport.settings import TransportSettings, server_options
 
 SETTINGS = TransportSettings(max_message=1000, max_frame=64)
 ROOMY = TransportSettings(max_message=2**24)
@@ -224,3 +224,10 @@ def test_a_stream_without_an_introduction_is_refused(frames):
 def test_settings_are_checked(field, wrong):
     with pytest.raises(ConfigError):
         TransportSettings(**{"max_message": 1000, field: wrong})
+
+
+def test_a_stop_of_half_a_minute_is_no_loss():
+    """Whenever it begins: a ping may be on its way."""
+    options = dict(server_options(TransportSettings(max_message=1000)))
+    for name in ("grpc.keepalive_timeout_ms", "grpc.http2.ping_timeout_ms"):
+        assert 30_000 < options[name] <= 60_000
