@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +29,45 @@ def torch_threads(number: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+class _Plain:
+    """How many calls in all threads are within `plain_torch`, and what was before."""
+
+    lock = threading.Lock()
+    calls = 0
+    before: tuple = ()
+
+
+@contextlib.contextmanager
+def plain_torch() -> Iterator[None]:
+    """Compute in torch as it is by default, whatever the caller has set.
+
+    New tensors are float32 on the CPU, and there is neither autocast nor inference
+    mode. Torch's global generator ends as it began. The default dtype belongs to the
+    process: the first call sets it, and the last one that ends sets it back.
+    """
+    import torch  # here, since --help needs none of it
+
+    with _Plain.lock:
+        if not _Plain.calls:
+            _Plain.before = torch.get_default_dtype(), torch.random.get_rng_state()
+            torch.set_default_dtype(torch.float32)
+        _Plain.calls += 1
+    try:
+        device = torch.device("cpu")
+        if not hasattr(device, "__enter__"):  # torch before 2.0 has no default device
+            device = contextlib.nullcontext()
+        autocast = torch.autocast("cpu", enabled=False)
+        with torch.inference_mode(False), autocast, device:
+            yield
+    finally:
+        with _Plain.lock:
+            _Plain.calls -= 1
+            if not _Plain.calls:
+                dtype, state = _Plain.before
+                torch.set_default_dtype(dtype)
+                torch.random.set_rng_state(state)
 
 
 def start_method() -> str:

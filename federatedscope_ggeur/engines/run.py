@@ -49,7 +49,7 @@ from federatedscope_ggeur.errors import ConfigError, DataError, setting
 from federatedscope_ggeur.federation.course.checkpoint import check_place
 from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.federation.server import unseen_clients
-from federatedscope_ggeur.machine import torch_threads, usable_cores
+from federatedscope_ggeur.machine import plain_torch, torch_threads, usable_cores
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import (
     Capture,
@@ -111,6 +111,7 @@ class Run:
         The data cannot be read or divided as the config says.
     """
 
+    @plain_torch()
     def __init__(
         self,
         cfg,
@@ -204,6 +205,7 @@ class Run:
         notes = [*idle_notes(cfg), *self.notes]
         return lines + [f"note: {note}" for note in notes]
 
+    @plain_torch()
     def follow(self, watch: Watch, folder: Path | None = None) -> Results:
         """Run to the end, and call `watch` with each record.
 
@@ -223,6 +225,7 @@ class Run:
         return self.history.results()
 
 
+@plain_torch()
 def run(
     config: str | Path | Mapping,
     data: FederatedData | None = None,

@@ -388,7 +388,9 @@ def test_domains_called_as_the_parts_of_a_split_are_refused(tmp_path, names, is_
     for name in names:
         save(tmp_path / f"{name}.npz")
     if is_split:
-        with pytest.raises(DataError, match=r"look like the parts of a split.*call the"):
+        with pytest.raises(
+            DataError, match=r"look like the parts of a split.*call the"
+        ):
             read(tmp_path)
     else:
         assert len(read(tmp_path).domains) == 2
