@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from federatedscope_ggeur.commands import COMMANDS, INTERRUPTED, find_command
 from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.printable import show_all_characters
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -17,6 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from federatedscope_ggeur.commands.completion import complete
 
         complete()
+    show_all_characters()
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         if arguments and arguments[0] in COMMANDS:

@@ -175,8 +175,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         cfg = load_config(tree, self._overrides(clients, domains))
         data = self._divided(cfg, X, _names(self.classes_)[codes], clients, domains)
         try:
-            with torch.random.fork_rng(devices=[]):
-                self.results_ = run(cfg, data)
+            self.results_ = run(cfg, data)
         except StatisticsError:
             if cfg.ggeur.closed_form == "none" or _sent_classes(cfg, data).any():
                 raise

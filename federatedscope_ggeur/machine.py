@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,8 +38,8 @@ def torch_threads(number: int) -> Iterator[None]:
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
     """A CPU tensor on `device`. Neither a GPU nor this process waits for the copy."""
-    if device.type == "cpu":
-        return tensor
+    if device.type != "cuda":
+        return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
@@ -49,6 +50,45 @@ def free_memory(device: torch.device) -> int | None:
     if device.type == "cpu" or not torch.cuda.is_available():
         return None
     return torch.cuda.mem_get_info(device)[0]
+
+
+class _Plain:
+    """How many calls in all threads are within `plain_torch`, and what was before."""
+
+    lock = threading.Lock()
+    calls = 0
+    before: tuple = ()
+
+
+@contextlib.contextmanager
+def plain_torch() -> Iterator[None]:
+    """Compute in torch as it is by default, whatever the caller has set.
+
+    New tensors are float32 on the CPU, and there is neither autocast nor inference
+    mode. Torch's global generator ends as it began. The default dtype belongs to the
+    process: the first call sets it, and the last one that ends sets it back.
+    """
+    import torch  # here, since --help needs none of it
+
+    with _Plain.lock:
+        if not _Plain.calls:
+            _Plain.before = torch.get_default_dtype(), torch.random.get_rng_state()
+            torch.set_default_dtype(torch.float32)
+        _Plain.calls += 1
+    try:
+        # A default device makes every call of torch slower, so none is set needlessly.
+        is_elsewhere = torch.empty(0).device.type != "cpu"
+        device = torch.device("cpu") if is_elsewhere else contextlib.nullcontext()
+        autocast = torch.autocast("cpu", enabled=False)
+        with torch.inference_mode(False), autocast, device:
+            yield
+    finally:
+        with _Plain.lock:
+            _Plain.calls -= 1
+            if not _Plain.calls:
+                dtype, state = _Plain.before
+                torch.set_default_dtype(dtype)
+                torch.random.set_rng_state(state)
 
 
 def start_method() -> str:

@@ -9,11 +9,13 @@ LaTeX also have special characters of their own; `reporting` escapes those.
 from __future__ import annotations
 
 import html
+import json
 import logging
 import re
 import sys
 import unicodedata
 from collections.abc import Iterable, Mapping
+from io import TextIOWrapper
 from numbers import Number
 from typing import TextIO
 
@@ -74,6 +76,33 @@ def say(*lines: object, file: TextIO | None = None) -> None:
     """Print each of `lines` for the user, as one line of printable characters."""
     for line in lines:
         print(_text(line), file=file or sys.stdout, flush=True)
+
+
+def show_all_characters() -> None:
+    """Let the standard streams write escapes for characters that their encoding lacks.
+
+    Without this, output into a file ends at the first such character on many systems.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def say_json(value: object) -> None:
+    """Print `value` as JSON, with its true texts as far as the terminal can show them.
+
+    Hidden characters, and those that the output's encoding lacks, are JSON escapes.
+    """
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        text = json.dumps(value, indent=2)
+    print("\n".join("".join(map(_json_escaped, line)) for line in text.split("\n")))
+
+
+def _json_escaped(character: str) -> str:
+    return json.dumps(character)[1:-1] if is_hidden(character) else character
 
 
 def get_logger(name: str) -> logging.Logger:

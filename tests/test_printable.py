@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import html
 import io
+import json
 import logging
 import os
 import pickle
+import subprocess
+import sys
 import unicodedata
 
 import pytest
 from foreign_text import FORGED, ORDINARY, WORST, foreign, hidden_in
 from hypothesis import given
+from own_process import PATIENCE, ROOT
 
 from federatedscope_ggeur.errors import ConfigError, DataError, MessageError
 from federatedscope_ggeur.printable import (
@@ -152,3 +156,21 @@ def test_progress_names_what_it_follows(text, caplog, capsys):
     (line,) = caplog.messages
     assert len(line.splitlines()) == 1
     assert not hidden_in(line + capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii", "utf-8"])
+def test_output_in_any_encoding_is_whole(encoding):
+    program = (
+        "from federatedscope_ggeur.printable import *\n"
+        "show_all_characters()\n"
+        "say('Füchse 日本')\n"
+        "say_json(['Füchse', '日本', '\U0001f98a', '\\u202e'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONIOENCODING": encoding, "PYTHONPATH": str(ROOT)},
+        capture_output=True, check=True, timeout=PATIENCE, encoding=encoding,
+    )  # fmt: skip
+    first, _, rest = done.stdout.partition("\n")
+    assert json.loads(rest) == ["Füchse", "日本", "\U0001f98a", "\u202e"]
+    assert first.startswith("F")

@@ -28,6 +28,9 @@ _INSTEAD = {
     "data.args": "the settings of a reader are below ggeur",
     "data.transform": "the encoder prepares its images itself",
     "dataloader.num_workers": "use ggeur.encoder.num_workers, for decoding images",
+    "trainer.disp_freq": "each round is said",
+    "trainer.val_freq": "use eval.freq, in rounds",
+    "trainer.sam.rho": "use ggeur.base_method fedsam and ggeur.fedsam.rho",
     "model.hidden": "use ggeur.mlp_hidden_dim, the number of hidden units",
 }
 

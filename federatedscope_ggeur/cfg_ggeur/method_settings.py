@@ -78,6 +78,12 @@ def _evaluation_notes(cfg) -> Iterator[str]:
         why = f"eval.split does not hold {split}"
     elif patience and not {"weighted_avg", "avg"} & set(cfg.eval.report):
         why = "eval.report holds neither weighted_avg nor avg"
+    elif 0 < patience < cfg.federate.total_round_num // max(cfg.eval.freq, 1):
+        yield (
+            f"early_stop ends the run once {patience} evaluated rounds in a row have "
+            f"no better {key}; early_stop.patience 0 runs all rounds"
+        )
+        return
     else:
         return
     inert = f", so early_stop.patience {patience} does nothing" if patience else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
@@ -19,7 +18,7 @@ from federatedscope_ggeur.commands.zero_shot import read_names, zero_shot_predic
 from federatedscope_ggeur.data import ROW_FILES, EncoderSettings, Rows
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.predictor.predictor import Prediction, Predictor, find_images
-from federatedscope_ggeur.printable import is_hidden, say
+from federatedscope_ggeur.printable import say, say_json
 from federatedscope_ggeur.reporting.tables import csv_text
 
 
@@ -47,6 +46,7 @@ def predict(arguments: Sequence[str]) -> int:
         right: dict[str, int] = {}
         said: list[str] = []
         for one in rows:
+            predictor.expected.take(one)  # so that no output is cut off by a fault
             found = predictor.predict_rows(one, options.top, options.clients, one.where)
             if one.labels is not None:
                 expected = predictor.expected
@@ -278,13 +278,7 @@ def _print_json(
         }
         for one in found
     ]
-    # JSON has the true names; hidden characters are JSON escapes.
-    said = json.dumps(rows, indent=2, ensure_ascii=False).split("\n")
-    print("\n".join("".join(map(_json_escaped, line)) for line in said))
-
-
-def _json_escaped(character: str) -> str:
-    return json.dumps(character)[1:-1] if is_hidden(character) else character
+    say_json(rows)
 
 
 def _print_csv(

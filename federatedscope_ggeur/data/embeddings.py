@@ -9,8 +9,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from federatedscope_ggeur.data.labels import checked_names, whole_numbers
-from federatedscope_ggeur.data.rows import NOT_KNOWN, Given, Rows, check_values, shared
+from federatedscope_ggeur.data.labels import checked_names, out_of_range, whole_numbers
+from federatedscope_ggeur.data.rows import (
+    NOT_KNOWN,
+    Given,
+    Rows,
+    check_shapes,
+    check_values,
+    shared,
+)
 from federatedscope_ggeur.errors import DataError
 
 
@@ -26,32 +33,7 @@ def check_labels_below(labels: torch.Tensor, num_classes: int, where: str) -> No
     bad = labels >= num_classes
     if bad.any():
         row = _first_row(bad)
-        raise DataError(
-            f"{where}: label {int(labels[row])} in row {row} of 'labels' is out of "
-            f"range: with {num_classes} classes, labels go from 0 to "
-            f"{num_classes - 1}. Correct the label or name the missing classes."
-        )
-
-
-def _check_shapes(features, labels, where: str) -> None:
-    for name, array, ndim, shape in (
-        ("features", features, 2, "[n, D]"),
-        ("labels", labels, 1, "[n]"),
-    ):
-        if array.ndim != ndim:
-            raise DataError(
-                f"{where}: '{name}' must have the shape {shape}, but has the shape "
-                f"{list(array.shape)}."
-            )
-    if features.shape[1] == 0:
-        raise DataError(
-            f"{where}: 'features' has no columns (D = 0). Embed the data again."
-        )
-    if len(features) != len(labels):
-        raise DataError(
-            f"{where}: 'features' has {len(features)} rows but 'labels' has "
-            f"{len(labels)}; they must have the same length."
-        )
+        raise out_of_range(int(labels[row]), row, num_classes, where)
 
 
 def _check_dtypes(rows: Embeddings, where: str) -> None:
@@ -139,7 +121,7 @@ class Embeddings:
 
     def __post_init__(self):
         where = f"domain '{self.domain}'"
-        _check_shapes(self.features, self.labels, where)
+        check_shapes(self.features, self.labels, where)
         _check_dtypes(self, where)
         if self.image_shape is not None:
             _check_image_shape(self.image_shape, self.dim, where)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from federatedscope_ggeur.data.embeddings import DataSet, Domain, Embeddings
-from federatedscope_ggeur.data.images.layout import unreadable_named
+from federatedscope_ggeur.data.images.layout import split_problem, unreadable_named
 from federatedscope_ggeur.data.labels import NAMES, POSITIONS, classes_of, numbered
 from federatedscope_ggeur.data.registry import register_reader
 from federatedscope_ggeur.data.rows import Given, Rows, read_npz
@@ -110,6 +110,8 @@ def _find_files(root: Path) -> dict[str, dict[str, Path]]:
         )
     if not present:
         raise DataError(f"{root}: the folder has no .npz file. {LAYOUTS}")
+    if problem := split_problem([*files, *nested]):
+        raise DataError(f"{root}: the files {problem}. {LAYOUTS}")
     if single:
         _check_pair(root, single)
         return {"all": single}

@@ -307,12 +307,17 @@ def numbered(
         return found
     row = int((found < 0).argmax())
     if how == POSITIONS and labels.dtype.kind != "U":
-        raise DataError(
-            f"{where}: label {labels[row]} in row {row} of 'labels' is out of range: "
-            f"with {len(names)} classes, labels go from 0 to {len(names) - 1}. Correct "
-            "the label or name the missing classes."
-        )
+        raise out_of_range(int(labels[row]), row, len(names), where)
     raise DataError(
         f"{where}: row {row} has the label {shown(labels[row].item())}, which is none "
         f"of the {len(names)} classes. Correct the label, or name the class."
+    )
+
+
+def out_of_range(label: int, row: int, classes: int, where: str) -> DataError:
+    """The error for a class number that is too large."""
+    return DataError(
+        f"{where}: label {label} in row {row} of 'labels' is out of range: with "
+        f"{classes} classes, labels go from 0 to {classes - 1}. Correct the label or "
+        "name the missing classes."
     )

@@ -36,6 +36,7 @@ from federatedscope_ggeur.data.rows import NOT_KNOWN, Given, Rows
 from federatedscope_ggeur.data.splitters import Task, divide, read_arguments
 from federatedscope_ggeur.data.torch_datasets import embed_datasets
 from federatedscope_ggeur.errors import ConfigError, DataError, listed, setting, shown
+from federatedscope_ggeur.machine import plain_torch
 
 #: The domain of rows that come without a domain.
 ALL = "all"
@@ -84,6 +85,7 @@ class FederatedData:
         _check_clients(self)
 
     @classmethod
+    @plain_torch()
     def from_arrays(
         cls,
         features: Any,

@@ -126,20 +126,12 @@ class Rows:
         titles = _titles_of(features, where)
         array = as_array(features, f"{where}: 'features'")
         array = _numbers(array, titles, where)
-        _check_shape("features", array, 2, "[n, D]", where)
-        if array.shape[1] == 0:
-            raise DataError(
-                f"{where}: 'features' has no columns (D = 0). Embed the data again."
-            )
+        check_shapes(array, None, where)
         if array.dtype != np.uint8:  # they may be pixels
             array = _as_float32(array, where)
             check_values(array, where)
         read = None if labels is None else read_labels(labels, where)
-        if read is not None and len(read) != len(array):
-            raise DataError(
-                f"{where}: 'features' has {len(array)} rows but 'labels' has "
-                f"{len(read)}; they must have the same length."
-            )
+        check_shapes(array, read, where)
         own = None
         if class_names is not None:
             own = checked_names(class_names, f"{where}: 'class_names'")
@@ -333,13 +325,25 @@ def _counts(titles: Sequence[str]) -> bool:
     return list(titles) == [str(number) for number in range(len(titles))]
 
 
-def _check_shape(
-    name: str, array: np.ndarray, ndim: int, shape: str, where: str
-) -> None:
-    if array.ndim != ndim:
+def check_shapes(features: Any, labels: Any, where: str) -> None:
+    """Refuse features that are not [n, D], or labels (if any) that are not [n]."""
+    for name, array, ndim, shape in (
+        ("features", features, 2, "[n, D]"),
+        ("labels", labels, 1, "[n]"),
+    ):
+        if array is not None and array.ndim != ndim:
+            raise DataError(
+                f"{where}: '{name}' must have the shape {shape}, but has the shape "
+                f"{list(array.shape)}."
+            )
+    if features.shape[1] == 0:
         raise DataError(
-            f"{where}: '{name}' must have the shape {shape}, but has the shape "
-            f"{list(array.shape)}."
+            f"{where}: 'features' has no columns (D = 0). Embed the data again."
+        )
+    if labels is not None and len(features) != len(labels):
+        raise DataError(
+            f"{where}: 'features' has {len(features)} rows but 'labels' has "
+            f"{len(labels)}; they must have the same length."
         )
 
 

@@ -50,7 +50,7 @@ from federatedscope_ggeur.errors import ConfigError, DataError, setting
 from federatedscope_ggeur.federation.course.checkpoint import check_place
 from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.federation.server import unseen_clients
-from federatedscope_ggeur.machine import torch_threads, usable_cores
+from federatedscope_ggeur.machine import plain_torch, torch_threads, usable_cores
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import (
     Capture,
@@ -112,6 +112,7 @@ class Run:
         The data cannot be read or divided as the config says.
     """
 
+    @plain_torch()
     def __init__(
         self,
         cfg,
@@ -218,6 +219,7 @@ class Run:
         one_by_one = f", one client after the other: {why}" if why else ""
         return [f"training on {device}{one_by_one}"]
 
+    @plain_torch()
     def follow(self, watch: Watch, folder: Path | None = None) -> Results:
         """Run to the end, and call `watch` with each record.
 
@@ -237,6 +239,7 @@ class Run:
         return self.history.results()
 
 
+@plain_torch()
 def run(
     config: str | Path | Mapping,
     data: FederatedData | None = None,

@@ -58,15 +58,20 @@ class Screen:
         """Take over the findings of an interrupted run."""
         self._known = {(f.client, f.about): f for f in findings}
 
-    def refused(self, about: About, found: Findings) -> Findings:
+    def refused(
+        self, about: About, found: Findings, may_refuse: bool = True
+    ) -> Findings:
         """Log new findings and return those whose answers are to be refused.
 
-        A finding is logged once for each client.
+        A finding is logged once for each client. `may_refuse` says whether its answer
+        can still be left out.
         """
         if self._mode == "off":
             return {}
-        refuses = self._mode == "refuse"
-        hint = f"; to leave such answers out, set {setting('screen')}: refuse"
+        refuses = self._mode == "refuse" and may_refuse
+        hint = (
+            may_refuse * f"; to leave such answers out, set {setting('screen')}: refuse"
+        )
         for k, reason in found.items():
             known = self._known.get((k, about))
             if known is None:

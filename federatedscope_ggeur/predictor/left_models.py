@@ -20,6 +20,7 @@ from federatedscope_ggeur.data.rows import NOT_KNOWN
 from federatedscope_ggeur.downloads import sha256_file
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.files import check_regular
+from federatedscope_ggeur.machine import plain_torch
 from federatedscope_ggeur.models import (
     OF_HEAD,
     Model,
@@ -116,6 +117,7 @@ class LeftModels:
         cfg = config_left(results)
         return expected_rows(cfg, results.class_names, results.encoder, given)
 
+    @plain_torch()
     def results_with_models(self, dim: int) -> Results:
         """The run's results together with its models, as the run itself returned them.
 

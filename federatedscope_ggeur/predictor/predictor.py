@@ -44,6 +44,7 @@ from federatedscope_ggeur.data.images.files import FileLoader, is_image_name
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.machine import torch_threads
 from federatedscope_ggeur.models import Model, OwnModels
+from federatedscope_ggeur.models.closed_forms.temperature import confidence_edges
 from federatedscope_ggeur.predictor.left_models import LeftModels
 from federatedscope_ggeur.reporting import RESULTS_FILE, Results
 from federatedscope_ggeur.settings import flatten
@@ -294,8 +295,9 @@ class Predictor:
     def confidence_at(self, quantile: float) -> float:
         """A quantile of the confidences of rows that clients left out.
 
-        The run recorded a histogram of these confidences, so the result is the upper
-        edge of a bin.
+        The run recorded a histogram of these confidences. The result is the edge of a
+        bin: the one with the share of confidences below it that is nearest to
+        `quantile`.
 
         Raises
         ------
@@ -309,9 +311,11 @@ class Predictor:
                 "--flag-below: the run recorded no confidences; name a run that had "
                 "ggeur.confidences True and left a head in closed form"
             )
-        below = torch.tensor(self._confidence_bins).cumsum(0)
-        first = int((below >= quantile * int(below[-1])).nonzero()[0])
-        return (first + 1) / len(below)
+        counts = torch.tensor([0, *self._confidence_bins], dtype=torch.float64)
+        shares = counts.cumsum(0) / counts.sum()
+        nearest = int((shares - quantile).abs().argmin())
+        edges = confidence_edges(len(self._confidence_bins)).tolist()
+        return [0.0, *edges][nearest]
 
     def _predictions(
         self, images: Sequence[str], top: int, numbers: Tensor

@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, distributions, version
 from typing import TYPE_CHECKING, Any, Literal, Optional
 
 from federatedscope_ggeur.errors import DataError, shown
+from federatedscope_ggeur.machine import plain_torch
 from federatedscope_ggeur.printable import Lines, as_html, printable
 from federatedscope_ggeur.reporting.client_table import joined
 from federatedscope_ggeur.reporting.json_values import (
@@ -204,6 +205,7 @@ class Results:
         """
         return self.logits(features, clients).softmax(dim=1).numpy()
 
+    @plain_torch()
     def strangeness(self, features: Any) -> "np.ndarray":
         """How unlike all classes each row of `features` is: float64 array of shape [n].
 
@@ -222,6 +224,7 @@ class Results:
             )
         return self.strange.scores(self._rows(features, self.model)).numpy()
 
+    @plain_torch()
     def logits(self, features: Any, clients: Any = None) -> Any:
         """The logits of each class: float32 Tensor of shape [n, C].
 

@@ -187,3 +187,19 @@ def test_a_head_opens_without_this_package(folder, monkeypatch, method, place):
     exec(snippet, known)
     found = np.asarray(known["probabilities"].tolist())
     np.testing.assert_allclose(found, Predictor(run).predict_proba(held), atol=1e-6)
+
+
+@pytest.mark.slow
+def test_few_rows_are_flagged_of_a_head_that_is_nearly_always_right(tmp_path):
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 4, 1200)
+    x = 4 * np.eye(4, 8)[y] + rng.normal(size=(1200, 8))
+    settings = {"ggeur.confidences": True}
+    made = FederatedClassifier("lda", settings=settings)
+    made.fit(x[:800], y[:800], np.arange(800) % 4).save(tmp_path / "head")
+    predictor = Predictor(tmp_path / "head")
+    sure = predictor.predict_proba(x[800:]).max(axis=1)
+    assert (made.predict(x[800:]) == y[800:]).mean() > 0.98
+    for quantile in (0.01, 0.05, 0.2):
+        share = (sure < predictor.confidence_at(quantile)).mean()
+        assert abs(share - quantile) < 0.06

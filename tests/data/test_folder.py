@@ -369,3 +369,28 @@ def test_labels_that_leave_gaps_are_said(tmp_path, caplog, labels, said):
     read_embeddings_folder(tmp_path, [0.5, 0.0, 0.5], 0)
     assert said in caplog.text
     assert bool(caplog.text) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("names", "is_split"),
+    [
+        (["Training", "Testing"], True),
+        (["train_set", "test-set"], True),
+        (["Train", "Test"], True),
+        (["train2019", "val2019"], True),
+        (["training data", "holdout"], True),
+        (["training", "art"], False),
+        (["testing", "test_data"], False),
+        (["trains", "tests"], False),
+    ],
+)
+def test_domains_called_as_the_parts_of_a_split_are_refused(tmp_path, names, is_split):
+    for name in names:
+        save(tmp_path / f"{name}.npz")
+    if is_split:
+        with pytest.raises(
+            DataError, match=r"look like the parts of a split.*call the"
+        ):
+            read(tmp_path)
+    else:
+        assert len(read(tmp_path).domains) == 2

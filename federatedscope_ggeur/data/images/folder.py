@@ -25,7 +25,12 @@ from federatedscope_ggeur.data.images.files import (
     images_from_files,
     is_image_name,
 )
-from federatedscope_ggeur.data.images.layout import Layout, shown, subfolders
+from federatedscope_ggeur.data.images.layout import (
+    Layout,
+    shown,
+    split_problem,
+    subfolders,
+)
 from federatedscope_ggeur.data.labels import in_order
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.printable import get_logger
@@ -87,6 +92,8 @@ def read_image_folder(root: str | Path) -> ImageDataSet:
                 found = shown([folder.name for folder in folders])
                 raise _LAYOUT.problem(root, f"the folder has the folders {found}.")
             domains = [read_domain("all", root)]
+        elif problem := split_problem([folder.name for folder in folders]):
+            raise _LAYOUT.problem(root, f"the folders {problem}.")
         else:
             domains = [read_domain(folder.name, folder) for folder in folders]
         return data_set("image_folder", root, domains)

@@ -17,11 +17,28 @@ logger = get_logger(__name__)
 
 _DEBRIS = frozenset(("__macosx", "@eadir", "$recycle.bin"))
 _MOST_SHOWN = 10
+#: Names of the parts of a split, as people spell them.
+_SPLIT = re.compile(
+    r"(train|training|test|testing|val|valid|validation|dev|eval|evaluation|holdout)"
+    r"_?(\d*|set|data|dataset|split|images|rows|embeddings|features)"
+)
 
 
 def spelling(name: str) -> str:
     """`name` in lower case, with "_" for every run of blanks, "_" and "-"."""
     return re.sub(r"[\s_-]+", "_", name.strip()).lower()
+
+
+def split_problem(names: Sequence[str]) -> str:
+    """Why domains of these names look like the parts of a split; else ""."""
+    parts = {name: _SPLIT.fullmatch(spelling(name)) for name in names}
+    found = {name: part[1][:2] for name, part in parts.items() if part}
+    if "tr" not in found.values() or len(set(found.values())) < 2:
+        return ""
+    return (
+        f"{shown(sorted(found))} look like the parts of a split, but would be domains; "
+        "call them train and test, or rename them if they are domains"
+    )
 
 
 def shown(names: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from federatedscope_ggeur.cfg_ggeur.fs_defaults import (
     settle_defaults,
     unsettle_defaults,
 )
-from federatedscope_ggeur.cfg_ggeur.fs_keys import FS_RULES
+from federatedscope_ggeur.cfg_ggeur.fs_keys import FS_RULES, open_sections
 from federatedscope_ggeur.cfg_ggeur.identity import identity_problems
 from federatedscope_ggeur.cfg_ggeur.load import config_problems
 from federatedscope_ggeur.cfg_ggeur.method_settings import settle_switches
@@ -26,7 +26,7 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import (
     divides_by_domain,
     divides_nothing,
 )
-from federatedscope_ggeur.cfg_ggeur.yaml_file import read_yaml
+from federatedscope_ggeur.cfg_ggeur.yaml_file import literal, read_yaml
 from federatedscope_ggeur.engines.fs.robust import robust_problems
 from federatedscope_ggeur.engines.fs.search import search_problems
 from federatedscope_ggeur.errors import ConfigError
@@ -137,6 +137,25 @@ def _wait_for_command_line(kind: type) -> None:
 
     merge_from_file.waits = True  # type: ignore[attr-defined]
     kind.merge_from_file = merge_from_file
+    merge_list = kind.merge_from_list
+
+    def merge_from_list(cfg, cfg_list, check_cfg=True):
+        _add_new_keys(cfg, cfg_list)
+        return merge_list(cfg, cfg_list, check_cfg)
+
+    kind.merge_from_list = merge_from_list
+
+
+def _add_new_keys(cfg, pairs) -> None:
+    """Add keys of a command line to sections that take new keys, such as the options of
+    an optimiser. FS itself adds only those of files.
+    """
+    for key, value in zip(pairs[::2], pairs[1::2]):
+        section, _, name = str(key).rpartition(".")
+        if section in open_sections():
+            node = get_key(cfg, section)
+            if name not in node:
+                node[name] = literal(value)
 
 
 def check(cfg) -> None:

@@ -30,7 +30,7 @@ _LOWEST = -8
 LOSS_UNITS = 64
 LARGEST_LOSS = 2**50
 #: Bins of equal width for the largest probability of a row.
-CONFIDENCE_BINS = 64
+CONFIDENCE_BINS = 65
 _CHUNK_ROWS = 512
 
 
@@ -113,6 +113,19 @@ def log_losses(
     return torch.stack([(scores / t).logsumexp(dim=1) - own / t for t in by]), scored
 
 
+def confidence_edges(bins: int) -> Tensor:
+    """The upper edges of `bins` bins of confidences, float64.
+
+    Bins become narrow near 1, where the confidences of a good head lie. The 64 bins of
+    older releases have equal widths.
+    """
+    if bins != CONFIDENCE_BINS:
+        return torch.arange(1, bins + 1, dtype=torch.float64) / bins
+    wide = torch.arange(1, 32, dtype=torch.float64) / 32
+    narrow = 1 - 2.0 ** -(5 + torch.arange(1, 34, dtype=torch.float64) / 2)
+    return torch.cat([wide, narrow, torch.ones(1, dtype=torch.float64)])
+
+
 def left_out_confidences(score: LeftOut, rows: Rows, temperature: float) -> Tensor:
     """The number of rows whose largest probability lies in each bin: int64.
 
@@ -120,11 +133,12 @@ def left_out_confidences(score: LeftOut, rows: Rows, temperature: float) -> Tens
     in the lowest bin.
     """
     counts = torch.zeros(CONFIDENCE_BINS, dtype=torch.int64)
+    edges = confidence_edges(CONFIDENCE_BINS)
     for start in range(0, len(rows), _CHUNK_ROWS):
         (scores,) = score(rows.part(slice(start, start + _CHUNK_ROWS)))
         largest = (scores / temperature).softmax(dim=1).amax(dim=1).nan_to_num(0.0)
-        place = (largest * CONFIDENCE_BINS).ceil().long().clamp(1, CONFIDENCE_BINS)
-        counts += torch.bincount(place - 1, minlength=CONFIDENCE_BINS)
+        place = torch.bucketize(largest.double(), edges[:-1])
+        counts += torch.bincount(place, minlength=CONFIDENCE_BINS)
     return counts
 
 
@@ -133,8 +147,11 @@ def in_units(losses: Tensor) -> Tensor:
     return (losses * LOSS_UNITS).clamp(max=LARGEST_LOSS).round().long()
 
 
-def best_temperature(losses: Sequence[float], by: Sequence[float]) -> float:
-    """The temperature with the least log-loss, interpolated between those in `by`.
+def best_temperature(
+    losses: Sequence[float], by: Sequence[float]
+) -> tuple[float, float]:
+    """The temperature with the least log-loss, interpolated between those in `by`, and
+    its log-loss.
 
     The result is the lowest point of a parabola in log T through the lowest loss and
     its two neighbours. The log-loss falls and then rises with T. So temperatures in
@@ -142,16 +159,17 @@ def best_temperature(losses: Sequence[float], by: Sequence[float]) -> float:
     """
     lowest = min(range(len(by)), key=lambda i: losses[i])
     if by[lowest] == 1.0 or not 0 < lowest < len(by) - 1:
-        return by[lowest]
+        return by[lowest], losses[lowest]
     (left, x0), (right, x1) = (
         (losses[i] - losses[lowest], math.log(by[i] / by[lowest]))
         for i in (lowest - 1, lowest + 1)
     )
     curvature = (left / x0 - right / x1) / (x0 - x1)
     if curvature <= 0:
-        return by[lowest]
+        return by[lowest], losses[lowest]
     slope = left / x0 - curvature * x0
-    return by[lowest] * math.exp(-slope / (2 * curvature))
+    place = -slope / (2 * curvature)
+    return by[lowest] * math.exp(place), losses[lowest] + slope * place / 2
 
 
 def can_cool(model: Model) -> bool:

@@ -3,7 +3,6 @@
 Known differences, all of FS's own making, and loud except for the first:
   a fraction for a whole number is cut off by FS, and refused by the embedded engine;
   a text that looks like a number or a list is refused by FS unless it is in quotes;
-  a key that `train.optimizer` does not hold yet can only be added in the file;
   settings of FS alone (`ON_FS`) are refused by the embedded engine.
 
 Tests of engines/fs/registration.py.
@@ -172,3 +171,10 @@ def test_a_number_of_clients_that_comes_later_counts(
     assert cfg.federate.sample_client_num == -1
     cfg.freeze(inform=False, save=False)
     assert cfg.federate.sample_client_num == -1
+
+
+def test_a_command_line_adds_keys_to_open_sections_as_a_file_does(federatedscope):
+    words = ["train.optimizer.momentum", 0.9, "train.optimizer.nesterov", True]
+    words += ["train.scheduler.type", "StepLR", "train.scheduler.step_size", 2]
+    cfg = merged(EXAMPLES / "ggeur_quickstart.yaml", words)
+    assert [get_key(cfg, name) for name in words[::2]] == words[1::2]

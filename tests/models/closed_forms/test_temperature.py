@@ -102,17 +102,17 @@ def test_the_best_is_never_worse_than_one_and_near_the_true_minimum(seed, size):
     logits *= size
     by = temperatures(size)
     losses = [mean_loss(logits, labels, t) for t in by]
-    found = best_temperature(losses, by)
+    found, least = best_temperature(losses, by)
     at_best = mean_loss(logits, labels, found)
     assert at_best <= mean_loss(logits, labels, 1.0)
     tried = torch.logspace(math.log10(by[0]), math.log10(by[-1]), 400).tolist()
-    least = min(mean_loss(logits, labels, t) for t in tried)
-    assert at_best <= least + 0.01
+    assert at_best <= min(mean_loss(logits, labels, t) for t in tried) + 0.01
+    assert least == pytest.approx(at_best, abs=0.01)  # the loss is that of this T
 
 
 def test_the_end_of_the_grid_is_taken_if_it_is_lowest():
-    assert best_temperature([1.0, 2.0, 3.0], (0.5, 0.7, 1.0)) == 0.5
-    assert best_temperature([3.0, 2.0, 1.0], (1.0, 1.4, 2.0)) == 2.0
+    assert best_temperature([1.0, 2.0, 3.0], (0.5, 0.7, 1.0)) == (0.5, 1.0)
+    assert best_temperature([3.0, 2.0, 1.0], (1.0, 1.4, 2.0)) == (2.0, 1.0)
 
 
 @pytest.mark.parametrize("temperature", [0.01, 0.5, 40.0])

@@ -232,8 +232,8 @@ def choose_temperature(
         return Temperature(1.0, {"not_calibrated": why})
     summed = torch.stack([answer.losses for answer in answers]).sum(dim=0).tolist()
     means = [total / LOSS_UNITS / rows for total in summed]
-    value = best_temperature(means, by)
-    losses = {"left_out_loss": min(means)}
+    value, least = best_temperature(means, by)
+    losses = {"left_out_loss": least}
     if 1.0 in by:
         losses["left_out_loss_before"] = means[list(by).index(1.0)]
     details = {"temperature": value, "temperature_rows": rows, **losses}

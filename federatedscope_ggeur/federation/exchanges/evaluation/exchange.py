@@ -316,7 +316,7 @@ class EvaluationExchange(Exchange):
         if rows < LEAST_VALIDATION:
             return None
         found = [float(total) / rows for total in losses]
-        server.trained_temperature = best_temperature(found, _TEMPERATURES)
+        server.trained_temperature, least = best_temperature(found, _TEMPERATURES)
         scored = yield from self.score(number)
         # The last round scored the same head, so its scores stand.
         self.scores, self.reports = before
@@ -324,7 +324,7 @@ class EvaluationExchange(Exchange):
         return TemperatureScaling(
             temperature=server.trained_temperature,
             rows=rows,
-            loss=min(found),
+            loss=least,
             loss_before=found[_TEMPERATURES.index(1.0)],
             probabilities=scored["probabilities"],
             seconds=spent.seconds,

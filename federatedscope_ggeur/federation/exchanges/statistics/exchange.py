@@ -25,7 +25,10 @@ from federatedscope_ggeur.federation.exchanges.statistics import keys
 from federatedscope_ggeur.federation.exchanges.statistics.compression_log import (
     CompressionLog,
 )
-from federatedscope_ggeur.federation.exchanges.statistics.screening import Lengths
+from federatedscope_ggeur.federation.exchanges.statistics.screening import (
+    Directions,
+    Lengths,
+)
 from federatedscope_ggeur.federation.exchanges.statistics.threshold import (
     StatisticsSettings,
     apply_min_count,
@@ -139,7 +142,7 @@ class StatisticsExchange(Exchange):
     def __init__(self, course):
         super().__init__(course)
         self.compression = CompressionLog()
-        self._lengths = Lengths()
+        self._lengths, self._directions = Lengths(), Directions()
         self._sizes: dict[str, int] = {}
         self._pairs = 0
 
@@ -164,6 +167,9 @@ class StatisticsExchange(Exchange):
                 if upload.client not in found:
                     self._pairs += len(upload.statistics.classes)
                     course.on_statistics(upload)
+                    self._directions.add(upload)
+        unlike = self._directions.findings()
+        course.screen.refused("statistics", unlike, may_refuse=False)
 
     def on_statistics(self, upload: StatisticsUpload) -> None:
         if upload.loss is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from weakref import WeakKeyDictionary
@@ -25,6 +25,7 @@ from federatedscope_ggeur.models import (
     is_bound,
     trainable_part,
 )
+from federatedscope_ggeur.models.dropout import draw_from
 from federatedscope_ggeur.rng import derive_seed, torch_generator
 
 # rows gathered at once: few enough for the cache, enough to spread the cost
@@ -92,24 +93,25 @@ def fit(
     model.train()
     # The optimiser does not touch running statistics: batches alone move them.
     params = trainable_part(model, weights)
-    step = _TrainingStep(model, params, settings, hooks)
+    draws = torch_generator(seed, "dropout")
+    draws_elsewhere = draw_from(model, draws) or model.takes_images
+    step = _TrainingStep(model, params, settings, hooks, draws)
     augmentation = torch_generator(seed, "augment") if model.takes_images else None
     size, steps = settings.batch_size, 0
-    # nn.Dropout draws from torch's global generator, which is restored afterwards.
-    # (torch.manual_seed would also set the GPU's, which is not restored.)
     hooked = model.stages_hooked(hooks.stage)
-    with _own_draws(), hooked, exact(device, model.precision == "tf32"):
-        torch.default_generator.manual_seed(derive_seed(seed, "dropout"))
-        with torch.no_grad() if step.may_leave_tensors else torch.inference_mode():
-            for batch in (part for chunk in chunks for part in chunk.split(size)):
-                if len(batch) < model.least_batch:
-                    continue
-                x = features.index_select(0, batch)
-                if x.device.type != device.type:  # the set is too large for it
-                    x, batch = sent(x, device), sent(batch, device)
-                y = labels.index_select(0, batch)
-                step(model.prepare(x, augmentation), y)
-                steps += 1
+    own_draws = _own_draws(seed) if draws_elsewhere else nullcontext()
+    may_leave = step.may_leave_tensors
+    alone = torch.no_grad() if may_leave else torch.inference_mode()
+    with own_draws, hooked, exact(device, model.precision == "tf32"), alone:
+        for batch in (part for chunk in chunks for part in chunk.split(size)):
+            if len(batch) < model.least_batch:
+                continue
+            x = features.index_select(0, batch)
+            if x.device.type != device.type:  # the set is too large for it
+                x, batch = sent(x, device), sent(batch, device)
+            y = labels.index_select(0, batch)
+            step(model.prepare(x, augmentation), y)
+            steps += 1
     model.eval()
     weights = weights.cpu()
     return FitResult(trainable_part(model, weights), steps, weights)
@@ -194,13 +196,15 @@ def near(rows: Tensor, device: torch.device) -> Tensor:
 
 
 @contextmanager
-def _own_draws() -> Iterator[None]:
-    """A context whose draws do not change torch's CPU generator for code after it.
+def _own_draws(seed: int) -> Iterator[None]:
+    """A context for layers that draw from torch's global CPU generator, as nn.Dropout.
 
+    It is seeded, and restored afterwards. (torch.manual_seed would also set the GPU's.)
     `torch.random.fork_rng` would also ask for GPUs, which makes a round on 50 rows a
     tenth slower.
     """
     state = torch.random.get_rng_state()
+    torch.default_generator.manual_seed(derive_seed(seed, "dropout"))
     try:
         yield
     finally:
@@ -230,8 +234,15 @@ def _chunks(
 class _TrainingStep:
     """Runs one mini-batch: gradient, the method's corrections, clipping, update."""
 
-    def __init__(self, model, params, settings: TrainingSettings, hooks: LocalHooks):
-        self.model, self.params, self.hooks = model, params, hooks
+    def __init__(
+        self,
+        model,
+        params,
+        settings: TrainingSettings,
+        hooks: LocalHooks,
+        draws: torch.Generator,
+    ):
+        self.model, self.params, self.hooks, self.draws = model, params, hooks, draws
         optimizer = settings.optimizer.build(params, torch.zeros_like(params))
         self.optimizer, self.grad_clip = optimizer, settings.grad_clip
         self.apart = self.grad_clip > 0 or hooks.perturb is not None
@@ -272,11 +283,12 @@ class _TrainingStep:
         self.optimizer.step()
 
     def _take_gradient_nearby(self, perturb, features: Tensor, labels: Tensor) -> None:
-        draws = torch.random.get_rng_state()
+        elsewhere, own = torch.random.get_rng_state(), self.draws.get_state()
         self._take_gradient(features, labels)
         kept = self.params.clone()
         self.params.add_(perturb(self.params, self.gradient))
-        torch.random.set_rng_state(draws)  # the same units are dropped
+        torch.random.set_rng_state(elsewhere)  # the same units are dropped
+        self.draws.set_state(own)
         with self.model.frozen_statistics():
             self._take_gradient(features, labels)
         self.params.copy_(kept)

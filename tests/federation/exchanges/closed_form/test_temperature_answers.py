@@ -18,6 +18,7 @@ from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import 
 from federatedscope_ggeur.geometry import ClassStatistics
 from federatedscope_ggeur.models.closed_forms import temperatures
 from federatedscope_ggeur.models.closed_forms.components import Components
+from federatedscope_ggeur.models.closed_forms.temperature import confidence_edges
 
 
 def asked(min_samples):
@@ -100,8 +101,10 @@ def test_a_client_counts_confidences_of_one_head_alone():
             for rows in side.parts(message)
         ]
     )
-    expected = torch.histc(sure - 1e-12, 64, 0.0, 1.0)
-    assert torch.equal(first.counts.double(), expected.double())
+    ends = [0.0, *confidence_edges(65).tolist()]
+    pairs = zip(ends, ends[1:])
+    expected = [int(((low < sure) & (sure <= high)).sum()) for low, high in pairs]
+    assert first.counts.tolist() == expected
     assert torch.equal(side.confidences(ConfidenceQuery(0, 0.5)).counts, first.counts)
     with pytest.raises(MessageError, match="reported confidences before"):
         side.confidences(ConfidenceQuery(0, 0.6))

@@ -53,7 +53,7 @@ def test_the_log_loss_of_left_out_rows_falls_and_no_class_changes(config, kind):
     assert "calibrated by rows left out" in results_table(with_it)
     assert "not calibrated" in results_table(without)
     bins = details["confidence_bins"]
-    assert len(bins) == 64
+    assert len(bins) == 65
     assert sum(bins) == details["temperature_rows"]
     assert "confidence_bins" not in without.closed_form.details
 
