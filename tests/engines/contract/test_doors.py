@@ -17,6 +17,8 @@ from federatedscope_ggeur.data import load_data
 from federatedscope_ggeur.examples import find_config
 from federatedscope_ggeur.models.vectors import to_vector
 
+pytestmark = pytest.mark.slow
+
 CONFIG = "ggeur_own_embeddings.yaml"
 HEAD = {
     "ggeur.closed_form": "lda",
@@ -129,7 +131,6 @@ def test_every_door_transforms_once(transform, tmp_path):
     assert np.array_equal(there, first.predict_proba(data.x))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("engine", [e for e in ENGINES if e != "flower"], indirect=True)
 @pytest.mark.parametrize("kind", ["numbers from 3 to 12", "texts of numbers"])
 def test_every_engine_reads_the_same_rows(engine, kind, tmp_path, monkeypatch):
@@ -146,7 +147,6 @@ def test_every_engine_reads_the_same_rows(engine, kind, tmp_path, monkeypatch):
         )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("transform", ["none", "sqrt_l2"])
 @pytest.mark.parametrize("kind", ["numbers from 1", "names"])
 def test_every_way_into_a_book_gives_one_head(kind, transform, tmp_path, capsys):
