@@ -294,7 +294,9 @@ class _Flowering(Going):
         folder = max(left, key=lambda path: path.stat().st_mtime).parent
         clients = range(1, self._federation.clients + 1)
         sites = {k: self._federation.site(k) for k in clients}
-        outcome = Outcome({}, folder, self.log(), sites)
+        # Flower's own stream of the log may lack its last lines.
+        log = self.log() + (folder / "log.txt").read_text(encoding="utf-8")
+        outcome = Outcome({}, folder, log, sites)
         ended = outcome.results.status == "finished"
         if ended:
             for k in outcome.results.rounds[-1].clients:
