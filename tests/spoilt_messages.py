@@ -129,7 +129,7 @@ VALID = {
             LossQuery(1, tuple(map(float, range(1, 26)))),
             LogLosses(3, 5, torch.arange(25)),
             ConfidenceQuery(1, 2.0),
-            Confidences(3, torch.arange(64)),
+            Confidences(3, torch.arange(65)),
             PersonalQuery(0.3, False, 2.0, 2),
             PersonalLosses(3, 5, torch.arange(36).view(9, 4)),
             PersonalScore(3, 4, 5, 0.5),

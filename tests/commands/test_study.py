@@ -148,6 +148,7 @@ def test_names_and_problems_are_text_without_markup(jobs, terminal):
         check_quiet(jobs, text, terminal)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("gpus", "said"), [(1, "one GPU, .* one after the other"), (2, "2 GPUs")]
 )

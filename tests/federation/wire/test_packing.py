@@ -50,7 +50,7 @@ GOLDEN = {
     "LossQuery": "65bc07a3de430d0f",
     "LogLosses": "4c760a09518a774f",
     "ConfidenceQuery": "f04c34aa6b2494ef",
-    "Confidences": "7914172e28aaf712",
+    "Confidences": "81929e99365e6bac",
     "PersonalQuery": "d39ce51645fdf82d",
     "PersonalLosses": "557dc06a08b699b5",
     "PersonalScore": "2eac35fcdd9b5f5a",
