@@ -50,7 +50,7 @@ class StudyOnDisk:
         process = self.start(*words, out=out)
         said, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == status, said + errors
-        assert "Traceback" not in errors
+        assert "Traceback" not in errors, errors
         return said + errors
 
     def told(self, *words, status=0):

@@ -148,6 +148,7 @@ def _work(pipe: Connection, function: Callable) -> None:
     """Work through the tasks that come through a pipe, until it ends."""
     # Ctrl-C reaches all processes, and the main process ends the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a study's processes raise instead
     torch.set_num_threads(1)
     parent = os.getppid()
     with suppress(EOFError, OSError):

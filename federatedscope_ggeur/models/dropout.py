@@ -27,8 +27,8 @@ class Dropout(nn.Dropout):
         return x * sent(kept, x.device)
 
 
-def draw_from(model: nn.Module, generator: torch.Generator) -> bool:
-    """Let all dropout layers draw from `generator`.
+def draw_from(model: nn.Module, generator: torch.Generator | None) -> bool:
+    """Let all dropout layers draw from `generator`; None: from torch's global one.
 
     Returns whether some layers are torch's own, which know only the global generator.
     """

@@ -361,7 +361,7 @@ def test_images_that_the_head_is_not_sure_of_are_flagged(tmp_path, capsys):
     run = train(tmp_path, *words, "ggeur.confidences", "True")
     capsys.readouterr()
     least = Predictor(run).confidence_at(0.5)
-    assert 0 < least < 1
+    assert 0 <= least < 1  # 0 if more than half lie in the last bin
     assert predict("--run", run, tmp_path / "tree", "--flag-below", 0.5, "--json") == 0
     rows = json.loads(capsys.readouterr().out)
     assert all(row["flagged"] == (row["confidence"] < least) for row in rows)

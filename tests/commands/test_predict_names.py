@@ -46,6 +46,7 @@ def test_probabilities_are_clips_own(tmp_path, clip, names, capsys):
     prompts = tokenize([f"a photo of a {name}." for name in CLASSES])
     with torch.no_grad(), Image.open(rows[0]["image"]) as image:
         x = encoder.preprocess(image.convert("RGB"))[None]
+        x = x if encoder.frame is None else encoder.frame.normalise(x)
         logits, _ = model.get_logits(x, prompts)
     expected = dict(zip(CLASSES, logits.softmax(dim=1)[0].tolist()))
     for row in rows[:3]:

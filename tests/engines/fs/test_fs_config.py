@@ -106,7 +106,7 @@ def _without_process_num(found):
         (["federate.client_num", "4.5"], REFUSED, 4),
         (["expname", "2024"], "2024", REFUSED),
         (["data.root", "[a]"], "[a]", "[a]"),
-        (["train.optimizer.nesterov", "True"], True, REFUSED),
+        (["train.optimizer.nesterov", "True"], True, True),
         (["check_completeness", "True"], REFUSED, True),
         (["print_decimal_digits", "3"], REFUSED, 3),
         (

@@ -113,6 +113,7 @@ def fit(
             step(model.prepare(x, augmentation), y)
             steps += 1
     model.eval()
+    draw_from(model, None)  # copies of the model hold no generator
     weights = weights.cpu()
     return FitResult(trainable_part(model, weights), steps, weights)
 
