@@ -49,7 +49,7 @@ def free_memory(device: torch.device) -> int | None:
 
     if device.type == "cpu" or not torch.cuda.is_available():
         return None
-    return torch.cuda.mem_get_info(device)[0]
+    return torch.cuda.mem_get_info(device.index)[0]
 
 
 class _Plain:

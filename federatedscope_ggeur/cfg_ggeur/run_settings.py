@@ -58,6 +58,7 @@ from federatedscope_ggeur.federation.exchanges.statistics.threshold import (
 )
 from federatedscope_ggeur.federation.exchanges.training.exchange import RoundSettings
 from federatedscope_ggeur.geometry import Grid, SpaceSettings
+from federatedscope_ggeur.machine import free_memory
 from federatedscope_ggeur.models import ModelSettings, two_kinds
 from federatedscope_ggeur.models.text import ClassTexts
 from federatedscope_ggeur.reporting import TrackingSettings
@@ -204,9 +205,8 @@ def run_settings(
 
 def _memory_limit(ggeur, device: torch.device) -> float:
     """Bytes of sets to keep in the memory of the training device."""
-    if device.type != "cuda" or ggeur.memory_limit != MEMORY_LIMIT:
-        return ggeur.memory_limit
-    return GPU_SHARE * torch.cuda.mem_get_info(device.index)[0]
+    free = free_memory(device) if ggeur.memory_limit == MEMORY_LIMIT else None
+    return ggeur.memory_limit if free is None else GPU_SHARE * free
 
 
 def checkpoint_every(ggeur) -> float | None:

@@ -38,9 +38,9 @@ def read_embeddings_folder(
     then the pixels of images, uint8, channel by channel. ``users`` [n] (integers) says
     who made each row, for ``data.splitter: natural``.
 
-    Beside these files there may be ``class_names.txt`` (one name in each line, class 0
-    first), ``encoder.txt`` (one line) and ``text.npz`` (text features of the classes,
-    see `data.text`). Whole-number labels are then positions in ``class_names.txt``, or
+    Other files may stand beside these: ``class_names.txt`` (one name in each line,
+    class 0 first), ``encoder.txt`` (one line), and ``text.npz`` (text features, see
+    `data.text`). Whole-number labels are then positions in ``class_names.txt``, or
     in the array ``class_names`` of their own file. Without a list all labels are names,
     and give the classes in order: numbers by size, or texts sorted. Other files are
     ignored.

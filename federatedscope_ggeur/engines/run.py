@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -168,10 +169,14 @@ class Run:
         """Use several workers if this is faster and no number was set."""
         rows = set_rows(self.settings, self.held) * self.settings.rounds
         pays = rows.sum() > PAYING_ROWS or self.data.image_shape is not None
-        at_once, _ = batched_because(self.settings)
-        pays = pays and not at_once
+        pays = pays and not self._at_once[0]
         if not self.settings.workers and pays and not self._workers_problem:
             self.engine.workers = usable_cores()
+
+    @cached_property
+    def _at_once(self) -> tuple[bool, str]:
+        """Whether clients train at once; if not, why. It takes a model to know."""
+        return batched_because(self.settings)
 
     @property
     def _workers_problem(self) -> str:
@@ -209,10 +214,9 @@ class Run:
     def _training_lines(self) -> list[str]:
         """On which device clients train, and whether all of a round train at once."""
         device = self.settings.role.training.device
-        at_once, why = batched_because(self.settings)
-        if not self.settings.rounds or (
-            device.type == "cpu" and not at_once | bool(why)
-        ):
+        at_once, why = self._at_once
+        is_usual = device.type == "cpu" and not at_once and not why
+        if is_usual or not self.settings.rounds:
             return []
         if at_once:
             return [f"training on {device}, all clients of a round at once"]

@@ -39,7 +39,7 @@ from federatedscope_ggeur.methods.contexts import (
     Update,
 )
 from federatedscope_ggeur.methods.tensors import Specs
-from federatedscope_ggeur.models import Model, to_vector
+from federatedscope_ggeur.models import Model, stacks, to_vector
 from federatedscope_ggeur.rng import torch_generator
 from federatedscope_ggeur.settings import Key, Objection, Objections, Problem
 
@@ -234,9 +234,9 @@ class Method:
         """Clients: the hooks of `local` for several clients that train at once.
 
         Only methods that are `batched` are asked. By default the hooks of `local` are
-        stacked. This needs hooks that are the same for several clients: corrections
-        that are a `LinearCorrection`, and a `perturb` that takes [P] or [A, P] and
-        holds nothing of one client.
+        stacked. So they must be the same for several clients. A correction must be a
+        `LinearCorrection`. A `perturb` must take [P] or [A, P], and hold nothing of one
+        client.
         """
         return stacked([self.local(context) for context in contexts], self.name)
 
@@ -292,10 +292,6 @@ class Method:
         return weighted_mean(params, updates), state
 
 
-#: Numbers of updates that `weighted_mean` converts at once.
-_TOGETHER = 1 << 18
-
-
 def initial_weights(model: Model, seed: int) -> Tensor:
     """The initial weights [P + Q] of a run with this seed, on the CPU."""
     fresh = copy.deepcopy(model).cpu()  # all draws are made on the CPU
@@ -313,11 +309,8 @@ def weighted_mean(params: Tensor, updates: Sequence[Update]) -> Tensor:
         return params
     mean = torch.zeros_like(params, dtype=torch.float64)
     counted = [update for update in updates if update.aggregation_weight]
-    # Some at a time: short vectors cost less so, and long ones need the memory.
-    together = max(1, _TOGETHER // max(1, params.numel()))
-    for first in range(0, len(counted), together):
-        some = counted[first : first + together]
-        vectors = torch.stack([update.params for update in some]).to(torch.float64)
-        for vector, update in zip(vectors, some):
-            mean.add_(vector, alpha=update.aggregation_weight / total)
+    weights = iter([update.aggregation_weight for update in counted])
+    for some in stacks([update.params for update in counted]):
+        for vector in some.to(torch.float64):
+            mean.add_(vector, alpha=next(weights) / total)
     return mean.to(params.dtype)

@@ -51,6 +51,7 @@ from federatedscope_ggeur.models.vectors import (
     num_parameters,
     num_trainable,
     split_vector,
+    stacks,
     to_vector,
     trainable_part,
 )

@@ -8,11 +8,26 @@ have no running statistics; their Q is 0.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+
+#: Numbers of the vectors that `stacks` stacks at once.
+_STACKED = 1 << 18
+
+
+def stacks(vectors: Sequence[Tensor]) -> Iterator[Tensor]:
+    """Stack vectors of one length, some at a time: tensors of shape (m, P).
+
+    Work on many short vectors costs less so. Of long ones each stands alone, since they
+    need the memory.
+    """
+    together = max(1, _STACKED // max(1, vectors[0].numel())) if vectors else 1
+    for first in range(0, len(vectors), together):
+        yield torch.stack(list(vectors[first : first + together]))
 
 
 def norm_modules(module: nn.Module) -> list[nn.Module]:

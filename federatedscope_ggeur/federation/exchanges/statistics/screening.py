@@ -46,10 +46,10 @@ class Lengths:
 class Directions:
     """Collects clients' class means, to find a client whose rows are of another kind.
 
-    Of the classes that two clients share, the differences from the mean class mean are
-    compared: the mean of their cosines is near 0 if the columns of one client are in
-    another order, or its encoder is another one. Domains differ less. The sign does not
-    count: images may be inverted.
+    Two clients are compared by the classes that they share. A direction is the
+    difference of a class mean from the mean of these means. The mean cosine of the
+    directions is near 0 if one client has its columns in another order, or another
+    encoder. Domains differ less. The sign does not count: images may be inverted.
     """
 
     def __init__(self) -> None:

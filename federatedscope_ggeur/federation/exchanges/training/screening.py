@@ -9,13 +9,12 @@ from torch import Tensor
 
 from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
 from federatedscope_ggeur.federation.screening import Findings, beyond
+from federatedscope_ggeur.models import stacks
 
 #: The largest usual ratio of an update's length to the others', or to the length of its
 #: starting weights. Near the end of training most updates are short, and honest ones
 #: vary.
 UPDATE = 10.0
-#: Numbers whose lengths are computed at once.
-_TOGETHER = 1 << 18
 
 
 def update_findings(
@@ -46,10 +45,7 @@ def update_findings(
 def _lengths(vectors: Sequence[Tensor], start: Tensor) -> list[float]:
     """The distance of each of `vectors` from `start`, in float64."""
     lengths: list[float] = []
-    # Some at a time: short vectors cost less so, and long ones need the memory.
-    together = max(1, _TOGETHER // max(1, start.numel()))
-    for first in range(0, len(vectors), together):
-        moved = torch.stack(list(vectors[first : first + together])) - start
-        found = torch.linalg.vector_norm(moved, dim=1, dtype=torch.float64)
+    for some in stacks(vectors):
+        found = torch.linalg.vector_norm(some - start, dim=1, dtype=torch.float64)
         lengths += found.tolist()
     return lengths

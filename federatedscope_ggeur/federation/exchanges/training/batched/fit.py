@@ -197,8 +197,7 @@ class _Stepper:
         self._padded_buffer = torch.zeros_like(self._padded)
         self.weights = self._padded[:, : head.size]
         buffer = self._padded_buffer[:, : head.size]
-        self._is_sgd = is_plain_sgd(settings.optimizer)
-        make = BatchedSGD if self._is_sgd else BatchedTorch
+        make = BatchedSGD if is_plain_sgd(settings.optimizer) else BatchedTorch
         self._optimizer = make(self.weights, buffer, settings.optimizer)
         self._apart = settings.grad_clip > 0 or hooks.perturb is not None
         self._gradient = torch.zeros_like(buffer) if self._apart else buffer

@@ -48,8 +48,8 @@ class Order:
 
     Attributes
     ----------
-    steps : int
-        The mini-batches of the round.
+    left : int
+        The mini-batches of the round that are still to come.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Order:
         seed: int,
         numbers: np.ndarray | None = None,
     ):
-        self.steps = self.left = settings.batches(rows)
+        self.left = settings.batches(rows)
         self._rows, self._place, self._numbers = rows, place, numbers
         self._usable, self._size = settings.usable(rows), settings.batch_size
         self._order = torch_generator(seed, "order") if settings.shuffle else None
