@@ -26,6 +26,8 @@ _HELD = 2
 _WINDOW = 4
 #: Seconds after which a process looks whether its parent is still there.
 _LOOK = 5.0
+#: Seconds in which a process must end by itself.
+_GRACE = 5.0
 
 
 class ProcessDied(Exception):
@@ -120,7 +122,10 @@ class Processes:
         for process in self._processes:
             process.terminate()
         for process in self._processes:
-            process.join()
+            process.join(_GRACE)
+            if process.is_alive():  # a signal that comes as it starts may be lost
+                process.kill()
+                process.join()
         for pipe in self._pipes:
             pipe.close()
         self._processes, self._pipes = [], []
