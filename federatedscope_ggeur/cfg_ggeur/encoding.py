@@ -22,6 +22,7 @@ def encoder_settings(ggeur) -> EncoderSettings:
     return EncoderSettings(
         **{name: chosen[name] for name in alike},
         decode=chosen.decode,
+        grey_bits=int(chosen.grey_bits),
         image_size=_whole(chosen.image_size),
         options=options_of(part, ggeur) if part is not None else {},
     )

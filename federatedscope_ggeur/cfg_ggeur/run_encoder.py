@@ -81,6 +81,7 @@ def run(settings: EncoderSettings, device: torch.device) -> Encoder:
         preprocess=pixels.preprocess,
         encode=encode,
         device=device,
+        grey_bits=pixels.grey_bits,
     )
 
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from federatedscope_ggeur.data.encoders.base import Encoder
 from federatedscope_ggeur.data.encoders.frames import Frame
 from federatedscope_ggeur.data.images.base import Loader
-from federatedscope_ggeur.data.images.files import load_image, plain_jpeg
+from federatedscope_ggeur.data.images.files import GREY_BITS, load_image, plain_jpeg
 
 T = TypeVar("T")
 
@@ -39,31 +39,33 @@ class Preparation:
     preprocess : callable (PIL image) -> Tensor
     decode : str
     frame : Frame or None
+    grey_bits : int
+        See `load_image`.
     """
 
-    preprocess: Callable[[Image.Image], Tensor]
-    decode: str
-    frame: Frame | None
+    preprocess: Callable[[Image.Image], Any]
+    decode: str = "pillow"
+    frame: Frame | None = None
+    grey_bits: int = GREY_BITS
 
     @classmethod
     def of(cls, encoder: Encoder) -> Preparation:
-        return cls(encoder.preprocess, encoder.decode, encoder.frame)
+        return cls(encoder.preprocess, encoder.decode, encoder.frame, encoder.grey_bits)
 
-    def __call__(self, load: Loader, row: int) -> Tensor:
+    def __call__(self, load: Loader, row: int) -> Any:
         """Prepare an image: a part of `batch_of`'s batch.
 
         With ``gpu`` it may be the bytes of a file: uint8 [n].
         """
-        path = getattr(load, "path", None)
-        if path is None or self.frame is None or self.decode == "pillow":
+        path, frame = getattr(load, "path", None), self.frame
+        if path is None:
             return self.preprocess(load(row))
-        if self.decode == "draft":
-            frame = self.frame
-            return self.preprocess(load_image(path(row), frame.side, frame.resample))
-        data = plain_jpeg(path(row))
-        if data is None:
-            return self.preprocess(load(row))
-        return torch.from_numpy(np.frombuffer(bytearray(data), np.uint8))
+        if self.decode == "gpu" and frame is not None:
+            data = plain_jpeg(path(row))
+            if data is not None:
+                return torch.from_numpy(np.frombuffer(bytearray(data), np.uint8))
+        small = (frame.side, frame.resample) if self.decode == "draft" and frame else ()
+        return self.preprocess(load_image(path(row), *small, grey_bits=self.grey_bits))
 
 
 def prepared(encoder: Encoder, load: Loader, row: int) -> Tensor:

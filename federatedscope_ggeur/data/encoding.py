@@ -37,7 +37,11 @@ from federatedscope_ggeur.data.extraction import (
     extract,
     hash_contents,
 )
-from federatedscope_ggeur.data.image_faults import LeftOut, warn_of_several_classes
+from federatedscope_ggeur.data.image_faults import (
+    LeftOut,
+    warn_of_dark_grey,
+    warn_of_several_classes,
+)
 from federatedscope_ggeur.data.images.base import ImageDataSet, ImageReader, Images
 from federatedscope_ggeur.data.parts import filled_in
 from federatedscope_ggeur.data.processes import Processes
@@ -255,7 +259,8 @@ class Encoding:
         settings, where = self.settings, (self.images.name, domain, split)
         stamps = images.stamps
         if settings.hash_files:
-            stamps = hash_contents(images, settings.extraction)
+            bits = settings.encoder.grey_bits
+            stamps = hash_contents(images, settings.extraction, bits)
         key = content_key(self._identity, where, images, stamps, settings.float16)
         file = entry_file(self._identity, where, key)
         return file, Entry(self.folder / file, key, domain, split)
@@ -292,6 +297,7 @@ class Encoding:
         features = entry.read_if_whole()
         if features is None:
             self._say_if_stale(domain, split, file)
+            warn_of_dark_grey(images, f"{domain} ({split})", settings.encoder.grey_bits)
             made = entry.fill(
                 images,
                 self._encoder,

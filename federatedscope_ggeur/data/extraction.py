@@ -19,6 +19,7 @@ from torch import Tensor
 from federatedscope_ggeur.data.decoding import Preparation, batch_of
 from federatedscope_ggeur.data.encoders import Encoder
 from federatedscope_ggeur.data.images.base import Images, Loader
+from federatedscope_ggeur.data.images.files import GREY_BITS
 from federatedscope_ggeur.data.processes import (
     ProcessDied,
     Processes,
@@ -150,15 +151,20 @@ def _fetched(features: Tensor) -> Callable[[], Tensor]:
     return fetch
 
 
-def hash_contents(images: Images, settings: ExtractionSettings) -> tuple[str, ...]:
+def hash_contents(
+    images: Images, settings: ExtractionSettings, grey_bits: int = GREY_BITS
+) -> tuple[str, ...]:
     """SHA-256 of every decoded image, over its size and its pixels.
+
+    See `load_image` for `grey_bits`.
 
     Raises
     ------
     UnreadableError
         An image cannot be read.
     """
-    batches = _loaded(images, partial(_applied, _digest), list, settings)
+    digest = Preparation(_digest, grey_bits=grey_bits)
+    batches = _loaded(images, digest, list, settings)
     return tuple(chain.from_iterable(batches))
 
 

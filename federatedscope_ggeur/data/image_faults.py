@@ -13,6 +13,7 @@ import numpy as np
 
 from federatedscope_ggeur.data.extraction import ExtractionSettings, unreadable_rows
 from federatedscope_ggeur.data.images.base import Images
+from federatedscope_ggeur.data.images.files import largest_grey
 from federatedscope_ggeur.data.images.layout import shown
 from federatedscope_ggeur.errors import ConfigError, DataError, setting
 from federatedscope_ggeur.files import write_atomically
@@ -21,6 +22,8 @@ from federatedscope_ggeur.printable import Lines, get_logger
 logger = get_logger(__name__)
 
 _FEW = 5
+#: So many images are looked at for their range of grey.
+_READ = 50
 
 
 class LeftOut:
@@ -148,6 +151,30 @@ def warn_of_several_classes(images: Images, what: str) -> None:
             what,
             sum(map(len, groups)),
             shown(groups[0][:_FEW]),
+        )
+
+
+def warn_of_dark_grey(images: Images, what: str, grey_bits: int) -> None:
+    """Warn of 16-bit grey images that need fewer than `grey_bits`: nearly black ones.
+
+    Some of the images are read, evenly spaced.
+    """
+    if images.paths is None:
+        return
+    some = images.paths[:: max(1, len(images.paths) // _READ)]
+    values = [v for v in map(largest_grey, some) if v is not None]
+    bits = max(max(values, default=0).bit_length(), 8)
+    if values and bits < grey_bits - 1:
+        logger.warning(
+            "%s: the largest of %d 16-bit grey images is %d, so they are nearly black "
+            "beside the white of %d bits; if they have %d bits, set %s %d",
+            what,
+            len(values),
+            max(values),
+            grey_bits,
+            bits,
+            setting("encoder.grey_bits"),
+            bits,
         )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from pictures import write_images
+from PIL import Image
 
 from federatedscope_ggeur.data import (
     EncoderSettings,
@@ -129,6 +130,29 @@ def test_the_same_file_in_two_classes_is_counted(tree, settings, caplog):
         if "embedding" in said or "files are" in said:
             assert f"{domain.name} (train): 2 files are equal to a file of" in said
     assert "files are equal" not in said
+
+
+def test_grey_of_12_bits_is_named_and_then_scaled(tmp_path, settings, caplog):
+    folder = tmp_path / "scans"
+    values = np.arange(8 * 8).reshape(8, 8) * 65  # up to 4,095
+    for name, image in {"a": values, "b": values.T}.items():
+        for split in ("train", "test"):
+            path = folder / "x" / split / name / "0.png"
+            path.parent.mkdir(parents=True)
+            Image.fromarray(image.astype(np.uint16)).save(path)
+
+    def largest(bits: int) -> int:
+        encoder = EncoderSettings("pixels", image_size=8, grey_bits=bits)
+        chosen = replace(settings, encoder=encoder)
+        data = embed_data(TYPE, str(folder), chosen)
+        return round(255 * float(data.domains["x"][0].features.max()))
+
+    assert largest(16) == 15
+    assert "is 4095, so they are nearly black" in caplog.text
+    assert "set ggeur.encoder.grey_bits 12" in caplog.text
+    caplog.clear()
+    assert largest(12) == 255
+    assert "nearly black" not in caplog.text
 
 
 def test_images_of_other_formats_are_counted(tree, caplog):

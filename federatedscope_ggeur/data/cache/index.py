@@ -68,8 +68,9 @@ class Request:
             # Old records, which have less, must be found, too.
             if not part["options"]:
                 del part["options"]
-        if encoder["decode"] == EncoderSettings.decode:
-            del encoder["decode"]
+        for name in ("decode", "grey_bits"):
+            if encoder[name] == getattr(EncoderSettings, name):
+                del encoder[name]
         return plain
 
 

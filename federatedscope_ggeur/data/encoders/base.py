@@ -13,6 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from federatedscope_ggeur.data.encoders.frames import Frame
+from federatedscope_ggeur.data.images.files import GREY_BITS
 from federatedscope_ggeur.data.parts import filled_in, registered
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.printable import get_logger
@@ -47,6 +48,8 @@ class EncoderSettings:
         the encoder's default.
     decode : str
         How JPEG files become images: pillow, draft or gpu, see `decoding`.
+    grey_bits : int
+        The bits of 16-bit grey images, see `load_image`.
     options : mapping
         The encoder's own settings by name. Missing ones have their defaults. If
         features depend on a setting, it must be part of `Encoder.identity`.
@@ -60,6 +63,7 @@ class EncoderSettings:
     quick_gelu: str = "auto"
     image_size: int | None = None
     decode: str = "pillow"
+    grey_bits: int = GREY_BITS
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
@@ -94,6 +98,8 @@ class Encoder:
         `preprocess`.
     decode : str
         How JPEG files become images: pillow, draft or gpu, see `decoding`.
+    grey_bits : int
+        The bits of 16-bit grey images, see `load_image`.
     """
 
     title: str
@@ -106,6 +112,7 @@ class Encoder:
     both_sides: Any = None
     frame: Frame | None = None
     decode: str = "pillow"
+    grey_bits: int = GREY_BITS
 
     @property
     def dtype(self) -> torch.dtype:
@@ -197,7 +204,7 @@ def check_encoder(settings: EncoderSettings) -> None:
         f"ggeur.encoder.{f.name}"
         for f in fields(EncoderSettings)
         if found.uses is not None
-        and f.name not in {*found.uses, "name", "options"}
+        and f.name not in {*found.uses, "name", "grey_bits", "options"}
         and getattr(settings, f.name) != f.default
     ]
     if ignored:
@@ -245,6 +252,10 @@ def build_encoder(
     if settings.precision != EncoderSettings.precision:
         _check_precision(encoder, settings.precision)
     identity = {"encoder": settings.name, **encoder.identity}
+    if settings.grey_bits != EncoderSettings.grey_bits:
+        identity["grey_bits"] = settings.grey_bits
+        title = f"{encoder.title}, {settings.grey_bits} bits of grey"
+        encoder = replace(encoder, title=title, grey_bits=settings.grey_bits)
     if settings.decode == EncoderSettings.decode:
         return replace(encoder, identity=identity)
     if encoder.frame is None or not encoder.frame.side:

@@ -78,6 +78,13 @@ ENCODER_KEYS = (
         one_of("pillow", "draft", "gpu"),
     ),
     Key(
+        "encoder.grey_bits",
+        16.0,
+        "Bits of grey images in 16-bit files: 12 for many scanners and cameras, whose "
+        "images are nearly black otherwise.",
+        whole(8, maximum=16),
+    ),
+    Key(
         "encoder.device",
         "auto",
         "Where the encoder runs: auto (a GPU if there is one), cpu, cuda or cuda:1. "

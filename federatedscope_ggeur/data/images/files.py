@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image, ImageFile, ImageOps
 
 from federatedscope_ggeur.data.images.base import Images
-from federatedscope_ggeur.errors import DataError
+from federatedscope_ggeur.errors import DataError, setting
 from federatedscope_ggeur.printable import get_logger
 
 logger = get_logger(__name__)
@@ -28,6 +28,8 @@ _FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM", "TIFF", "GIF")
 _WITH_ALPHA = frozenset(("RGBA", "LA", "PA", "RGBa", "La"))
 _MOST_PIXELS = 100_000_000
 _PLAIN = ("RGB", "L")
+#: Bits of 16-bit grey images, from black to white.
+GREY_BITS = 16
 _ORIENTATION, _END_OF_JPEG = 0x0112, b"\xff\xd9"
 
 
@@ -104,12 +106,16 @@ def _below(root: Path, paths: Sequence[str]) -> Iterator[str]:
 
 
 def load_image(
-    path: str | os.PathLike, side: int = 0, resample: int = Image.BICUBIC
+    path: str | os.PathLike,
+    side: int = 0,
+    resample: int = Image.BICUBIC,
+    grey_bits: int = GREY_BITS,
 ) -> Image.Image:
     """Load one image file as a person would see it, in mode RGB.
 
-    The EXIF orientation is applied. Transparency becomes white. 16-bit grey keeps its
-    high byte. If there are several frames or pages, the first one is loaded.
+    The EXIF orientation is applied. Transparency becomes white. If there are several
+    frames or pages, the first one is loaded. 16-bit grey keeps the upper eight of its
+    `grey_bits` bits: scanners and cameras of 12 bits store 12.
 
     With a `side`, a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size, the least at
     which its shorter side has at least so many pixels. Then it is resized by `resample`
@@ -120,14 +126,15 @@ def load_image(
     DataError
         The file is missing or broken, or its format is not accepted. Or it has more
         than 100 million pixels, or a mode without a defined conversion (32-bit
-        integers, floats). The error names the path.
+        integers, floats), or 16-bit grey needs more than `grey_bits`. The error names
+        the path.
     """
     try:
         with _no_gaps(), Image.open(path, formats=_FORMATS) as image:
             _check_size(image)
             found = _drafted(image, side, resample) if side else image
             found.load()
-            return _rgb(_upright(found, path), image.format)
+            return _rgb(_upright(found, path), image.format, grey_bits)
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
     except Exception as error:  # a broken image fails in many ways
@@ -209,12 +216,34 @@ def _upright(image: Image.Image, path: str | os.PathLike) -> Image.Image:
         return image
 
 
-def _rgb(image: Image.Image, of: str | None) -> Image.Image:
+def largest_grey(path: str | os.PathLike) -> int | None:
+    """The largest value of a 16-bit grey image; None for any other file."""
+    try:
+        with _no_gaps(), Image.open(path, formats=_FORMATS) as image:
+            _check_size(image)
+            if _is_deep_grey(image, image.format):
+                return int(np.asarray(image).max())
+    except Exception:  # `load_image` finds what is wrong with it
+        pass
+    return None
+
+
+def _is_deep_grey(image: Image.Image, of: str | None) -> bool:
     # Older releases of Pillow open 16-bit grey PNG and PGM files in mode I.
     in_integers = image.mode == "I" and of in ("PNG", "PPM")
-    if image.mode.startswith("I;16") or in_integers:
-        high = np.asarray(image).astype(np.int64) >> 8
-        image = Image.fromarray(np.clip(high, 0, 255).astype(np.uint8))
+    return image.mode.startswith("I;16") or in_integers
+
+
+def _rgb(image: Image.Image, of: str | None, grey_bits: int) -> Image.Image:
+    if _is_deep_grey(image, of):
+        values = np.asarray(image).astype(np.int64)
+        if grey_bits < GREY_BITS and values.max() >> grey_bits:
+            raise DataError(
+                f"the image has the grey value {values.max()}, which needs more than "
+                f"the {grey_bits} bits of {setting('encoder.grey_bits')}"
+            )
+        high = np.clip(values >> (grey_bits - 8), 0, 255)
+        image = Image.fromarray(high.astype(np.uint8))
     elif image.mode in ("I", "F"):
         raise DataError(
             f"the image has the mode '{image.mode}' (32 bits a pixel), whose white and "

@@ -71,6 +71,16 @@ def test_16_bits_keep_their_high_byte(tmp_path, name):
     assert found.tolist() == [[0, 0, 1], [156, 255, 255]]
 
 
+def test_grey_of_12_bits_uses_all_of_its_levels(tmp_path):
+    path = tmp_path / "a.png"
+    values = np.array([[0, 15, 16, 4_095]], dtype=np.uint16)
+    Image.fromarray(values).save(path)
+    found = np.asarray(load_image(path, grey_bits=12))[0, :, 0]
+    assert found.tolist() == [0, 0, 1, 255]
+    with pytest.raises(DataError, match=r"4095.*11 bits of ggeur\.encoder\.grey_bits"):
+        load_image(path, grey_bits=11)
+
+
 def test_16_bit_pgm(tmp_path):
     path = tmp_path / "a.pgm"
     path.write_bytes(b"P5 2 1 65535\n" + struct.pack(">2H", 256, 65_535))
