@@ -27,7 +27,6 @@ from federatedscope_ggeur.cfg_ggeur.text_settings import text_mix, text_model, t
 from federatedscope_ggeur.cfg_ggeur.tracking import tracking_settings
 from federatedscope_ggeur.cfg_ggeur.transform import (
     expected_rows,
-    row_preparation,
     row_transform,
 )
 from federatedscope_ggeur.cfg_ggeur.yaml_file import plain_config
@@ -153,10 +152,8 @@ def run_settings(
         noise = noise_settings(demands, num_classes, dim, class_names, how)
         prior = ggeur.privacy.dp.prior
         if prior:
-            prepare = row_preparation(cfg, encoder)
-            noise = replace(
-                noise, public=partial(public_rows, prior, num_classes, dim, prepare)
-            )
+            expected = expected_rows(cfg, class_names, encoder, given)
+            noise = replace(noise, public=partial(public_rows, prior, expected, dim))
         own.append(noise)
     if demands.book:
         own.append(

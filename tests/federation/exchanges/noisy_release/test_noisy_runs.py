@@ -254,7 +254,7 @@ def test_public_rows_that_lack_a_class_are_refused_before_anything_is_spent(
     config, tmp_path, embeddings_folder
 ):
     prior = public_file(tmp_path, embeddings_folder, rows=11)
-    with pytest.raises(DataError, match="no row of class 11"):
+    with pytest.raises(DataError, match="no row of class '11'"):
         Run(config(*DP, *CLIENT, *prior))
     with pytest.raises(DataError, match="there is no file"):
         Run(config(*DP, *CLIENT, "ggeur.privacy.dp.prior", "nowhere.npz"))
