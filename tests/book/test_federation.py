@@ -29,6 +29,16 @@ def test_the_head_after_a_forgetting_is_that_of_a_book_without_the_client(tmp_pa
     assert any("not calibrated" in line for line in change.said)
 
 
+def test_the_threshold_is_what_the_config_says(tmp_path):
+    config = {"ggeur": {**CONFIG["ggeur"], "privacy": {"min_samples": 1}}}
+    book = new_book(tmp_path / "a", config=config)
+    assert book.min_samples == 1
+    book.join(1, *rows_of(1, each=1), "here")
+    with pytest.raises(ConfigError, match=r"min_samples: is 5, but .* config is 1"):
+        Federation.create(tmp_path / "b", NAMES, DIM, config, min_samples=5)
+    assert new_book(tmp_path / "c").min_samples == 5
+
+
 def test_the_head_is_the_closed_form_of_the_rounded_rows(tmp_path):
     book = new_book(tmp_path / "a", (1, 2))
     parts = [rows_of(1), rows_of(2)]

@@ -32,6 +32,19 @@ def test_what_is_withheld_is_said_where_statistics_are_asked_for(config):
     )
 
 
+def test_a_run_that_may_stop_early_says_so(config):
+    validated = ["data.splits", "[0.6, 0.2, 0.2]", "eval.split", "['val', 'test']"]
+    validated += ["federate.total_round_num", 40]
+    stops = [n for n in notes(config, *validated) if "early_stop" in n]
+    assert stops == []  # the shared settings of tests run all rounds
+    found = notes(config, *validated, "early_stop.patience", 5)
+    (note,) = [n for n in found if "early_stop" in n]
+    assert "ends the run once 5 evaluated rounds in a row" in note
+    assert note.endswith("early_stop.patience 0 runs all rounds")
+    late = [*validated, "early_stop.patience", 40]
+    assert not any("ends the run once" in n for n in notes(config, *late))
+
+
 def test_step_2_without_sources_stands_in_the_results(config):
     unseen = ["ggeur.unseen_domains", "['art', 'photo']"]
     found = notes(config, *unseen)

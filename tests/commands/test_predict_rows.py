@@ -129,6 +129,29 @@ def test_what_a_classifier_saved_is_a_run(tmp_path, capsys):
     assert first == made.predict(held["features"]).tolist()
 
 
+def test_a_head_of_an_older_release_reads_labels_that_fit_one_way(tmp_path, capsys):
+    """Its results do not say how labels were given."""
+    held = rows(60, 0)
+    by_number = {**held, "labels": np.arange(60) % 3 + 1}
+    made = FederatedClassifier("lda").fit(by_number["features"], by_number["labels"])
+    made.save(tmp_path / "head")
+    for path in (tmp_path / "head").glob("*.json"):
+        about = json.loads(path.read_text())
+        if about.pop("given", None) is not None:
+            path.write_text(json.dumps(about))
+    np.savez(tmp_path / "names.npz", **by_number)  # 3 is a name alone
+    assert predict("--run", tmp_path / "head", tmp_path / "names.npz") == 0
+    accuracy = capsys.readouterr().out.splitlines()[-1]
+    assert float(re.search(r"accuracy ([\d.]+)%", accuracy)[1]) > 70
+    two = by_number["labels"] < 3  # 1 and 2 are names and positions
+    few = {name: array[two] for name, array in by_number.items()}
+    np.savez(tmp_path / "both.npz", **few)
+    assert predict("--run", tmp_path / "head", tmp_path / "both.npz") == 1
+    assert "--labels names or --labels positions" in capsys.readouterr().err
+    chosen = ["--labels", "names"]
+    assert predict("--run", tmp_path / "head", tmp_path / "both.npz", *chosen) == 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "text", "problem"),

@@ -246,6 +246,10 @@ def test_what_is_no_such_data_set_is_named(tmp_path):
     with pytest.raises(ConfigError, match="'west' is not the name of a client"):
         FederatedData.from_torch({"a": Pictures(4, 0)}, "pixels",
                                  test={"west": Pictures(4, 0)}, **more)  # fmt: skip
+    other = Pictures(4, 0)
+    other.classes = ("light", "dark")
+    with pytest.raises(DataError, match=r"'b': its classes are .* those of 'a'"):
+        FederatedData.from_torch({"a": Pictures(4, 0), "b": other}, "pixels", **more)
     with pytest.raises(DataError, match="data set 'a': row 0 must be a pair"):
         FederatedData.from_torch({"a": [1, 2]}, "pixels", **more)
     tensors = [(torch.ones(3, 8, 8), 0)]
