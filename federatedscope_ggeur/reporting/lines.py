@@ -199,8 +199,10 @@ def kept_line(kept: Kept) -> str:
             "labels and domains are confounded: no client's rows can compare the heads"
         )
     elif kept.by == "leave_one_out":
-        why = "few rows are withheld from it; there are no validation rows"
-    elif kept.by == "withheld":
+        why = "it has seen every class that a client has enough rows of"
+    elif kept.by == "absent":
+        why = "only it has seen the classes that nobody sent"
+    elif kept.by == "withheld":  # a run of an older release
         why = "only it has seen the withheld rows; there are no validation rows"
     else:
         why = "there are no validation rows"

@@ -579,17 +579,20 @@ class Kept:
     Attributes
     ----------
     head : {"closed_form", "trained"}
-    by : {"validation", "leave_one_out", "confounded", "withheld", "default"}
+    by : {"validation", "leave_one_out", "confounded", "absent", "withheld", "default"}
         The reason. "validation": accuracy on validation rows. "leave_one_out": rows
         left out chose the head in closed form. "confounded": labels and domains are
-        confounded, so neither can decide. "withheld": only the trained head has seen
-        the withheld rows. "default": nothing decided.
+        confounded, so neither can decide. "absent": only the trained head has seen
+        the classes that nobody sent; in older releases "withheld", the withheld rows.
+        "default": nothing decided.
     closed_form, trained : float or None
         The accuracy of each head on validation rows, after the last evaluated round.
     """
 
     head: Literal["closed_form", "trained"]
-    by: Literal["validation", "leave_one_out", "confounded", "withheld", "default"]
+    by: Literal[
+        "validation", "leave_one_out", "confounded", "absent", "withheld", "default"
+    ]
     closed_form: Optional[Share]
     trained: Optional[Share]
 

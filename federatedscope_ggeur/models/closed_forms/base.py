@@ -510,8 +510,8 @@ def _divide_inputs(model: Model, by: Tensor) -> None:
 def linear_head(weight: Tensor, bias: Tensor, seen: Seen) -> LinearHead:
     """Make the head with one weight vector and one bias for each class with samples.
 
-    Classes without samples get a bias below all others. The head takes embeddings as
-    they are, not relative to `Seen.origin`.
+    Classes without samples get the mean of the other classes' logits, less `BELOW`. The
+    head takes embeddings as they are, not relative to `Seen.origin`.
 
     Parameters
     ----------
@@ -536,10 +536,9 @@ def linear_head(weight: Tensor, bias: Tensor, seen: Seen) -> LinearHead:
     bias = bias - bias.mean()
     with torch.no_grad():
         # The seen classes' logits of any x add up to zero, so the largest is at least
-        # zero. The smallest bias is at most zero. So an unseen class, which has weight
-        # zero, never has the largest logit.
+        # zero, and an unseen class never has it.
         model.classifier.weight.zero_()
-        model.classifier.bias.fill_(float(bias.min()) - BELOW)
+        model.classifier.bias.fill_(-BELOW)
         model.classifier.weight[seen.classes] = weight.float()
         model.classifier.bias[seen.classes] = bias.float()
     return model

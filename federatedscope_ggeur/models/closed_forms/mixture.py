@@ -134,10 +134,9 @@ def _head(
     """
     bias = bias - bias.mean()
     unseen = sorted(set(range(parts.num_classes)) - set(labels.tolist()))
-    # The components' scores of any x add up to zero, so the largest is at least zero.
-    # The smallest bias is at most zero. So an unseen class, which has weight zero,
-    # never has the largest score.
-    lowest = bias.new_full((len(unseen),), float(bias.min()) - BELOW)
+    # The components' scores of any x add up to zero, so the largest is at least zero,
+    # and an unseen class never has it.
+    lowest = bias.new_full((len(unseen),), -BELOW)
     return MixtureHead.of_components(
         torch.cat([weight, weight.new_zeros(len(unseen), parts.dim)]),
         torch.cat([bias, lowest]),

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.models.base import Model
-from federatedscope_ggeur.models.closed_forms.choices import BELOW
 from federatedscope_ggeur.models.closed_forms.components import Components, Rows
 from federatedscope_ggeur.models.closed_forms.left_out import LeftOut
 from federatedscope_ggeur.models.ensemble import EnsembleHead
@@ -153,11 +152,12 @@ def best_temperature(
     """The temperature with the least log-loss, interpolated between those in `by`, and
     its log-loss.
 
-    The result is the lowest point of a parabola in log T through the lowest loss and
-    its two neighbours. The log-loss falls and then rises with T. So temperatures in
-    `by` beyond these three are no better.
+    Of several with the same loss the one nearest to 1 counts. The result is the lowest
+    point of a parabola in log T through the lowest loss and its two neighbours. The
+    log-loss falls and then rises with T. So temperatures in `by` beyond these three are
+    no better.
     """
-    lowest = min(range(len(by)), key=lambda i: losses[i])
+    lowest = min(range(len(by)), key=lambda i: (losses[i], abs(math.log(by[i]))))
     if by[lowest] == 1.0 or not 0 < lowest < len(by) - 1:
         return by[lowest], losses[lowest]
     (left, x0), (right, x1) = (
@@ -177,25 +177,19 @@ def can_cool(model: Model) -> bool:
     return isinstance(model, (LinearHead, MixtureHead, EnsembleHead))
 
 
-def cool(model: Model, temperature: float, seen: Sequence[int]) -> None:
+def cool(model: Model, temperature: float) -> None:
     """Divide the logits of a head by `temperature`, in place.
-
-    Unseen classes stay at least `BELOW` under the seen ones, before and after the
-    division.
 
     Raises
     ------
     TypeError
         The logits of this kind of head cannot be divided.
     """
-    unseen = sorted(set(range(model.num_classes)) - set(seen))
     with torch.no_grad():
         if isinstance(model, LinearHead):
             layer = model.classifier
             layer.weight.copy_(layer.weight.double() / temperature)
             layer.bias.copy_(layer.bias.double() / temperature)
-            below = BELOW * max(1.0, 1 / temperature)
-            layer.bias[unseen] = layer.bias[list(seen)].min() - below
             return
         mixture = model
         if isinstance(model, EnsembleHead):
@@ -203,7 +197,4 @@ def cool(model: Model, temperature: float, seen: Sequence[int]) -> None:
             mixture = model.statistics
         if not isinstance(mixture, MixtureHead):
             raise TypeError(f"the logits of a {type(model).__name__} cannot be divided")
-        is_unseen = torch.isin(mixture.classes.long(), torch.tensor(unseen).long())
-        lowest = mixture.bias[~is_unseen].min()
-        mixture.bias[is_unseen] = lowest - BELOW * max(1.0, temperature)
         mixture.scale.fill_(1 / temperature)

@@ -98,8 +98,18 @@ def test_a_class_left_out_never_wins(kind, scale, offset, kept):
     assert fitted.report["left_out"] == 6 - kept
     points = offset + scale * rng.normal(size=(2000, 8))
     points[0] = rows[labels == labels.min()].mean(axis=0)
-    winners = fitted.model(torch.from_numpy(points).float()).argmax(dim=1)
-    assert set(winners.tolist()) <= set(oracle.seen(labels))
+    logits = fitted.model(torch.from_numpy(points).float())
+    assert set(logits.argmax(dim=1).tolist()) <= set(oracle.seen(labels))
+
+
+def test_the_logit_of_a_class_left_out_is_the_mean_of_the_others():
+    """So training has it neither far ahead nor far behind."""
+    rows, labels = oracle.make_data(np.random.default_rng(3), 40, 8, 6, 10.0, (1, 4))
+    model = CLOSED_FORMS["lda"](shrinkage=0.1).solve(stats(rows, labels, 6)).model
+    logits = model(torch.from_numpy(rows).float())
+    others = logits[:, oracle.seen(labels)].mean(dim=1)
+    for absent in (1, 4):
+        torch.testing.assert_close(logits[:, absent], others, rtol=0, atol=2e-3)
 
 
 @pytest.mark.parametrize("kind", ASKING)

@@ -122,14 +122,17 @@ def test_a_cooled_head_has_divided_scores_and_the_same_classes(kind, temperature
     solved = CLOSED_FORMS[kind]().untuned().solve(stats(x, y, CLASSES))
     points = torch.tensor(rows(200, seed=3)[0]).float()
     before = solved.model(points)
-    cool(solved.model, temperature, [0, 1, 2, 3])
+    cool(solved.model, temperature)
     after = solved.model(points)
     assert torch.equal(before.argmax(dim=1), after.argmax(dim=1))
-    torch.testing.assert_close(
-        after[:, :4] * temperature, before[:, :4], rtol=1e-4, atol=1e-4
-    )
-    for logits in (after, after * temperature):
-        assert logits.softmax(dim=1)[:, 4].max() < 1e-4
+    torch.testing.assert_close(after * temperature, before, rtol=1e-4, atol=1e-4)
+
+
+def test_of_equal_losses_the_temperature_nearest_to_1_counts():
+    by = (0.25, 0.5, 1.0, 2.0, 4.0)
+    assert best_temperature([0.0, 0.0, 0.0, 0.0, 1.0], by)[0] == 1.0
+    by = (2.0, 4.0, 8.0)
+    assert best_temperature([0.0, 0.0, 1.0], by)[0] == 2.0
 
 
 def test_the_spread_of_scores_grows_with_them():
@@ -137,5 +140,5 @@ def test_the_spread_of_scores_grows_with_them():
     held = Components.of_classes(stats(x, y, CLASSES))
     model = CLOSED_FORMS["lda"](shrinkage=0.3).solve(stats(x, y, CLASSES)).model
     before = spread_of_scores(model, held)
-    cool(model, 0.1, range(CLASSES))
+    cool(model, 0.1)
     assert spread_of_scores(model, held) == pytest.approx(10 * before, rel=1e-4)

@@ -81,12 +81,9 @@ IN_FEW = (
 )
 #: The shares of the variance and of the dimensions for this note.
 _NEARLY_ALL, _FEW = 0.99, 0.2
-#: If a larger share of rows is withheld, the trained head is kept. The share is from
-#: the data sets of one study, CLIP's embeddings and others.
-MOST_WITHHELD = 0.02
 ENDS = (
-    "nothing is trained: {share:.1%} of the rows are withheld, and labels and domains "
-    "are not confounded, so the one-shot head is kept"
+    "nothing is trained: no client has enough rows of a class that nobody sent, and "
+    "labels and domains are not confounded, so the one-shot head is kept"
 )
 TRAINED_INSTEAD = ", and training starts from random weights and gives the final head"
 
@@ -162,9 +159,9 @@ def end_or_train(
 ) -> Choice:
     """Decide whether a run that keeps the better head skips training.
 
-    Training sees withheld rows, the one-shot head does not. If few rows are withheld, a
-    trained head is kept only if validation rows prefer it. Without validation rows,
-    training would be useless.
+    Training sees classes that nobody sent, the one-shot head does not. If there are no
+    rows of such classes, a trained head is kept only if validation rows prefer it.
+    Without validation rows, training would be useless.
 
     Parameters
     ----------
@@ -177,8 +174,13 @@ def end_or_train(
     rows = sum(count.rows for count in counts) - validation
     sent = sum(uploaded[count.client] for count in counts)
     share = 1 - sent / rows if rows else 0.0
-    known = {"withheld_share": share, "validation_rows": validation}
-    ends = not validation and share <= MOST_WITHHELD
+    absent = sum(count.absent for count in counts)
+    known = {
+        "withheld_share": share,
+        "absent_rows": absent,
+        "validation_rows": validation,
+    }
+    ends = not validation and not absent
     return choice._replace(details={**choice.details, **known}, ends=ends)
 
 

@@ -117,12 +117,15 @@ class ClosedFormClient(ClientSide):
         parts = self.parts(message)
         hits = [left_out_hits(scores, rows) for rows in parts]
         validation = len(self._validation()[1])
+        counts, known = self.client.counts, message.components.labels.unique()
+        absent = int(counts.sum() - counts[known].sum())
         return HitCounts(
             self.client.number,
             len(self.client.labels) + validation,
             sum(hits[1:], hits[0]),
             validation,
             sum(len(rows) for rows in parts),
+            absent if absent >= self.client.settings.min_samples else 0,
         )
 
     def log_losses(self, message: LeaveOneOut | None, query: LossQuery) -> LogLosses:
@@ -417,7 +420,7 @@ class ClosedFormExchange(Exchange):
             server.start_from(to_vector(begun.model))
         if choice.ends:
             server.trains = False
-            logger.info("%s", ENDS.format(share=choice.details["withheld_share"]))
+            logger.info("%s", ENDS)
         may_stay = not server.trains or self._demands.keeps_best
         if may_stay and self._demands.by_client:
             server.strangeness = form.strangeness(held)
@@ -561,5 +564,5 @@ def _cool(
         apart = spread_of_scores(solved.model, components)
         other = spread_of_scores(begun.model, components)
         if apart:
-            cool(begun.model, temperature * other / apart, components.classes)
-    cool(solved.model, temperature, components.classes)
+            cool(begun.model, temperature * other / apart)
+    cool(solved.model, temperature)

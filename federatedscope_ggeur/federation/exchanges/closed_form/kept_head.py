@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from federatedscope_ggeur.federation.exchanges.closed_form.choice import MOST_WITHHELD
 from federatedscope_ggeur.models.closed_forms import LARGER_PART
 from federatedscope_ggeur.reporting import Kept, Round0, RoundRecord
 
 _BY = "val_acc"
 
 
-def withheld_share(round0: Round0) -> float:
-    """The share of training rows that no statistics contain; 0 if unknown."""
+def absent_rows(round0: Round0) -> int:
+    """The number of training rows of classes that nobody sent; 0 if unknown.
+
+    Under secure sums it is an upper bound: the withheld rows, if a class is absent.
+    """
     details = (round0.closed_form.details if round0.closed_form else None) or {}
     if round0.sums is None:
-        return details.get("withheld_share", 0.0)
-    withheld = round0.sums.withheld_rows
-    return withheld / max(withheld + details["rows"], 1)
+        return details.get("absent_rows", 0)
+    return round0.sums.withheld_rows if details["left_out"] else 0
 
 
 def kept_head(round0: Round0, rounds: Sequence[RoundRecord]) -> Kept:
@@ -27,8 +28,8 @@ def kept_head(round0: Round0, rounds: Sequence[RoundRecord]) -> Kept:
     rows nor validation rows of the same clients can show then how a class looks in
     other domains. Otherwise the head with more hits on validation rows after the last
     evaluated round is kept, and on a tie the one-shot head. Without validation rows the
-    one-shot head is kept, unless more than 2% of the rows are withheld. Only the
-    trained head has seen these rows.
+    one-shot head is kept, unless clients have rows of classes that nobody sent. Only
+    the trained head has seen these classes.
 
     Parameters
     ----------
@@ -49,6 +50,6 @@ def kept_head(round0: Round0, rounds: Sequence[RoundRecord]) -> Kept:
         return Kept(
             "trained" if after > before else "closed_form", "validation", before, after
         )
-    if withheld_share(round0) > MOST_WITHHELD:
-        return Kept("trained", "withheld", before, after)
+    if absent_rows(round0):
+        return Kept("trained", "absent", before, after)
     return Kept("closed_form", details.get("chosen_by", "default"), before, after)

@@ -141,6 +141,9 @@ class HitCounts:
         The number of validation rows.
     scored : int
         The number of scored rows; rows of withheld classes are not scored.
+    absent : int
+        The number of training rows whose class nobody sent; 0 if they are fewer than
+        ``ggeur.privacy.min_samples``.
     """
 
     client: int
@@ -148,6 +151,7 @@ class HitCounts:
     hits: Tensor
     validation: int
     scored: int
+    absent: int = 0
 
     def to_bytes(self) -> bytes:
         numbers = {
@@ -155,6 +159,7 @@ class HitCounts:
             "rows": self.rows,
             "validation": self.validation,
             "scored": self.scored,
+            "absent": self.absent,
         }
         return wire.pack("hit_counts", numbers, {"hits": self.hits})
 
@@ -175,7 +180,11 @@ class HitCounts:
         if validation > rows:
             problem = f"must be at most the {rows} rows of the client, got {validation}"
             raise message.refuse("validation", problem)
-        return cls(message.client(), rows, hits, validation, scored)
+        absent = message.integer("absent")
+        if absent + scored > rows:
+            problem = f"must be at most the {rows - scored} other rows, got {absent}"
+            raise message.refuse("absent", problem)
+        return cls(message.client(), rows, hits, validation, scored, absent)
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,14 @@ def test_without_them_it_is_what_rows_left_out_have_chosen():
     assert kept_head(start(confounded_share=0.1), [record(1)]).by == "default"
 
 
+def test_classes_that_nobody_sent_are_known_to_the_trained_one_alone():
+    details = {"chosen_by": "leave_one_out", "confounded_share": 0.1}
+    round0 = start(**details, withheld_share=0.3, absent_rows=5)
+    assert kept_head(round0, [record(1)]) == Kept("trained", "absent", None, None)
+    round0 = start(**details, withheld_share=0.3, absent_rows=0)
+    assert kept_head(round0, [record(1)]).head == "closed_form"
+
+
 @pytest.mark.parametrize("values", [(None, None), (0.9, 0.1)])
 def test_where_labels_and_domains_are_confounded_it_is_the_trained_one(values):
     before, after = values

@@ -97,6 +97,11 @@ def test_no_more_rows_are_scored_than_there_are():
     assert refusal(HitCounts, data).field == "scored"
 
 
+def test_rows_of_absent_classes_are_among_those_not_scored():
+    data = pack(HitCounts, numbers={"rows": 9, "scored": 5, "absent": 5})
+    assert refusal(HitCounts, data).field == "absent"
+
+
 @pytest.mark.parametrize(
     ("counts", "field"),
     [

@@ -89,6 +89,22 @@ def test_no_answer_depends_on_rows_of_withheld_classes(min_samples, scale):
     assert side.log_losses(None, query).rows == scored
 
 
+@pytest.mark.parametrize("missing", [0, 1, 2])
+def test_rows_of_classes_that_nobody_sent_are_counted_from_the_threshold_on(missing):
+    client, message, _ = asked(1)
+    parts = message.components
+    kept = parts.labels >= missing
+    fewer = {
+        name: getattr(parts, name)[kept]
+        for name in ("labels", "counts", "means", "clients", "domains")
+    }
+    message = LeaveOneOut(replace(parts, **fewer))
+    rows = int(client.counts[:missing].sum())
+    for least, told in ((1, rows), (max(rows, 1), rows), (rows + 1, 0)):
+        client.settings = replace(client.settings, min_samples=least)
+        assert ClosedFormClient(client, {}).hit_counts(message).absent == told
+
+
 def test_a_client_counts_confidences_of_one_head_alone():
     client, message, query = asked(1)
     side = ClosedFormClient(client, {})
