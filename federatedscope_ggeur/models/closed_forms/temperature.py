@@ -2,8 +2,8 @@
 
 A one-shot head is right more often, or less often, than the softmax of its scores says.
 A temperature T does not change the class with the largest score, but it makes softmax
-match how often that class is right. T is chosen by the log-loss of rows left out of the
-statistics.
+match how often that class is right. T is chosen by the smoothed log-loss of rows left
+out of the statistics.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ LOSS_UNITS = 64
 LARGEST_LOSS = 2**50
 #: Bins of equal width for the largest probability of a row.
 CONFIDENCE_BINS = 65
+#: The share of equal probabilities in smoothed ones. It bounds the log-loss of a row:
+#: without a bound a few rows that the head is sure of and wrong about decide T alone.
+SMOOTHING = 1e-3
 _CHUNK_ROWS = 512
 
 
@@ -61,7 +64,7 @@ def spread_of_scores(model: Model, components: Components) -> float:
 def left_out_losses(
     score: LeftOut, rows: Rows, by: Sequence[float]
 ) -> tuple[Tensor, int]:
-    """The summed log-loss of rows at each temperature, and the number of rows.
+    """The summed `log_losses` of rows at each temperature, and the number of rows.
 
     Parameters
     ----------
@@ -90,7 +93,10 @@ def left_out_losses(
 def log_losses(
     scores: Tensor, labels: Tensor, by: Sequence[float]
 ) -> tuple[Tensor, Tensor]:
-    """The log-loss of rows at each temperature, for rows whose class has a score.
+    """The smoothed log-loss of rows at each temperature, for rows whose class has a
+    score.
+
+    It is ``-log((1 - s) p + s / C)``, with `SMOOTHING` as s.
 
     Parameters
     ----------
@@ -109,7 +115,9 @@ def log_losses(
     own = scores.gather(1, labels[:, None])[:, 0]
     scored = torch.isfinite(own)
     scores, own = scores[scored], own[scored]
-    return torch.stack([(scores / t).logsumexp(dim=1) - own / t for t in by]), scored
+    logs = torch.stack([own / t - (scores / t).logsumexp(dim=1) for t in by])
+    least = torch.full_like(logs, math.log(SMOOTHING / scores.shape[1]))
+    return -torch.logaddexp(logs + math.log1p(-SMOOTHING), least), scored
 
 
 def confidence_edges(bins: int) -> Tensor:

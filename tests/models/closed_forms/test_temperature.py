@@ -20,6 +20,7 @@ from federatedscope_ggeur.models.closed_forms import (
     temperatures,
 )
 from federatedscope_ggeur.models.closed_forms.components import Components
+from federatedscope_ggeur.models.closed_forms.temperature import log_losses
 
 CLASSES, DIM = 5, 4
 
@@ -52,6 +53,23 @@ def test_without_any_spread_one_is_among_them():
     assert 1.0 in temperatures(0.0)
 
 
+def smoothed_loss(p, classes):
+    return -math.log(0.999 * float(p) + 0.001 / classes)
+
+
+def test_a_few_rows_that_a_head_is_sure_of_and_wrong_about_do_not_rule():
+    """One in a hundred, of a head that is right about the others."""
+    scores = torch.zeros(1000, 4, dtype=torch.float64)
+    scores[:, 0] = 20.0
+    labels = torch.zeros(1000, dtype=torch.int64)
+    labels[:10] = 1
+    by = temperatures(8.0)
+    losses, _ = log_losses(scores, labels, by)
+    t, _ = best_temperature(losses.mean(dim=1).tolist(), by)
+    sure = float((scores / t).softmax(dim=1)[0, 0])
+    assert abs(sure - 0.99) < 0.01
+
+
 @pytest.mark.parametrize("kind", ["lda", "ridge", "ncm", "mixture"])
 def test_log_losses_are_those_of_heads_fitted_without_the_row(kind):
     x, y = rows(40)
@@ -65,7 +83,7 @@ def test_log_losses_are_those_of_heads_fitted_without_the_row(kind):
         rest = np.arange(len(y)) != i
         head = form.solve(stats(x[rest], y[rest], CLASSES)).model.double()
         logits = head(torch.tensor(x[i : i + 1]))[0]
-        wanted += [-float((logits / t).log_softmax(0)[y[i]]) for t in by]
+        wanted += [smoothed_loss((logits / t).softmax(0)[y[i]], CLASSES) for t in by]
     assert known == len(y)
     np.testing.assert_allclose(found[0].numpy(), wanted, rtol=1e-5)
 
