@@ -20,6 +20,7 @@ from federatedscope_ggeur.models.closed_forms.left_out import LeftOut
 from federatedscope_ggeur.models.ensemble import EnsembleHead
 from federatedscope_ggeur.models.linear import LinearHead
 from federatedscope_ggeur.models.mixture import MixtureHead
+from federatedscope_ggeur.models.mlp import MLPHead
 
 #: Number of temperatures that are tried, in half-octaves from 2^-8 to 2^4 times the
 #: spread of the scores.
@@ -182,7 +183,7 @@ def best_temperature(
 
 def can_cool(model: Model) -> bool:
     """Whether `cool` can divide the logits of this kind of head."""
-    return isinstance(model, (LinearHead, MixtureHead, EnsembleHead))
+    return isinstance(model, (LinearHead, MLPHead, MixtureHead, EnsembleHead))
 
 
 def cool(model: Model, temperature: float) -> None:
@@ -194,7 +195,7 @@ def cool(model: Model, temperature: float) -> None:
         The logits of this kind of head cannot be divided.
     """
     with torch.no_grad():
-        if isinstance(model, LinearHead):
+        if isinstance(model, (LinearHead, MLPHead)):
             layer = model.classifier
             layer.weight.copy_(layer.weight.double() / temperature)
             layer.bias.copy_(layer.bias.double() / temperature)

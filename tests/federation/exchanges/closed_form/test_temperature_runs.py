@@ -84,7 +84,11 @@ def mean_loss(model, rows, temperature):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
-    [["federate.make_global_eval", True], ["ggeur.space", "standard"]],
+    [
+        ["federate.make_global_eval", True],
+        ["ggeur.space", "standard"],
+        ["ggeur.mlp_hidden_dim", 8],
+    ],
     ids=str,
 )
 def test_it_is_the_best_on_the_validation_rows_and_changes_no_class(config, more):
