@@ -31,8 +31,8 @@ class Grace:
     and again costs the run at most a tenth of its time.
     """
 
-    def __init__(self, seconds: float):
-        self._seconds = seconds
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic):
+        self._seconds, self._clock = seconds, clock
         self._left: dict[int, float] = {}
         #: When each client came back, or was given up.
         self._since: dict[int, float] = {}
@@ -41,7 +41,7 @@ class Grace:
 
     def begin(self, number: int) -> float:
         """A client is lost: the seconds that the run waits for it now."""
-        now, left = time.monotonic(), self._seconds
+        now, left = self._clock(), self._seconds
         if number in self._left:
             earned = (now - self._since[number]) / _EARNED_IN
             left = min(self._seconds, self._left[number] + earned)
@@ -53,12 +53,12 @@ class Grace:
         """A client is back, or nobody waits for it any longer."""
         until = self._away.pop(number, None)
         if until is not None:
-            now = time.monotonic()
+            now = self._clock()
             self._left[number], self._since[number] = until - now, now
 
     def over(self) -> list[int]:
         """The clients whose time is over."""
-        now = time.monotonic() + _EARLY
+        now = self._clock() + _EARLY
         return [k for k, until in self._away.items() if until <= now]
 
     def first_end(self) -> float | None:
@@ -81,6 +81,8 @@ class Driver:
         How long the driver waits for answers.
     grace : float
         The seconds that it waits for a client whose connection broke; see `Grace`.
+    clock : callable () -> float
+        The time in seconds.
     """
 
     def __init__(
@@ -88,8 +90,10 @@ class Driver:
         send: Callable[[Request], Mapping[int, Absence]],
         seconds: Mapping[RequestKind, float],
         grace: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
     ):
-        self._send, self._seconds, self._grace = send, seconds, Grace(grace)
+        self._send, self._seconds, self._clock = send, seconds, clock
+        self._grace = Grace(grace, clock)
         self._requests: Requests | None = None
         self._done: Callable[[Any], None] = lambda result: None
         self._request: Request | None = None
@@ -212,7 +216,7 @@ class Driver:
             return None
         ends = [self._grace.first_end(), None if self._has_all else self._until]
         first = min(end for end in ends if end is not None)
-        return max(0.0, first - time.monotonic())
+        return max(0.0, first - self._clock())
 
     def give_up(self) -> None:
         """Go on without the missing clients, because the deadline is over."""
@@ -275,7 +279,7 @@ class Driver:
             waits = request.parts and request.kind.answer is not None
             if waits:
                 self._request = request
-                self._until = time.monotonic() + self._seconds[request.kind]
+                self._until = self._clock() + self._seconds[request.kind]
             if request.parts:
                 absent = dict(self._send(request))
                 if waits and request.kind.patient:
