@@ -26,7 +26,8 @@ PATIENCE = 900.0
 
 def commands() -> dict[str, list[str]]:
     """The page's commands by name, those of Berlin for every site."""
-    found = re.findall(r"^ggeur (.*)$", PAGE.read_text("utf-8"), re.MULTILINE)
+    text = PAGE.read_text("utf-8").partition("## By folder")[0]
+    found = re.findall(r"^ggeur (.*)$", text, re.MULTILINE)
     return {shlex.split(line)[0]: shlex.split(line) for line in found}
 
 

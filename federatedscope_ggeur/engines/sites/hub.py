@@ -190,8 +190,9 @@ class FolderHub:
         try:
             found = unpacked(content, self._settings, f"site {name}", lambda: most)
         except MessageError as error:
-            gone = Event(site.number, None, str(error), True, site.connection)
-            return [gone]
+            connection = site.connection
+            self.dismiss(site.number, str(error), connection)
+            return [Event(site.number, None, str(error), True, connection)]
         events = []
         for envelope in found:
             site.connection += envelope.kind == JOIN

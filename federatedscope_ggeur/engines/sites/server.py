@@ -25,7 +25,7 @@ from federatedscope_ggeur.engines.roles import role_config
 from federatedscope_ggeur.engines.sites.hub import FolderHub
 from federatedscope_ggeur.engines.sites.keys import Identity, Known, words_of
 from federatedscope_ggeur.engines.sites.sealed import sha256
-from federatedscope_ggeur.engines.sites.shared import TO, SharedFolder
+from federatedscope_ggeur.engines.sites.shared import TO, Looking, SharedFolder
 from federatedscope_ggeur.engines.sites.store import RUN, Store
 from federatedscope_ggeur.engines.streams import transport_settings
 from federatedscope_ggeur.engines.watch import Watch, closing
@@ -40,8 +40,6 @@ from federatedscope_ggeur.transport import Envelope
 
 logger = get_logger(__name__)
 
-#: Seconds between two looks into the folder.
-LOOK = 2.0
 ENGINE = "folder"
 
 
@@ -174,6 +172,7 @@ class FolderServer:
         self._hub.check_store()
 
     def _go_on(self, once: bool) -> None:
+        looking = Looking()
         while not self._over:
             self._now = max(self._now, time.time())
             self._hub.known = Known(self._keys)
@@ -190,7 +189,9 @@ class FolderServer:
             elif once:
                 return
             else:
-                time.sleep(min(LOOK, self._leading.seconds_left() or LOOK))
+                looking.wait(self._leading.seconds_left())
+                continue
+            looking.found()
 
     def _note(self, **what) -> None:
         """Write what happens into the journal; then let it happen."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from federatedscope_ggeur.engines.sites.store import file_name
@@ -10,6 +11,8 @@ from federatedscope_ggeur.files import path_below, read_regular, write_once
 
 #: The folders of the server's files and of the sites' files.
 TO, FROM = "to", "from"
+#: Seconds between two looks into the folder.
+_SHORTEST, _LONGEST = 0.05, 5.0
 
 
 class SharedFolder:
@@ -69,8 +72,25 @@ class SharedFolder:
             raise MessageError(problem, field="file", sender=f"'{name}'") from error
 
     def holds(self, name: str) -> bool:
-        """Whether anything has this name."""
+        """Whether anything has this name. Raises `ConfigError` if it is a link."""
         try:
             return path_below(self.root, name).exists()
-        except (OSError, DataError):
-            return True
+        except (OSError, DataError) as error:
+            problem = getattr(error, "strerror", None) or error
+            raise ConfigError(f"--folder: '{name}': {problem}") from error
+
+
+class Looking:
+    """The pauses between looks into the folder: short ones after something happened."""
+
+    def __init__(self) -> None:
+        self.found()
+
+    def found(self) -> None:
+        """Note that something has happened."""
+        self._pause = _SHORTEST
+
+    def wait(self, most: float | None = None) -> None:
+        """Sleep until the next look, at most so many seconds."""
+        time.sleep(self._pause if most is None else min(self._pause, most))
+        self._pause = min(_LONGEST, 2 * self._pause)

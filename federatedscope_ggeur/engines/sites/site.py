@@ -8,7 +8,6 @@ scoring are not repeated: the method's own state is in the store.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -42,12 +41,11 @@ from federatedscope_ggeur.engines.sites.sealed import (
 )
 from federatedscope_ggeur.engines.sites.server import (
     ENGINE,
-    LOOK,
     check_folder_run,
     quiet,
     unusable,
 )
-from federatedscope_ggeur.engines.sites.shared import FROM, TO, SharedFolder
+from federatedscope_ggeur.engines.sites.shared import FROM, TO, Looking, SharedFolder
 from federatedscope_ggeur.engines.sites.store import Store
 from federatedscope_ggeur.engines.streams import transport_settings
 from federatedscope_ggeur.engines.watch import Watch, closing
@@ -253,6 +251,7 @@ class FolderSite:
             with quiet():
                 ended = self._replay()
             self._check_store()
+            looking = Looking()
             while not self.over:
                 if ended and not again:
                     raise GGEURError(f"{ended} (to join again: ggeur join ... --again)")
@@ -264,7 +263,9 @@ class FolderSite:
                     watch.close("running")
                     break
                 if found is None:
-                    time.sleep(LOOK)
+                    looking.wait()
+                else:
+                    looking.found()
                 ended = found or ""
         return self._line()
 
@@ -463,10 +464,11 @@ def take_part(
     The server's greeting gives the client's number, and the site's name is its domain,
     where the file says nothing else.
     """
+    looking = Looking()
     while (met := Meeting(shared, keys, own)).greeting is None:
         if once:
             return f"nothing has come yet; awaited: {met.server}"
-        time.sleep(LOOK)
+        looking.wait()
     more = {"ggeur.domain": own.name, "ggeur.client_number": met.greeting.client}
     if "distribute.data_idx" in dict(read_yaml(find_config(path))):
         more = {}

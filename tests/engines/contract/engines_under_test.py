@@ -1,10 +1,11 @@
-"""The four engines, each behind the same few methods, and what one of them cannot do.
+"""The five engines, each behind the same few methods, and what one of them cannot do.
 
 `begin` starts a run of a config on one machine; a `Going` is this run.
 """
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import threading
 import time
@@ -13,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from folder_world import World
 from processes import PATIENCE, Fleet, Worker
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
@@ -309,10 +311,51 @@ class _Flowering(Going):
         return outcome
 
 
+class Folder(Engine):
+    """A shared folder, with a process for the server and for each site."""
+
+    apart = True
+
+    def __init__(self, folder: Path, forks):
+        self._folder, self._forks = folder, forks
+        self.workers: list[Worker] = []
+
+    def _begin(self, config: Path, settings: Sequence, clients: int) -> Going:
+        folder = Path(tempfile.mkdtemp(dir=self._folder))
+        world = World(folder, load_config(config, [*map(str, settings)]), clients)
+        members = {}
+        for k, side in enumerate(world.sides):
+            for plugin in config.parent.glob("*.py"):
+                shutil.copy(plugin, side.folder)
+            words = ["join" if k else "serve", "--cfg", str(side.folder / "side.yaml")]
+            words += ["--folder", str(side.shared)]
+            members[k] = Worker(self._forks, folder / f"worker_{k}", words, {})
+            self.workers.append(members[k])
+        return _ByFolder(members, world)
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.kill()
+            print(worker)  # shown if the test fails
+
+
+class _ByFolder(_Workers):
+    def __init__(self, members: dict[int, Worker], world: World):
+        super().__init__(members, None)
+        self._world = world
+
+    def end(self) -> Outcome:
+        status = {who: worker.wait() == 0 for who, worker in self._members.items()}
+        folders = {k: side.left for k, side in enumerate(self._world.sides)}
+        folder = folders.pop(0)
+        return Outcome(status, folder, self.log(), folders)
+
+
 #: By name, with the fixtures that an engine is made of.
 ENGINES = {
     "embedded": (Embedded,),
     "standalone": (Standalone, "fork_server"),
     "streams": (Streams, "fork_server"),
+    "folder": (Folder, "fork_server"),
     "flower": (Flower, "programs"),
 }
