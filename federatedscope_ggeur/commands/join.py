@@ -177,20 +177,18 @@ def _by_folder(
 
 def _start(path: str, role: str, on_flower: Callable[[Any], None]) -> int:
     # Imported here: torch takes seconds, and --help needs none of it.
-    from federatedscope_ggeur.engines.roles import (
-        role_config,
-        role_settings,
-        uses_flower,
-    )
-
-    if not uses_flower(path):
-        from federatedscope_ggeur.engines.fs.launch import launch
-
-        return launch(*role_settings(path, role))
     from federatedscope_ggeur.commands.console import shown_on_console
+    from federatedscope_ggeur.engines.roles import role_config, uses_flower
+    from federatedscope_ggeur.engines.sites.connected import lead, take_part
 
+    by_flower = uses_flower(path)
     cfg = role_config(path, role)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with shown_on_console(cfg.verbose > 0):
-        on_flower(cfg)
+        if by_flower:
+            on_flower(cfg)
+        elif role == "server":
+            print(lead(cfg))
+        else:
+            say(take_part(cfg))
     return 0

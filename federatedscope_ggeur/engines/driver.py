@@ -23,6 +23,11 @@ _EARNED_IN = 10.0
 _EARLY = 0.01
 
 
+def now() -> float:
+    """The time in seconds, which no change of the system's clock moves."""
+    return time.monotonic()
+
+
 class Grace:
     """How long a run waits for each client that has lost its connection.
 
@@ -31,7 +36,7 @@ class Grace:
     and again costs the run at most a tenth of its time.
     """
 
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic):
+    def __init__(self, seconds: float, clock: Callable[[], float] = now):
         self._seconds, self._clock = seconds, clock
         self._left: dict[int, float] = {}
         #: When each client came back, or was given up.
@@ -41,25 +46,25 @@ class Grace:
 
     def begin(self, number: int) -> float:
         """A client is lost: the seconds that the run waits for it now."""
-        now, left = self._clock(), self._seconds
+        present, left = self._clock(), self._seconds
         if number in self._left:
-            earned = (now - self._since[number]) / _EARNED_IN
+            earned = (present - self._since[number]) / _EARNED_IN
             left = min(self._seconds, self._left[number] + earned)
         if left > 0:
-            self._away[number] = now + left
+            self._away[number] = present + left
         return max(left, 0.0)
 
     def end(self, number: int) -> None:
         """A client is back, or nobody waits for it any longer."""
         until = self._away.pop(number, None)
         if until is not None:
-            now = self._clock()
-            self._left[number], self._since[number] = until - now, now
+            present = self._clock()
+            self._left[number], self._since[number] = until - present, present
 
     def over(self) -> list[int]:
         """The clients whose time is over."""
-        now = self._clock() + _EARLY
-        return [k for k, until in self._away.items() if until <= now]
+        present = self._clock() + _EARLY
+        return [k for k, until in self._away.items() if until <= present]
 
     def first_end(self) -> float | None:
         """When the first client's time is over; None if no client is away."""
@@ -90,7 +95,7 @@ class Driver:
         send: Callable[[Request], Mapping[int, Absence]],
         seconds: Mapping[RequestKind, float],
         grace: float = 0.0,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = now,
     ):
         self._send, self._seconds, self._clock = send, seconds, clock
         self._grace = Grace(grace, clock)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from federatedscope_ggeur.engines.driver import Driver
+from federatedscope_ggeur.engines.driver import Driver, now
 from federatedscope_ggeur.engines.federation import Federation
 from federatedscope_ggeur.engines.watch import server_status
 from federatedscope_ggeur.errors import MessageError, without_folders
@@ -68,7 +67,7 @@ class Leading:
         deadlines: Mapping[str, float],
         begin: Callable[[], None],
         hub: Connections | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = now,
     ):
         self.federation = federation(self.dismiss)
         self._members = self.federation.membership

@@ -30,11 +30,12 @@ from federatedscope_ggeur.engines.sites.store import RUN, Store
 from federatedscope_ggeur.engines.streams import transport_settings
 from federatedscope_ggeur.engines.watch import Watch, closing
 from federatedscope_ggeur.errors import ConfigError, GGEURError, without_folders
+from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.lock import locked
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import RESULTS_FILE, read_results
 from federatedscope_ggeur.reporting.log_file import logging_to
-from federatedscope_ggeur.reporting.run_files import LOG_FILE
+from federatedscope_ggeur.reporting.run_files import CONFIG_FILE, LOG_FILE
 from federatedscope_ggeur.settings import NOT_SET
 from federatedscope_ggeur.transport import Envelope
 
@@ -167,6 +168,9 @@ class FolderServer:
                 f"expname: '{self.folder}' holds the results of another run; name "
                 "another one"
             )
+        config = self.folder / CONFIG_FILE
+        if not config.exists():
+            write_atomically(config, self._cfg.dump())
         if self._entries:
             logger.info("going on from %d entries of the journal", self._entries)
         self._hub.check_store()

@@ -46,7 +46,7 @@ from federatedscope_ggeur.engines.sites.server import (
     unusable,
 )
 from federatedscope_ggeur.engines.sites.shared import FROM, TO, Looking, SharedFolder
-from federatedscope_ggeur.engines.sites.store import Store
+from federatedscope_ggeur.engines.sites.store import RUN, Store
 from federatedscope_ggeur.engines.streams import transport_settings
 from federatedscope_ggeur.engines.watch import Watch, closing
 from federatedscope_ggeur.errors import (
@@ -158,7 +158,7 @@ class Meeting:
             self.keys / f"run_{run[:16]}",
             self.shared.name(FROM, self.own.name, 1),
         )
-        if folder.exists():
+        if (folder / RUN).exists():
             return Store(folder)
         if self.shared.holds(first):
             raise ConfigError(

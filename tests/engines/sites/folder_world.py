@@ -8,9 +8,12 @@ from pathlib import Path
 
 import yaml
 
+from federatedscope_ggeur.cfg_ggeur.load import default_config
+from federatedscope_ggeur.cfg_ggeur.yaml_file import plain_config
 from federatedscope_ggeur.engines.sites.keys import make_identity, read_identity
 from federatedscope_ggeur.engines.sites.server import lead
 from federatedscope_ggeur.engines.sites.site import take_part
+from federatedscope_ggeur.settings import flatten
 
 SERVER, NAME = "hearts", "a_run"
 
@@ -74,10 +77,18 @@ class World:
 
     @staticmethod
     def _write(side: Side, cfg, number: int) -> None:
-        said = yaml.safe_load(cfg.dump())
-        said["federate"].pop("mode")
-        said["distribute"] = {"data_idx": number} if number else {}
+        # What is not the default: reading YAML takes most of a side's time.
+        usual = dict(flatten(plain_config(default_config())))
+        said: dict = {}
+        for key, value in flatten(plain_config(cfg)):
+            if value != usual.get(key, "none") and key != "federate.mode":
+                *path, name = key.split(".")
+                place = said
+                for part in path:
+                    place = place.setdefault(part, {})
+                place[name] = value
         said.update(outdir="runs", expname=NAME)
+        said.setdefault("distribute", {}).update({"data_idx": number} if number else {})
         (side.folder / "side.yaml").write_text(yaml.safe_dump(said))
 
     def turn(self, side: Side, **options) -> str:
