@@ -33,7 +33,7 @@ from federatedscope_ggeur.errors import ConfigError, GGEURError, without_folders
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.lock import locked
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.reporting import RESULTS_FILE, read_results
+from federatedscope_ggeur.reporting import RESULTS_FILE
 from federatedscope_ggeur.reporting.log_file import logging_to
 from federatedscope_ggeur.reporting.run_files import CONFIG_FILE, LOG_FILE
 from federatedscope_ggeur.settings import NOT_SET
@@ -231,19 +231,15 @@ class FolderServer:
 
     def _end(self, _) -> None:
         federation = self._leading.federation
-        if not self._is_written():
+        if not self._store.is_written:
             federation.write("finished")
+            self._store.note_written()
         else:
             federation.leave()
         history = federation.history
         ending = history.ending(self._cfg.ggeur.share_results)
         self._leading.send_finals(ending, len(history.rounds))
         self._over = True
-
-    def _is_written(self) -> bool:
-        """Whether the results were written before this process began."""
-        path = self.folder / RESULTS_FILE
-        return path.exists() and read_results(self.folder).status == "finished"
 
     def _line(self) -> str:
         if self._over:

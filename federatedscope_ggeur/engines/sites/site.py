@@ -65,7 +65,7 @@ from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.federation.wire.limits import PLAIN
 from federatedscope_ggeur.lock import locked
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.reporting import RESULTS_FILE, read_results
+from federatedscope_ggeur.reporting import RESULTS_FILE
 from federatedscope_ggeur.transport import Envelope
 
 logger = get_logger(__name__)
@@ -362,8 +362,9 @@ class FolderSite:
     def _answer(self, asked: Envelope, known: Envelope | None) -> None:
         client = self._answers.client
         if asked.kind == FINISH:
-            if not self._is_written():
+            if not self._store.is_written:
                 self._leaves.finish(*final_message(asked.parts, client))
+                self._store.note_written()
             self.over = True
             return
         kind = self._kinds.get(asked.kind)
@@ -385,11 +386,6 @@ class FolderSite:
         if client.on_state is None:
             client.states = self._state.load() or client.states
             client.on_state = lambda: self._state.save(client.states)
-
-    def _is_written(self) -> bool:
-        """Whether the results were written before this process began."""
-        path = self.folder / RESULTS_FILE
-        return path.exists() and read_results(self.folder).status == "finished"
 
     # files of this site
 

@@ -95,6 +95,15 @@ class Store:
             number += 1
         return number
 
+    @property
+    def is_written(self) -> bool:
+        """Whether this side has written all its results."""
+        return self.read("written", 1) is not None
+
+    def note_written(self) -> None:
+        """Note that this side has written all its results."""
+        self.keep("written", 1, b"")
+
     def note(self, number: int, entry: Mapping[str, Any]) -> None:
         """Add an entry to the journal, which is numbered from 1."""
         self.keep("journal", number, json.dumps(entry).encode())

@@ -92,7 +92,7 @@ def test_kills_at_writes(run, world, embedded, monkeypatch):
     """The store is written first, then the folder; so any moment between will do."""
     wanted = embedded(*RUNS[run])
     here = world(*RUNS[run])
-    deaths = Deaths(files.write_atomically, 0.15 if run == "scaffold" else 0.5)
+    deaths = Deaths(files.write_atomically, 0.1 if run == "scaffold" else 0.3)
     for module in (files, client_store, reporting_run):
         monkeypatch.setattr(module, "write_atomically", deaths)
     while not all(side.over for side in here.sides):
@@ -102,7 +102,7 @@ def test_kills_at_writes(run, world, embedded, monkeypatch):
                     here.turn(side)
             except Killed:
                 pass
-    assert deaths.count > 25
+    assert deaths.count > 15
     check_as_embedded(here, wanted)
 
 
