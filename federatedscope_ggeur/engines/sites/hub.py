@@ -1,8 +1,7 @@
-"""The server's end of a shared folder, with the interface of `transport.Hub`."""
+"""The server's end of a shared folder. It sends as `transport.Hub` does."""
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 
 from federatedscope_ggeur.engines.leading import FAILED, FINISH, JOIN
@@ -102,7 +101,6 @@ class FolderHub:
         self._answered = {k.message for k in all_kinds() if k.answer_message}
         self._sites: dict[str, _Site] = {}
         self._by_number: dict[int, _Site] = {}
-        self._events: deque[Event] = deque()
 
     def new_site(self) -> str | None:
         """A known site that has not been greeted yet."""
@@ -264,9 +262,6 @@ class FolderHub:
         """Tell all sites why the run has failed, if there is a reason."""
         for number in self._by_number if reason else ():
             self.dismiss(number, reason, None)
-
-    def receive(self, timeout: float | None) -> Event | None:
-        raise NotImplementedError("a folder's events come from its journal")
 
     def _context_to(self, site: _Site) -> Context:
         return Context(

@@ -244,16 +244,11 @@ class FolderServer:
     def _line(self) -> str:
         if self._over:
             return f"the run is over; the results are in {self.folder}"
-        members, waiting = (
-            self._leading.federation.membership,
-            (self._leading.driver.waiting),
-        )
+        leading = self._leading
+        members, waiting = leading.federation.membership, leading.driver.waiting
         if not members.started:
-            what, missing = "the sites join", [
-                k
-                for k in range(1, members.awaited + 1)
-                if k not in members.joined
-            ]  # fmt: skip
+            what, wanted = "the sites join", range(1, members.awaited + 1)
+            missing = [number for number in wanted if number not in members.joined]
         else:
             assert waiting is not None, "a run that goes on waits for somebody"
             name, number, missing = waiting

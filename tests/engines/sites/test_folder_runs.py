@@ -38,6 +38,21 @@ RUNS = {
     ),
 }
 
+SUMS = (
+    "ggeur.privacy.secure_sums", "statistics",
+    "ggeur.privacy.secure_sums_radius", 40,
+    "ggeur.privacy.secure_sums_max_rows", 4096,
+    "ggeur.privacy.secure_sums_fraction_bits", 38,
+)  # fmt: skip
+NOISE = (
+    "ggeur.privacy.dp.epsilon", 4,
+    "ggeur.privacy.min_samples", 1,
+    "ggeur.privacy.dp.rows_per_class", 20,
+    "ggeur.privacy.dp.noise", "client",
+    "ggeur.privacy.dp.ledger", "ledger",
+    "ggeur.agreed.class_names", [str(c) for c in range(12)],
+)  # fmt: skip
+
 
 def check_as_embedded(world, wanted) -> None:
     """The heads and scores are those in the folder `wanted`, to the bit."""
@@ -135,8 +150,15 @@ def test_one_that_is_late_is_left_out_once_and_for_all(world, monkeypatch):
     assert results.round0.clients == [1, 2]
 
 
-@pytest.mark.parametrize("side", ["server", "site"])
-@pytest.mark.parametrize("how", ["missing", "older"])
+@pytest.mark.parametrize(
+    ("how", "side"),
+    [
+        ("missing", "site"),
+        ("older", "site"),
+        pytest.param("missing", "server", marks=pytest.mark.slow),
+        pytest.param("older", "server", marks=pytest.mark.slow),
+    ],
+)
 def test_a_store_that_is_missing_or_older_than_the_folder(how, side, world):
     here = world(*LDA)
     one = here.server if side == "server" else here.sites[0]
@@ -156,6 +178,7 @@ def test_a_store_that_is_missing_or_older_than_the_folder(how, side, world):
         here.turn(one)
 
 
+@pytest.mark.slow
 def test_rows_that_have_changed_since_the_run_began(world, embeddings_folder):
     here = world(*LDA)
     for _ in range(2):
@@ -166,26 +189,7 @@ def test_rows_that_have_changed_since_the_run_began(world, embeddings_folder):
         here.turn(here.sites[0])
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        (
-            *("ggeur.privacy.secure_sums", "statistics"),
-            *("ggeur.privacy.secure_sums_radius", 40),
-            *("ggeur.privacy.secure_sums_max_rows", 4096),
-            *("ggeur.privacy.secure_sums_fraction_bits", 38),
-        ),
-        (
-            *("ggeur.privacy.dp.epsilon", 4, "ggeur.privacy.min_samples", 1),
-            *(
-                "ggeur.privacy.dp.rows_per_class",
-                20,
-                "ggeur.privacy.dp.noise",
-                "client",
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("settings", [SUMS, NOISE])
 def test_what_does_not_go_by_folder_is_refused_by_name(settings, world):
     here = world("ggeur.closed_form", "lda", *settings)
     with pytest.raises(
@@ -206,6 +210,7 @@ def test_a_site_that_is_put_out_by_one_line(world):
     assert read_results(here.server.left).round0.clients == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_key_that_changes_from_a_number_on(world, embedded):
     here = world(*LDA)
     for side in here.sides:
