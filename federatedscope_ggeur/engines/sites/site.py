@@ -32,7 +32,6 @@ from federatedscope_ggeur.engines.sites.keys import Identity, Known, words_of
 from federatedscope_ggeur.engines.sites.sealed import (
     Channel,
     Context,
-    Greeting,
     greeting,
     largest_file,
     read_greeting,
@@ -114,14 +113,12 @@ class Meeting:
     Attributes
     ----------
     greeting : Greeting or None
-        None if nothing of the server has come yet.
+        None if nothing has come yet that the server's pinned key has signed.
 
     Raises
     ------
     ConfigError
         The keys do not fit a site.
-    MessageError
-        The pinned key of the server has not signed the greeting.
     """
 
     def __init__(self, shared: Path, keys: Path, own: Identity):
@@ -138,11 +135,14 @@ class Meeting:
             raise ConfigError(f"'{keys}/known.txt' puts the server out")
         logger.info("words of %s: %s", self.server, words_of(pinned, own.key))
         name = self.shared.name(TO, own.name, 1)
-        self.first = self.shared.read(name, largest_file(0))
-        self.greeting: Greeting | None = None
-        if self.first is not None:
-            wanted = Context(self.server, "", self.server, own.name, 1)
-            self.greeting = read_greeting(self.first, wanted, pinned, name)
+        self.first, self.greeting = None, None
+        try:
+            self.first = self.shared.read(name, largest_file(0))
+            if self.first is not None:
+                wanted = Context(self.server, "", self.server, own.name, 1)
+                self.greeting = read_greeting(self.first, wanted, pinned, name)
+        except MessageError as error:  # another one may come, or the rest of this one
+            logger.warning("%s", error)
 
     def store(self) -> Store:
         """The store of the run; a new one if the site has not written anything.
@@ -150,7 +150,7 @@ class Meeting:
         Raises
         ------
         ConfigError
-            The store is missing or broken.
+            The store is missing or broken, or it is of another run in this folder.
         """
         assert self.greeting is not None, "the server has greeted this site"
         run = self.greeting.run
@@ -160,6 +160,13 @@ class Meeting:
         )
         if (folder / RUN).exists():
             return Store(folder)
+        for path in self.keys.glob(f"*/{RUN}"):
+            if Store(path.parent).shared == str(self.shared.root):
+                raise ConfigError(
+                    f"--folder: '{self.shared.root}' holds another run than before: "
+                    f"the store '{path.parent}' answers the earlier one. A new run "
+                    "takes a folder of another name"
+                )
         if self.shared.holds(first):
             raise ConfigError(
                 f"--folder: '{first}' is there, but '{self.keys}' holds no store of "

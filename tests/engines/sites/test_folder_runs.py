@@ -178,6 +178,18 @@ def test_a_store_that_is_missing_or_older_than_the_folder(how, side, world):
         here.turn(one)
 
 
+def test_a_site_answers_one_run_in_a_folder(world):
+    here = world(*LDA)
+    for side in here.sides[:2]:
+        here.turn(side)
+    shutil.rmtree(*here.server.keys.glob("run_*"))
+    for way in here.server.shared.iterdir():
+        shutil.rmtree(way)
+    here.turn(here.server)
+    with pytest.raises(ConfigError, match="holds another run than before"):
+        here.turn(here.sites[0])
+
+
 @pytest.mark.slow
 def test_rows_that_have_changed_since_the_run_began(world, embeddings_folder):
     here = world(*LDA)
