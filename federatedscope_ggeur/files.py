@@ -61,20 +61,69 @@ def write_atomically(
         raise
 
 
-def read_regular(path: str | os.PathLike) -> bytes:
+def write_once(path: Path, data: bytes | str, mode: int = 0o666) -> None:
+    """Write a file that never changes, and sync its folder, too.
+
+    Parameters
+    ----------
+    path, data, mode
+        See `write_atomically`. A file with the same bytes may be there already.
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be written, or there is another one.
+    """
+    raw = data.encode() if isinstance(data, str) else data
+    try:
+        if read_regular(path, most=len(raw), follow=False) == raw:
+            return
+        problem = "a file with other bytes is there, and nothing is overwritten"
+        raise ConfigError(f"cannot write '{path}': {problem}")
+    except FileNotFoundError:
+        write_atomically(path, raw, mode)
+    except OSError as error:
+        problem = error.strerror or error
+        raise ConfigError(f"cannot write '{path}': {problem}") from error
+    with contextlib.suppress(OSError):  # not every system can sync a folder
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def read_regular(
+    path: str | os.PathLike, most: int | None = None, follow: bool = True
+) -> bytes:
     """The bytes of a file whose folder others may have written.
 
-    A link is followed. A device or a pipe is refused: it may have no end.
+    A device or a pipe is refused: it may have no end.
+
+    Parameters
+    ----------
+    path : path
+    most : int, optional
+        The largest number of bytes that the file may have.
+    follow : bool
+        Whether a link is followed.
 
     Raises
     ------
     OSError
-        The file cannot be read, or it is no regular file.
+        The file cannot be read, is too long, or is no regular file.
     """
-    handle = os.open(path, os.O_RDONLY | _AT_ONCE)
+    flags = _AT_ONCE if follow else _AT_ONCE | getattr(os, "O_NOFOLLOW", 0)
+    handle = os.open(path, os.O_RDONLY | flags)
     with open(handle, "rb") as file:
         check_regular(handle)
-        return file.read()
+        if most is None:
+            return file.read()
+        size = os.fstat(handle).st_size
+        data = file.read(most + 1) if size <= most else b""
+        if max(size, len(data)) > most:
+            raise OSError(f"it has {size} bytes, and at most {most} may come")
+        return data
 
 
 def path_below(root: Path, name: str) -> Path:

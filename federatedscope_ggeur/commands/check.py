@@ -38,7 +38,7 @@ def _findings(path: str) -> Iterator:
         if on_flower:
             from federatedscope_ggeur.engines.flower import asking
         else:
-            from federatedscope_ggeur.engines.fs import asking
+            from federatedscope_ggeur.engines.sites import asking
         yield (installed := asking.install_finding())
         cfg = role_config(path, "client")
     except ConfigError as error:

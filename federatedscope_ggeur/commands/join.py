@@ -11,16 +11,35 @@ from typing import Any
 from federatedscope_ggeur.commands import command_parser
 from federatedscope_ggeur.printable import say
 
+_NEW = "make this side's key for --folder, and print the line for the other side"
+
 
 def join(arguments: Sequence[str]) -> int:
     """Take part in a federation as the site that the file describes."""
-    parser = role_parser("join")
+    parser = _side_parser("join")
+    parser.add_argument("--new", metavar="NAME", help=_NEW)
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="with --folder: join again after this site or the server ended its part",
+    )
     parser.add_argument(
         "--new-run",
         action="store_true",
         help="with Flower: answer another run than the one before",
     )
     options = parser.parse_args(arguments)
+    if options.new:
+        return _make_keys(options, "the person who leads the federation")
+    if options.folder:
+
+        def by_folder(*where) -> str:
+            from federatedscope_ggeur.engines.sites.site import take_part
+
+            return take_part(*where, options.once, options.again)
+
+        return _by_folder(parser, options, "ggeur join --new NAME", by_folder)
+    _require_cfg(parser, options)
 
     def on_flower(cfg) -> None:
         from federatedscope_ggeur.engines.flower.real import take_part
@@ -32,7 +51,20 @@ def join(arguments: Sequence[str]) -> int:
 
 def serve(arguments: Sequence[str]) -> int:
     """Lead the federation that the file describes."""
-    options = role_parser("serve").parse_args(arguments)
+    parser = _side_parser("serve")
+    parser.add_argument("--new", metavar="NAME", nargs="?", const="server", help=_NEW)
+    options = parser.parse_args(arguments)
+    if options.new:
+        return _make_keys(options, "each site")
+    if options.folder:
+
+        def by_folder(*where) -> str:
+            from federatedscope_ggeur.engines.sites.server import lead
+
+            return lead(*where, options.once)
+
+        return _by_folder(parser, options, "ggeur serve --new", by_folder)
+    _require_cfg(parser, options)
 
     def on_flower(cfg) -> None:
         from federatedscope_ggeur.engines.flower.real import lead
@@ -61,33 +93,102 @@ def healthy(arguments: Sequence[str]) -> int:
     return 0 if good else 1
 
 
-def role_parser(name: str, more: str = "") -> argparse.ArgumentParser:
-    """Make a parser for a command that takes only the file of one process."""
+def role_parser(
+    name: str, more: str = "", required: bool = True
+) -> argparse.ArgumentParser:
+    """Make a parser for a command that takes the file of one process."""
     parser = command_parser(
         name, f"Paths in the file are relative to its folder. {more}".strip()
     )
     parser.add_argument(
-        "--cfg", metavar="FILE", required=True, help="YAML file of this process"
+        "--cfg", metavar="FILE", required=required, help="YAML file of this process"
     )
     return parser
 
 
+def _side_parser(name: str) -> argparse.ArgumentParser:
+    """Make the parser of a side of a federation, which may use a shared folder."""
+    parser = role_parser(name, required=False)
+    parser.add_argument(
+        "--folder",
+        metavar="SHARED",
+        help="exchange files in this folder, in place of a connection",
+    )
+    parser.add_argument(
+        "--once",
+        action="store_true",
+        help="with --folder: take what is there, and end; say what comes next",
+    )
+    parser.add_argument(
+        "--keys",
+        metavar="FOLDER",
+        help="with --folder: this side's own keys and stores (default: keys, beside "
+        "the YAML file)",
+    )
+    return parser
+
+
+def _require_cfg(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    if not options.cfg:
+        parser.error("--cfg is needed")
+
+
+def _keys(options: argparse.Namespace) -> Path:
+    beside = Path(options.cfg).parent if options.cfg else Path()
+    return Path(options.keys or beside / "keys").absolute()
+
+
+def _make_keys(options: argparse.Namespace, other: str) -> int:
+    from federatedscope_ggeur.engines.sites.keys import KNOWN, make_identity
+    from federatedscope_ggeur.transport.certificates import require_cryptography
+
+    require_cryptography()
+    keys = _keys(options)
+    own = make_identity(keys, options.new)
+    say(f"the key is in {keys}; keep this folder to yourself, and out of backups")
+    say(f"give {other} this line, and add the line of the other side to {KNOWN} there:")
+    say(own.line)
+    return 0
+
+
+def _by_folder(
+    parser: argparse.ArgumentParser,
+    options: argparse.Namespace,
+    makes_keys: str,
+    run: Callable[[str, Path, Path, Any], str],
+) -> int:
+    """Run this side over a shared folder, and print what comes next."""
+    _require_cfg(parser, options)
+    # Imported here: torch takes seconds, and --help needs none of it.
+    from federatedscope_ggeur.commands.console import shown_on_console
+    from federatedscope_ggeur.engines.sites.keys import read_identity
+    from federatedscope_ggeur.transport.certificates import require_cryptography
+
+    require_cryptography()
+    # Before this process changes to the folder of the YAML file.
+    shared, keys = Path(options.folder).absolute(), _keys(options)
+    path = str(Path(options.cfg).absolute())
+    own = read_identity(keys, makes_keys)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with shown_on_console("info"):
+        say(run(path, shared, keys, own))
+    return 0
+
+
 def _start(path: str, role: str, on_flower: Callable[[Any], None]) -> int:
     # Imported here: torch takes seconds, and --help needs none of it.
-    from federatedscope_ggeur.engines.roles import (
-        role_config,
-        role_settings,
-        uses_flower,
-    )
-
-    if not uses_flower(path):
-        from federatedscope_ggeur.engines.fs.launch import launch
-
-        return launch(*role_settings(path, role))
     from federatedscope_ggeur.commands.console import shown_on_console
+    from federatedscope_ggeur.engines.roles import role_config, uses_flower
+    from federatedscope_ggeur.engines.sites.connected import lead, take_part
 
+    by_flower = uses_flower(path)
     cfg = role_config(path, role)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with shown_on_console(cfg.verbose > 0):
-        on_flower(cfg)
+        if by_flower:
+            on_flower(cfg)
+        elif role == "server":
+            print(lead(cfg))
+        else:
+            say(take_part(cfg))
     return 0

@@ -23,6 +23,11 @@ _EARNED_IN = 10.0
 _EARLY = 0.01
 
 
+def now() -> float:
+    """The time in seconds, which no change of the system's clock moves."""
+    return time.monotonic()
+
+
 class Grace:
     """How long a run waits for each client that has lost its connection.
 
@@ -31,8 +36,8 @@ class Grace:
     and again costs the run at most a tenth of its time.
     """
 
-    def __init__(self, seconds: float):
-        self._seconds = seconds
+    def __init__(self, seconds: float, clock: Callable[[], float] = now):
+        self._seconds, self._clock = seconds, clock
         self._left: dict[int, float] = {}
         #: When each client came back, or was given up.
         self._since: dict[int, float] = {}
@@ -41,25 +46,25 @@ class Grace:
 
     def begin(self, number: int) -> float:
         """A client is lost: the seconds that the run waits for it now."""
-        now, left = time.monotonic(), self._seconds
+        present, left = self._clock(), self._seconds
         if number in self._left:
-            earned = (now - self._since[number]) / _EARNED_IN
+            earned = (present - self._since[number]) / _EARNED_IN
             left = min(self._seconds, self._left[number] + earned)
         if left > 0:
-            self._away[number] = now + left
+            self._away[number] = present + left
         return max(left, 0.0)
 
     def end(self, number: int) -> None:
         """A client is back, or nobody waits for it any longer."""
         until = self._away.pop(number, None)
         if until is not None:
-            now = time.monotonic()
-            self._left[number], self._since[number] = until - now, now
+            present = self._clock()
+            self._left[number], self._since[number] = until - present, present
 
     def over(self) -> list[int]:
         """The clients whose time is over."""
-        now = time.monotonic() + _EARLY
-        return [k for k, until in self._away.items() if until <= now]
+        present = self._clock() + _EARLY
+        return [k for k, until in self._away.items() if until <= present]
 
     def first_end(self) -> float | None:
         """When the first client's time is over; None if no client is away."""
@@ -81,6 +86,8 @@ class Driver:
         How long the driver waits for answers.
     grace : float
         The seconds that it waits for a client whose connection broke; see `Grace`.
+    clock : callable () -> float
+        The time in seconds.
     """
 
     def __init__(
@@ -88,8 +95,10 @@ class Driver:
         send: Callable[[Request], Mapping[int, Absence]],
         seconds: Mapping[RequestKind, float],
         grace: float = 0.0,
+        clock: Callable[[], float] = now,
     ):
-        self._send, self._seconds, self._grace = send, seconds, Grace(grace)
+        self._send, self._seconds, self._clock = send, seconds, clock
+        self._grace = Grace(grace, clock)
         self._requests: Requests | None = None
         self._done: Callable[[Any], None] = lambda result: None
         self._request: Request | None = None
@@ -212,7 +221,7 @@ class Driver:
             return None
         ends = [self._grace.first_end(), None if self._has_all else self._until]
         first = min(end for end in ends if end is not None)
-        return max(0.0, first - time.monotonic())
+        return max(0.0, first - self._clock())
 
     def give_up(self) -> None:
         """Go on without the missing clients, because the deadline is over."""
@@ -275,7 +284,7 @@ class Driver:
             waits = request.parts and request.kind.answer is not None
             if waits:
                 self._request = request
-                self._until = time.monotonic() + self._seconds[request.kind]
+                self._until = self._clock() + self._seconds[request.kind]
             if request.parts:
                 absent = dict(self._send(request))
                 if waits and request.kind.patient:

@@ -238,6 +238,12 @@ class Federation:
         if kept is not None and kept.path.exists():
             logger.warning("%s: %s", TO_GO_ON[status], self._go_on(kept.path))
 
+    def leave(self) -> None:
+        """Leave the run as it is: another process goes on with it."""
+        atexit.unregister(self.write_unfinished)
+        if self.is_begun:
+            self._leave_sigterm()
+
     def _notes(self, settings: RunSettings) -> list[str]:
         """The notes at the start of the run, which are logged already."""
         cfg, server = self._cfg, self.coordinator.server

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from federatedscope_ggeur.engines.driver import Driver
+from federatedscope_ggeur.engines.driver import Driver, now
 from federatedscope_ggeur.engines.federation import Federation
 from federatedscope_ggeur.engines.watch import server_status
 from federatedscope_ggeur.errors import MessageError, without_folders
@@ -52,6 +51,8 @@ class Leading:
     hub : Connections, optional
         None if all clients are in this process. Then a client that does not fit shows a
         wrong setting, and the run ends.
+    clock : callable () -> float
+        The time in seconds, from which deadlines count.
 
     Attributes
     ----------
@@ -66,13 +67,15 @@ class Leading:
         deadlines: Mapping[str, float],
         begin: Callable[[], None],
         hub: Connections | None = None,
+        clock: Callable[[], float] = now,
     ):
         self.federation = federation(self.dismiss)
         self._members = self.federation.membership
         self._send, self._begin, self._hub = send, begin, hub
-        self._join_seconds = deadlines["join"]
+        self._clock, self._join_seconds = clock, deadlines["join"]
+        self._join_until: float | None = None
         seconds = {kind: deadlines[kind.deadline] for kind in all_kinds()}
-        self.driver = Driver(self._send_request, seconds, deadlines["return"])
+        self.driver = Driver(self._send_request, seconds, deadlines["return"], clock)
         #: By client's number, the connection that was heard last.
         self._connections: dict[int, int] = {}
 
@@ -244,13 +247,8 @@ class Leading:
         """
         hub, take = self._hub, handlers or self.handlers().get
         try:
-            self._await_clients(take)
             while not is_over():
-                event = hub.receive(self.driver.seconds_left())
-                if event is None:
-                    self.driver.give_up()
-                else:
-                    self._take(event, take)
+                self.take(hub.receive(self.seconds_left()), take)
         except BaseException as error:
             if self.federation.is_begun:  # before clients are told, which may take long
                 stopped = isinstance(error, KeyboardInterrupt)
@@ -260,16 +258,36 @@ class Leading:
             raise
         hub.close()
 
-    def _await_clients(self, take: Callable[[str], Handler | None]) -> None:
-        members, until = self._members, time.monotonic() + self._join_seconds
-        while not members.started:
-            event = self._hub.receive(max(0.0, until - time.monotonic()))
-            if event is None:
-                self._refuse(members.close(self._join_seconds))
-                self._begin()
-            else:
-                self._take(event, take)
+    def seconds_left(self) -> float | None:
+        """The seconds until the wait for clients or for answers ends; None: no end."""
+        if self._members.started:
+            return self.driver.seconds_left()
+        if self._join_until is None:
+            self._join_until = self._clock() + self._join_seconds
+        return max(0.0, self._join_until - self._clock())
+
+    def take(
+        self,
+        event: Event | None,
+        handlers: Callable[[str], Handler | None] | None = None,
+    ) -> None:
+        """Take what has happened; None: a wait is over. See `run` for `handlers`.
+
+        Raises
+        ------
+        GGEURError
+            Too few clients joined or are left.
+        """
+        members = self._members
+        if event is not None:
+            self._take(event, handlers or self.handlers().get)
+            if not members.started:
                 members.check_all_left()
+        elif members.started:
+            self.driver.give_up()
+        else:
+            self._refuse(members.close(self._join_seconds))
+            self._begin()
 
     def _take(self, event: Event, take: Callable[[str], Handler | None]) -> None:
         envelope, number = event.envelope, event.number

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.fs_defaults import OTHER_KEYS
@@ -84,15 +85,21 @@ def role_settings(path: str, role: str) -> tuple[Path, list[str]]:
     return found, [str(word) for pair in implied.items() for word in pair]
 
 
-def role_config(path: str, role: str):
+def role_config(path: str, role: str, more: Mapping[str, object] | None = None):
     """Load the config of the file as FederatedScope (FS) would, without FS.
+
+    `more` holds settings by key that the file need not say.
 
     Raises
     ------
     ConfigError
         The errors of `role_settings`, or all wrong settings of the file.
     """
-    cfg = load_config(*role_settings(path, role), on_fs=True)
+    found, implied = role_settings(path, role)
+    said = dict(read_yaml(found))
+    for key, value in (more or {}).items():
+        implied += [] if key in said else [key, str(value)]
+    cfg = load_config(found, implied, on_fs=True)
     cfg.defrost()
     for key in OTHER_KEYS.values():  # which a config has only where they are named
         section, _, name = key.name.partition(".")

@@ -90,7 +90,7 @@ def require_grpc() -> ModuleType:
     if grpc is None:
         raise ConfigError(
             "distributed mode needs the package grpcio, which is not installed: "
-            "pip install 'federatedscope-ggeur[federatedscope]'"
+            "pip install 'federatedscope-ggeur[sites]'"
         )
     return grpc
 

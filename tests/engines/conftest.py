@@ -1,4 +1,4 @@
-"""FederatedScope and Flower in processes of their own, for tests of all engines."""
+"""FederatedScope, Flower and sites in processes of their own, for all engines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).parent / "fs"))
+for room in ("fs", "sites"):
+    sys.path.append(str(Path(__file__).parent / room))
 
 
 def pytest_collection_modifyitems(items):

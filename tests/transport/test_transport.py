@@ -179,4 +179,4 @@ for make in (
 """
     command = [sys.executable, "-c", program]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert run.stdout.count("pip install 'federatedscope-ggeur[federatedscope]'") == 2
+    assert run.stdout.count("pip install 'federatedscope-ggeur[sites]'") == 2

@@ -1,10 +1,11 @@
-"""The four engines, each behind the same few methods, and what one of them cannot do.
+"""The six engines, each behind the same few methods, and what one of them cannot do.
 
 `begin` starts a run of a config on one machine; a `Going` is this run.
 """
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import threading
 import time
@@ -13,7 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from processes import PATIENCE, Fleet, Worker
+from folder_world import World
+from processes import PATIENCE, Fleet, Worker, free_port
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cli import main
@@ -309,10 +311,77 @@ class _Flowering(Going):
         return outcome
 
 
+class Sides(Engine):
+    """`ggeur serve` and `ggeur join`, each in a process of its own, over streams."""
+
+    apart, by_folder = True, False
+
+    def __init__(self, folder: Path, forks):
+        self._folder, self._forks = folder, forks
+        self.workers: list[Worker] = []
+
+    def _begin(self, config: Path, settings: Sequence, clients: int) -> Going:
+        folder = Path(tempfile.mkdtemp(dir=self._folder))
+        words = [*map(str, settings)]
+        if not self.by_folder:
+            words += ["distribute.server_host", "127.0.0.1"]
+            words += ["distribute.server_port", str(free_port())]
+            words += ["ggeur.deadline.return", "0"]
+        world = World(folder, load_config(config, words), clients)
+        for side in world.sides:
+            for plugin in config.parent.glob("*.py"):
+                shutil.copy(plugin, side.folder)
+        return _Sides(self, world)
+
+    def start(self, world: World, who: int) -> Worker:
+        """Start a side's process."""
+        side = world.sides[who]
+        words = ["join" if who else "serve", "--cfg", str(side.folder / "side.yaml")]
+        words += ["--folder", str(side.shared)] * self.by_folder
+        folder = side.folder / f"process_{len(self.workers)}"
+        self.workers.append(Worker(self._forks, folder, words, {}))
+        return self.workers[-1]
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.kill()
+            print(worker)  # shown if the test fails
+
+
+class Folder(Sides):
+    """The same over a shared folder."""
+
+    by_folder = True
+
+
+class _Sides(_Workers):
+    def __init__(self, engine: Sides, world: World):
+        self._engine, self._world = engine, world
+        super().__init__(
+            {k: engine.start(world, k) for k in range(len(world.sides))}, None
+        )
+
+    def start_again(self, who: int, *settings) -> None:
+        """A server goes on from its checkpoint by itself."""
+        self._members[who] = self._engine.start(self._world, who)
+
+    def end(self) -> Outcome:
+        status = {who: worker.wait() == 0 for who, worker in self._members.items()}
+        folders = {}
+        for k, side in enumerate(self._world.sides):
+            left = [*side.left.rglob("results.json")]
+            newest = max(left, key=lambda path: path.stat().st_mtime, default=None)
+            folders[k] = side.left if newest is None else newest.parent
+        folder = folders.pop(0)
+        return Outcome(status, folder, self.log(), folders)
+
+
 #: By name, with the fixtures that an engine is made of.
 ENGINES = {
     "embedded": (Embedded,),
     "standalone": (Standalone, "fork_server"),
     "streams": (Streams, "fork_server"),
+    "serve and join": (Sides, "fork_server"),
+    "folder": (Folder, "fork_server"),
     "flower": (Flower, "programs"),
 }

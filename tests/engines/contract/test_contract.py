@@ -17,6 +17,7 @@ from federatedscope_ggeur.engines.watch import read_status
 from federatedscope_ggeur.federation.course.checkpoint import checkpoint_rounds
 from federatedscope_ggeur.federation.exchanges import EXCHANGES
 
+OWN_STORE = "it goes on from its own store: tests/engines/sites/test_folder_runs.py"
 TOGETHER = "all clients are in the server's process, which asks one after the other"
 #: The cases that an engine cannot have, and why.
 CANNOT = {
@@ -26,6 +27,9 @@ CANNOT = {
     ("standalone", "late"): TOGETHER,
     ("standalone", "lost"): TOGETHER,
     ("standalone", "killed server"): "as for the embedded engine",
+    ("folder", "lost"): "nobody has a connection: until the deadline, none is lost",
+    ("folder", "stopped"): OWN_STORE,
+    ("folder", "killed server"): OWN_STORE,
     ("flower", "killed server"): "Flower's SuperLink starts it: test_deployment.py",
 }
 CLIENTS, ALL = 3, [1, 2, 3]

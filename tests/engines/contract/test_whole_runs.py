@@ -66,9 +66,17 @@ def settings_of(config, quickstart, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "engine", [e for e in ENGINES if e != "embedded"], indirect=True
+    ("engine", "run"),
+    [
+        (engine, run)
+        for engine in ENGINES
+        for run, settings in RUNS.items()
+        # A folder refuses them: tests/engines/sites/test_folder_runs.py.
+        if engine != "embedded"
+        and (engine != "folder" or settings not in (SUMS, NOISE))
+    ],
+    indirect=["engine"],
 )
-@pytest.mark.parametrize("run", RUNS)
 def test_the_same_bits_as_embedded(engine, settings_of, run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     here = Embedded(tmp_path).begin(*settings_of(run, tmp_path / "spent 0"))

@@ -121,7 +121,7 @@ def mask(
 
 def fingerprint(roster: Iterable[int], keys: Sequence[bytes]) -> str:
     """A fingerprint of all keys, 8 words of 4 hex digits, to compare by telephone."""
-    return _words(digest("roster keys", *roster, *keys))
+    return words(digest("roster keys", *roster, *keys))
 
 
 def words_of(number: int, roster: Iterable[int], keys: Sequence[bytes]) -> str:
@@ -131,10 +131,11 @@ def words_of(number: int, roster: Iterable[int], keys: Sequence[bytes]) -> str:
     The words are long, because a server that makes up keys could search for two lists
     of keys with the same words.
     """
-    return _words(digest("words", number, *roster, *keys))
+    return words(digest("words", number, *roster, *keys))
 
 
-def _words(data: bytes) -> str:
+def words(data: bytes) -> str:
+    """The first 128 bits of `data` as 8 words of 4 hex digits."""
     text = data.hex()[:32]
     return " ".join(text[i : i + 4] for i in range(0, 32, 4))
 

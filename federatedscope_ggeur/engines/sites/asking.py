@@ -1,17 +1,17 @@
-"""Checks whether a site of FederatedScope's (FS's) distributed mode can join."""
+"""Checks whether a site can join a federation over streams."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from federatedscope_ggeur.engines.facts import Facts
-from federatedscope_ggeur.engines.fs.install import EXTRA, find, missing_packages
 from federatedscope_ggeur.engines.site_check import Finding, token_finding, way_findings
 from federatedscope_ggeur.engines.streams import transport_settings
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.federation.wire.handshake import Handshake
 from federatedscope_ggeur.transport import StreamEnded
 from federatedscope_ggeur.transport.asking import ask_server
+from federatedscope_ggeur.transport.settings import require_grpc
 
 _NAMES = {
     "class_names": "class list",
@@ -23,15 +23,11 @@ _NAMES = {
 
 
 def install_finding() -> Finding:
-    """Check whether FS and the packages that it needs are installed."""
+    """Check whether the package that carries streams is installed."""
     try:
-        package = find()
+        return Finding("grpcio", str(require_grpc().__version__))
     except ConfigError as error:
-        return Finding("FederatedScope", str(error), True)
-    if missing := missing_packages():
-        needs = f"it needs {', '.join(missing)}: {EXTRA}"
-        return Finding("FederatedScope", needs, True)
-    return Finding("FederatedScope", str(package))
+        return Finding("grpcio", str(error), True)
 
 
 def server_findings(cfg, own: Handshake | None) -> Iterator[Finding]:

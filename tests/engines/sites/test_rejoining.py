@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from federatedscope_ggeur.engines.sites import link
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.transport import (
     ALREADY_JOINED,
@@ -22,8 +23,8 @@ grpc = pytest.importorskip("grpc", reason="distributed mode needs grpcio")
 
 
 @pytest.fixture
-def rejoining(federatedscope, monkeypatch):
-    from federatedscope_ggeur.engines.fs import rejoining
+def rejoining(monkeypatch):
+    from federatedscope_ggeur.engines.sites import rejoining
 
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     return rejoining
@@ -71,25 +72,19 @@ TAKEN = f"client 1 {ALREADY_JOINED}"
 
 
 @pytest.fixture
-def join(fs, monkeypatch):
+def join(monkeypatch):
     """Join again after a first connection; `server` stands in for the stream."""
-    cfg = fs.set_up().config
-    from federatedscope.core.message import Message
-
-    from federatedscope_ggeur.engines.fs import channel
-
     waited = []
     monkeypatch.setattr(time, "sleep", waited.append)
     monkeypatch.setattr(time, "monotonic", lambda: float(sum(waited)))
-    message = Message(msg_type="join_in", sender=1, receiver=[0], content=(b"",))
 
     def go(server, first=None) -> int:
-        manager = channel.ClientManager("127.0.0.1", 1, cfg)
+        one = link.SiteLink("127.0.0.1:1", TransportSettings(2**20), 600.0)
         if first is not None:
-            monkeypatch.setattr(channel, "Link", first)
-            manager.send(message)
-        monkeypatch.setattr(channel, "Link", server)
-        manager.send(message)
+            monkeypatch.setattr(link, "Link", first)
+            one.join(1, Envelope("join_in"))
+        monkeypatch.setattr(link, "Link", server)
+        one.join(1, Envelope("join_in"))
         return server.tries
 
     return go
@@ -118,10 +113,7 @@ def test_any_other_refusal_ends_the_client(join, answer, again):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("alive", [True, False])
-def test_a_silent_server_is_given_up_and_one_with_nothing_to_say_is_not(fs, alive):
-    cfg = fs.set_up("ggeur.deadline.silence", 2).config
-    from federatedscope_ggeur.engines.fs import channel
-
+def test_a_silent_server_is_given_up_and_one_with_nothing_to_say_is_not(alive):
     class Link:
         """Hears that the server is there, or does not, and in the end a message."""
 
@@ -132,26 +124,26 @@ def test_a_silent_server_is_given_up_and_one_with_nothing_to_say_is_not(fs, aliv
             self.silence = 0.0 if alive else self.silence + seconds
             return Envelope("nothing_of_ours") if self.waits == 5 else None
 
-    manager = channel.ClientManager("127.0.0.1", 1, cfg)
-    manager.link = link = Link()
+    one = link.SiteLink("127.0.0.1:1", TransportSettings(2**20), 2.0)
+    one.link = stream = Link()
     if alive:
-        assert manager.receive().msg_type == "nothing_of_ours"
+        assert one.receive().kind == "nothing_of_ours"
         return
     with pytest.raises(
         GGEURError, match=r"127\.0\.0\.1:1 .* for 2 s .*deadline\.silence"
     ):
-        manager.receive()
-    assert link.waits == 1
+        one.receive()
+    assert stream.waits == 1
 
 
 @pytest.mark.slow
 def test_signs_of_life_of_a_real_server_end_the_silence():
     settings = TransportSettings(2**20, keepalive=0.1)
     with Hub("127.0.0.1", 0, 1, settings) as hub:
-        link = Link(f"127.0.0.1:{hub.port}", 1, Envelope("join_in"), settings)
+        one = Link(f"127.0.0.1:{hub.port}", 1, Envelope("join_in"), settings)
         ended, before, until = 0, 0.0, time.monotonic() + 300
         while ended < 3 and time.monotonic() < until:
-            assert link.receive(0.02) is None
-            ended, before = ended + (link.silence < before), link.silence
+            assert one.receive(0.02) is None
+            ended, before = ended + (one.silence < before), one.silence
         assert ended == 3
-        link.close()
+        one.close()

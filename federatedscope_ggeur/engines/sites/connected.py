@@ -1,0 +1,246 @@
+"""Leads a federation over the transport's streams, or takes part in one, without FS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
+from federatedscope_ggeur.engines.checkpoints import (
+    check_client_place,
+    checkpoint_place,
+)
+from federatedscope_ggeur.engines.distributed_data import server_data, site_data
+from federatedscope_ggeur.engines.facts import facts_of
+from federatedscope_ggeur.engines.federation import Federation, course
+from federatedscope_ggeur.engines.leading import (
+    CONVERGED,
+    FAILED,
+    FINISH,
+    JOIN,
+    Leading,
+)
+from federatedscope_ggeur.engines.sides import (
+    Shared,
+    client_side,
+    handshake_of,
+    join_of,
+    settings_for,
+)
+from federatedscope_ggeur.engines.site_folder import SiteFolder, final_message
+from federatedscope_ggeur.engines.sites.link import SiteLink
+from federatedscope_ggeur.engines.sites.rejoining import Rejoining
+from federatedscope_ggeur.engines.streams import transport_settings
+from federatedscope_ggeur.engines.watch import Watch, closing
+from federatedscope_ggeur.errors import ConfigError, GGEURError, without_folders
+from federatedscope_ggeur.federation import MemoryBudget
+from federatedscope_ggeur.federation.course.client_store import ClientStore
+from federatedscope_ggeur.federation.exchanges.base import all_kinds
+from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
+from federatedscope_ggeur.federation.wire.limits import PLAIN
+from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.printable import get_logger
+from federatedscope_ggeur.reporting import new_run_folder
+from federatedscope_ggeur.reporting.lines import percent
+from federatedscope_ggeur.reporting.log_file import logging_to
+from federatedscope_ggeur.reporting.run_files import CONFIG_FILE, LOG_FILE
+from federatedscope_ggeur.transport import ConnectionLost, Envelope, Hub
+
+logger = get_logger(__name__)
+
+ENGINE = "streams"
+
+
+def lead(cfg) -> str:
+    """Lead the federation of the server's settings to its end.
+
+    Returns
+    -------
+    str
+        The table of results.
+
+    Raises
+    ------
+    GGEURError
+        The port or a file cannot be used, or too few sites joined or are left.
+    """
+    check_engine(cfg)
+    host, port = cfg.distribute.server_host, int(cfg.distribute.server_port)
+    torch.set_num_threads(int(cfg.ggeur.num_threads))
+    data, table = server_data(cfg), list[str]()
+    settings, clients = transport_settings(cfg), int(cfg.federate.client_num)
+    hub = Hub(host, port, clients, settings, PLAIN)
+
+    def federation(dismiss) -> Federation:
+        proven = bool(cfg.ggeur.join_secret)
+        about = ENGINE, folder, proven, _to_go_on, True
+        return Federation(cfg, data, dismiss, *about)
+
+    def send(kind, numbers, parts, state) -> None:
+        for number in numbers:
+            hub.send(number, Envelope(kind, state, tuple(parts)))
+
+    def begin() -> None:
+        leading.federation.start()
+        leading.driver.start(course(leading.federation), end)
+
+    def end(_) -> None:
+        table.append(leading.federation.write("finished"))
+        history = leading.federation.history
+        ending = history.ending(cfg.ggeur.share_results)
+        leading.send_finals(ending, len(history.rounds))
+
+    with _run_folder(cfg, "server") as (folder, watch):
+        leading = Leading(federation, send, cfg.ggeur.deadline, begin, hub)
+        hub.facts = facts_of(leading.federation.membership)
+        watch.describe = leading.status
+        logger.info("listening on %s:%d", host, hub.port)
+        leading.run(lambda: bool(table))
+    return table[0]
+
+
+def take_part(cfg) -> str:
+    """Take part as the site of these settings, until the run is over.
+
+    Returns
+    -------
+    str
+        A line that says where the model is.
+
+    Raises
+    ------
+    GGEURError
+        The server refused this site, ended the run with an error, or is silent. Or it
+        could not be reached again in time, or was lost too often. Or the data or a file
+        cannot be used.
+    """
+    check_engine(cfg)
+    torch.set_num_threads(int(cfg.ggeur.num_threads))
+    site = _Site(cfg)
+    with _run_folder(cfg, f"client {site.number}") as (folder, watch):
+        watch.describe = lambda: {"doing": site.doing}
+        return site.run(folder)
+
+
+def check_engine(cfg) -> None:
+    """Refuse what only FederatedScope itself does.
+
+    Raises
+    ------
+    ConfigError
+    """
+    rule = str(cfg.get("aggregator", {}).get("robust_rule", "fedavg")).lower()
+    if rule != "fedavg":
+        raise ConfigError(
+            f"aggregator.robust_rule: {rule} is FederatedScope's own, which `ggeur "
+            "serve` and `join` do not use; start its main.py, or take the setting out"
+        )
+
+
+class _Site:
+    """One site of a federation over streams."""
+
+    def __init__(self, cfg):
+        self._cfg, self._data = cfg, site_data(cfg)
+        data, clients = self._data, cfg.federate.client_num
+        self._settings = settings_for(cfg, data.whole, clients, data.text)
+        self.number, self.doing = data.held.number, "waiting for the server"
+        check_client_place(cfg, self.number)
+        address = f"{cfg.distribute.server_host}:{cfg.distribute.server_port}"
+        patience = cfg.ggeur.deadline.silence
+        self._link = SiteLink(address, transport_settings(cfg), patience)
+        handshake = handshake_of(data.whole, self._settings.agreed, data.text)
+        join = join_of(data.held, handshake, self._settings.demands)
+        self._join = Envelope(JOIN, 0, (join.to_bytes(),))
+        self._kinds = {kind.message: kind for kind in all_kinds()}
+
+    def run(self, folder: Path) -> str:
+        """Answer the server until the run is over; where the model is."""
+        data, settings = self._data, self._settings
+        shared = Shared(MemoryBudget(settings.memory_limit))
+        place, asked = checkpoint_place(folder, settings), bool(settings.save_to)
+        handler = client_side(data.held, settings, shared, place, asked)
+        if settings.restore_from:
+            kept = ClientStore(settings.restore_from, self.number)
+            handler.client.states = kept.load()
+        self._client = handler.client
+        self._leaves = SiteFolder(
+            folder, ENGINE, self._cfg, data.held, data.whole, handler, settings
+        )
+        rejoining = Rejoining()
+        try:
+            self._link.join(self.number, self._join)
+            while True:
+                try:
+                    self.doing = "waiting for the server"
+                    left = self._take(self._link.receive())
+                    if left is not None:
+                        break
+                except ConnectionLost as error:
+                    logger.warning("%s; joining again", error)
+                    rejoining.pause(error)
+                    self._link.join(self.number, self._join)
+                    rejoining.joined()
+        except BaseException as error:
+            stopped = isinstance(error, KeyboardInterrupt)
+            self._leaves.cut_off("interrupted" if stopped else "failed")
+            raise
+        finally:
+            self._link.close()
+        score = left.final.avg
+        own = "" if score is None else f"; on its own test rows {percent(score)}%"
+        return f"client {self.number}: the model is in {folder}{own}"
+
+    def _take(self, envelope: Envelope) -> Any:
+        """Answer a message; returns the results after the last one, else None."""
+        kind, state = self._kinds.get(envelope.kind), envelope.state
+        if envelope.kind == FINISH:
+            return self._leaves.finish(*final_message(envelope.parts, self._client))
+        if envelope.kind == CONVERGED:
+            return None
+        if kind is None:
+            raise GGEURError(
+                f"the server sent a message of the unknown type {envelope.kind!r}; run "
+                "the same release of federatedscope_ggeur everywhere"
+            )
+        self.doing = f"answering: {kind.name.replace('_', ' ')} (round {state})"
+        if kind is TRAIN and self._client.recipe is None:
+            logger.warning("ignored a request that was sent to an earlier connection")
+            return None
+        try:
+            answer = self._leaves.answer(kind, envelope.parts)
+        except GGEURError as error:
+            reason = without_folders(str(error)).encode()
+            self._link.send(Envelope(FAILED, state, (reason,)))
+            raise
+        if answer:
+            self._link.send(Envelope(kind.answer_message, state, answer))
+        return None
+
+
+def _to_go_on(checkpoint: Path) -> str:
+    return (
+        f"set federate.restore_from {checkpoint} in the server's file, and start "
+        "`ggeur serve` again"
+    )
+
+
+@contextmanager
+def _run_folder(cfg, role: str) -> Iterator[tuple[Path, Watch]]:
+    """A new folder for this side of the run, with its log and its status file."""
+    folder = new_run_folder(cfg.outdir, experiment_name(cfg))
+    write_atomically(folder / CONFIG_FILE, cfg.dump())
+    describe: Callable[[], dict] = dict
+    with (
+        logging_to(folder / LOG_FILE),
+        closing(Watch(folder, role, describe)) as watch,
+    ):
+        try:
+            yield folder, watch
+        except GGEURError as error:
+            logger.error("failed: %s", error, extra={"file_only": True})
+            raise

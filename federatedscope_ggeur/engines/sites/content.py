@@ -1,0 +1,59 @@
+"""Packs several messages into the content of one file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from federatedscope_ggeur.errors import ConfigError, MessageError
+from federatedscope_ggeur.transport.frames import Envelope, read_envelope, to_frames
+from federatedscope_ggeur.transport.settings import TransportSettings
+
+_SIZE = 4
+#: A file holds at most so many messages.
+_MOST = 64
+
+
+def packed(envelopes: Sequence[Envelope], settings: TransportSettings) -> bytes:
+    """The content of a file that holds these messages.
+
+    Raises
+    ------
+    ConfigError
+        The receiver would refuse one of them.
+    """
+    try:
+        frames = [frame for one in envelopes for frame in to_frames(one, settings)]
+    except MessageError as error:
+        raise ConfigError(error.problem) from error
+    return b"".join(len(frame).to_bytes(_SIZE, "big") + frame for frame in frames)
+
+
+def unpacked(
+    data: bytes,
+    settings: TransportSettings,
+    sender: str,
+    due: Callable[[], int] | None = None,
+) -> list[Envelope]:
+    """The messages in a file's content; see `read_envelope` for `due`.
+
+    Raises
+    ------
+    MessageError
+        The content holds no messages, or one is too large.
+    """
+    found: list[Envelope] = []
+    frames = _frames(data)
+    while (one := read_envelope(frames, settings, sender, due)) is not None:
+        found.append(one)
+        if len(found) > _MOST:
+            raise MessageError("too many messages", field="parts", sender=sender)
+    return found
+
+
+def _frames(data: bytes) -> Iterator[bytes]:
+    start = 0
+    while start < len(data):
+        size = int.from_bytes(data[start : start + _SIZE], "big")
+        start += _SIZE
+        yield data[start : start + size]
+        start += size

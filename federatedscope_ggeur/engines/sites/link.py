@@ -1,0 +1,93 @@
+"""A site's stream to its server, which is opened again when the server comes back."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+
+from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.printable import get_logger
+from federatedscope_ggeur.transport import (
+    ALREADY_JOINED,
+    Envelope,
+    Link,
+    Refused,
+    StreamEnded,
+)
+from federatedscope_ggeur.transport.settings import TransportSettings
+
+_PAUSE = 1.0  # s, between attempts to join again
+
+logger = get_logger(__name__)
+
+
+class SiteLink:
+    """One site's connection to the server at `address`.
+
+    Parameters
+    ----------
+    address : str
+        ``host:port``
+    settings : TransportSettings
+    patience : float
+        After so many seconds without a word the server counts as lost.
+
+    Attributes
+    ----------
+    link : Link or None
+        The present stream.
+    """
+
+    def __init__(self, address: str, settings: TransportSettings, patience: float):
+        self._address, self._settings = address, settings
+        self._patience = patience
+        self.link: Link | None = None
+
+    def join(self, number: int, envelope: Envelope) -> None:
+        """Join, or join again, as client `number`. Raises the errors of `Link`."""
+        again = self.link is not None
+        logger.info("client %d joins the server at %s", number, self._address)
+        until = time.monotonic() + self._settings.join_deadline
+        self.close()
+        while True:
+            try:
+                self.link = Link(self._address, number, envelope, self._settings, again)
+                return
+            except Refused as error:
+                # The server notices a silent loss only after a while.
+                if not again or ALREADY_JOINED not in error.reason:
+                    raise
+                if time.monotonic() > until:
+                    raise
+                time.sleep(_PAUSE)
+
+    def send(self, envelope: Envelope) -> None:
+        """Send a message, if the stream has not ended."""
+        # Messages that arrived before the stream ended are read first: the end of the
+        # run may be among them. After them `receive` raises the same error.
+        with suppress(StreamEnded):
+            self.link.send(envelope)
+
+    def receive(self) -> Envelope:
+        """Wait for the server's next message.
+
+        Raises
+        ------
+        GGEURError
+            The server has sent nothing for ``ggeur.deadline.silence`` seconds.
+        """
+        link = self.link
+        while (left := self._patience - link.silence) > 0:
+            envelope = link.receive(left)
+            if envelope is not None:
+                return envelope
+        raise GGEURError(
+            f"the server at {self._address} has sent nothing for {self._patience:g} s "
+            "(ggeur.deadline.silence), so it is lost; check the server and the network"
+        )
+
+    def close(self) -> None:
+        """End the stream."""
+        if self.link is not None:
+            self.link.close()
+            self.link = None

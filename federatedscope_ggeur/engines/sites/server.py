@@ -1,0 +1,305 @@
+"""Leads a federation over a shared folder.
+
+The server's journal says in which order it took the sites' files, and when it decided
+that an answer was late. The course is deterministic. So a server that starts again
+replays the journal: it makes the same files, to the byte, and then goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from federatedscope_ggeur.cfg_ggeur.demands import demands_of
+from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
+from federatedscope_ggeur.engines.distributed_data import server_data
+from federatedscope_ggeur.engines.federation import Federation, course
+from federatedscope_ggeur.engines.leading import Leading
+from federatedscope_ggeur.engines.roles import role_config
+from federatedscope_ggeur.engines.sites.hub import FolderHub
+from federatedscope_ggeur.engines.sites.keys import Identity, Known, words_of
+from federatedscope_ggeur.engines.sites.sealed import sha256
+from federatedscope_ggeur.engines.sites.shared import TO, Looking, SharedFolder
+from federatedscope_ggeur.engines.sites.store import RUN, Store
+from federatedscope_ggeur.engines.streams import transport_settings
+from federatedscope_ggeur.engines.watch import Watch, closing
+from federatedscope_ggeur.errors import ConfigError, GGEURError, without_folders
+from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.lock import locked
+from federatedscope_ggeur.printable import get_logger
+from federatedscope_ggeur.reporting import RESULTS_FILE
+from federatedscope_ggeur.reporting.log_file import logging_to
+from federatedscope_ggeur.reporting.run_files import CONFIG_FILE, LOG_FILE
+from federatedscope_ggeur.settings import NOT_SET
+from federatedscope_ggeur.transport import Envelope
+
+logger = get_logger(__name__)
+
+ENGINE = "folder"
+
+
+def check_folder_run(cfg) -> None:
+    """Refuse settings that do not go with a shared folder.
+
+    Raises
+    ------
+    ConfigError
+        The error names them all.
+    """
+    demands, wrong = demands_of(cfg), []
+    if demands.sums:
+        wrong.append("ggeur.privacy.secure_sums")
+    if demands.noisy:
+        wrong.append("ggeur.privacy.dp.epsilon")
+    if demands.book:
+        wrong.append("ggeur.book")
+    wrong += [
+        key
+        for key, value in {
+            "federate.save_to": cfg.federate.save_to,
+            "federate.restore_from": cfg.federate.restore_from,
+        }.items()
+        if value
+    ]
+    if wrong:
+        raise ConfigError(
+            f"--folder cannot go with {', '.join(wrong)} yet; take these settings out, "
+            "or use another engine (a run by folder goes on from its own store)"
+        )
+
+
+class FolderServer:
+    """Leads one run, with files in `shared`.
+
+    Parameters
+    ----------
+    cfg : CfgNode
+    shared : path
+    keys : path
+        The folder of the server's keys; its stores are there, too.
+    own : Identity
+    """
+
+    def __init__(self, cfg, shared: Path, keys: Path, own: Identity):
+        check_folder_run(cfg)
+        self._cfg, self._keys, self._now = cfg, keys, 0.0
+        self.folder = Path(cfg.outdir, experiment_name(cfg))
+        self._shared, self._known = SharedFolder(shared), Known(keys)
+        if own.name in self._known.names:
+            raise ConfigError(
+                f"known.txt: {own.name} is this side; the file names the sites"
+            )
+        for name in self._known.names:
+            if key := self._known.key(name, 1):
+                logger.info("words of %s: %s", name, words_of(own.key, key))
+        self._store = _store_of(shared, keys, self._shared, self._known.names)
+        settings = transport_settings(cfg)
+        self._hub = FolderHub(self._shared, self._store, own, self._known, settings)
+        data, self._over, self._entries = server_data(cfg), False, 0
+
+        def federation(dismiss) -> Federation:
+            return Federation(cfg, data, dismiss, ENGINE, self.folder, True)
+
+        self._leading = Leading(
+            federation,
+            self._send,
+            cfg.ggeur.deadline,
+            self._begin,
+            self._hub,
+            lambda: self._now,
+        )
+
+    def run(self, once: bool = False) -> str:
+        """Lead the run to its end, or with `once` as far as the files that are there.
+
+        Returns
+        -------
+        str
+            A line that says what comes next.
+
+        Raises
+        ------
+        GGEURError
+            Too few sites joined or are left, or the folder or store cannot be used.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            problem = error.strerror or error
+            raise ConfigError(f"outdir: '{self.folder}': {problem}") from error
+        lock = self._store.folder / "lock"
+        with (
+            locked(lock, "the store of this run", unusable),
+            logging_to(self.folder / LOG_FILE),
+            closing(Watch(self.folder, "server", self._leading.status)) as watch,
+        ):
+            try:
+                self._replay()
+                self._go_on(once)
+            except ConfigError:
+                raise  # mended here; the sites wait
+            except GGEURError as error:
+                if self._leading.federation.is_begun:
+                    self._leading.federation.write_unfinished()
+                reason = without_folders(str(error))
+                self._hub.close(f"the server ended the run: {reason}")
+                raise
+            finally:
+                self._leading.federation.leave()
+            if not self._over:
+                watch.close("running")
+        return self._line()
+
+    def _replay(self) -> None:
+        self._now = self._store.began
+        self._leading.seconds_left()  # the wait for clients begins
+        with quiet():
+            for entry in self._store.journal():
+                self._entries += 1
+                self._apply(entry)
+        if not self._entries and (self.folder / RESULTS_FILE).exists():
+            raise ConfigError(
+                f"expname: '{self.folder}' holds the results of another run; name "
+                "another one"
+            )
+        config = self.folder / CONFIG_FILE
+        if not config.exists():
+            write_atomically(config, self._cfg.dump())
+        if self._entries:
+            logger.info("going on from %d entries of the journal", self._entries)
+        self._hub.check_store()
+
+    def _go_on(self, once: bool) -> None:
+        looking = Looking()
+        while not self._over:
+            self._now = max(self._now, time.time())
+            self._hub.known = Known(self._keys)
+            if (name := self._hub.new_site()) is not None:
+                self._note(greet=name)
+            elif (name := self._hub.put_out()) is not None:
+                self._note(out=name)
+            elif (found := self._hub.find()) is not None:
+                name, number, data = found
+                self._hub.keep(name, number, data)
+                self._note(site=name, number=number, sha256=sha256(data))
+            elif self._leading.seconds_left() == 0:
+                self._note(late=True)
+            elif once:
+                return
+            else:
+                looking.wait(self._leading.seconds_left())
+                continue
+            looking.found()
+
+    def _note(self, **what) -> None:
+        """Write what happens into the journal; then let it happen."""
+        self._entries += 1
+        entry = {"at": self._now, **what}
+        self._store.note(self._entries, entry)
+        self._apply(entry)
+
+    def _apply(self, entry) -> None:
+        self._now = entry["at"]
+        if "late" in entry:
+            self._leading.take(None)
+        elif "greet" in entry:
+            self._hub.greet(entry["greet"])
+        elif "out" in entry:
+            number = self._hub.leave_out(entry["out"])
+            reason = f"{entry['out']} was put out by a line of known.txt"
+            self._leading.federation.membership.conduct.bar(number, reason)
+            self._leading.lose(number, reason, may_return=False)
+        else:
+            site, number = entry["site"], entry["number"]
+            for event in self._hub.take(site, number, entry["sha256"]):
+                self._leading.take(event)
+
+    def _send(self, kind, numbers, parts, state) -> None:
+        for number in numbers:
+            self._hub.send(number, Envelope(kind, state, tuple(parts)))
+
+    def _begin(self) -> None:
+        leading = self._leading
+        leading.federation.start()
+        leading.driver.start(course(leading.federation), self._end)
+
+    def _end(self, _) -> None:
+        federation = self._leading.federation
+        if not self._store.is_written:
+            federation.write("finished")
+            self._store.note_written()
+        else:
+            federation.leave()
+        history = federation.history
+        ending = history.ending(self._cfg.ggeur.share_results)
+        self._leading.send_finals(ending, len(history.rounds))
+        self._over = True
+
+    def _line(self) -> str:
+        if self._over:
+            return f"the run is over; the results are in {self.folder}"
+        leading = self._leading
+        members, waiting = leading.federation.membership, leading.driver.waiting
+        if not members.started:
+            what, wanted = "the sites join", range(1, members.awaited + 1)
+            missing = [number for number in wanted if number not in members.joined]
+        else:
+            assert waiting is not None, "a run that goes on waits for somebody"
+            name, number, missing = waiting
+            what = f"{name.replace('_', ' ')}, round {number}"
+        return f"{what}; awaited: {', '.join(self._hub.names(missing))}"
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """A context in which nothing is logged: it was, when it happened."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def _store_of(shared: Path, keys: Path, folder: SharedFolder, names) -> Store:
+    """The store of the run in the shared folder; a new one if the folder is empty.
+
+    Raises
+    ------
+    ConfigError
+        The folder holds a run whose store is missing.
+    """
+    for path in sorted(keys.glob(f"*/{RUN}")):
+        store = Store(path.parent)
+        if store.shared == str(shared):
+            return store
+    for name in names:
+        first = folder.name(TO, name, 1)
+        if folder.holds(first):
+            raise ConfigError(
+                f"--folder: '{first}' is there, but '{keys}' holds no store of this "
+                "run: it is of another server, or its store is lost. A private store "
+                "is never restored from a backup; begin a new run in an empty folder"
+            )
+    run = secrets.token_hex(16)
+    return Store.make(keys / f"run_{run[:16]}", run, shared)
+
+
+def unusable(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"'{path}' cannot be used: {error.strerror or error}")
+
+
+def lead(path: str, shared: Path, keys: Path, own: Identity, once: bool = False) -> str:
+    """Lead the federation of the file at `path`; see `FolderServer.run`."""
+    cfg = role_config(path, "server")
+    cfg.defrost()
+    cfg.ggeur.checkpoint_every = NOT_SET  # a run goes on from its store
+    cfg.freeze()
+    torch.set_num_threads(int(cfg.ggeur.num_threads))
+    return FolderServer(cfg, shared, keys, own).run(once)

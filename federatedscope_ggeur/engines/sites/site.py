@@ -1,0 +1,480 @@
+"""Takes part in a federation over a shared folder, as one site.
+
+A site answers the server's files in order. It keeps each file and each answer before it
+publishes anything. When it starts again, it answers the kept files once more: what it
+remembers of them comes back, and each answer must be the one that it gave. Training and
+scoring are not repeated: the method's own state is in the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
+from federatedscope_ggeur.cfg_ggeur.yaml_file import read_yaml
+from federatedscope_ggeur.engines.distributed_data import site_data
+from federatedscope_ggeur.engines.leading import FAILED, FINISH, JOIN
+from federatedscope_ggeur.engines.roles import role_config
+from federatedscope_ggeur.engines.sides import (
+    Shared,
+    client_side,
+    handshake_of,
+    join_of,
+    settings_for,
+)
+from federatedscope_ggeur.engines.site_folder import SiteFolder, final_message
+from federatedscope_ggeur.engines.sites.content import packed, unpacked
+from federatedscope_ggeur.engines.sites.keys import Identity, Known, words_of
+from federatedscope_ggeur.engines.sites.sealed import (
+    Channel,
+    Context,
+    greeting,
+    largest_file,
+    read_greeting,
+    same_but_signature,
+    sha256,
+)
+from federatedscope_ggeur.engines.sites.server import (
+    ENGINE,
+    check_folder_run,
+    quiet,
+    unusable,
+)
+from federatedscope_ggeur.engines.sites.shared import FROM, TO, Looking, SharedFolder
+from federatedscope_ggeur.engines.sites.store import RUN, Store
+from federatedscope_ggeur.engines.streams import transport_settings
+from federatedscope_ggeur.engines.watch import Watch, closing
+from federatedscope_ggeur.errors import (
+    ConfigError,
+    GGEURError,
+    MessageError,
+    without_folders,
+)
+from federatedscope_ggeur.examples import find_config
+from federatedscope_ggeur.federation import MemoryBudget
+from federatedscope_ggeur.federation.course.client_handler import ClientHandler
+from federatedscope_ggeur.federation.course.client_store import ClientStore
+from federatedscope_ggeur.federation.exchanges.base import RequestKind, all_kinds
+from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUATE
+from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
+from federatedscope_ggeur.federation.wire.limits import PLAIN
+from federatedscope_ggeur.lock import locked
+from federatedscope_ggeur.printable import get_logger
+from federatedscope_ggeur.reporting import RESULTS_FILE
+from federatedscope_ggeur.transport import Envelope
+
+logger = get_logger(__name__)
+
+#: What these leave at a client is in its `ClientStore`.
+_KEPT_APART = (TRAIN, EVALUATE)
+
+
+class Answers:
+    """A client that gives its earlier answers again; see `SiteFolder`.
+
+    Attributes
+    ----------
+    known : tuple of bytes or None
+        The answer that the next request got before.
+    """
+
+    def __init__(self, handler: ClientHandler):
+        self._handler, self.client = handler, handler.client
+        self.known: tuple[bytes, ...] | None = None
+
+    def answer(self, kind: RequestKind, parts: Sequence[bytes]) -> tuple[bytes, ...]:
+        known, self.known = self.known, None
+        if known is not None and kind in _KEPT_APART:
+            return known
+        made = self._handler.answer(kind, parts)
+        if known is not None and made != known:
+            raise ConfigError(
+                f"the answer ({kind.name}) would differ from the one that this site "
+                "has given: its rows or settings have changed since the run began; put "
+                "them back as they were"
+            )
+        return made
+
+
+class Meeting:
+    """A site's keys, and the server's greeting in the shared folder.
+
+    Parameters
+    ----------
+    shared : path
+    keys : path
+        The folder of the site's keys; its stores are there, too.
+    own : Identity
+
+    Attributes
+    ----------
+    greeting : Greeting or None
+        None if nothing has come yet that the server's pinned key has signed.
+
+    Raises
+    ------
+    ConfigError
+        The keys do not fit a site.
+    """
+
+    def __init__(self, shared: Path, keys: Path, own: Identity):
+        self.shared, self.keys, self.own = SharedFolder(shared), keys, own
+        self.known = Known(keys)
+        if len(self.known.names) != 1 or own.name in self.known.names:
+            raise ConfigError(
+                f"'{keys}/known.txt' must hold the server's line alone; the person who "
+                "leads the federation gets it by: ggeur serve --new"
+            )
+        (self.server,) = self.known.names
+        pinned = self.known.key(self.server, 1)
+        if pinned is None:
+            raise ConfigError(f"'{keys}/known.txt' puts the server out")
+        logger.info("words of %s: %s", self.server, words_of(pinned, own.key))
+        name = self.shared.name(TO, own.name, 1)
+        self.first, self.greeting = None, None
+        try:
+            self.first = self.shared.read(name, largest_file(0))
+            if self.first is not None:
+                wanted = Context(self.server, "", self.server, own.name, 1)
+                self.greeting = read_greeting(self.first, wanted, pinned, name)
+        except MessageError as error:  # another one may come, or the rest of this one
+            logger.warning("%s", error)
+
+    def store(self) -> Store:
+        """The store of the run; a new one if the site has not written anything.
+
+        Raises
+        ------
+        ConfigError
+            The store is missing or broken, or it is of another run in this folder.
+        """
+        assert self.greeting is not None, "the server has greeted this site"
+        run = self.greeting.run
+        folder, first = (
+            self.keys / f"run_{run[:16]}",
+            self.shared.name(FROM, self.own.name, 1),
+        )
+        if (folder / RUN).exists():
+            return Store(folder)
+        for path in self.keys.glob(f"*/{RUN}"):
+            if Store(path.parent).shared == str(self.shared.root):
+                raise ConfigError(
+                    f"--folder: '{self.shared.root}' holds another run than before: "
+                    f"the store '{path.parent}' answers the earlier one. A new run "
+                    "takes a folder of another name"
+                )
+        if self.shared.holds(first):
+            raise ConfigError(
+                f"--folder: '{first}' is there, but '{self.keys}' holds no store of "
+                "this run: it is lost, or somebody else wrote the file. A private "
+                "store is never restored from a backup; ask the person who leads the "
+                "federation for a new run"
+            )
+        return Store.make(folder, run, self.shared.root)
+
+
+class FolderSite:
+    """Answers one run for one site.
+
+    Parameters
+    ----------
+    cfg : CfgNode
+    met : Meeting
+        The server has greeted this site.
+    """
+
+    def __init__(self, cfg, met: Meeting):
+        check_folder_run(cfg)
+        self._cfg, self._met = cfg, met
+        self.folder = Path(cfg.outdir, experiment_name(cfg))
+        self._carried, self._store = transport_settings(cfg), met.store()
+        self._channel = Channel(self._store.secret, met.greeting.key)
+        self._kinds = {kind.message: kind for kind in all_kinds()}
+        self._most = largest_file(self._carried.max_message + PLAIN)
+        #: How many files the server and this site have written, and the hashes of the
+        #: last ones.
+        self._asked = self._said = 0
+        self._last_asked = self._last_said = ""
+        self._doing = self._done = self._refused = ""
+        self.over = False
+        self._data = data = site_data(cfg)
+        settings = settings_for(cfg, data.whole, cfg.federate.client_num, data.text)
+        handshake = handshake_of(data.whole, settings.agreed, data.text)
+        join = join_of(data.held, handshake, settings.demands).to_bytes()
+        self._join = Envelope(JOIN, 0, (join,))
+        if data.held.number != met.greeting.client:
+            raise ConfigError(
+                f"the server calls this site client {met.greeting.client}, but its "
+                f"file says {data.held.number}; correct ggeur.client_number (or "
+                "distribute.data_idx), or the order of lines in the server's known.txt"
+            )
+        shared = Shared(MemoryBudget(settings.memory_limit))
+        handler = client_side(data.held, settings, shared, "")
+        self._state = ClientStore(self._store.folder / "state", data.held.number)
+        self._answers = Answers(handler)
+        self._leaves = SiteFolder(
+            self.folder, ENGINE, cfg, data.held, data.whole, self._answers, settings
+        )
+
+    def run(self, once: bool = False, again: bool = False) -> str:
+        """Answer the server until the run is over.
+
+        Parameters
+        ----------
+        once : bool
+            Whether to answer only what is there.
+        again : bool
+            Whether to join again, after the site or the server has ended its part.
+
+        Returns
+        -------
+        str
+            A line that says what comes next.
+
+        Raises
+        ------
+        GGEURError
+            The server refused this site or ended the run; or an answer failed; or the
+            folder or the store cannot be used.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            problem = error.strerror or error
+            raise ConfigError(f"outdir: '{self.folder}': {problem}") from error
+        if not self._store.count(FROM) and (self.folder / RESULTS_FILE).exists():
+            raise ConfigError(
+                f"expname: '{self.folder}' holds the results of another run; name "
+                "another one"
+            )
+        lock = self._store.folder / "lock"
+        role = f"site {self._met.own.name}"
+        watch = Watch(self.folder, role, lambda: {"doing": self._doing})
+        with locked(lock, "the store of this run", unusable), closing(watch):
+            with quiet():
+                ended = self._replay()
+            self._check_store()
+            looking = Looking()
+            while not self.over:
+                if ended and not again:
+                    raise GGEURError(f"{ended} (to join again: ggeur join ... --again)")
+                if ended:
+                    again = False
+                    self._say([self._join])
+                found = self._step()
+                if found is None and once:
+                    watch.close("running")
+                    break
+                if found is None:
+                    looking.wait()
+                else:
+                    looking.found()
+                ended = found or ""
+        return self._line()
+
+    def _line(self) -> str:
+        if self.over:
+            return f"the run is over; the model is in {self.folder}"
+        return f"{self._done or 'nothing new'}; awaited: {self._met.server}"
+
+    # files of the server
+
+    def _replay(self) -> str:
+        """Answer the kept files once more; returns why this site has ended, or ""."""
+        met, ended = self._met, ""
+        assert met.first is not None, "the server has greeted this site"
+        self._store.keep(TO, 1, met.first)
+        self._asked, self._last_asked = 1, sha256(met.first)
+        context = self._context()
+        secret, client = self._store.secret, self._data.held.number
+        self._write(greeting(context, secret, client, met.own))
+        self._say([self._join])
+        while (data := self._store.read(TO, self._asked + 1)) is not None:
+            is_done = self._store.read(TO, self._asked + 2) is not None
+            if not is_done and self._own(self._asked + 1) is None:
+                break  # it was kept, but not answered: `_step` does that
+            ended = self._take(self._asked + 1, data)
+            again = self._own(self._asked)
+            if again is not None and again.kind == JOIN:
+                ended = ""
+                self._say([self._join])
+        return ended
+
+    def _step(self) -> str | None:
+        """Answer the next file; None without one, or else why this site ends, or ""."""
+        number, met = self._asked + 1, self._met
+        try:
+            data = self._store.read(TO, number)
+            if data is None:
+                name = met.shared.name(TO, met.own.name, number)
+                data = met.shared.read(name, self._most)
+                if data is None:
+                    return None
+                self._open(number, data)
+                self._store.keep(TO, number, data)
+        except MessageError as error:
+            if self._refused != str(error):
+                self._refused = str(error)
+                logger.warning("%s", error)
+            return None
+        return self._take(number, data)
+
+    def _open(self, number: int, data: bytes) -> bytes:
+        """The content of the server's file `number`."""
+        met, run = self._met, self._store.run
+        name = met.shared.name(TO, met.own.name, number)
+        key = met.known.key(met.server, number)
+        if key is None:
+            raise MessageError("the server was put out", field="sender", sender=name)
+        server = met.server
+        wanted = Context(server, run, server, met.own.name, number, self._last_asked)
+        return self._channel.open(data, wanted, key, name)[0]
+
+    def _take(self, number: int, data: bytes) -> str:
+        """Answer the file `number`; returns why this site ends, or ""."""
+        content, known = self._open(number, data), self._own(number)
+        self._asked, self._last_asked = number, sha256(data)
+        if known is None:
+            self._begin_states()
+        if known is not None and known.kind == FAILED:
+            self._say([known])
+            return known.parts[0].decode(errors="replace")
+        try:
+            asked = unpacked(content, self._carried, self._met.server)
+            for envelope in asked:
+                if envelope.kind == FAILED:
+                    return self._refusal(envelope)
+                self._answer(envelope, known)
+        except ConfigError:  # mended here; the server waits
+            raise
+        except GGEURError as error:
+            reason = without_folders(str(error))
+            self._say([Envelope(FAILED, 0, (reason.encode(),))])
+            self._leaves.cut_off("failed")
+            return str(error)
+        finally:
+            self._doing = f"waiting for {self._met.server}"
+        return ""
+
+    def _refusal(self, envelope: Envelope) -> str:
+        """The reason of the server, which goes on without this site."""
+        reason = b"".join(envelope.parts)[:1000].decode(errors="replace")
+        self._leaves.cut_off("failed")
+        return f"{self._met.server} says: {' '.join(reason.split())}"
+
+    def _answer(self, asked: Envelope, known: Envelope | None) -> None:
+        client = self._answers.client
+        if asked.kind == FINISH:
+            if not self._store.is_written:
+                self._leaves.finish(*final_message(asked.parts, client))
+                self._store.note_written()
+            self.over = True
+            return
+        kind = self._kinds.get(asked.kind)
+        if kind is None:
+            problem = f"{asked.kind!r} is not a question"
+            raise MessageError(problem, field="kind", sender=self._met.server)
+        what = f"{kind.name.replace('_', ' ')}, round {asked.state}"
+        self._doing = f"answering: {what}"
+        if known is not None and kind.answer_message == known.kind:
+            self._answers.known = known.parts
+        answer = self._leaves.answer(kind, asked.parts)
+        if answer:
+            self._done = f"answered {what}"
+            self._say([Envelope(kind.answer_message, asked.state, answer)])
+
+    def _begin_states(self) -> None:
+        """From now on the store keeps the states of the client's method."""
+        client = self._answers.client
+        if client.on_state is None:
+            client.states = self._state.load() or client.states
+            client.on_state = lambda: self._state.save(client.states)
+
+    # files of this site
+
+    def _own(self, answers: int) -> Envelope | None:
+        """What this site has answered to a file, if it is its next own file."""
+        number, met = self._said + 1, self._met
+        data = self._store.read(FROM, number)
+        if data is None:
+            return None
+        context, name = replace(self._context(), answers=0), f"store: {number}"
+        content, found = self._channel.open(data, context, None, name)
+        if found != answers:
+            return None
+        (said,) = unpacked(content, self._carried, met.own.name)
+        return said
+
+    def _context(self) -> Context:
+        met, run = self._met, self._store.run
+        return Context(
+            met.server,
+            run,
+            met.own.name,
+            met.server,
+            self._said + 1,
+            self._last_said,
+            self._asked,
+        )
+
+    def _say(self, envelopes: list[Envelope]) -> None:
+        """Answer the server's last file."""
+        content = packed(envelopes, self._carried)
+        self._write(self._channel.seal(self._context(), content, self._met.own))
+
+    def _write(self, data: bytes) -> None:
+        """Keep a file, or compare it with the one that was kept; then publish it."""
+        number, met = self._said + 1, self._met
+        kept = self._store.read(FROM, number)
+        if kept is None:
+            self._store.keep(FROM, number, data)
+        elif not same_but_signature(kept, data):
+            raise ConfigError(
+                f"file {number} of this site would differ from the one that it has "
+                "written: its rows, settings or keys, or this package's release, have "
+                "changed since the run began; put them back as they were"
+            )
+        written = kept or data
+        met.shared.publish(met.shared.name(FROM, met.own.name, number), written)
+        self._said, self._last_said = number, sha256(written)
+
+    def _check_store(self) -> None:
+        met = self._met
+        name = met.shared.name(FROM, met.own.name, self._said + 1)
+        if met.shared.holds(name):
+            raise ConfigError(
+                f"--folder: '{name}' is there, but the store '{self._store.folder}' "
+                f"has written only {self._said} files: it is older than the folder, or "
+                "somebody else wrote the file. A private store is never restored from "
+                "a backup; ask the person who leads the federation to put this site out"
+            )
+
+
+def take_part(
+    path: str,
+    shared: Path,
+    keys: Path,
+    own: Identity,
+    once: bool = False,
+    again: bool = False,
+) -> str:
+    """Take part as the site of the file at `path`; see `FolderSite.run`.
+
+    The server's greeting gives the client's number, and the site's name is its domain,
+    where the file says nothing else.
+    """
+    looking = Looking()
+    while (met := Meeting(shared, keys, own)).greeting is None:
+        if once:
+            return f"nothing has come yet; awaited: {met.server}"
+        looking.wait()
+    more = {"ggeur.domain": own.name, "ggeur.client_number": met.greeting.client}
+    if "distribute.data_idx" in dict(read_yaml(find_config(path))):
+        more = {}
+    cfg = role_config(path, "client", more)
+    torch.set_num_threads(int(cfg.ggeur.num_threads))
+    return FolderSite(cfg, met).run(once, again)

@@ -1,0 +1,119 @@
+"""The private store of one side of a run: what it has written and what it has taken."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from federatedscope_ggeur.engines.sites.keys import private_folder
+from federatedscope_ggeur.engines.sites.sealed import new_key
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.files import read_regular, write_once
+
+RUN = "run.json"
+_PRIVATE = 0o600
+
+
+def file_name(number: int) -> str:
+    """The name of a side's file `number`."""
+    return f"{number:04d}.msg"
+
+
+class Store:
+    """A folder of files that are written once, each synced before anything follows.
+
+    A private store is never restored from a backup: this side would write other bytes
+    under a number that it has used.
+
+    Parameters
+    ----------
+    folder : path
+
+    Attributes
+    ----------
+    run : str
+        The id of the run.
+    secret : bytes
+        This side's X25519 key of the run.
+    began : float
+        When the store was made, in seconds since 1970.
+    shared : str
+        The shared folder, as it was named then.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        try:
+            said = json.loads(read_regular(folder / RUN))
+            self.run, self.secret = said["run"], bytes.fromhex(said["secret"])
+            self.began, self.shared = float(said["began"]), str(said["shared"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            problem = getattr(error, "strerror", None) or "it is broken"
+            raise ConfigError(f"the store '{folder}' cannot be used: {problem}") from (
+                error
+            )
+
+    @classmethod
+    def make(cls, folder: Path, run: str, shared: Path) -> Store:
+        """Make the store of a new run. Raises `ConfigError` if it cannot be written."""
+        private_folder(folder.parent)
+        private_folder(folder)
+        said = {
+            "run": run,
+            "secret": new_key().hex(),
+            "began": time.time(),
+            "shared": str(shared),
+        }
+        write_once(folder / RUN, json.dumps(said), _PRIVATE)
+        return cls(folder)
+
+    def keep(self, place: str, number: int, data: bytes) -> None:
+        """Keep a file for good. Raises `ConfigError` if there is another one."""
+        path = self._path(place, number)
+        private_folder(path.parent)
+        write_once(path, data, _PRIVATE)
+
+    def read(self, place: str, number: int) -> bytes | None:
+        """A file that was kept; None if there is none."""
+        try:
+            return read_regular(self._path(place, number), follow=False)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            path, problem = self._path(place, number), error.strerror or error
+            raise ConfigError(f"the store's '{path}' cannot be read: {problem}") from (
+                error
+            )
+
+    def count(self, place: str) -> int:
+        """How many files are kept there, which are numbered from 1."""
+        number = 0
+        while self._path(place, number + 1).exists():
+            number += 1
+        return number
+
+    @property
+    def is_written(self) -> bool:
+        """Whether this side has written all its results."""
+        return self.read("written", 1) is not None
+
+    def note_written(self) -> None:
+        """Note that this side has written all its results."""
+        self.keep("written", 1, b"")
+
+    def note(self, number: int, entry: Mapping[str, Any]) -> None:
+        """Add an entry to the journal, which is numbered from 1."""
+        self.keep("journal", number, json.dumps(entry).encode())
+
+    def journal(self) -> Iterator[dict[str, Any]]:
+        """The entries of the journal, in order."""
+        number = 1
+        while (data := self.read("journal", number)) is not None:
+            yield json.loads(data)
+            number += 1
+
+    def _path(self, place: str, number: int) -> Path:
+        return self.folder / place / file_name(number)

@@ -1,0 +1,235 @@
+"""Runs by folder: sides that run once, a poor carrier, kills at every write, lateness.
+
+That a run by folder gives the numbers of the embedded engine is tested with all engines
+in `tests/engines/contract/`; here what a folder alone has to do.
+"""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from folder_world import Deaths, Killed
+
+from federatedscope_ggeur import files
+from federatedscope_ggeur.engines.sites import server as server_module
+from federatedscope_ggeur.engines.sites.keys import make_identity
+from federatedscope_ggeur.errors import ConfigError, GGEURError
+from federatedscope_ggeur.federation.course import client_store
+from federatedscope_ggeur.reporting import read_results
+from federatedscope_ggeur.reporting import run as reporting_run
+
+LDA = ("ggeur.closed_form", "lda", "ggeur.init", "random", "ggeur.keep", "trained")
+IID = (
+    "data.splitter",
+    "iid",
+    "data.splitter_args",
+    "[]",
+    "ggeur.privacy.min_samples",
+    2,
+)
+RUNS = {
+    "one upload": LDA,
+    "auto, by leave-one-out": ("ggeur.closed_form", "auto", *IID),
+    "scaffold": ("ggeur.base_method", "scaffold", "federate.total_round_num", 5),
+    "personal heads": (
+        *("ggeur.closed_form", "lda", "ggeur.personal.head", "means"),
+        *("ggeur.privacy.min_samples", 1),
+    ),
+}
+
+SUMS = (
+    "ggeur.privacy.secure_sums", "statistics",
+    "ggeur.privacy.secure_sums_radius", 40,
+    "ggeur.privacy.secure_sums_max_rows", 4096,
+    "ggeur.privacy.secure_sums_fraction_bits", 38,
+)  # fmt: skip
+NOISE = (
+    "ggeur.privacy.dp.epsilon", 4,
+    "ggeur.privacy.min_samples", 1,
+    "ggeur.privacy.dp.rows_per_class", 20,
+    "ggeur.privacy.dp.noise", "client",
+    "ggeur.privacy.dp.ledger", "ledger",
+    "ggeur.agreed.class_names", [str(c) for c in range(12)],
+)  # fmt: skip
+
+
+def check_as_embedded(world, wanted) -> None:
+    """The heads and scores are those in the folder `wanted`, to the bit."""
+    ours, theirs = (read_results(folder) for folder in (world.server.left, wanted))
+    assert ours.status == theirs.status == "finished"
+    assert [r.accuracy for r in ours.rounds] == [r.accuracy for r in theirs.rounds]
+    assert ours.final.accuracy == theirs.final.accuracy
+    for side in world.sides:
+        head, wanted_head = side.left / "head.safetensors", wanted / "head.safetensors"
+        assert head.exists() == wanted_head.exists()
+        assert not head.exists() or head.read_bytes() == wanted_head.read_bytes()
+    for site in world.sites:
+        for own in (site.left / "heads").glob("*"):
+            assert own.read_bytes() == (wanted / "heads" / own.name).read_bytes()
+    made = {path.name for path in (wanted / "heads").glob("*")}
+    left = {p.name for site in world.sites for p in (site.left / "heads").glob("*")}
+    assert made == left
+
+
+def test_one_upload_takes_a_few_turns_and_says_what_comes_next(world, embedded):
+    here = world(*LDA)
+    assert here.turn(here.sites[0]) == "nothing has come yet; awaited: hearts"
+    assert here.turn(here.server) == "the sites join; awaited: s1, s2, s3"
+    here.turn(here.sites[0])
+    assert here.turn(here.server) == "the sites join; awaited: s2, s3"
+    for site in here.sites[1:]:
+        here.turn(site)
+    assert here.turn(here.server) == "statistics, round 0; awaited: s1, s2, s3"
+    line = here.turn(here.sites[2])
+    assert line == "answered statistics, round 0; awaited: hearts"
+    assert here.turn(here.server) == "statistics, round 0; awaited: s1, s2"
+    here.run()
+    check_as_embedded(here, embedded(*LDA))
+    # Once more changes nothing, not even a time of a file.
+    kept = {p: p.stat().st_mtime_ns for p in here.server.shared.rglob("*.msg")}
+    for side in here.sides:
+        assert "the run is over" in here.turn(side)
+    assert kept == {p: p.stat().st_mtime_ns for p in here.server.shared.rglob("*.msg")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", RUNS)
+def test_a_carrier_that_delays_repeats_and_shuffles(run, world, embedded):
+    here = world(*RUNS[run], apart=True)
+    here.run_apart(seed=len(run))
+    check_as_embedded(here, embedded(*RUNS[run]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", RUNS)
+def test_kills_at_writes(run, world, embedded, monkeypatch):
+    """The store is written first, then the folder; so any moment between will do."""
+    wanted = embedded(*RUNS[run])
+    here = world(*RUNS[run])
+    deaths = Deaths(files.write_atomically, 0.1 if run == "scaffold" else 0.3)
+    for module in (files, client_store, reporting_run):
+        monkeypatch.setattr(module, "write_atomically", deaths)
+    while not all(side.over for side in here.sides):
+        for side in here.sides:
+            try:
+                if not side.over:
+                    here.turn(side)
+            except Killed:
+                pass
+    assert deaths.count > 15
+    check_as_embedded(here, wanted)
+
+
+def test_one_that_is_late_is_left_out_once_and_for_all(world, monkeypatch):
+    """By the wall clock: an answer that is found first is in time."""
+    now = [1e9]
+    monkeypatch.setattr(server_module.time, "time", lambda: now[0])
+    here = world(
+        *("ggeur.quorum", 2, "ggeur.deadline.round0", 3600), *LDA,
+        "ggeur.deadline.join", 86400,
+    )  # fmt: skip
+    here.turn(here.server)
+    for site in here.sites:
+        here.turn(site)
+    now[0] += 80000
+    line = "statistics, round 0; awaited: s1, s2, s3"
+    assert here.turn(here.server) == line
+    for site in here.sites[:2]:
+        here.turn(site)
+    now[0] += 3601
+    line = "evaluate, round 0; awaited: s1, s2"
+    assert here.turn(here.server) == line
+    here.turn(here.sites[2])
+    now[0] -= 3601  # what was decided stays so
+    assert here.turn(here.server) == line
+    here.sites.pop()
+    here.sides.pop()
+    here.run()
+    results = read_results(here.server.left)
+    assert results.round0.clients == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("how", "side"),
+    [
+        ("missing", "site"),
+        ("older", "site"),
+        pytest.param("missing", "server", marks=pytest.mark.slow),
+        pytest.param("older", "server", marks=pytest.mark.slow),
+    ],
+)
+def test_a_store_that_is_missing_or_older_than_the_folder(how, side, world):
+    here = world(*LDA)
+    one = here.server if side == "server" else here.sites[0]
+    for _ in range(2):
+        for each in here.sides:
+            here.turn(each)
+        (store,) = one.keys.glob("run_*")
+        shutil.copytree(store, one.folder / "backup", dirs_exist_ok=True)
+        if how == "missing":
+            break
+    here.turn(here.server)
+    here.turn(here.sites[0])
+    shutil.rmtree(store)
+    if how == "older":
+        shutil.copytree(one.folder / "backup", store)
+    with pytest.raises(ConfigError, match="never restored from a backup"):
+        here.turn(one)
+
+
+def test_a_site_answers_one_run_in_a_folder(world):
+    here = world(*LDA)
+    for side in here.sides[:2]:
+        here.turn(side)
+    shutil.rmtree(*here.server.keys.glob("run_*"))
+    for way in here.server.shared.iterdir():
+        shutil.rmtree(way)
+    here.turn(here.server)
+    with pytest.raises(ConfigError, match="holds another run than before"):
+        here.turn(here.sites[0])
+
+
+@pytest.mark.slow
+def test_rows_that_have_changed_since_the_run_began(world, embeddings_folder):
+    here = world(*LDA)
+    for _ in range(2):
+        for side in here.sides:
+            here.turn(side)
+    (embeddings_folder / "art.npz").unlink()
+    with pytest.raises(GGEURError):
+        here.turn(here.sites[0])
+
+
+@pytest.mark.parametrize("settings", [SUMS, NOISE])
+def test_what_does_not_go_by_folder_is_refused_by_name(settings, world):
+    here = world("ggeur.closed_form", "lda", *settings)
+    with pytest.raises(
+        ConfigError, match=f"--folder cannot go with {settings[0][:17]}"
+    ):
+        here.turn(here.server)
+
+
+def test_a_site_that_is_put_out_by_one_line(world):
+    here = world(*LDA, "ggeur.quorum", 2)
+    for _ in range(2):
+        for side in here.sides:
+            here.turn(side)
+    here.server.pin("s3 out from 3")
+    here.sites.pop()
+    here.sides.pop()
+    here.run()
+    assert read_results(here.server.left).round0.clients == [1, 2]
+
+
+@pytest.mark.slow
+def test_a_key_that_changes_from_a_number_on(world, embedded):
+    here = world(*LDA)
+    for side in here.sides:
+        here.turn(side)
+    site = here.sites[1]
+    (site.keys / "identity.json").rename(site.folder / "lost")
+    line = make_identity(site.keys, site.name).line
+    here.server.pin(f"{line} from 3")
+    here.run()
+    check_as_embedded(here, embedded(*LDA))

@@ -1,0 +1,261 @@
+"""Whoever carries the files can only delay a run: all else is refused by name.
+
+docs/privacy.md says what a carrier sees.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+
+import pytest
+from folder_world import World
+from test_folder_runs import LDA, check_as_embedded
+
+from federatedscope_ggeur.engines.sites import sealed
+from federatedscope_ggeur.engines.sites.keys import Known, make_identity, words_of
+from federatedscope_ggeur.engines.sites.sealed import padded_size
+from federatedscope_ggeur.engines.sites.site import FolderSite
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.reporting import read_results
+
+#: One upload, which the server scores.
+ONE = (*LDA, "federate.make_global_eval", True)
+
+
+def flip(at: int):
+    def act(path, good, world):
+        data = bytearray(good)
+        data[at] ^= 1
+        path.write_bytes(data)
+
+    return act
+
+
+def link_to(place):
+    def act(path, good, world):
+        outside = world.server.folder / "outside"
+        outside.write_bytes(good)
+        path.symlink_to(outside if place == "file" else place)
+
+    return act
+
+
+def huge(path, good, world):
+    with path.open("wb") as file:
+        file.truncate(10 * 2**30)
+
+
+def linked_folder(path, good, world):
+    elsewhere = world.server.folder / "elsewhere"
+    path.parent.rename(elsewhere)
+    (elsewhere / path.name).write_bytes(good)
+    path.parent.symlink_to(elsewhere)
+
+
+def bound_socket(path, good, world):
+    os.chdir(path.parent)  # a socket's name must be short
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(path.name)
+
+
+def of_place(name: str):
+    """Another file of this run in this place."""
+    return lambda path, good, world: shutil.copy(world.server.shared / name, path)
+
+
+#: What a carrier does with the file from/s1/0003.msg, and words of the refusal.
+ACTS = {
+    "a signature changed": (flip(3), "field 'signature'"),
+    "the header changed": (flip(100), "field 'signature'"),
+    "the content changed": (flip(-1), "field 'signature'"),
+    "a part alone": (lambda p, good, w: p.write_bytes(good[:500]), "'signature'"),
+    "nothing": (lambda p, good, w: p.write_bytes(b""), "field 'signature'"),
+    "an invented file": (lambda p, good, w: p.write_bytes(bytes(9999)), "signature"),
+    "an earlier file again": (of_place("from/s1/0002.msg"), "field 'number'"),
+    "another site's file": (of_place("from/s2/0003.msg"), "field 'signature'"),
+    "the server's own file": (of_place("to/s1/0002.msg"), "field 'signature'"),
+    "a link": (link_to("file"), "link"),
+    "a link to a device": (link_to("/dev/zero"), "link"),
+    "a link to nothing": (link_to("nowhere"), "link"),
+    "a linked folder": (linked_folder, "link"),
+    "a pipe": (lambda p, good, w: os.mkfifo(p), "not a file"),
+    "a socket": (bound_socket, "field 'file'"),
+    "a folder": (lambda p, good, w: p.mkdir(), "field 'file'"),
+    "10 GB": (huge, "at most"),
+}
+
+
+def undo(path) -> None:
+    if path.parent.is_symlink():
+        elsewhere = path.parent.readlink()
+        path.parent.unlink()
+        elsewhere.rename(path.parent)
+    if path.is_dir() and not path.is_symlink():
+        path.rmdir()
+    path.unlink(missing_ok=True)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links, pipes and sockets are tried")
+def test_whatever_is_not_the_next_file_of_its_sender_is_refused(
+    world, embedded, caplog, monkeypatch
+):
+    here = world(*ONE)
+    for _ in range(2):
+        for side in here.sides:
+            here.turn(side)
+    path = here.server.shared / "from" / "s1" / "0003.msg"
+    good = path.read_bytes()
+    listed = os.scandir
+
+    def scandir(place="."):
+        assert str(here.server.shared) not in str(place), "a folder of others is listed"
+        return listed(place)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    for what, (act, words) in ACTS.items():
+        undo(path)
+        act(path, good, here)
+        caplog.clear()
+        line = here.turn(here.server)
+        assert line.endswith("awaited: s1"), what
+        refused = [
+            r.getMessage() for r in caplog.records if "refused" in r.getMessage()
+        ]
+        assert len(refused) == 1, what
+        assert "from/s1/0003.msg" in refused[0], what
+        assert words in refused[0], what
+    undo(path)
+    assert here.turn(here.server).endswith("awaited: s1")  # withheld
+    path.write_bytes(good)
+    monkeypatch.undo()
+    here.run()
+    check_as_embedded(here, embedded(*ONE))
+
+
+def test_nothing_is_read_that_the_pinned_key_has_not_signed(world, monkeypatch):
+    here = world(*ONE)
+    here.turn(here.server)
+    path = here.server.shared / "to" / "s1" / "0001.msg"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    assert here.turn(here.sites[0]) == "nothing has come yet; awaited: hearts"
+    monkeypatch.setattr(sealed, "json", None)
+    with pytest.raises(sealed.MessageError, match="has not signed"):
+        sealed.read_greeting(
+            bytes(data), sealed.Context("hearts", "", "hearts", "s1", 1),
+            here.server.own.key, "it",
+        )  # fmt: skip
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links are tried")
+def test_nothing_is_written_through_a_link(world, tmp_path):
+    here, outside = world(*ONE), tmp_path / "outside"
+    outside.mkdir()
+    (here.server.shared / "to").mkdir()
+    (here.server.shared / "to" / "s2").symlink_to(outside)
+    with pytest.raises(ConfigError, match="to/s2' is a link"):
+        here.turn(here.server)
+    assert not list(outside.iterdir())
+
+
+def test_nothing_is_overwritten(world):
+    here = world(*ONE)
+    place = here.server.shared / "to" / "s1"
+    place.mkdir(parents=True)
+    (place / "0001.msg").write_bytes(b"of somebody")
+    with pytest.raises(ConfigError, match=r"'to/s1/0001.msg' is there"):
+        here.turn(here.server)
+    assert (place / "0001.msg").read_bytes() == b"of somebody"
+
+
+def test_a_site_that_signs_rubbish_is_left_out(world, monkeypatch, caplog):
+    here = world(*ONE, "ggeur.quorum", 2)
+    for side in here.sides:
+        here.turn(side)
+    here.turn(here.server)
+    say = FolderSite._say
+
+    def rubbish(self, envelopes):
+        if envelopes[0].kind == "join_in":
+            return say(self, envelopes)
+        sealing = self._channel.seal(self._context(), b"\0\0\0\4junk", self._met.own)
+        return self._write(sealing)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FolderSite, "_say", rubbish)
+        here.turn(here.sites[2])
+    here.sites.pop()
+    here.sides.pop()
+    here.run()
+    assert read_results(here.server.left).round0.clients == [1, 2]
+    assert "client 3 is gone: message from site s3 refused" in caplog.text
+    assert (here.server.shared / "to" / "s3" / "0003.msg").exists()  # it is told
+
+
+def test_lengths_are_padded(world):
+    """By itself, a thin factor's length tells its rows."""
+    here = world(*ONE)
+    for _ in range(2):
+        for side in here.sides:
+            here.turn(side)
+    for number in ("0002", "0003"):
+        sizes = {
+            (here.server.shared / "from" / site.name / f"{number}.msg").stat().st_size
+            for site in here.sites
+        }
+        assert max(sizes) - min(sizes) < 10  # of the header's digits
+    assert [padded_size(n) for n in (0, 4088, 4089, 10**6)] == [4096, 4096, 8192, 2**20]
+
+
+def test_the_same_content_under_a_number_gives_the_same_bytes(world):
+    here = world(*ONE)
+    one, other = (sealed.Channel(bytes([k]) * 32, b"\7" * 32) for k in (1, 2))
+    context = sealed.Context("hearts", "a" * 32, "s1", "hearts", 2)
+    own = here.sites[0].own
+    files = [
+        channel.seal(context, content, own)
+        for channel in (one, one, other)
+        for content in (b"this", b"that")
+    ]
+    assert files[0] == files[2]
+    assert len(set(files)) == 4
+
+
+@pytest.mark.parametrize("name", ["..", "a/b", "", ".x", "a" * 64, "a b"])
+def test_names_that_no_side_may_have(name, tmp_path):
+    with pytest.raises(ConfigError, match="name of a side"):
+        make_identity(tmp_path, name)
+
+
+@pytest.mark.parametrize(
+    "line", ["../x " + "0" * 64, "x 12", "x", "x out from", "x out from 0", "s1 out"]
+)
+def test_wrong_lines_of_known_keys_are_named(line, tmp_path):
+    (tmp_path / "known.txt").write_text(f"# note\ns1 {'0' * 64}\n{line}\n")
+    with pytest.raises(ConfigError, match="line 3"):
+        Known(tmp_path)
+
+
+def test_a_line_holds_from_its_number_on(tmp_path):
+    one, other = "0" * 64, "1" * 64
+    lines = f"s1 {one}\ns2 {one}\ns1 {other} from 3\ns1 out from 5\n"
+    (tmp_path / "known.txt").write_text(lines)
+    known = Known(tmp_path)
+    assert known.names == ["s1", "s2"]
+    keys = [known.key("s1", number) for number in (2, 3, 4, 5, 99)]
+    assert keys == [bytes(32), b"\x11" * 32, b"\x11" * 32, None, None]
+
+
+def test_both_sides_show_the_same_words(world: World, caplog):
+    here = world(*ONE)
+    caplog.set_level("INFO")
+    here.turn(here.server)
+    here.turn(here.sites[0])
+    words = words_of(here.server.own.key, here.sites[0].own.key)
+    said = [r.getMessage() for r in caplog.records]
+    assert f"words of s1: {words}" in said
+    assert f"words of hearts: {words}" in said
+    assert len(words.replace(" ", "")) * 4 == 128
