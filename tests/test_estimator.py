@@ -87,15 +87,6 @@ def test_labels_of_any_kind_come_back(labels, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["tensor", "frame", "list"])
-def test_rows_of_other_kinds_are_the_same_rows(kind):
-    as_kind = {"tensor": torch.tensor, "frame": pandas.DataFrame, "list": list}[kind]
-    sites = pandas.Series(SITE) if kind == "frame" else list(SITE)
-    other = FederatedClassifier("lda").fit(as_kind(X), as_kind(y), sites)
-    assert np.array_equal(other.predict_proba(X), fitted(clients=SITE).predict_proba(X))
-
-
-@pytest.mark.slow
 def test_names_of_columns_are_kept(tmp_path):
     frame = pandas.DataFrame(X, columns=[f"pixel{i}" for i in range(64)])
     made = FederatedClassifier("lda").fit(frame, y)
@@ -237,29 +228,6 @@ def test_secure_sums_count_the_rows_of_all_clients():
         assert fit(6)
     with pytest.warns(UserWarning, match="classes with 4 of 127 rows over all clients"):
         assert not fit(4)
-
-
-def test_settings_may_be_nested_and_go_first():
-    nested = {"ggeur": {"lda": {"shrinkage": 0.5}}, "seed": 7}
-    dotted = {"ggeur.lda.shrinkage": 0.5, "seed": 7}
-    made = [FederatedClassifier("lda", one).fit(X, y) for one in (nested, dotted)]
-    assert made[0].results_.closed_form.details["shrinkage"] == 0.5
-    assert made[1].results_.closed_form.details["shrinkage"] == 0.5
-    assert [one.results_.seed for one in made] == [7, 7]
-
-
-@pytest.mark.slow
-def test_a_transform_is_of_new_rows_too(tmp_path):
-    settings = {"data.transform": ["sqrt_l2"]}
-    made = FederatedClassifier("lda", settings).fit(X, y)
-    rows = np.sqrt(X)
-    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    by_hand = FederatedClassifier("lda").fit(rows, y)
-    wanted = by_hand.predict_proba(rows)
-    np.testing.assert_allclose(made.predict_proba(X), wanted, atol=1e-4)
-    made.save(tmp_path / "head")
-    read = FederatedClassifier.load(tmp_path / "head")
-    assert np.array_equal(read.predict_proba(X), made.predict_proba(X))
 
 
 @pytest.mark.slow

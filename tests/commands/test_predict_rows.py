@@ -107,17 +107,6 @@ def test_csv_and_json_of_csv_rows(folder, capsys):
     assert all(one["strangeness"] is not None for one in there)
 
 
-@pytest.mark.slow
-def test_rows_without_titles_and_labels(folder, capsys):
-    run = train(folder)
-    np.savetxt(folder / "rows.csv", rows(4, 3)["features"], delimiter=",")
-    capsys.readouterr()
-    assert predict("--run", run, folder / "rows.csv") == 0
-    out, err = capsys.readouterr()
-    assert len(out.splitlines()) == 4
-    assert "accuracy" not in out + err
-
-
 def test_what_a_classifier_saved_is_a_run(tmp_path, capsys):
     held = rows(60, 0)
     made = FederatedClassifier("lda").fit(held["features"], held["labels"])

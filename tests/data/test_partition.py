@@ -332,12 +332,6 @@ def test_impossible_settings_are_refused_by_key(change, message):
         divide(make_dataset(), **change)
 
 
-@pytest.mark.parametrize("splitter", sorted(SPLITTERS))
-def test_too_few_clients_are_refused_for_every_splitter(splitter):
-    with pytest.raises(ConfigError, match=r"federate\.client_num"):
-        divide(make_dataset(), splitter, clients=1)
-
-
 @pytest.mark.slow
 @settings(max_examples=40)
 @given(st.sampled_from(sorted(SPLITTERS)), st.floats(0.05, 0.6), st.integers(0, 99))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 from pictures import add_tiny_clip, write_images
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.engines.run import run
 from federatedscope_ggeur.errors import ConfigError
 
 pytest.importorskip("open_clip")
@@ -39,20 +37,6 @@ def overrides(tree, tmp_path) -> list[str]:
         "ggeur.encoder.cache": tmp_path / "cache",
     }
     return [str(part) for pair in settings.items() for part in pair]
-
-
-@pytest.mark.slow
-def test_images_run_and_the_cache_runs_without_them(quickstart, overrides, tree):
-    cfg = load_config(quickstart, overrides)
-    first = run(cfg)
-    assert first.encoder.startswith("open_clip ggeur-tiny, random weights, fp32, id ")
-    assert first.class_names == ["circle", "cross", "square"]
-    # The classes differ in colour, which even random weights keep.
-    assert first.final.avg > 0.6
-    shutil.rmtree(tree)
-    second = run(cfg)
-    assert second.final.accuracy == first.final.accuracy
-    assert second.encoder == first.encoder
 
 
 def test_wrong_encoder_settings_are_listed_before_anything_is_read(
