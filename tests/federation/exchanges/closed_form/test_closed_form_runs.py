@@ -97,8 +97,6 @@ def test_nearest_means_send_no_covariances(solve, statistics):
     assert_near(head, solve("ncm", 10, 0.5)[0], 0)
 
 
-
-
 def test_a_closed_form_alone_has_no_rounds(solve):
     _, results = solve("lda", 3)
     assert results.rounds == []
