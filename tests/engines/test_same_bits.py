@@ -125,7 +125,7 @@ def backwards(given):
     return sorted(given, reverse=True)
 
 
-def few_at_once(names, fast):
+def slow_but(names, fast):
     """All names; those that are not `fast` are slow."""
     slow = pytest.mark.slow
     return [n if n in fast else pytest.param(n, marks=slow) for n in names]
@@ -149,14 +149,14 @@ def whole():
     return of
 
 
-@pytest.mark.parametrize("name", few_at_once([*RUNS, *NETWORKS], ORDERED))
+@pytest.mark.parametrize("name", slow_but([*RUNS, *NETWORKS], ORDERED))
 def test_in_another_order_of_clients(made, whole, name):
     assert outcome(made(name), order=backwards) == whole(made, name)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are forked")
 @pytest.mark.parametrize(
-    "name", few_at_once([*RUNS, *NETWORKS, *PARTS], ("scaffold", "own heads"))
+    "name", slow_but([*RUNS, *NETWORKS, *PARTS], ("scaffold", "own heads"))
 )
 def test_in_two_processes(made, whole, name):
     assert outcome(made(name), workers=2) == whole(made, name)

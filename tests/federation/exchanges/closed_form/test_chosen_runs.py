@@ -1,4 +1,7 @@
-"""Runs whose head is chosen: by rows left out, or as the better one of two."""
+"""Runs that leave the better one of two heads.
+
+By what a head is chosen is said by test_choice.py.
+"""
 
 import pytest
 import torch
