@@ -14,7 +14,7 @@ import unicodedata
 
 import pytest
 from foreign_text import FORGED, ORDINARY, WORST, foreign, hidden_in
-from hypothesis import given
+from hypothesis import given, settings
 from own_process import PATIENCE, ROOT
 
 from federatedscope_ggeur.errors import ConfigError, DataError, MessageError
@@ -71,6 +71,7 @@ def log_of(message: str, *values, **more) -> str:
 
 
 @pytest.mark.slow
+@settings(max_examples=40)
 @given(foreign)
 def test_a_record_is_one_line_whatever_it_holds(text):
     for written in (

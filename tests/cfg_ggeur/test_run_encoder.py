@@ -5,7 +5,6 @@ import json
 import pytest
 import torch
 
-from federatedscope_ggeur import run
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.data import EncoderSettings, build_encoder
 from federatedscope_ggeur.data.encoders import encoder_stamp
@@ -73,22 +72,6 @@ def test_features_are_what_the_last_layer_takes_in(trained, cache):
         wanted = model.in_chunks(model.last_input, there.test.features)
         torch.testing.assert_close(here.test.features, wanted, rtol=1e-4, atol=1e-5)
         assert torch.equal(here.test.labels, there.test.labels)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "others",
-    [
-        {"ggeur.steps": [1, 2], "ggeur.step1_size": 30, "ggeur.step2_size": 10},
-        {"ggeur.closed_form": "lda"},
-    ],
-    ids=str,
-)
-def test_ggeur_and_closed_forms_stand_on_top(trained, cache, others):
-    results = run(on_features(trained, cache, **others))
-    assert "digits_cnn of a run" in results.encoder
-    last = results.rounds[-1] if results.rounds else results.closed_form
-    assert last.avg > 0.15
 
 
 @pytest.mark.slow

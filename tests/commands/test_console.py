@@ -161,32 +161,40 @@ def read_results():
     return Results.from_json((RUN / "results.json").read_text())
 
 
-def test_a_run_that_breaks_off_says_why_in_its_log(short, break_off, capsys):
-    break_off(ConfigError("train.optimizer.lr is too large"), after=0)
-    assert main(short) == 1
-    shown = capsys.readouterr()
-    assert shown.err.count("train.optimizer.lr") == 1
-    assert "no results" in shown.err
-    assert "AVG" not in shown.out
-    left = {"config.yaml", "log.txt", *CHECKPOINT}
-    assert {file.name for file in RUN.iterdir()} == left
-    log = (RUN / "log.txt").read_text()
-    assert "ERROR failed after 0 of 3 rounds: ConfigError: train.optimizer.lr" in log
+#: Errors, the rounds that are over by then, the status that is left, and what is said.
+STOPS = {
+    "at once": (ConfigError("a bad rate"), 0, "failed", "ConfigError: a bad rate"),
+    "later": (DataError("a bad peer"), 2, "failed", "DataError: a bad peer"),
+    "by a person": (KeyboardInterrupt(), 2, "interrupted", "after 2 of 3"),
+    "by one, at once": (KeyboardInterrupt(), 0, "interrupted", "after 0 of 3"),
+}
 
 
-@pytest.mark.slow
-def test_a_failed_run_writes_the_rounds_it_has(short, break_off, capsys):
-    break_off(DataError("a bad peer"), after=2)
-    assert main(short) == 1
-    assert {file.name for file in RUN.iterdir()} == FILES
-    results = read_results()
-    assert (results.status, len(results.rounds)) == ("failed", 2)
-    log = (RUN / "log.txt").read_text()
-    assert "ERROR failed after 2 of 3 rounds: DataError: a bad peer" in log
+@pytest.mark.parametrize(
+    "how",
+    [
+        "at once",
+        *(pytest.param(how, marks=pytest.mark.slow) for how in list(STOPS)[1:]),
+    ],
+)
+def test_a_run_that_ends_early_leaves_the_rounds_it_has(short, break_off, capsys, how):
+    error, after, status, told = STOPS[how]
+    break_off(error, after)
+    assert main(short) == (1 if status == "failed" else 130)
+    log, shown = (RUN / "log.txt").read_text(), capsys.readouterr()
+    assert f"{status} after {after} of 3" in log
+    assert told in log
     assert "Traceback" not in log
-    shown = capsys.readouterr()
-    assert shown.err.count("a bad peer") == 1
-    assert "failed after round 2" in shown.out
+    assert shown.err.count(str(error) or "interrupted after") == 1
+    left = {file.name for file in RUN.iterdir()}
+    if not after:
+        assert left == {"config.yaml", "log.txt", *CHECKPOINT}
+        assert "no results" in shown.err
+        assert "AVG" not in shown.out
+        return
+    assert left == FILES
+    assert (read_results().status, len(read_results().rounds)) == (status, after)
+    assert f"{status} after round {after}" in shown.out
 
 
 @pytest.mark.slow
@@ -209,25 +217,15 @@ def test_an_error_before_the_rounds_is_in_the_log(short, monkeypatch):
     assert not (RUN / "results.json").exists()
 
 
-def test_an_interrupted_run_says_how_to_go_on(short, break_off, capsys, tmp_path):
-    break_off(KeyboardInterrupt(), after=2)
-    save_to = str(tmp_path / "kept here" / "checkpoint")
-    assert main([*short, "federate.save_to", save_to]) == 130
-    said = capsys.readouterr().err
-    assert f"to go on: ggeur --cfg {RUN}/config.yaml" in said
-    assert f"federate.restore_from '{save_to}'" in said
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["fedavg", "scaffold", "local"])
 def test_the_command_that_is_told_goes_on_to_the_same_end(
-    short, break_off, capsys, method, monkeypatch
+    short, break_off, capsys, monkeypatch, tmp_path
 ):
-    settings = ["ggeur.base_method", method, "federate.total_round_num", "4"]
-    assert main([*short, *settings, "expname", "whole"]) == 0
+    own = ["ggeur.base_method", "scaffold"]
+    own += ["federate.save_to", str(tmp_path / "kept here" / "checkpoint")]
+    assert main([*short, *own[:2], "expname", "whole"]) == 0
     with monkeypatch.context() as stopped:
         break_off(KeyboardInterrupt(), after=2, patch=stopped)
-        assert main([*short, *settings]) == 130
+        assert main([*short, *own]) == 130
     told = re.search(r"to go on: ggeur (.*)", capsys.readouterr().err)
     assert main(shlex.split(told[1])) == 0
     assert "goes on after round 2" in capsys.readouterr().err
@@ -262,21 +260,6 @@ def test_another_run_s_checkpoint_is_not_written_over(short, capsys, tmp_path):
     assert said.count("\n") == 1
     assert (tmp_path / "kept").read_bytes() == before
     assert main([*both, "federate.restore_from", str(tmp_path / "kept")]) == 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("after", [0, 2])
-def test_an_interrupted_run_writes_the_rounds_it_has(short, break_off, capsys, after):
-    break_off(KeyboardInterrupt(), after)
-    assert main(short) == 130
-    assert f"interrupted after {after} of 3" in (RUN / "log.txt").read_text()
-    if after:
-        assert read_results().status == "interrupted"
-        assert "interrupted after round 2" in capsys.readouterr().out
-    else:
-        left = {"config.yaml", "log.txt", *CHECKPOINT}
-        assert {file.name for file in RUN.iterdir()} == left
-        assert "no results" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -328,59 +311,45 @@ def test_a_log_that_cannot_be_opened_is_named(short, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("terminal", [True, False])
-@pytest.mark.parametrize("verbose", [1, 0])
+@pytest.mark.parametrize(("terminal", "verbose"), [(True, 1), (False, 1), (True, 0)])
 def test_a_bar_for_a_person_and_lines_for_a_log(
     short, monkeypatch, capsys, terminal, verbose
 ):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
-    many = ["federate.total_round_num", "25", "verbose", str(verbose)]
-    assert main([*short, *many]) == 0
+    assert main([*short, "verbose", str(verbose)]) == 0
     shown = capsys.readouterr()
     assert ("round/s" in shown.err) == (terminal and verbose == 1)
-    lines = re.findall(r"^round (\d+) of 25: AVG .* memory$", shown.err, re.MULTILINE)
-    if terminal or not verbose:
-        assert lines == []
-    else:
-        assert (lines[0], lines[-1]) == ("1", "25")
+    lines = re.findall(r"^round (\d+) of 3: AVG .* memory$", shown.err, re.MULTILINE)
+    assert bool(lines) == (not terminal)
     assert "AVG" in shown.out
     assert bool(shown.err) == bool(verbose)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("place", ["before", "behind"])
-def test_quiet_shows_the_table_and_the_log_has_all(short, capsys, place):
-    quiet = ["--quiet", *short] if place == "before" else [*short, "--quiet"]
-    assert main(quiet) == 0
-    shown = capsys.readouterr()
-    assert shown.err == ""
-    assert "AVG" in shown.out
-    assert "round 3 of 3: AVG" in (RUN / "log.txt").read_text()
+DETAIL, RUNNING, WARNED = "round 1: clients", "run folder", "interrupted after 1 of 3"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("level", "told"),
-    [("debug", {"round 2: clients", "run folder"}), ("info", {"run folder"}),
-     ("warning", set()), ("error", set())],
-)  # fmt: skip
-def test_the_console_shows_from_a_level_on(short, capsys, level, told):
-    words = ["--log-level", level, "federate.total_round_num", "2"]
-    assert main([*short, *words]) == 0
-    shown = capsys.readouterr()
-    every = {"round 2: clients", "run folder"}
-    assert {text for text in every if text in shown.err} == told
-    assert shown.err.count("AVG  ") == 0, "the table is printed, not logged"
-    assert shown.out.count("STD") == 1
-
-
-@pytest.mark.slow
-def test_warnings_pass_quiet_and_not_the_level_error(short, break_off, capsys):
+    ("before", "behind", "told"),
+    [
+        ([], ["--log-level", "debug"], {DETAIL, RUNNING, WARNED}),
+        ([], ["--log-level", "info"], {RUNNING, WARNED}),
+        (["--quiet"], [], {WARNED}),
+        ([], ["--quiet"], {WARNED}),
+        ([], ["--log-level", "error"], set()),
+    ],
+    ids=str,
+)
+def test_the_console_shows_from_a_level_on(
+    short, break_off, capsys, before, behind, told
+):
     break_off(KeyboardInterrupt(), after=1)
-    assert main([*short, "--quiet"]) == 130
-    assert "interrupted after 1 of 3 rounds" in capsys.readouterr().err
-    assert main([*short, "--log-level", "error"]) == 130
-    assert capsys.readouterr().err == ""
+    assert main([*before, *short, *behind]) == 130
+    shown = capsys.readouterr()
+    assert {text for text in (DETAIL, RUNNING, WARNED) if text in shown.err} == told
+    assert bool(shown.err) == bool(told)
+    assert shown.out.count("STD") == 1, "the table is printed, not logged"
+    assert "round 1 of 3: AVG" in (RUN / "log.txt").read_text()
 
 
 @pytest.mark.slow

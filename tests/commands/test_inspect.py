@@ -8,7 +8,6 @@ import re
 import numpy as np
 import pytest
 from foreign_text import FORGED, hidden_in
-from pictures import write_images
 from PIL import Image
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
@@ -106,18 +105,6 @@ def test_a_domain_may_be_called_anything(inspect, tmp_path):
 
 
 @pytest.mark.slow
-def test_who_has_nothing_is_said(inspect, tmp_path):
-    data = write_domains(tmp_path / "data", [(40, 40), (40, 40)])
-    few = ["data.splitter", "lds", "data.splitter_args", "[{'alpha': 0.01}]"]
-    _, printed, _ = inspect(*data, "federate.client_num", "12", *few)
-    held = np.array(lines(tmp_path / "out" / "samples.csv")[1:])[:, 3:].astype(int)
-    empty = [str(k) for k, row in enumerate(held, 1) if not row.sum()]
-    assert empty
-    assert f"clients without rows: {', '.join(empty)}\n" in printed
-    assert "classes that no client holds" not in printed
-
-
-@pytest.mark.slow
 def test_classes_that_nobody_holds_and_withheld_pairs_are_said(inspect, tmp_path):
     data = write_domains(tmp_path / "data", [(5, 40), (5, 40)])
     words = [*data, "federate.client_num", "2", "data.splitter", "iid"]
@@ -154,15 +141,6 @@ def test_similarities_are_those_of_equation_3(quickstart, tmp_path, centred):
         assert same == pytest.approx(np.diagonal(pair.values).mean())
         rest = pair.values[~np.eye(3, dtype=bool)]
         assert other == pytest.approx(rest.mean())
-
-
-@pytest.mark.slow
-def test_the_shapes_do_not_depend_on_the_clients(inspect, tmp_path):
-    data = write_domains(tmp_path / "data", [(40, 40)] * 2)
-    for number in ("4", "12"):
-        inspect(*data, "federate.client_num", number, out=tmp_path / number)
-    one, other = (tmp_path / n / "similarity.csv" for n in ("4", "12"))
-    assert one.read_bytes() == other.read_bytes()
 
 
 @pytest.mark.slow
@@ -234,16 +212,6 @@ def test_one_domain_has_nothing_to_compare(inspect, tmp_path):
 
 
 @pytest.mark.slow
-def test_pictures_are_named_after_domains_and_printed(inspect, tmp_path):
-    data = write_domains(tmp_path / "data", [(20, 20)] * 2, names=("a", "b c: d"))
-    status, printed, _ = inspect(*data)
-    assert status == 0
-    for name in ("samples.png", "similarity_1_b_c_d.png"):
-        assert str(tmp_path / "out" / name) in printed.splitlines()
-        assert Image.open(tmp_path / "out" / name).size[0] > 400
-
-
-@pytest.mark.slow
 def test_many_clients_are_summed_up_by_domain(inspect, tmp_path):
     data = write_domains(tmp_path / "data", [(400, 40, 9), (300, 200, 30)])
     few = ["data.splitter", "lds", "data.splitter_args", "[{'alpha': 0.05}]"]
@@ -271,17 +239,6 @@ def test_many_clients_are_summed_up_by_domain(inspect, tmp_path):
     assert len(printed.splitlines()) < 15
     size = Image.open(tmp_path / "out" / "samples.png").size
     assert size == (1035, 960), "a page"
-
-
-@pytest.mark.slow
-def test_forty_clients_have_a_line_each(inspect, tmp_path):
-    data = write_domains(tmp_path / "data", [(400, 40)])
-    for number, lines_of in ((40, 40), (41, 1)):
-        _, printed, _ = inspect(
-            *data, "federate.client_num", str(number), out=tmp_path / str(number)
-        )
-        found = re.findall(r"^ *(?:\d+ +one|one +\d+) ", printed, re.MULTILINE)
-        assert len(found) == lines_of
 
 
 @pytest.mark.slow
@@ -328,19 +285,3 @@ def test_wrong_calls_are_named(inspect, tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["inspect"])
     assert "--cfg" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_image_data_sets_are_embedded_first(inspect, tmp_path):
-    tree = write_images(tmp_path / "tree", per_class=12)
-    status, printed, _ = inspect(
-        "data.type", "image_folder@ggeur", "data.root", str(tree),
-        "ggeur.encoder.name", "hog", "ggeur.encoder.cache", str(tmp_path / "cache"),
-        "ggeur.encoder.num_workers", "0", "federate.client_num", "2",
-        "data.splitter", "domain", "data.splitter_args", "[]",
-    )  # fmt: skip
-    assert status == 0
-    assert "day and night: same class" in printed
-    model, *rows = lines(tmp_path / "out" / "samples.csv")
-    assert model[3:] == ["circle", "cross", "square"]
-    assert [row[2] for row in rows] == ["25", "25"]

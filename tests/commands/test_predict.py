@@ -282,12 +282,6 @@ def test_a_run_on_embeddings_is_refused(
     assert "made by: some network's last layer)" in error
 
 
-def test_a_run_without_a_head_is_refused(copied):
-    (copied / "head.safetensors").unlink()
-    with pytest.raises(ConfigError, match=r"was removed.*no head to predict with"):
-        Predictor(copied)
-
-
 @pytest.mark.parametrize("absent", ["results.json", "head.safetensors"])
 def test_what_is_no_run_is_refused(copied, absent):
     (copied / absent).unlink()

@@ -131,26 +131,3 @@ def test_embed_makes_text_and_a_new_template_makes_text_alone(
     assert len(text_files(tmp_path) - first) == 1
     assert main(["--cfg", str(quickstart), *told]) == 0
     assert len(text_files(tmp_path)) == 2
-
-
-@pytest.mark.slow
-def test_a_class_renamed_makes_the_text_anew_and_only_that(
-    tmp_path, quickstart, embeddings_folder, capsys
-):
-    (embeddings_folder / "text.npz").unlink()
-    listed = embeddings_folder / "class_names.txt"
-    names = [f"thing {i}" for i in range(12)]
-    listed.write_text("\n".join(names))
-    before = {p: p.stat().st_mtime_ns for p in embeddings_folder.glob("*.npz")}
-    told = settings_of(tmp_path, embeddings_folder, "embeddings@ggeur")
-    told += ["federate.client_num", "3"]
-    for expected in ("12 prompts now", "already in the cache"):
-        assert main(["embed", "--cfg", str(quickstart), *told]) == 0
-        assert expected in capsys.readouterr().out
-    names[3] = "another"
-    listed.write_text("\n".join(names))
-    assert main(["embed", "--cfg", str(quickstart), *told]) == 0
-    assert "12 prompts now" in capsys.readouterr().out
-    assert before == {p: p.stat().st_mtime_ns for p in embeddings_folder.glob("*.npz")}
-    assert len(text_files(tmp_path)) == 2
-    assert main(["--cfg", str(quickstart), *told]) == 0

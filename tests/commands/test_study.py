@@ -60,26 +60,6 @@ def test_several_seeds_are_answered_with_their_study(tmp_path, capsys, monkeypat
     assert plan.settings == {"ggeur.steps": [1]}
 
 
-@pytest.mark.slow
-def test_rows_that_would_keep_one_head_are_named_before_they_run(tmp_path, capsys):
-    """By names that are printable, whatever the file has for them."""
-    best = {"ggeur.closed_form": "auto", "ggeur.init": "closed_form"}
-    axes = {"method": {"plain\nFORGED": {"ggeur.steps": []}, "\x1b[2Jother": {}}}
-    study = StudyOnDisk(
-        tmp_path,
-        axes=axes,
-        settings={**best, "ggeur.keep": "best", "federate.total_round_num": 1},
-        seeds=[0],
-    )
-    words = ["study", str(study.file), "--out", str(study.out), "--workers", "1"]
-    assert main(words) == 0
-    first, *others = capsys.readouterr().out.splitlines()
-    assert first.startswith("note: these rows keep one and the same head, in ")
-    assert "plain\\nFORGED; \\x1b[2Jother. To compare" in first
-    assert "set ggeur.keep: trained" in first
-    assert not [line for line in others if line.startswith("FORGED")]
-
-
 def shown(jobs, events, height=40, terminal=True):
     """What a console of so many lines has in the end."""
     text = io.StringIO()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pandas
 import pytest
 import torch
 from PIL import Image
@@ -55,15 +54,6 @@ def test_names_users_and_defaults():
     assert client.train.users.tolist() == (np.arange(N) // 10).tolist()
     other = FederatedData.from_arrays(X, names[Y], class_names=names[::-1].tolist())
     assert other.clients[0].train.labels.tolist() == (3 - Y).tolist()
-
-
-def test_labels_of_a_data_frame_may_be_names():
-    names = np.array(["cat", "dog", "emu", "owl"])
-    frame = pandas.DataFrame({"label": names[Y]})
-    for labels in (frame["label"], frame["label"].astype(object)):
-        data = FederatedData.from_arrays(X, labels)
-        assert data.class_names == tuple(names)
-        assert data.clients[0].train.labels.tolist() == Y.tolist()
 
 
 def test_rows_may_be_bfloat16():

@@ -30,13 +30,6 @@ def test_the_quickstart_learns(quickstart):
     assert results.diverged is None
 
 
-@pytest.mark.slow
-def test_the_same_seed_gives_the_same_numbers_to_the_bit(config):
-    first, second = run(config()), run(config())
-    assert numbers(first) == numbers(second)
-    assert scores(run(config("seed", 1))) != scores(first)
-
-
 def test_client_and_server_evaluation_agree_on_the_final_head(config):
     by_clients = run(config(*SIX))
     following = Run(config(*SIX, "federate.make_global_eval", True))
@@ -111,21 +104,6 @@ def test_adam_takes_its_own_settings(config, rewritten):
     cfg = load_config(path, ["federate.total_round_num", "3"])
     assert cfg.train.optimizer.type == "Adam"
     assert run(cfg).final.avg > 0.7  # ten classes: chance is 0.1
-
-
-def test_sizes_in_the_document_s_way(config):
-    results = Run(
-        config(
-            "ggeur.step1_size", -1, "ggeur.step2_size", -1,
-            "ggeur.num_generated_per_sample", 3,
-            "ggeur.num_generated_per_prototype", 4,
-            "ggeur.target_size_per_class", 30,
-        )
-    )  # fmt: skip
-    results.follow(lambda record: None)
-    for client in results.engine.clients.values():
-        rows = client.recipe.labels.bincount()
-        assert rows.max() <= 30
 
 
 @pytest.mark.parametrize(

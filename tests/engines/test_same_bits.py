@@ -125,8 +125,15 @@ def backwards(given):
     return sorted(given, reverse=True)
 
 
-slow_networks = [pytest.param(name, marks=pytest.mark.slow) for name in NETWORKS]
-slow_parts = [pytest.param(name, marks=pytest.mark.slow) for name in PARTS]
+def slow_but(names, fast):
+    """All names; those that are not `fast` are slow."""
+    slow = pytest.mark.slow
+    return [n if n in fast else pytest.param(n, marks=slow) for n in names]
+
+
+#: In which an order, or a stop, would show first.
+ORDERED = ("ggeur", "some sets kept", "scaffold", "standard", "compressed", "own heads")
+STOPPED = ("ggeur", "alone", "standard", "a linear start", "stopped early", "fedgen")
 
 
 @pytest.fixture(scope="module")
@@ -142,18 +149,20 @@ def whole():
     return of
 
 
-@pytest.mark.parametrize("name", [*RUNS, *slow_networks])
+@pytest.mark.parametrize("name", slow_but([*RUNS, *NETWORKS], ORDERED))
 def test_in_another_order_of_clients(made, whole, name):
     assert outcome(made(name), order=backwards) == whole(made, name)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are forked")
-@pytest.mark.parametrize("name", [*RUNS, *slow_networks, *slow_parts])
+@pytest.mark.parametrize(
+    "name", slow_but([*RUNS, *NETWORKS, *PARTS], ("scaffold", "own heads"))
+)
 def test_in_two_processes(made, whole, name):
     assert outcome(made(name), workers=2) == whole(made, name)
 
 
-@pytest.mark.parametrize("name", ["ggeur", "whitened", "calibrated", "sums"])
+@pytest.mark.parametrize("name", ["ggeur", "calibrated", "sums"])
 def test_one_client_at_a_time_and_with_no_memory(made, whole, name):
     small = made(name, "ggeur.round0_window", 1, "ggeur.memory_limit", 0)
     assert outcome(small)[:3] == whole(made, name)[:3]
@@ -161,10 +170,14 @@ def test_one_client_at_a_time_and_with_no_memory(made, whole, name):
 
 #: After round 0, in the middle, and when all rounds are over.
 STOPS = [
-    *((name, 2) for name in RUNS),
+    *((name, 2) for name in STOPPED),
     *((name, last) for name in ("scaffold", "sums", "calibrated") for last in (0, 3)),
     *(pytest.param(name, 3, marks=pytest.mark.slow) for name in RUNS),
-    *(pytest.param(name, 2, marks=pytest.mark.slow) for name in NETWORKS),
+    *(
+        pytest.param(name, 2, marks=pytest.mark.slow)
+        for name in (*RUNS, *NETWORKS)
+        if name not in STOPPED
+    ),
 ]
 
 

@@ -74,38 +74,12 @@ def test_a_prior_makes_classes_known_that_nobody_sends(config, embeddings_folder
     assert prior.round0.closed_form.details["text_bridge"] > 0
 
 
-@pytest.mark.slow
-def test_auto_counts_text_among_its_candidates(config):
-    auto = ["ggeur.closed_form", "auto", *IID]
-    plain = ended(config(*auto)).round0.closed_form.details["candidates"]
-    both = ["ggeur.text.prior", 4, "ggeur.text.ensemble", 1]
-    details = ended(config(*auto, *both)).round0.closed_form.details
-    kinds = [found["closed_form"] for found in details["candidates"]]
-    assert kinds[0] == "zeroshot"
-    assert "zeroshot" not in [found["closed_form"] for found in plain]
-    assert sum("text_ensemble" in found for found in details["candidates"]) == 12
-    # Zero-shot and the ensembles come, and no standardized rows: text is of raw ones.
-    raw = [found for found in plain if "standardize" not in found]
-    assert len(kinds) == len(raw) + 1 + 12
-
-
 def test_the_head_between_zero_shot_and_the_trained_one(config, texts):
     whole, half = (ended(config("ggeur.text.interpolate", t)) for t in (1, 0.5))
     expected = (whole.model.classifier.weight + 20 * texts.features) / 2
     assert torch.allclose(half.model.classifier.weight, expected, atol=1e-4)
     bias = whole.model.classifier.bias / 2
     assert torch.allclose(half.model.classifier.bias, bias, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_a_pull_brings_training_nearer_to_zero_shot(config, texts):
-    distances = [
-        float((ended(config("ggeur.text.regulariser", k)).model.classifier.weight
-               - 20 * texts.features).norm())
-        for k in (0, 0.5, 5)
-    ]  # fmt: skip
-    assert distances == sorted(distances, reverse=True)
-    assert distances[2] < 0.5 * distances[0]
 
 
 @pytest.mark.slow

@@ -36,7 +36,6 @@ from federatedscope_ggeur.federation.exchanges.training.running_statistics impor
 from federatedscope_ggeur.federation.rows import check_rows
 from federatedscope_ggeur.federation.training_settings import check_batches
 from federatedscope_ggeur.methods import (
-    AUGMENTATIONS,
     METHODS,
     LocalHooks,
     Update,
@@ -224,23 +223,6 @@ def test_every_base_method_trains_a_network_and_statistics_are_the_mean(name):
         assert not torch.equal(
             trainable_part(model, now), trainable_part(model, before)
         )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", AUGMENTATIONS)
-def test_every_augmentation_trains_a_network_or_says_why_not(name):
-    from every_method import SETTINGS
-
-    from federatedscope_ggeur.methods import Combined, FedAvg
-
-    method = Combined(FedAvg(), AUGMENTATIONS[name](**SETTINGS.get(name, {})))
-    options = {"training": TrainingSettings(RATE, 1, "epoch", 7)}
-    if method.model_problem(make_model()):
-        with pytest.raises(ConfigError, match=name):
-            federation(method, **options)
-        return
-    found = federation(method, **options).run(2)
-    assert found[-1].isfinite().all()
 
 
 def test_a_batch_of_one_row_is_refused_at_the_start():

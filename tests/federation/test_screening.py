@@ -12,7 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federatedscope_ggeur.federation.course.plan import Plan
-from federatedscope_ggeur.federation.exchanges.statistics.screening import Lengths
+from federatedscope_ggeur.federation.exchanges.statistics.screening import (
+    Directions,
+    Lengths,
+)
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
 from federatedscope_ggeur.federation.exchanges.training.screening import (
@@ -71,6 +74,28 @@ def test_honest_clients_are_not_named(caplog):
     rows = {k: Declared(10 * k, 0, k, 2.0 ** (k % 3)) for k in range(1, 9)}
     assert screen.declared(rows) == {}
     assert not caplog.records
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-3])
+def test_columns_in_another_order_agree_with_nobody(scale):
+    """However short the rows are, and nobody else is named."""
+    centres = torch.randn(12, 40, generator=torch.Generator().manual_seed(0))
+
+    def shuffled(k):
+        noise = torch.randn(36, 40, generator=torch.Generator().manual_seed(k))
+        rows = scale * (centres.repeat(3, 1) + 0.1 * noise)
+        rows = rows.flip(1) if k == 2 else rows
+        labels = torch.arange(36) % 12
+        return StatisticsUpload(
+            k, "art", ClassStatistics.from_embeddings(rows, labels, 12)
+        )
+
+    directions = Directions()
+    for k in range(1, 6):
+        directions.add(shuffled(k))
+    found = directions.findings()
+    assert list(found) == [2]
+    assert "may be of another encoder" in found[2]
 
 
 def test_two_clients_tell_nothing():

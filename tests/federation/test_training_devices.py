@@ -103,10 +103,9 @@ def assert_close(ours, theirs):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("name", ALL)
-def test_every_method_gives_what_it_gives_on_the_cpu(name, model, request):
-    options = {"model": MODELS[model], "steps": STEPS[:1]}
+def test_every_method_gives_what_it_gives_on_the_cpu(name, request):
+    options = {"model": MODELS["mlp"], "steps": STEPS[:1]}
     here = rounds(ALL[name], CPU, **options)
     request.getfixturevalue("gpu")
     there = rounds(ALL[name], GPU, **options)
@@ -249,7 +248,11 @@ def test_rounds_of_networks_are_those_of_the_cpu(request, name, augment):
 @pytest.mark.parametrize(
     ("name", "augment", "settings"),
     [
-        *(("", a, {}) for a in ("none", "crop_flip", "flip_rotate", "resized_crop")),
+        ("", "none", {}),
+        *(
+            pytest.param("", a, {}, marks=pytest.mark.slow)
+            for a in ("crop_flip", "flip_rotate", "resized_crop")
+        ),
         ("fedfa_plus", "none", {"probability": 1.0}),
         ("mixstyle", "none", {"probability": 1.0}),
         ("fedpg", "none", {"source": "noise", "images_per_class": 8}),
@@ -270,7 +273,7 @@ def test_nothing_waits_for_a_gpu_within_an_epoch(gpu, name, augment, settings):
     assert waits(5) == waits(1)
 
 
-@pytest.mark.parametrize("free", [1, 10**9])
+@pytest.mark.parametrize("free", [1, pytest.param(10**9, marks=pytest.mark.slow)])
 def test_images_that_do_not_fit_stay_in_main_memory(free, gpu, monkeypatch, caplog):
     """The run says so, and the weights are the same."""
     monkeypatch.setattr(f"{fit.__module__}.free_memory", lambda device: free)

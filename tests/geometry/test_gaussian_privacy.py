@@ -28,10 +28,7 @@ def test_no_noise_protects_nothing():
     assert epsilon_of(0.0, 1e-5) == 0.0
 
 
-@pytest.mark.parametrize(
-    "epsilon",
-    [pytest.param(e, marks=[] if e == 1 else pytest.mark.slow) for e in GOLDEN],
-)
+@pytest.mark.parametrize("epsilon", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_an_accountant_of_others_agrees(epsilon):
     accounting = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
     mu = mu_of(epsilon, 1e-5)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 import torch
 from safetensors.torch import load
 
-from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.data import partition
 from federatedscope_ggeur.engines.run import Run, load_data_set, load_federated_data
 from federatedscope_ggeur.errors import ConfigError
@@ -167,18 +164,3 @@ class TestCentralised:
             ConfigError, match=r"  federate\.unseen_clients_rate: .*centralised"
         ):
             config(*CENTRALISED, *SIX, "federate.unseen_clients_rate", 0.5)
-
-
-@pytest.mark.slow
-def test_the_bounds_lie_on_either_side(quickstart, caplog):
-    """On the bundled digits under label skew: alone, together, in one place."""
-    words = ["federate.total_round_num", "5", "ggeur.space", "raw"]
-    words += ["train.optimizer.lr", "0.01", "data.splitter", "lds"]
-    words += ["data.splitter_args", "[{'alpha': 0.1}]", "ggeur.base_method"]
-    with caplog.at_level(logging.WARNING):
-        alone, together, pooled = (
-            finished(load_config(quickstart, [*words, method])).history.results()
-            for method in ("local", "fedavg", "centralised")
-        )
-    assert alone.final.avg < together.final.avg < pooled.final.avg
-    assert not caplog.records

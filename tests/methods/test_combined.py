@@ -22,8 +22,6 @@ from federatedscope_ggeur.methods import (
 )
 from federatedscope_ggeur.models import ModelSettings
 
-pytestmark = pytest.mark.slow
-
 #: Without dropout: with it, the units dropped for the base method's term would be
 #: others than those dropped for FedMix's loss.
 PLAIN = {"linear": ModelSettings(), "mlp": ModelSettings(hidden=6)}
@@ -47,6 +45,7 @@ def run(base, added=None, model=MODELS["mlp"]):
     return federate(method, model=model, **HARD)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 @pytest.mark.parametrize("added", ADDED.values(), ids=ADDED)
 def test_beside_fedavg_the_numbers_are_the_augmentations_own(added, model):
@@ -57,6 +56,7 @@ def test_beside_fedavg_the_numbers_are_the_augmentations_own(added, model):
         assert torch.equal(both.server.method_state[f"augmentation.{name}"], tensor)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("added", NEUTRAL)
 @pytest.mark.parametrize("base", BASES.values(), ids=BASES)
 class TestEveryPair:
@@ -201,6 +201,7 @@ class TestHooks:
         both.add_correction(params, gradient)
         assert torch.equal(gradient, 1 + 5 * params)
 
+    @pytest.mark.slow
     def test_where_to_start_and_what_to_score_is_the_base_methods(self):
         class Own(FedAvg):
             def local(self, context):
@@ -222,14 +223,19 @@ class TestHooks:
             kept = client.state["base.params"]
             assert torch.equal(eval_params_of(client, last), kept)
 
-    def test_two_objectives_are_refused(self):
+    @pytest.mark.parametrize(
+        ("added", "hook", "said"),
+        [
+            (FedMix(0.3, 3), "objective", "both replace the cross-entropy"),
+            (None, "perturb", "both move the weights before taking the gradient"),
+        ],
+    )
+    def test_two_of_what_there_can_be_one_are_refused(self, added, hook, said):
         class Other(FedAvg):
             name = "other"
 
             def local(self, context):
-                return LocalHooks(objective=lambda model, x, y: model(x).mean())
+                return LocalHooks(**{hook: lambda *given: None})
 
-        with pytest.raises(
-            ConfigError, match=r"other \+ fedmix: both replace the cross"
-        ):
-            hooks_of(Other(), FedMix(0.3, 3))
+        with pytest.raises(ConfigError, match=rf"other \+ \w+: {said}"):
+            hooks_of(Other(), added or Other())

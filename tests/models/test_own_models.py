@@ -112,6 +112,7 @@ def test_all_predict_what_the_table_says(method, config, left, data, files):
     assert (folder / "head.safetensors").exists() == (method != "local")
 
 
+@pytest.mark.slow
 def test_predict_needs_no_plugin_of_the_method(left, files, monkeypatch):
     folder, images = left("halfway"), list(map(str, files[1]))
     wanted = list(Predictor(folder).predict(images, clients=1))
@@ -174,6 +175,7 @@ def another_run_s(heads, other):
     shutil.copy(other / "heads" / "client_1.safetensors", heads)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [

@@ -5,14 +5,9 @@ import hashlib
 import json
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from federatedscope_ggeur import FederatedData, Predictor
-from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.engines.run import run
 from federatedscope_ggeur.errors import DataError
-from federatedscope_ggeur.models import head_bytes
 from federatedscope_ggeur.reporting import (
     ClientCompression,
     ClientInfo,
@@ -169,36 +164,3 @@ def test_a_spoilt_table_is_refused(name, make_results, make_record, tmp_path):
         return
     with pytest.raises(DataError, match=problem):
         read_results(tmp_path)
-
-
-@pytest.mark.slow
-def test_a_run_of_many_clients_is_reported_and_predicts(tmp_path, capsys):
-    clients, rng = MOST + 20, np.random.default_rng(0)
-    labels = np.tile([0, 1, 0], clients)
-    features = rng.normal(size=(3 * clients, 2)) + 3 * labels[:, None]
-    data = FederatedData.from_arrays(
-        features,
-        labels,
-        np.repeat(np.arange(clients), 3),
-        test=np.tile([False, False, True], clients),
-    )
-    settings = {
-        "federate": {
-            "method": "ggeur",
-            "client_num": clients,
-            "sample_client_num": 5,
-            "total_round_num": 2,
-        },
-        "data": {"type": "embeddings@ggeur", "root": "given", "splitter": "natural"},
-        "ggeur": {"use": True, "steps": []},
-    }
-    results = run(settings, data)
-    head = head_bytes(results.model, results.class_names, results.encoder)
-    (tmp_path / "run").mkdir()
-    write_run(tmp_path / "run", results, head)
-    assert (tmp_path / "run" / "results.json").stat().st_size < 60_000
-    assert read_results(tmp_path / "run") == results
-    assert main(["report", str(tmp_path / "run"), "--out", str(tmp_path / "to")]) == 0
-    rows = np.asarray(features[:6], dtype=np.float32)
-    probabilities = Predictor(tmp_path / "run").predict_proba(rows)
-    np.testing.assert_array_equal(probabilities, results.predict_proba(rows))

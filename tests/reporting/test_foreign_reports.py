@@ -43,7 +43,6 @@ from federatedscope_ggeur.reporting.records import (
     Screening,
 )
 from federatedscope_ggeur.reporting.results import (
-    metrics_csv,
     results_html,
     results_table,
 )
@@ -213,16 +212,6 @@ def test_numbers_and_names_in_csv_are_what_they_were():
 
 @SOME
 @given(three_names)
-def test_the_rounds_of_a_run_as_csv(names):
-    read = list(csv.reader(io.StringIO(metrics_csv(run_of(names)))))
-    harmless = list(csv.reader(io.StringIO(metrics_csv(run_of(PLAIN)))))
-    assert [row[:7] for row in read] == [row[:7] for row in harmless]
-    assert read[1:] == harmless[1:]
-    assert all(is_quiet(cell) for row in read for cell in row)
-
-
-@SOME
-@given(three_names)
 def test_a_comparison_as_csv(names):
     comparison = comparison_of(names)
     text = comparison.to_csv()
@@ -246,16 +235,6 @@ def test_markdown_shows_what_was_meant(text):
         ]
         whole = printable(text, 10_000).strip()
         assert shown == (f"| a | {whole}" if before.startswith("|") else whole)
-
-
-@SOME
-@given(three_names)
-def test_a_comparison_for_latex(names):
-    found = comparison_of(names).to_latex()
-    assert found.isascii()
-    for line in found.splitlines():
-        if not line.startswith("%"):
-            assert not re.search(r"\\(input|write|immediate|include|def)\b", line)
 
 
 @given(foreign)

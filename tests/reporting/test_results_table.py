@@ -12,6 +12,7 @@ from federatedscope_ggeur.reporting import (
     metrics_csv,
     results_table,
 )
+from federatedscope_ggeur.reporting.lines import record_lines
 
 
 def test_table(make_results):
@@ -32,6 +33,14 @@ def test_table(make_results):
         "* unseen: held by no client",
         "sent 0.01 MB up, 0.02 MB down (round 0 included); 3.9 s",
     ]
+
+
+def test_the_space_has_its_numbers_and_what_it_cost(make_results):
+    sent = {"totals_bytes_up": 2_500_000, "space_bytes_down": 1_250_000}
+    space = {"kind": "standard", "scales": "each", "distance": 1.51234}
+    round0 = replace(make_results().round0, space=space, **sent)
+    line = "space: standard, scales each, distance 1.51; 2.50 MB up, 1.25 MB down"
+    assert line in record_lines(round0)
 
 
 def test_the_table_says_whose_models_were_scored(make_results):

@@ -60,14 +60,6 @@ def test_wandb_hears_of_every_round(quickstart, wandb, online):
 
 
 @pytest.mark.slow
-def test_heads_made_in_one_go_are_told_of(quickstart, wandb):
-    settings = {"ggeur.closed_form": "lda", "ggeur.init": "closed_form"}
-    settings |= {"ggeur.calibrate": "ccvr", "wandb.use": True}
-    run(quickstart, overrides={**SHORT, **settings})
-    assert [line["round"] for line in wandb.lines] == [0, 1, 2, 3]
-
-
-@pytest.mark.slow
 def test_a_round_without_scores_is_not_told_of(quickstart, wandb):
     run(quickstart, overrides={**SHORT, "eval.freq": 2, "wandb.use": True})
     assert [line["round"] for line in wandb.lines] == [2]

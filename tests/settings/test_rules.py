@@ -4,6 +4,7 @@ Tests of settings/key.py, nested.py and objections.py, too.
 """
 
 import math
+import re
 
 import pytest
 
@@ -24,6 +25,7 @@ from federatedscope_ggeur.settings import (
     text,
     whole,
 )
+from federatedscope_ggeur.settings.rules import number_problem
 
 NO_NUMBERS = (True, "1", None, [1], {}, math.nan)
 RULES = {
@@ -81,6 +83,14 @@ def test_values_are_read_by_the_rule(rule, value, read):
     found = Key("name", 1.0, "What it means.", rule).read(value)
     assert found == read
     assert type(found) is type(read)
+
+
+@pytest.mark.parametrize(
+    "value", [math.inf, [1.0, math.nan], {"a": 1, "b": [2.0, -math.inf]}, (1e39, 1)]
+)
+def test_numbers_that_no_setting_takes_are_found_within_values(value):
+    assert re.match("must (be finite|lie in)", number_problem(value))
+    assert number_problem([1.0, {"a": 2}, "text", True]) == ""
 
 
 NESTED = {"a": {"b": 1, "c": {"d": []}}, "e": {}}

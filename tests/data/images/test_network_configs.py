@@ -34,14 +34,6 @@ def test_the_papers_numbers(name):
 
 
 @pytest.mark.slow
-def test_the_quickstart_runs(tmp_path):
-    cache = ["ggeur.encoder.cache", str(tmp_path), "federate.total_round_num", "1"]
-    results = run(QUICKSTART, overrides=cache)
-    assert len(results.domains) == 4
-    assert results.rounds[0].avg > 0.1
-
-
-@pytest.mark.slow
 def test_ggeur_on_a_network_s_features_runs(tmp_path):
     """By the config, on the run that its head says to make first."""
     cache = ["ggeur.encoder.cache", str(tmp_path)]

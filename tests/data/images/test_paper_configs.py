@@ -19,7 +19,6 @@ from image_miniatures import (
     write_tiny_imagenet,
     write_usps,
 )
-from safetensors.torch import load
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
@@ -161,19 +160,6 @@ def test_label_skew_deals_a_row_of_each_class_to_everyone(name):
     assert (data.splitter, data.splitter_args) == (
         "lda", [{"alpha": 0.1, "min_per_class": 1}],
     )  # fmt: skip
-
-
-@pytest.mark.slow
-def test_dropout_does_not_reach_a_linear_head(quickstart):
-    short = ["federate.total_round_num", "2"]
-    heads = []
-    for words in ([], ["model.dropout", "0.5"]):
-        one = Run(load_config(quickstart, [*short, *words]))
-        one.follow(lambda record: None)
-        heads.append(load(one.history.head_bytes()))
-    assert all(load_config(file).model.dropout == 0 for file in FILES)
-    assert heads[0].keys() == heads[1].keys()
-    assert all(torch.equal(heads[0][name], heads[1][name]) for name in heads[0])
 
 
 def test_every_config_is_known_here():

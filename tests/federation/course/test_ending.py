@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federatedscope_ggeur.errors import MessageError
@@ -14,6 +14,7 @@ from federatedscope_ggeur.federation.course.ending import Ending
 SHARES = st.dictionaries(st.text(max_size=8), st.floats(0, 1), max_size=5)
 
 
+@settings(max_examples=25)
 @given(
     head=st.sampled_from(["trained", "calibrated", "closed_form"]),
     by=st.sampled_from([None, "leave_one_out", "validation", "start"]),

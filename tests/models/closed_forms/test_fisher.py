@@ -24,9 +24,10 @@ def noise_of(labels, dim, samples, seed=0):
     )
 
 
-@pytest.mark.parametrize("priors", ["counts", "none"])
-@pytest.mark.parametrize("energy", [0.8, 0.995])
-@pytest.mark.parametrize("penalty", [None, 0.1])
+@pytest.mark.parametrize(
+    ("priors", "energy", "penalty"),
+    [("counts", 0.995, None), ("none", 0.8, None), ("counts", 0.8, 0.1)],
+)
 def test_it_is_the_optimum_that_the_oracle_finds(data, priors, energy, penalty):
     rows, labels = data
     noise = noise_of(labels, rows.shape[1], 20)

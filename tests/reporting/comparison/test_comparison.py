@@ -11,7 +11,6 @@ import pytest
 from scipy import stats
 from written_runs import made, noisy, write, write_study
 
-import federatedscope_ggeur
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.reporting.comparison import Comparison, Measure
 from federatedscope_ggeur.reporting.comparison.long_csv import COLUMNS
@@ -39,10 +38,6 @@ def flat_scores(tmp_path):
         return Comparison.of(tmp_path, **options)
 
     return go
-
-
-def test_it_is_public():
-    assert federatedscope_ggeur.Comparison is Comparison
 
 
 def test_a_study_is_one_table(study_folder, study):

@@ -146,6 +146,7 @@ def test_files_are_whole_and_of_their_size(drawn, form, width):
         assert b"CreationDate" not in raw
 
 
+@pytest.mark.slow
 def test_letters_are_seven_to_nine_points(drawn):
     for picture in drawn["one"]:
         for text in picture.figure.findobj(matplotlib.text.Text):

@@ -43,7 +43,7 @@ def test_seed_and_places_of_files_do_not():
 def test_what_follows_from_another_setting_is_told_below():
     """Whatever a row's rate is, its method says it."""
     configs = [
-        {"ggeur": {"base_method": method}, "train": {"lr": lr, "rounds": rounds}}
+        {"train": {"lr": lr, "rounds": rounds}, "ggeur": {"base_method": method}}
         for method, lr, rounds in (
             ("fedavg", 0.1, 10),
             ("fedprox", 0.2, 10),

@@ -74,14 +74,6 @@ def test_a_share_of_one_changes_no_bit(config):
     assert not any("epoch_share" in note for note in one.notes)
 
 
-@pytest.mark.slow
-def test_scores_are_near_those_of_the_whole_epochs(config):
-    settings = ["federate.total_round_num", 10]
-    some, whole = (run(config(*settings, *more)) for more in (SHARE, WHOLE))
-    assert some.final.avg > whole.final.avg - 0.05
-    assert some.rounds[-1].bytes_up == whole.rounds[-1].bytes_up
-
-
 def test_the_start_says_t_and_whose_run_it_is_not(config):
     some, whole = Run(config(*SHARE)), Run(config(*WHOLE))
     said = [next(x for x in r.describe() if T_LINE in x) for r in (some, whole)]

@@ -1,11 +1,13 @@
-"""Runs whose head is chosen: by rows left out, or as the better one of two."""
+"""Runs that leave the better one of two heads.
+
+By what a head is chosen is said by test_choice.py.
+"""
 
 import pytest
 import torch
 from safetensors.torch import load
 
 from federatedscope_ggeur.engines.run import Run, run
-from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.reporting import results_table
 
 START = ["ggeur.init", "closed_form"]
@@ -42,27 +44,6 @@ def assert_equal(one, other):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["lda", "mixture", "auto"])
-def test_the_choice_is_that_of_setting_it(config, kind):
-    # A mixture has its temperature beside the weights, a linear head in them.
-    plain = [*IID, *FEW, "ggeur.temperature", "none"]
-    results, head = follow(config("ggeur.closed_form", kind, *plain))
-    details = results.round0.closed_form.details
-    assert details["chosen_by"] == "leave_one_out"
-    best = max(c["hits"] for c in details["candidates"])
-    taken = details.get("closed_form", kind)
-    tuned = CLOSED_FORMS[taken].TUNED
-    if kind != "auto":
-        assert best in [
-            c["hits"] for c in details["candidates"] if c[tuned] == details[tuned]
-        ]
-    fixed = [f"ggeur.{taken}.{tuned}", details[tuned]] if tuned else []
-    expected, same = follow(config("ggeur.closed_form", taken, *fixed, *plain))
-    assert_equal(head, same)
-    assert results.final.accuracy == expected.final.accuracy
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "validated"), [("lda", True), ("ridge", False), ("auto", True)]
 )
@@ -89,16 +70,6 @@ def test_the_head_that_is_left_is_one_of_the_two(config, kind, validated):
     assert sum(p.numel() for p in results.model.parameters()) == sum(
         t.numel() for t in load(head).values()
     )
-
-
-@pytest.mark.slow
-def test_what_is_kept_does_not_change_the_training(config):
-    settings = [*KINDS["ridge"], *START, *ABSENT]
-    best, trained = (
-        run(config(*settings, "ggeur.keep", keep)) for keep in ("best", "trained")
-    )
-    assert [r.accuracy for r in best.rounds] == [r.accuracy for r in trained.rounds]
-    assert trained.final.kept is None
 
 
 @pytest.mark.slow

@@ -7,8 +7,7 @@ from safetensors.torch import load
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.data import ClientData, Embeddings, FederatedData
-from federatedscope_ggeur.engines.run import Run, run
-from federatedscope_ggeur.errors import StatisticsError
+from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.reporting import results_table
 
@@ -98,29 +97,6 @@ def test_nearest_means_send_no_covariances(solve, statistics):
     assert_near(head, solve("ncm", 10, 0.5)[0], 0)
 
 
-EXACTLY = ["ggeur.compressed.dtype", "float32", "ggeur.compressed.rank", -1]
-EXACTLY += ["ggeur.compressed.energy", 1.0, "ggeur.statistics", "compressed"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["ncm", "lda", "ridge"])
-def test_compression_that_keeps_all_gives_the_same_head(solve, kind):
-    whole, expected = solve(kind, 10, 0.5, *SUMMED)
-    head, results = solve(kind, 10, 0.5, *EXACTLY)
-    assert_near(head, whole, 1e-4)
-    assert results.final.accuracy == expected.final.accuracy
-    cost = results.round0.compression
-    assert set(cost.clients) == {str(c.number) for c in results.clients}
-    if kind == "ncm":
-        assert cost.left_out is None
-        return
-    assert cost.left_out == 0
-    assert all(one.covariance_error < 1e-6 for one in cost.clients.values())
-    _, less = solve(kind, 10, 0.5, *EXACTLY, "ggeur.compressed.rank", 3)
-    assert less.round0.compression.left_out > 0
-    assert less.round0.bytes_up < results.round0.bytes_up
-
-
 def test_a_closed_form_alone_has_no_rounds(solve):
     _, results = solve("lda", 3)
     assert results.rounds == []
@@ -132,19 +108,3 @@ def test_a_closed_form_alone_has_no_rounds(solve):
     assert results.round0.geometry_bytes_down == 0
     assert 0 < solved.details["shrinkage"] < 1
     assert "closed form lda" in results_table(results)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["lda", "mixture"])
-def test_clients_and_server_score_alike(config, kind):
-    settings = ["ggeur.closed_form", kind, "ggeur.privacy.min_samples", 1]
-    by_clients = run(config(*settings))
-    by_server = run(config(*settings, "federate.make_global_eval", True))
-    assert by_clients.final.accuracy == by_server.final.accuracy
-    assert by_clients.final.bytes_down > by_server.final.bytes_down
-
-
-@pytest.mark.slow
-def test_without_any_statistics_the_error_says_what_to_do(config):
-    with pytest.raises(StatisticsError, match=r"lower ggeur\.privacy\.min_samples"):
-        run(config("ggeur.closed_form", "lda", "ggeur.privacy.min_samples", 10000))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from federatedscope_ggeur.engines.run import Run, run
+from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.predictor.left_models import LeftModels
 from federatedscope_ggeur.reporting import STRANGENESS_FILE, write_run
@@ -59,18 +59,3 @@ def test_other_runs_leave_none(config, tmp_path, settings):
     assert LeftModels(tmp_path).strangeness() is None
     with pytest.raises(DataError, match="strangeness: these results have none"):
         results.strangeness(features)
-
-
-@pytest.mark.slow
-def test_a_run_that_was_over_leaves_the_same_again(config, tmp_path):
-    path = str(tmp_path / "checkpoint")
-    best = [*LDA, "ggeur.init", "closed_form", "ggeur.keep", "best"]
-    first = run(config(*best, "federate.save_to", path))
-    assert not first.rounds
-    again = run(config(*best, "federate.restore_from", path))
-    assert not again.rounds
-    features = first.strange.centre[None].float()
-    np.testing.assert_array_equal(
-        again.strangeness(features), first.strangeness(features)
-    )
-    assert again.final.accuracy == first.final.accuracy

@@ -148,6 +148,20 @@ def test_flags_that_no_clients_can_raise_are_noticed(place, flag):
         mean_totals(total.view(np.uint64), named, SETTINGS, 3)
 
 
+@pytest.mark.parametrize(("share", "fits"), [(0.9, True), (1.2, False)])
+def test_a_sum_is_no_longer_than_rows_allow_and_their_rounding(share, fits):
+    """Three clients round each of `DIM` coordinates to 2^-8."""
+    coarse, named = replace(SETTINGS, fraction_bits=8), Named((0,), (5,))
+    total = np.zeros(DIM + 2)
+    total[0] = 5 * SETTINGS.radius + share * 3 * DIM / 2**8
+    if fits:
+        found = mean_totals(encode(total, 8), named, coarse, 3)
+        assert float(found.sums[0, 0]) == pytest.approx(total[0], abs=2**-8)
+        return
+    with pytest.raises(GGEURError, match="a sum of rows is longer than rows allow"):
+        mean_totals(encode(total, 8), named, coarse, 3)
+
+
 def test_a_row_that_is_too_long_or_not_a_number_does_not_fit():
     x, y = rows(0, 5)
     assert ClientRows(x, y, SETTINGS).fits

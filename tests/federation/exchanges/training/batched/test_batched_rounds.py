@@ -120,13 +120,12 @@ def test_graphs_on_a_gpu_take_the_steps_of_the_cpu(name, model, batch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("name", BATCHED)
-def test_every_batched_method_agrees_with_every_optimizer(name, model, optimizer):
+def test_every_batched_method_agrees_with_every_optimizer(name, optimizer):
     chosen = OPTIMIZERS[optimizer]
     if not list(BATCHED[name].optimizer_problems(chosen)):
         training = replace(TWO_EPOCHS, optimizer=chosen)
-        assert_agree(BATCHED[name], model=MODELS[model], training=training)
+        assert_agree(BATCHED[name], 2, model=MODELS["mlp"], training=training)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
