@@ -197,15 +197,14 @@ def _server(folder: Path, plan: _Plan, authority: tuple[bytes, bytes]) -> bool:
         "expname": "federation",
         **plan.settings,
         "federate.client_num": len(plan.sites),
-        "distribute.server_host": "0.0.0.0",
-        "distribute.server_port": plan.port,
-        "ggeur.tls.certificate": "server.pem",
-        "ggeur.tls.key": "server.key",
-        "ggeur.tls.authority": "authority.pem",
         "ggeur.join_secret": "join_secret",
     }
-    if plan.on_flower:
-        settings["ggeur.node_keys"] = _NODES
+    if plan.on_flower:  # its SuperLink has the rest
+        settings.update({"federate.mode": "distributed", "distribute.role": _SERVER})
+    else:
+        settings["ggeur.tls.certificate"] = "server.pem"
+        settings["ggeur.tls.key"] = "server.key"
+        settings.update(_reached("0.0.0.0", plan))
     _fill(
         folder,
         {
@@ -243,22 +242,19 @@ def _site(
         **plan.settings,
         **site["settings"],
         "federate.client_num": len(plan.sites),
-        "distribute.server_host": plan.names[0],
-        "distribute.server_port": plan.port,
         "ggeur.client_number": number,
         "ggeur.domain": site["domain"],
-        "ggeur.tls.authority": "authority.pem",
         "ggeur.join_token": "token",
     }
     if plan.on_flower:
         files["node.key"], public = make_node_key()
-        settings["ggeur.node_keys"] = "node.key"
         _add_node_key(out / _SERVER / _NODES, name, public)
     else:
         own = make_certificate(f"client {number} {name}", authority, plan.days)
         files["site.pem"], files["site.key"] = own
         settings["ggeur.tls.certificate"] = "site.pem"
         settings["ggeur.tls.key"] = "site.key"
+        settings.update(_reached(plan.names[0], plan))
     head = _SITE_HEAD.format(name=name, number=number)
     files["site.yaml"] = (head + _yaml(settings)).encode()
     _fill(folder, files)
@@ -267,6 +263,15 @@ def _site(
         "site.yaml"
     )
     return False
+
+
+def _reached(host: str, plan: _Plan) -> dict[str, Any]:
+    """The settings of streams that say where the server is, and whom to trust."""
+    return {
+        "distribute.server_host": host,
+        "distribute.server_port": plan.port,
+        "ggeur.tls.authority": "authority.pem",
+    }
 
 
 def _release() -> str:

@@ -114,15 +114,17 @@ def test_with_flower_each_site_has_a_key_that_the_server_knows(tmp_path, monkeyp
     assert main(["certificates", "plan.yaml"]) == 0
     folders = tmp_path / "federation"
     server = yaml.safe_load((folders / "server" / "server.yaml").read_text())
-    nodes = folders / "server" / server["ggeur"]["node_keys"]
+    assert server["distribute"]["role"] == "server"  # what `flower-app` takes
+    nodes = folders / "server" / "nodes"
     for name in ("berlin", "paris"):
         site = yaml.safe_load((folders / name / "site.yaml").read_text())
-        path = folders / name / site["ggeur"]["node_keys"]
+        path = folders / name / "node.key"
         assert path.stat().st_mode & 0o077 == 0
         key = serialization.load_ssh_private_key(path.read_bytes(), None)
         public = serialization.load_ssh_public_key((nodes / f"{name}.pub").read_bytes())
         assert key.public_key() == public
-        assert "certificate" not in site["ggeur"]["tls"]  # Flower takes none of sites
+        assert "tls" not in site["ggeur"]  # the SuperNode's command names what it needs
+        assert "distribute" not in site
     assert len(list(nodes.iterdir())) == 2
     # A folder that is gone is not made anew beside a key that the server has.
     for path in (folders / "paris").iterdir():
