@@ -25,7 +25,7 @@ from wire_tap import recording
 from federatedscope_ggeur.cfg_ggeur.check import given_handshake
 from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
 from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.engines import facts
+from federatedscope_ggeur.engines import facts, site_check
 from federatedscope_ggeur.engines.facts import facts_of
 from federatedscope_ggeur.engines.roles import role_config
 from federatedscope_ggeur.engines.streams import transport_settings
@@ -315,6 +315,19 @@ def test_an_expired_certificate_is_found(folders, site, check, tmp_path, monkeyp
     with served(expired) as (port, _):
         change(site, "distribute", server_port=port)
         check_found(check(), ("TLS", "has expired"))
+
+
+def test_a_certificate_that_ends_soon_is_named(site, check, monkeypatch):
+    class Later(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime.now(tz) + timedelta(days=340)
+
+    monkeypatch.setattr(site_check, "datetime", Later)
+    status, problems, said = check()
+    assert (status, problems) == (0, {}), said
+    soon = "valid for 24 days, so ask for a new one now"
+    assert f"the server's certificate is {soon}; this site's is {soon}" in said
 
 
 def test_another_release_is_found(server, check, monkeypatch):

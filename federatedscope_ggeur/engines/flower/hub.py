@@ -17,7 +17,7 @@ from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.federation.wire.handshake import Join
 from federatedscope_ggeur.federation.wire.limits import PLAIN
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.transport import Envelope, Event, Refused, check_token
+from federatedscope_ggeur.transport import Envelope, Event, Refused, Security
 
 logger = get_logger(__name__)
 
@@ -76,14 +76,12 @@ class GridHub:
         The size in bytes of the largest message.
     goes_on : bool
         Whether the run goes on from a checkpoint, so that sites keep their state.
-    secret : bytes, optional
-        The secret that join tokens are made from. Without it, clients need no token.
+    security : Security
+        Knows who may join by which token.
     """
 
-    def __init__(
-        self, grid: Grid, most: int, goes_on: bool, secret: bytes | None = None
-    ):
-        self._grid, self._most, self._secret = grid, most, secret
+    def __init__(self, grid: Grid, most: int, goes_on: bool, security: Security):
+        self._grid, self._most, self._security = grid, most, security
         self._greeting = Envelope(JOIN, int(goes_on))
         self._answered = {k.message for k in all_kinds() if k.answer_message}
         self._events: deque[Event] = deque()
@@ -236,10 +234,9 @@ class GridHub:
             raise Refused("its first message is no join")
         join, token = replies[0].parts
         number = Join.from_bytes(join, str(node)).client
-        if self._secret:
-            text = token[:200].decode(errors="replace")
-            if problem := check_token(self._secret, number, text):
-                raise Refused(problem)
+        text = token[:200].decode(errors="replace")
+        if problem := self._security.refusal(number, text):
+            raise Refused(problem)
         if self._of(number) is not None:
             raise Refused(f"client {number} has joined already")
         node.number, node.refusal = number, ""

@@ -72,11 +72,11 @@ def _lead(grid: Grid, cfg) -> None:
     folder = new_run_folder(cfg.outdir, experiment_name(cfg)).absolute()
     write_atomically(folder / CONFIG_FILE, cfg.dump())
     transport, over = transport_settings(cfg), list[bool]()
-    secret = transport.security.secret()
-    hub = GridHub(grid, transport.max_message, bool(cfg.federate.restore_from), secret)
+    goes_on, security = bool(cfg.federate.restore_from), transport.security
+    hub = GridHub(grid, transport.max_message, goes_on, security)
 
     def federation(dismiss) -> Federation:
-        data, proven = server_data(cfg), secret is not None
+        data, proven = server_data(cfg), security.secret() is not None
         return Federation(
             cfg, data, dismiss, "flower", folder, proven, _to_go_on, begins=True
         )
