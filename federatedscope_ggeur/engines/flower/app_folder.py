@@ -34,6 +34,9 @@ clientapp = "ggeur_federation.client:app"
 settings = ""
 folder = {folder}
 
+[tool.flwr.federations]
+default = "local-simulation"
+
 [tool.flwr.federations.local-simulation]
 options.num-supernodes = {clients}
 """

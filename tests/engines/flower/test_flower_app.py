@@ -214,6 +214,8 @@ def test_an_app_folder_is_made_once_and_holds_no_plugin(
         ".py",
         ".toml",
     }  # all that 1.21 sends
+    # Without it, flwr 1.42 does not take the number of SuperNodes over.
+    assert 'default = "local-simulation"' in files["pyproject.toml"]
     assert main(["flower-app", str(folder), *words, *server]) == 1
     assert "is not empty" in capsys.readouterr().err
     client = [*server[:-1], "client", "distribute.data_idx", "1"]
