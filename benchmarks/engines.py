@@ -1,9 +1,9 @@
-"""Seconds a round of each engine: embedded, FederatedScope (FS) distributed, Flower.
+"""Seconds a round of engines: embedded, FederatedScope (FS) distributed, and Flower.
 
 Four clients on loopback: the quickstart's digits, and a head of 10 MB that trains one
 step on a few rows, so that what is timed is what carries it. Start-up is apart: it is
-all of the command's time that is in no round. Needs Python 3.11 and the extras [flower]
-and [federatedscope], and FEDERATEDSCOPE_HOME=<a checkout of FS>.
+all of the command's time that is in no round. Needs Python 3.11, flwr[simulation] and
+the extra [federatedscope], and FEDERATEDSCOPE_HOME=<a checkout of FS>.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PACKAGE = [sys.executable, "-m", "federatedscope_ggeur"]
 ENGINES = {
     "embedded": PACKAGE,
     "FS distributed": [sys.executable, str(SCRIPTS / "run_distributed.py")],
-    "Flower": [*PACKAGE, "--engine", "flower"],
+    "Flower, simulation": [*PACKAGE, "flower-app", "app"],
 }
 CLIENTS = 4
 DIM, CLASSES = 4096, 640  # float32 weights and biases: 10.5 MB
@@ -59,8 +59,16 @@ def one_run(engine: str, settings: list[str], rounds: int) -> tuple[list[float],
         own += ["federate.total_round_num", str(rounds)]
         command = [*ENGINES[engine], "--cfg", str(QUICKSTART), *settings, *own]
         started = time.perf_counter()
+        if engine.startswith("Flower"):
+            subprocess.run(command, cwd=folder, env=environ(), check=True)
+            command = ["flwr", "run", "app", "local-simulation", "--stream"]
         done = subprocess.run(
-            command, capture_output=True, text=True, env=environ(), check=False
+            command,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            env={**environ(), "FLWR_HOME": folder},
+            check=False,
         )
         whole = time.perf_counter() - started
         if done.returncode:

@@ -29,7 +29,6 @@ from federatedscope_ggeur.commands import (
     console,
     dry_run,
     find_command,
-    flower_run,
 )
 from federatedscope_ggeur.commands.run import run
 from federatedscope_ggeur.reporting import write_run
@@ -112,9 +111,6 @@ def test_options_and_keys_are_known(block, parser_of, monkeypatch):
     )
     monkeypatch.setattr(
         dry_run, "show_forecast", lambda *given: runs.append(given) or 0
-    )
-    monkeypatch.setattr(
-        flower_run, "run_with_flower", lambda *given: runs.append(given) or 0
     )
     for command in commands(block):
         words = shlex.split(command.split(" > ")[0])

@@ -68,9 +68,6 @@ DISTRIBUTED_KEYS = (
         join_secret="Distributed, server: file with the secret from which `ggeur "
         "token` makes join tokens; every client must then have a token.",
         join_token="Distributed, client: file with the client's join token.",
-        node_keys="Distributed, through Flower: at a site, the file with the private "
-        "key of its SuperNode; at the server, the folder with the public keys of all "
-        "sites. If it is set, `ggeur join`, `serve` and `check` use Flower.",
     ),
     Key(
         "share_results",

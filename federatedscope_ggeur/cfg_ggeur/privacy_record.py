@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.method_settings import base_method, parts_in_use
 from federatedscope_ggeur.cfg_ggeur.run_settings import server_evaluates
@@ -42,8 +44,25 @@ _NOT_COVERED = (
 )
 
 
-def privacy_of(cfg) -> Privacy:
-    """The privacy of a run with `cfg`, as docs/privacy.md describes it."""
+#: Of an engine whose server can do more than ask.
+_SENDS_CODE = {
+    "flower": "whoever runs Flower's SuperLink can run code at the sites; what clients "
+    "add there, masks or noise, protects only as long as nobody does"
+}
+
+
+def privacy_of(cfg, engine: str = "") -> Privacy:
+    """The privacy of a run with `cfg` on an engine, as docs/privacy.md describes it."""
+    found = _privacy_of(cfg)
+    warning = _SENDS_CODE.get(engine)
+    if warning is None or not (
+        found.keys or (found.dp and found.dp.noise_by == CLIENT)
+    ):
+        return found
+    return replace(found, warnings=[warning, *found.warnings])
+
+
+def _privacy_of(cfg) -> Privacy:
     ggeur, demands = cfg.ggeur, demands_of(cfg)
     if base_method(cfg).pools_data:
         return Privacy(

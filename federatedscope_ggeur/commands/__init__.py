@@ -138,12 +138,6 @@ COMMANDS = {
     "flower-app": Command(
         "flower_app", "FOLDER --cfg FILE", "write the app folder for `flwr run`", FLOWER
     ),
-    "site": Command(
-        "site",
-        "--cfg FILE",
-        "answer the server's questions as a site, until the run is over",
-        FLOWER,
-    ),
     "doctor": Command(
         "doctor",
         "",

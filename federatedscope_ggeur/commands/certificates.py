@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
 import shutil
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
 from federatedscope_ggeur.commands import command_parser
 from federatedscope_ggeur.errors import ConfigError, did_you_mean, shown
+from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import Lines, say
 from federatedscope_ggeur.settings import flatten
 from federatedscope_ggeur.transport.certificates import (
@@ -21,7 +24,12 @@ from federatedscope_ggeur.transport.certificates import (
     make_node_key,
     require_cryptography,
 )
-from federatedscope_ggeur.transport.security import Security, make_token, write_private
+from federatedscope_ggeur.transport.security import (
+    DENIED,
+    Security,
+    make_token,
+    write_private,
+)
 
 _KEYS = {"engine", "server", "port", "sites", "settings", "days"}
 _ENGINES = ("federatedscope", "flower")
@@ -30,6 +38,7 @@ _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _HOST = re.compile(r"[A-Za-z0-9.:-]{1,253}")
 #: The names of the folders that do not belong to a site.
 _AUTHORITY, _SERVER = "authority", "server"
+_LEDGER = "numbers.json"
 _PORT, _DAYS = 50050, 365
 _LOOPBACK = "127.0.0.1"
 #: In the server's folder, with Flower: the public keys of the sites.
@@ -62,22 +71,38 @@ def certificates(arguments: Sequence[str]) -> int:
         metavar="FOLDER",
         help="where the folders go (default: federation)",
     )
+    parser.add_argument(
+        "--withdraw",
+        metavar="NAME",
+        help="refuse the site's token from now on; its number is never given again",
+    )
+    parser.add_argument(
+        "--renew",
+        metavar="NAME",
+        help="make a new certificate of a site, or of server, in a new folder",
+    )
     options = parser.parse_args(arguments)
     require_cryptography()
     plan, out = _Plan(options.file), Path(options.out)
     _private_folder(out)
     authority = _authority(out / _AUTHORITY)
+    numbers = _Numbers(out)
+    if options.withdraw is not None:
+        return numbers.withdraw(options.withdraw)
+    if options.renew is not None:
+        return _renew(out, options.renew, plan, authority, numbers)
+    plan.clients = max(map(numbers.of, [site["name"] for site in plan.sites]))
     is_old = _server(out / _SERVER, plan, authority)
     secret = Security(join_secret=str(out / _SERVER / "join_secret")).secret()
     assert secret is not None, "it was made with the folder"
     old = [
-        _site(out, number, site, plan, authority, secret)
-        for number, site in enumerate(plan.sites, 1)
+        _site(out, numbers.of(site["name"]), site, plan, authority, secret)
+        for site in plan.sites
     ]
     if is_old and not all(old):
         say(
             "existing folders were not changed: set federate.client_num to "
-            f"{len(plan.sites)} in all their files"
+            f"{plan.clients} in all their files"
         )
     return 0
 
@@ -111,6 +136,7 @@ class _Plan:
             self._wrong("days", f"must lie in 1..3650, got {shown(self.days)}")
         given = self._settings(said.get("settings", {}), "settings")
         self.settings = {"ggeur.agreed.release": _release(), **given}
+        self.clients = 0  # the highest number of a site
         self.sites = [self._site(one) for one in self._list(said.get("sites"))]
         folders = [site["name"].lower() for site in self.sites]
         for name in (_AUTHORITY, _SERVER, *folders):
@@ -180,6 +206,83 @@ def _authority(folder: Path) -> tuple[bytes, bytes]:
         ) from error
 
 
+class _Numbers:
+    """The ledger of the sites' numbers, in ``authority/``. A number is given once.
+
+    Before there was a ledger, the n-th site of the file had number n. So the folders
+    that are there are asked for their numbers.
+    """
+
+    def __init__(self, out: Path):
+        self._path, self._out = out / _AUTHORITY / _LEDGER, out
+        try:
+            found = json.loads(self._path.read_text(encoding="utf-8"))
+            self._next, self._sites = int(found["next"]), dict(found["sites"])
+        except FileNotFoundError:
+            known = map(_number_in, sorted(out.glob("*/site.yaml")))
+            self._sites = {name: number for name, number in known if number}
+            self._next = 1 + max(self._sites.values(), default=0)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ConfigError(
+                f"'{self._path}': cannot be read: {error}. It says which site has "
+                "which number; put it back"
+            ) from error
+
+    def of(self, name: str) -> int:
+        """The number of a site; a new site gets a new one."""
+        if name not in self._sites:
+            self._sites[name], self._next = self._next, self._next + 1
+            self._save()
+        return self._sites[name]
+
+    def withdraw(self, name: str) -> int:
+        """Refuse a site's token; the site gets another number if it comes back."""
+        if name not in self._sites:
+            raise ConfigError(
+                f"--withdraw: there is no site '{name}'"
+                + did_you_mean(name, self._sites)
+            )
+        number, path = self._sites.pop(name), self._out / _SERVER / "join_secret"
+        denied = path.with_name(path.name + DENIED)
+        before = denied.read_text("utf-8") if denied.exists() else ""
+        write_atomically(denied, f"{before}{number}  # {name}\n", mode=0o600)
+        self._save()
+        say(
+            f"{denied}: client {number} may not join any more. Copy the file to the "
+            "server, beside join_secret; a running server reads it anew"
+        )
+        return 0
+
+    def _save(self) -> None:
+        found = {"next": self._next, "sites": self._sites}
+        write_atomically(self._path, json.dumps(found, indent=1), mode=0o600)
+
+
+def _number_in(path: Path) -> tuple[str, int]:
+    """The name and the number of the site whose file is at `path`."""
+    import yaml
+
+    said = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return path.parent.name, int(said["ggeur"]["client_number"])
+
+
+def _renew(
+    out: Path, name: str, plan: _Plan, authority: tuple[bytes, bytes], numbers: _Numbers
+) -> int:
+    """Make a new certificate of a site or of the server, in a folder of its own."""
+    if name == _SERVER:
+        pair, own = make_certificate(name, authority, plan.days, plan.names), name
+    elif name in [site["name"] for site in plan.sites]:
+        about = f"client {numbers.of(name)} {name}"
+        pair, own = make_certificate(about, authority, plan.days), "site"
+    else:
+        raise ConfigError(f"--renew: '{name}' is neither a site of the file nor server")
+    folder = out / f"renewed_{name}_{datetime.now():%Y%m%d%H%M%S}"
+    _fill(folder, {f"{own}.pem": pair[0], f"{own}.key": pair[1]})
+    say(f"{folder}: put both files in the place of the old ones, and start again")
+    return 0
+
+
 def _new_authority() -> tuple[bytes, bytes]:
     return make_authority(f"federation {secrets.token_hex(4)}")
 
@@ -195,17 +298,17 @@ def _server(folder: Path, plan: _Plan, authority: tuple[bytes, bytes]) -> bool:
     settings = {
         "outdir": "runs",
         "expname": "federation",
+        "federate.save_to": "checkpoint/state",
         **plan.settings,
-        "federate.client_num": len(plan.sites),
-        "distribute.server_host": "0.0.0.0",
-        "distribute.server_port": plan.port,
-        "ggeur.tls.certificate": "server.pem",
-        "ggeur.tls.key": "server.key",
-        "ggeur.tls.authority": "authority.pem",
+        "federate.client_num": plan.clients,
         "ggeur.join_secret": "join_secret",
     }
-    if plan.on_flower:
-        settings["ggeur.node_keys"] = _NODES
+    if plan.on_flower:  # its SuperLink has the rest
+        settings.update({"federate.mode": "distributed", "distribute.role": _SERVER})
+    else:
+        settings["ggeur.tls.certificate"] = "server.pem"
+        settings["ggeur.tls.key"] = "server.key"
+        settings.update(_reached("0.0.0.0", plan))
     _fill(
         folder,
         {
@@ -242,23 +345,20 @@ def _site(
         "data.root": "data",
         **plan.settings,
         **site["settings"],
-        "federate.client_num": len(plan.sites),
-        "distribute.server_host": plan.names[0],
-        "distribute.server_port": plan.port,
+        "federate.client_num": plan.clients,
         "ggeur.client_number": number,
         "ggeur.domain": site["domain"],
-        "ggeur.tls.authority": "authority.pem",
         "ggeur.join_token": "token",
     }
     if plan.on_flower:
         files["node.key"], public = make_node_key()
-        settings["ggeur.node_keys"] = "node.key"
         _add_node_key(out / _SERVER / _NODES, name, public)
     else:
         own = make_certificate(f"client {number} {name}", authority, plan.days)
         files["site.pem"], files["site.key"] = own
         settings["ggeur.tls.certificate"] = "site.pem"
         settings["ggeur.tls.key"] = "site.key"
+        settings.update(_reached(plan.names[0], plan))
     head = _SITE_HEAD.format(name=name, number=number)
     files["site.yaml"] = (head + _yaml(settings)).encode()
     _fill(folder, files)
@@ -267,6 +367,15 @@ def _site(
         "site.yaml"
     )
     return False
+
+
+def _reached(host: str, plan: _Plan) -> dict[str, Any]:
+    """The settings of streams that say where the server is, and whom to trust."""
+    return {
+        "distribute.server_host": host,
+        "distribute.server_port": plan.port,
+        "ggeur.tls.authority": "authority.pem",
+    }
 
 
 def _release() -> str:

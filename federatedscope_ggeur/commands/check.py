@@ -28,18 +28,16 @@ def _findings(path: str) -> Iterator:
     # Imported here: torch takes seconds, and --help needs none of it.
     from federatedscope_ggeur.commands.console import shown_on_console
     from federatedscope_ggeur.engines.facts import release_text
-    from federatedscope_ggeur.engines.roles import role_config, uses_flower
+    from federatedscope_ggeur.engines.roles import names_server, role_config
     from federatedscope_ggeur.engines.site_check import Finding, SiteCheck
+    from federatedscope_ggeur.engines.sites import asking
     from federatedscope_ggeur.errors import ConfigError
 
     yield Finding("program", release_text())
     try:
-        on_flower = uses_flower(path)
-        if on_flower:
-            from federatedscope_ggeur.engines.flower import asking
-        else:
-            from federatedscope_ggeur.engines.sites import asking
-        yield (installed := asking.install_finding())
+        asks = names_server(path)
+        if asks:
+            yield asking.install_finding()
         cfg = role_config(path, "client")
     except ConfigError as error:
         yield Finding("settings", str(error), True)
@@ -48,7 +46,8 @@ def _findings(path: str) -> Iterator:
     site = SiteCheck(cfg)
     with shown_on_console("warning"):
         yield from site.findings()
-    if not on_flower:
+    if asks:
         yield from asking.server_findings(cfg, site.handshake)
-    elif not installed.problem:
-        yield from asking.superlink_findings(cfg)
+    else:
+        said = "not asked, because the file has no distribute.server_host"
+        yield Finding("server", said)

@@ -7,11 +7,16 @@ from pathlib import Path
 
 from federatedscope_ggeur.commands import command_parser
 from federatedscope_ggeur.examples import find_config
+from federatedscope_ggeur.printable import say
 
 
 def flower_app(arguments: Sequence[str]) -> int:
     """Write the Flower app folder of a federation."""
-    parser = command_parser("flower-app")
+    parser = command_parser(
+        "flower-app",
+        "The file is that of a server of real sites, or of a run on one machine; the "
+        "latter is for Flower's simulation.",
+    )
     parser.add_argument("folder", metavar="FOLDER", help="a new folder")
     parser.add_argument(
         "--cfg", metavar="FILE", required=True, help="the federation's file"
@@ -24,8 +29,12 @@ def flower_app(arguments: Sequence[str]) -> int:
     from federatedscope_ggeur.cfg_ggeur.load import load_config
     from federatedscope_ggeur.engines.flower.app_folder import write_app
 
-    cfg = load_config(find_config(options.cfg), options.settings, on_fs=True)
-    check_role(cfg, "server")
-    write_app(Path(options.folder), cfg)
-    print(f"start it in a Flower federation: flwr run {options.folder} NAME --stream")
+    path = Path(find_config(options.cfg))
+    cfg = load_config(path, options.settings, on_fs=True)
+    place, federation = Path.cwd(), "local-simulation"
+    if cfg.federate.mode == "distributed":
+        check_role(cfg, "server")
+        place, federation = path.parent, "NAME"
+    write_app(Path(options.folder), cfg, place)
+    say(f"run it: flwr run {options.folder} {federation} --stream")
     return 0

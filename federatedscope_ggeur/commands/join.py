@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from federatedscope_ggeur.commands import command_parser
+from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.printable import say
 
 _NEW = "make this side's key for --folder, and print the line for the other side"
@@ -23,11 +24,6 @@ def join(arguments: Sequence[str]) -> int:
         action="store_true",
         help="with --folder: join again after this site or the server ended its part",
     )
-    parser.add_argument(
-        "--new-run",
-        action="store_true",
-        help="with Flower: answer another run than the one before",
-    )
     options = parser.parse_args(arguments)
     if options.new:
         return _make_keys(options, "the person who leads the federation")
@@ -40,13 +36,7 @@ def join(arguments: Sequence[str]) -> int:
 
         return _by_folder(parser, options, "ggeur join --new NAME", by_folder)
     _require_cfg(parser, options)
-
-    def on_flower(cfg) -> None:
-        from federatedscope_ggeur.engines.flower.real import take_part
-
-        take_part(cfg, options.new_run)
-
-    return _start(options.cfg, "client", on_flower)
+    return _start(options.cfg, "client")
 
 
 def serve(arguments: Sequence[str]) -> int:
@@ -65,14 +55,7 @@ def serve(arguments: Sequence[str]) -> int:
 
         return _by_folder(parser, options, "ggeur serve --new", by_folder)
     _require_cfg(parser, options)
-
-    def on_flower(cfg) -> None:
-        from federatedscope_ggeur.engines.flower.real import lead
-        from federatedscope_ggeur.reporting import read_results, results_table
-
-        print(results_table(read_results(lead(cfg))))
-
-    return _start(options.cfg, "server", on_flower)
+    return _start(options.cfg, "server")
 
 
 def healthy(arguments: Sequence[str]) -> int:
@@ -80,12 +63,16 @@ def healthy(arguments: Sequence[str]) -> int:
     options = role_parser("healthy", "For systemd, containers, monitors.").parse_args(
         arguments
     )
-    from federatedscope_ggeur.cfg_ggeur.yaml_file import read_yaml
+    import yaml  # not by cfg_ggeur, which imports torch: monitors ask often
+
     from federatedscope_ggeur.engines.watch import is_fresh
 
     path = Path(options.cfg).resolve()
-    said = dict(read_yaml(path))
-    place = path.parent / said.get("outdir", "exp") / said.get("expname", "")
+    try:
+        said = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        place = path.parent / said.get("outdir", "exp") / said.get("expname", "")
+    except (OSError, ValueError, yaml.YAMLError, AttributeError, TypeError) as error:
+        raise ConfigError(f"'{path}': cannot be read: {error}") from error
     # FS puts a later run into a folder below the first one's.
     folders = [place, *sorted(place.glob("sub_exp_*"))]
     good = any(map(is_fresh, folders))
@@ -175,19 +162,16 @@ def _by_folder(
     return 0
 
 
-def _start(path: str, role: str, on_flower: Callable[[Any], None]) -> int:
+def _start(path: str, role: str) -> int:
     # Imported here: torch takes seconds, and --help needs none of it.
     from federatedscope_ggeur.commands.console import shown_on_console
-    from federatedscope_ggeur.engines.roles import role_config, uses_flower
+    from federatedscope_ggeur.engines.roles import role_config
     from federatedscope_ggeur.engines.sites.connected import lead, take_part
 
-    by_flower = uses_flower(path)
     cfg = role_config(path, role)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with shown_on_console(cfg.verbose > 0):
-        if by_flower:
-            on_flower(cfg)
-        elif role == "server":
+        if role == "server":
             print(lead(cfg))
         else:
             say(take_part(cfg))

@@ -70,10 +70,6 @@ def run(arguments: Sequence[str]) -> int:
         from federatedscope_ggeur.commands.dry_run import show_forecast
 
         return show_forecast(cfg)
-    if options.engine == "flower":
-        from federatedscope_ggeur.commands.flower_run import run_with_flower
-
-        return run_with_flower(cfg, options.log_level)
     from federatedscope_ggeur.commands.console import run_with_files
 
     return run_with_files(cfg, options.log_level)
@@ -112,9 +108,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cfg", metavar="FILE", help="YAML file of the experiment")
     parser.add_argument(
         "--engine",
-        choices=("embedded", "federatedscope", "flower"),
+        choices=("embedded", "federatedscope"),
         default="embedded",
-        help="the engine: this package alone (default), FederatedScope, or Flower",
+        help="the engine: this package alone (default), or FederatedScope",
     )
     parser.add_argument(
         "--client_cfg",

@@ -272,7 +272,7 @@ class Federation:
             config["federate"]["client_num"] = data.client_num
         return Results.begun(
             notes=notes,
-            privacy=privacy_of(cfg),
+            privacy=privacy_of(cfg, self._engine),
             pooled=None if data is None else pooled_rows(data.whole),
             engine=self._engine,
             config=config,

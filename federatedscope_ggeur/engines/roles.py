@@ -18,15 +18,15 @@ from federatedscope_ggeur.examples import find_config
 COMMANDS = {"client": "ggeur join", "server": "ggeur serve"}
 
 
-def uses_flower(path: str) -> bool:
-    """Whether the file's federation runs through Flower (``ggeur.node_keys``).
+def names_server(path: str) -> bool:
+    """Whether the file names a server. Flower's SuperNode has its address instead.
 
     Raises
     ------
     ConfigError
         The file cannot be read.
     """
-    return bool(dict(read_yaml(find_config(path))).get("ggeur.node_keys"))
+    return "distribute.server_host" in dict(read_yaml(find_config(path)))
 
 
 def role_settings(path: str, role: str) -> tuple[Path, list[str]]:

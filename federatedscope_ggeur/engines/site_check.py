@@ -26,14 +26,19 @@ from federatedscope_ggeur.federation.wire.handshake import Handshake
 from federatedscope_ggeur.machine import available_memory
 from federatedscope_ggeur.progress import bytes_text, duration_text
 from federatedscope_ggeur.transport import Security
-from federatedscope_ggeur.transport.asking import certificate_end, reach_problem
+from federatedscope_ggeur.transport.asking import (
+    certificate_end,
+    own_certificate_end,
+    reach_problem,
+)
 from federatedscope_ggeur.transport.probe import handshake_problem
 
 _F32 = 4  # bytes
 #: Log, settings and results of a run.
 _FILES = 20_000_000
 _MOST_CLASSES = 12
-_WEEK = 7  # days
+#: Days before the end of a certificate from which a check says so.
+_SOON = 30
 
 
 class Finding(NamedTuple):
@@ -176,13 +181,21 @@ def _tls(address: str, security: Security) -> Finding:
         if problem := handshake_problem(address, security):
             return Finding("TLS", problem, True)
         end = certificate_end(address, security)
+        own = own_certificate_end(security)
     except (OSError, ssl.SSLError, ConfigError) as error:
         return Finding("TLS", str(error), True)
     if end is None:
         return Finding("TLS", "off at both ends: everything travels in the clear")
+    said = f"the server's certificate is {_valid_until(end)}"
+    if own is not None:
+        said += f"; this site's is {_valid_until(own)}"
+    return Finding("TLS", said)
+
+
+def _valid_until(end: datetime) -> str:
     days = (end - datetime.now(timezone.utc)).days
-    soon = "; ask for a new one soon" if days < _WEEK else ""
-    return Finding("TLS", f"the server's certificate is valid for {days} days{soon}")
+    soon = ", so ask for a new one now" if days < _SOON else ""
+    return f"valid for {days} days{soon}"
 
 
 def token_finding(security: Security, number: int) -> Finding:

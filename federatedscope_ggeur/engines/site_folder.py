@@ -97,6 +97,11 @@ class SiteFolder:
     side : Side
         Answers for the client.
     settings : RunSettings
+
+    Attributes
+    ----------
+    up, down : int
+        The bytes of answers and of requests.
     """
 
     def __init__(
@@ -115,23 +120,27 @@ class SiteFolder:
         self._evaluation = EvaluationClient(self._client, {})
         self._scored: bytes | None = None
         self._trained: bytes | None = None
-        self._up = self._down = 0
+        self.up = self.down = 0
 
     def answer(self, kind: RequestKind, parts: Sequence[bytes]) -> tuple[bytes, ...]:
         """Answer a request of the server; see `ClientHandler.answer`.
 
         When the augmented set is made, what only this client can know of it is logged.
         """
-        self._down += sum(map(len, parts))
+        self.down += sum(map(len, parts))
+        self.note_model(kind, parts)
+        answer = self._side.answer(kind, parts)
+        self.up += sum(map(len, answer))
+        if kind is PREPARE:
+            self._log_notes()
+        return answer
+
+    def note_model(self, kind: RequestKind, parts: Sequence[bytes]) -> None:
+        """Keep a request's model for `cut_off`, if the request has one."""
         if kind is EVALUATE and parts:
             self._scored = parts[0]
         elif kind is TRAIN and parts:
             self._trained = parts[0]
-        answer = self._side.answer(kind, parts)
-        self._up += sum(map(len, answer))
-        if kind is PREPARE:
-            self._log_notes()
-        return answer
 
     def _log_notes(self) -> None:
         cfg, held, recipe = self._cfg, self._held, self._client.recipe
@@ -241,8 +250,8 @@ class SiteFolder:
             accuracy=by_domain,
             avg=accuracy,
             std=average(by_domain)[1],
-            bytes_up=self._up,
-            bytes_down=self._down,
+            bytes_up=self.up,
+            bytes_down=self.down,
             scored=scored,
             head_sha256=None if head is None else hashlib.sha256(head).hexdigest(),
             client_accuracy=(
@@ -262,7 +271,7 @@ def _begun(engine: str, cfg, held: ClientData, data: Described) -> Results:
         seed=cfg.seed,
         domains=[held.domain],
         unseen_domains=[],
-        privacy=privacy_of(cfg),
+        privacy=privacy_of(cfg, engine),
         clients=[ClientInfo(held.number, held.domain, *rows)],
         **known_of_rows(cfg, data),
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from federatedscope_ggeur.cfg_ggeur.fs_defaults import OTHER_KEYS
 from federatedscope_ggeur.transport import Security, TransportSettings
 
@@ -20,7 +22,8 @@ def transport_settings(cfg) -> TransportSettings:
             certificate=ggeur.tls.certificate,
             key=ggeur.tls.key,
             authority=ggeur.tls.authority,
-            join_secret=ggeur.join_secret,
+            # Absolute: it is read whenever a client joins, in whatever folder.
+            join_secret=ggeur.join_secret and os.path.abspath(ggeur.join_secret),
             join_token=ggeur.join_token,
         ),
         http_proxy=_of(cfg, "grpc_enable_http_proxy"),

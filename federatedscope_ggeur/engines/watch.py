@@ -10,17 +10,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from federatedscope_ggeur.errors import ConfigError, listed
-from federatedscope_ggeur.federation.course.history import History
-from federatedscope_ggeur.federation.course.membership import Membership
 from federatedscope_ggeur.files import read_regular, write_atomically
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.progress import duration_text
-from federatedscope_ggeur.reporting import RoundRecord
 from federatedscope_ggeur.reporting.lines import percent
 from federatedscope_ggeur.reporting.run_files import STATUS_FILE
+
+if TYPE_CHECKING:  # `ggeur healthy` reads the file often, and needs no torch
+    from federatedscope_ggeur.federation.course.history import History
+    from federatedscope_ggeur.federation.course.membership import Membership
+    from federatedscope_ggeur.reporting import RoundRecord
 
 logger = get_logger(__name__)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 from datetime import datetime, timezone
+from pathlib import Path
 
 from federatedscope_ggeur.transport.endings import ConnectionLost, Refused
 from federatedscope_ggeur.transport.frames import Introduction, asking_frame
@@ -62,6 +63,21 @@ def certificate_end(address: str, security: Security) -> datetime | None:
     ):
         end = ssl.cert_time_to_seconds(secured.getpeercert()["notAfter"])
     return datetime.fromtimestamp(end, timezone.utc)
+
+
+def own_certificate_end(security: Security) -> datetime | None:
+    """The time at which this side's certificate expires; None if that is not known.
+
+    Only the package cryptography can tell.
+    """
+    try:
+        from cryptography import x509
+    except ImportError:
+        return None
+    if not security.certificate:
+        return None
+    data = Path(security.certificate).read_bytes()
+    return x509.load_pem_x509_certificate(data).not_valid_after_utc
 
 
 def ask_server(address: str, number: int, settings: TransportSettings) -> bytes:

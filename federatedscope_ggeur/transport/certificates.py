@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import os
-import stat
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -95,33 +93,6 @@ def make_node_key() -> tuple[bytes, bytes]:
         serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
     )
     return private, public + b"\n"
-
-
-def read_node_key(path: str) -> Any:
-    """Read the private half of a key that `make_node_key` made.
-
-    Raises
-    ------
-    ConfigError
-        The file holds no such key, or others may read it.
-    """
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-
-    try:
-        with open(path, "rb") as file:
-            others = stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077
-            key = load_ssh_private_key(file.read(), None)
-        if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise ValueError("it is not of an elliptic curve")
-    except (OSError, ValueError) as error:
-        problem = getattr(error, "strerror", None) or error
-        raise ConfigError(
-            f"'{path}' holds no private key of a SuperNode: {problem}"
-        ) from error
-    if others:
-        raise ConfigError(f"others may read '{path}': chmod 600, and ask for a new one")
-    return key
 
 
 def _new_key() -> Any:

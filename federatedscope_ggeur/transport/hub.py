@@ -24,7 +24,6 @@ from federatedscope_ggeur.transport.frames import (
     read_join,
     to_frames,
 )
-from federatedscope_ggeur.transport.security import check_token
 from federatedscope_ggeur.transport.settings import (
     ASK,
     HEALTH,
@@ -132,7 +131,6 @@ class Hub:
         self._due = settings.max_message if due is None else due
         self._grpc = require_grpc()
         self._settings = settings
-        self._secret = settings.security.secret()
         self._patience = min(settings.join_deadline, JOIN_PATIENCE)
         self._lock = threading.Lock()
         self._closed, self._ending = False, threading.Event()
@@ -145,7 +143,7 @@ class Hub:
         self._connections = count(1)
         self._events: Queue[tuple[Event, Stream | None] | None] = Queue()
         credentials = settings.security.server_credentials()
-        if self._secret and credentials is None:
+        if settings.security.secret() and credentials is None:
             logger.warning(
                 "ggeur.join_secret is set without TLS, so tokens are not encrypted "
                 "and can be stolen on the network; set ggeur.tls.certificate and "
@@ -352,11 +350,7 @@ class Hub:
         """Handle the question of a client that asks without joining."""
         try:
             who = read_asking(request, self._settings, context.peer())
-            problem = ""
-            if self._secret is not None:
-                problem = check_token(self._secret, who.number, who.token)
-            if problem:
-                raise Refused(problem)
+            self._check_token(who)
         except GGEURError as error:
             self._log.warning(
                 "refused to answer a question of %s: %s", context.peer(), error
@@ -403,11 +397,12 @@ class Hub:
             goodbye = Goodbye("the server failed to read this stream", refused=True)
         self._retire(stream, goodbye)
 
+    def _check_token(self, who: Introduction) -> None:
+        if problem := self._settings.security.refusal(who.number, who.token):
+            raise Refused(problem)
+
     def _admit(self, stream: Stream, join: Envelope, who: Introduction) -> None:
-        if self._secret is not None:
-            problem = check_token(self._secret, who.number, who.token)
-            if problem:
-                raise Refused(problem)
+        self._check_token(who)
         with self._lock:
             if stream.goodbye is not None:
                 raise Refused(stream.goodbye.reason)

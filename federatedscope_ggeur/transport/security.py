@@ -18,6 +18,8 @@ CERTIFICATE, KEY = "ggeur.tls.certificate", "ggeur.tls.key"
 AUTHORITY = "ggeur.tls.authority"
 SECRET, TOKEN = "ggeur.join_secret", "ggeur.join_token"
 
+#: What the name of the list of withdrawn tokens ends with, beside the secret.
+DENIED = ".denied"
 _SHORTEST_SECRET = 16
 _TOKEN = re.compile(r"[1-9][0-9]{0,17}:[0-9a-f]{64}")
 
@@ -104,6 +106,31 @@ class Security:
                 "rand -hex 32"
             )
         return secret
+
+    def refusal(self, number: int, token: str) -> str:
+        """Why client `number` may not join by this token; "" if it may.
+
+        Without a secret every client may. The list of withdrawn tokens is read anew
+        each time; if it cannot be read, nobody may join.
+
+        Raises
+        ------
+        ConfigError
+            The file of the secret cannot be used.
+        """
+        secret = self.secret()
+        if secret is None:
+            return ""
+        try:
+            denied = _denied(f"{self.join_secret}{DENIED}")
+        except (OSError, ValueError) as error:
+            return f"the server cannot read which tokens are withdrawn: {error}"
+        if number in denied:
+            return (
+                f"the token of client {number} has been withdrawn; ask the person who "
+                "runs the server"
+            )
+        return check_token(secret, number, token)
 
     def token(self) -> str:
         """Read the client's token; "" if none is set.
@@ -211,6 +238,21 @@ def check_token(secret: bytes, number: int, token: str) -> str:
         f"client {number} sent a token that was not made from this server's "
         f"{SECRET}; ask the person who runs the server for a new one"
     )
+
+
+def _denied(path: str) -> set[int]:
+    """The numbers of clients whose tokens are withdrawn: the first word of each line.
+
+    Raises
+    ------
+    OSError, ValueError
+        The file is there, but cannot be read.
+    """
+    try:
+        lines = read_regular(path).decode("utf-8").splitlines()
+    except FileNotFoundError:
+        return set()
+    return {int(line.split()[0]) for line in lines if line.strip()}
 
 
 def _read(name: str, path: str) -> bytes:

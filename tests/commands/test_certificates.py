@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import ssl
 from pathlib import Path
 
@@ -58,13 +60,14 @@ def test_a_site_joins_by_what_its_folder_holds(folders):
 
 def test_files_say_who_is_who_and_what_all_have_alike(folders):
     server = yaml.safe_load((folders / "server" / "server.yaml").read_text())
-    assert server["federate"] == {"total_round_num": 3, "client_num": 2}
+    kept = {"save_to": "checkpoint/state"}  # from which a killed server goes on
+    assert server["federate"] == {"total_round_num": 3, "client_num": 2, **kept}
     assert server["distribute"] == {"server_host": "0.0.0.0", "server_port": 53123}
     agreed = {"release": release_text()}
     assert server["ggeur"]["agreed"] == agreed
     for number, name, domain in ((1, "berlin", "art"), (2, "paris", "paris")):
         site = yaml.safe_load((folders / name / "site.yaml").read_text())
-        assert site["federate"] == server["federate"]
+        assert site["federate"] == {"total_round_num": 3, "client_num": 2}
         assert site["ggeur"]["agreed"] == agreed
         assert site["distribute"]["server_host"] == "localhost"
         assert (site["ggeur"]["client_number"], site["ggeur"]["domain"]) == (
@@ -93,7 +96,8 @@ def test_certificates_are_of_one_authority_and_its_key_stays(folders):
 
 
 def test_nothing_is_written_over_and_a_site_may_be_added(folders, capsys):
-    before = {path: path.read_bytes() for path in folders.rglob("*.*")}
+    written = [path for path in folders.rglob("*.*") if path.name != "numbers.json"]
+    before = {path: path.read_bytes() for path in written}
     Path("plan.yaml").write_text(PLAN.replace("  - paris\n", "  - paris\n  - rome\n"))
     capsys.readouterr()
     assert main(["certificates", "plan.yaml"]) == 0
@@ -105,6 +109,70 @@ def test_nothing_is_written_over_and_a_site_may_be_added(folders, capsys):
     assert (folders / "rome" / "authority.pem").read_bytes() == authority
 
 
+def test_a_number_and_its_token_are_given_once(folders, capsys):
+    """A site goes, one comes in the middle of the list, and one moves."""
+    before = {
+        name: (folders / name / "token").read_bytes() for name in ("berlin", "paris")
+    }
+    path = Path("plan.yaml")
+    path.write_text(PLAN.replace("  - {name: berlin, domain: art}\n", "  - rome\n"))
+    assert main(["certificates", "plan.yaml"]) == 0
+    assert "rome: made for client 3" in capsys.readouterr().out
+    path.write_text(PLAN.replace("  - paris\n", "  - oslo\n  - rome\n  - paris\n"))
+    for name in ("paris", "rome"):
+        shutil.rmtree(folders / name)
+    assert main(["certificates", "plan.yaml"]) == 0
+    said = capsys.readouterr().out
+    for name, number in (("paris", 2), ("rome", 3), ("oslo", 4)):
+        assert f"{name}: made for client {number}" in said
+        site = yaml.safe_load((folders / name / "site.yaml").read_text())
+        assert site["ggeur"]["client_number"] == number
+        assert site["federate"]["client_num"] == 4
+    assert {n: (folders / n / "token").read_bytes() for n in before} == before
+
+
+def test_folders_of_before_the_ledger_keep_their_numbers(folders):
+    (folders / "authority" / "numbers.json").unlink()
+    Path("plan.yaml").write_text(PLAN.replace("sites:\n", "sites:\n  - rome\n"))
+    assert main(["certificates", "plan.yaml"]) == 0
+    numbers = json.loads((folders / "authority" / "numbers.json").read_text())
+    assert numbers["sites"] == {"berlin": 1, "paris": 2, "rome": 3}
+
+
+def test_a_withdrawn_token_is_refused_and_its_number_is_not_given_again(
+    folders, capsys
+):
+    own = Security(join_secret=str(folders / "server" / "join_secret"))
+    tokens = {
+        n: (folders / n / "token").read_text().strip() for n in ("berlin", "paris")
+    }
+    assert own.refusal(1, tokens["berlin"]) == ""
+    assert main(["certificates", "plan.yaml", "--withdraw", "berlin"]) == 0
+    assert "the token of client 1 has been withdrawn" in own.refusal(
+        1, tokens["berlin"]
+    )
+    assert own.refusal(2, tokens["paris"]) == ""
+    shutil.rmtree(folders / "berlin")
+    assert main(["certificates", "plan.yaml"]) == 0
+    assert "berlin: made for client 3" in capsys.readouterr().out
+    assert main(["certificates", "plan.yaml", "--withdraw", "berlim"]) == 1
+    assert "did you mean berlin" in capsys.readouterr().err
+    Path(own.join_secret + ".denied").write_text("someone\n")
+    assert "cannot read which tokens are withdrawn" in own.refusal(2, tokens["paris"])
+
+
+@pytest.mark.parametrize(("name", "own"), [("server", "server"), ("paris", "site")])
+def test_a_certificate_is_renewed_in_a_folder_of_its_own(folders, name, own):
+    before = (folders / name / f"{own}.pem").read_bytes()
+    assert main(["certificates", "plan.yaml", "--renew", name]) == 0
+    (made,) = folders.glob(f"renewed_{name}_*")
+    context = ssl.create_default_context(cafile=folders / name / "authority.pem")
+    context.load_cert_chain(made / f"{own}.pem", made / f"{own}.key")
+    assert (made / f"{own}.pem").read_bytes() != before
+    assert (folders / name / f"{own}.pem").read_bytes() == before
+    assert main(["certificates", "plan.yaml", "--renew", "rome"]) == 1
+
+
 def test_with_flower_each_site_has_a_key_that_the_server_knows(tmp_path, monkeypatch):
     pytest.importorskip("cryptography")
     from cryptography.hazmat.primitives import serialization
@@ -114,15 +182,17 @@ def test_with_flower_each_site_has_a_key_that_the_server_knows(tmp_path, monkeyp
     assert main(["certificates", "plan.yaml"]) == 0
     folders = tmp_path / "federation"
     server = yaml.safe_load((folders / "server" / "server.yaml").read_text())
-    nodes = folders / "server" / server["ggeur"]["node_keys"]
+    assert server["distribute"]["role"] == "server"  # what `flower-app` takes
+    nodes = folders / "server" / "nodes"
     for name in ("berlin", "paris"):
         site = yaml.safe_load((folders / name / "site.yaml").read_text())
-        path = folders / name / site["ggeur"]["node_keys"]
+        path = folders / name / "node.key"
         assert path.stat().st_mode & 0o077 == 0
         key = serialization.load_ssh_private_key(path.read_bytes(), None)
         public = serialization.load_ssh_public_key((nodes / f"{name}.pub").read_bytes())
         assert key.public_key() == public
-        assert "certificate" not in site["ggeur"]["tls"]  # Flower takes none of sites
+        assert "tls" not in site["ggeur"]  # the SuperNode's command names what it needs
+        assert "distribute" not in site
     assert len(list(nodes.iterdir())) == 2
     # A folder that is gone is not made anew beside a key that the server has.
     for path in (folders / "paris").iterdir():

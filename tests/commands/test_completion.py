@@ -77,7 +77,7 @@ def test_study_files_stand_behind_study_and_settings_behind_those():
 
 
 def test_options_have_their_choices():
-    assert offered("--engine ") == {"embedded", "federatedscope", "flower"}
+    assert offered("--engine ") == {"embedded", "federatedscope"}
     assert offered("predict --quick-gelu w") == {"with", "without"}
     assert completions(["predict", "--top"], "") == ({}, False)
 

@@ -1,4 +1,4 @@
-"""FederatedScope, Flower and sites in processes of their own, for all engines."""
+"""FederatedScope and sites in processes of their own, for tests of all engines."""
 
 from __future__ import annotations
 
@@ -8,18 +8,7 @@ from pathlib import Path
 
 import pytest
 
-for room in ("fs", "sites"):
-    sys.path.append(str(Path(__file__).parent / room))
-
-
-def pytest_collection_modifyitems(items):
-    """Tests that start Flower's processes take minutes each, and have a mark of their
-    own in the place of `slow`."""
-    for item in items:
-        callspec = getattr(item, "callspec", None)
-        is_flower = callspec is not None and callspec.params.get("engine") == "flower"
-        if is_flower or "programs" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.federation)
+sys.path += [str(Path(__file__).parent / name) for name in ("fs", "flower", "sites")]
 
 
 @pytest.fixture(scope="session")
@@ -36,11 +25,12 @@ def fork_server(federatedscope):
 
 
 @pytest.fixture
-def programs(flower):
-    """Flower's processes, on loopback only. None of them outlives the test."""
-    from federatedscope_ggeur.engines.flower.programs import Programs
-
-    with Programs() as programs:
-        yield programs
-        for path in sorted(programs.folder.glob("*.log")):  # shown if the test fails
-            print(f"== {path.name}\n{path.read_text(errors='replace')[-3000:]}")
+def flower_here(flower, monkeypatch, tmp_path):
+    """This process as one of Flower's, which may make messages."""
+    monkeypatch.chdir(tmp_path)
+    try:
+        from flwr.supercore.task_identity import TaskIdentity
+    except ImportError:  # an earlier release, where every process may
+        return
+    for name in ("_run_id", "_node_id", "_task_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)

@@ -1,7 +1,7 @@
-"""``ggeur check`` on both engines: each fault is found and named before a site joins.
+"""``ggeur check``: each fault is found and named before a site joins.
 
-The site is a folder with a file, as ``ggeur certificates`` makes it. FederatedScope's
-server is the transport's, with the facts of a membership; Flower's is a SuperLink.
+The site is a folder with a file, as ``ggeur certificates`` makes it. The server is the
+transport's, with the facts of a membership.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from wire_tap import recording
 from federatedscope_ggeur.cfg_ggeur.check import given_handshake
 from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
 from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.engines import facts
+from federatedscope_ggeur.engines import facts, site_check
 from federatedscope_ggeur.engines.facts import facts_of
 from federatedscope_ggeur.engines.roles import role_config
 from federatedscope_ggeur.engines.streams import transport_settings
@@ -46,33 +46,11 @@ PLAN = {
         },
     },
 }
-BOTH = ["federatedscope", pytest.param("flower", marks=pytest.mark.slow)]
-on_fs = pytest.mark.parametrize("engine", BOTH[:1], indirect=True)
-on_flower = pytest.mark.parametrize("engine", BOTH[1:], indirect=True)
-
-
-@pytest.fixture(scope="module", params=BOTH)
-def engine(request) -> str:
-    for package in ("grpc", "cryptography"):
-        pytest.importorskip(package)
-    request.getfixturevalue(request.param)
-    return request.param
 
 
 @contextmanager
-def served(engine: str, own: Path) -> Iterator[tuple[int, Hub | None]]:
-    """The port of the server with the folder `own`, and FederatedScope's hub."""
-    if engine == "flower":
-        from federatedscope_ggeur.engines.flower.programs import Programs, SuperLink
-        from federatedscope_ggeur.transport import Security
-
-        files = (str(own / f"{name}") for name in ("server.pem", "server.key"))
-        security = Security(*files, str(own / "authority.pem"))
-        keys, port = sorted((own / "nodes").glob("*.pub")), free_port()
-        with Programs() as programs:
-            SuperLink(programs, "127.0.0.1", port, security, keys).start()
-            yield port, None
-        return
+def served(own: Path) -> Iterator[tuple[int, Hub]]:
+    """The port of the server with the folder `own`, and its hub."""
     with pytest.MonkeyPatch.context() as there:
         there.chdir(own)
         cfg = role_config("server.yaml", "server")
@@ -84,18 +62,20 @@ def served(engine: str, own: Path) -> Iterator[tuple[int, Hub | None]]:
 
 
 @pytest.fixture(scope="module")
-def folders(engine, tmp_path_factory) -> Path:
+def folders(federatedscope, tmp_path_factory) -> Path:
     """The folders of a federation."""
-    place = tmp_path_factory.mktemp(engine)
+    for package in ("grpc", "cryptography"):
+        pytest.importorskip(package)
+    place = tmp_path_factory.mktemp("federation")
     plan = place / "plan.yaml"
-    plan.write_text(yaml.safe_dump({"engine": engine, **PLAN}))
+    plan.write_text(yaml.safe_dump(PLAN))
     assert main(["certificates", str(plan), "--out", str(place / "made")]) == 0
     return place / "made"
 
 
 @pytest.fixture(scope="module")
-def server(engine, folders):
-    with served(engine, folders / "server") as one:
+def server(folders):
+    with served(folders / "server") as one:
         yield one
 
 
@@ -144,29 +124,9 @@ def check(site, monkeypatch, capsys):
     return check
 
 
-#: What a site that fits is told, beside what it is told on both engines.
-PASSED = {
-    "federatedscope": (
-        "token: accepted",
-        "place: client 2 can join",
-        "class list: as agreed",
-        "dimension: as agreed",
-        "encoder: as agreed",
-        "settings: as agreed",
-    ),
-    "flower": (
-        "Flower: flwr 1.",
-        "node key: 'node.key', for its owner alone",
-        "token: of client 2",
-        "key: the SuperLink knows it",
-    ),
-}
-
-
-def test_a_site_that_fits_passes_and_takes_no_place(engine, server, check):
-    for _ in range(2):  # again: the SuperLink holds no place for it
-        status, problems, said = check()
-        assert (status, problems) == (0, {}), said
+def test_a_site_that_fits_passes_and_takes_no_place(server, check):
+    status, problems, said = check()
+    assert (status, problems) == (0, {}), said
     for line in (
         "data: 'data': rows: train 76, val 10, test 10",
         "classes: 12; rows to train on: kind 0 ",
@@ -176,12 +136,16 @@ def test_a_site_that_fits_passes_and_takes_no_place(engine, server, check):
         "server: localhost:",
         "TLS: the server's certificate is valid for 364 days",
         "ready to join",
-        *PASSED[engine],
+        "token: accepted",
+        "place: client 2 can join",
+        "class list: as agreed",
+        "dimension: as agreed",
+        "encoder: as agreed",
+        "settings: as agreed",
     ):
         assert line in said, line
-    if (hub := server[1]) is not None:
-        assert hub.connected() == set()
-        assert hub.receive(0.1) is None
+    assert server[1].connected() == set()
+    assert server[1].receive(0.1) is None
 
 
 def other_classes(site):
@@ -229,18 +193,6 @@ def no_authority(site):
     (site / "authority.pem").write_text("")
 
 
-def unknown_key(site):
-    (site / "node.key").write_bytes(certificates.make_node_key()[0])
-
-
-def no_key(site):
-    (site / "node.key").write_text("garbage")
-
-
-def open_key(site):
-    (site / "node.key").chmod(0o644)
-
-
 def other_release(site):
     agreed = {"class_names": CLASSES, "release": "0.0.7, messages of version 3"}
     change(site, "ggeur", agreed=agreed)
@@ -278,11 +230,6 @@ FAULTS_BY_FACTS = {
     other_weights: ("encoder", "'an encoder, id 12345678' here"),
     forged_token: ("token", "was not made from this server's", "for a new one"),
 }
-FAULTS_ON_FLOWER = {
-    unknown_key: ("key", "does not know this site's key"),
-    no_key: ("node key", "holds no private key of a SuperNode"),
-    open_key: ("node key", "chmod 600"),
-}
 
 
 def each_of(faults: dict) -> pytest.MarkDecorator:
@@ -305,14 +252,12 @@ def test_each_fault_is_found_with_what_to_do(site, check, fault, told):
     check_found(check(), told)
 
 
-@on_fs
 @each_of(FAULTS_AT_HOME)
 def test_what_is_wrong_at_home_is_found_there(site, check, fault, told):
     fault(site)
     check_found(check(), told)
 
 
-@on_fs
 @each_of(FAULTS_BY_FACTS)
 def test_what_the_server_agreed_on_is_compared(site, check, fault, told):
     change(site, "ggeur", agreed={}, embedding_dim=-1)
@@ -320,14 +265,6 @@ def test_what_the_server_agreed_on_is_compared(site, check, fault, told):
     check_found(check(), told)
 
 
-@on_flower
-@each_of(FAULTS_ON_FLOWER)
-def test_a_key_that_cannot_be_used_is_found(site, check, fault, told):
-    fault(site)
-    check_found(check(), told)
-
-
-@on_fs
 @pytest.mark.slow
 def test_no_space_left_is_found(site):
     """On a file system of 1 MB, in a process that alone sees it."""
@@ -356,9 +293,7 @@ def test_no_space_left_is_found(site):
     check_found(found, ("disk", "1.05 MB are free, about 20 MB needed", "free some"))
 
 
-def test_an_expired_certificate_is_found(
-    engine, folders, site, check, tmp_path, monkeypatch
-):
+def test_an_expired_certificate_is_found(folders, site, check, tmp_path, monkeypatch):
     """Of the server's, made three days ago for one day."""
 
     class Earlier(datetime):
@@ -377,14 +312,24 @@ def test_an_expired_certificate_is_found(
     shutil.copytree(folders / "server", expired)
     for name, data in zip(("server.pem", "server.key"), files):
         (expired / name).write_bytes(data)
-    # A SuperLink is told the keys of nodes by TLS, which fails.
-    shutil.rmtree(expired / "nodes", ignore_errors=True)
-    with served(engine, expired) as (port, _):
+    with served(expired) as (port, _):
         change(site, "distribute", server_port=port)
         check_found(check(), ("TLS", "has expired"))
 
 
-@on_fs
+def test_a_certificate_that_ends_soon_is_named(site, check, monkeypatch):
+    class Later(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime.now(tz) + timedelta(days=340)
+
+    monkeypatch.setattr(site_check, "datetime", Later)
+    status, problems, said = check()
+    assert (status, problems) == (0, {}), said
+    soon = "valid for 24 days, so ask for a new one now"
+    assert f"the server's certificate is {soon}; this site's is {soon}" in said
+
+
 def test_another_release_is_found(server, check, monkeypatch):
     hub = server[1]
     with monkeypatch.context() as there:
@@ -394,25 +339,19 @@ def test_another_release_is_found(server, check, monkeypatch):
     check_found(check(), ("version", "federatedscope-ggeur==0.0.7"))
 
 
-@on_fs
 def test_a_server_s_answer_cannot_write_lines_of_its_own(server, check, monkeypatch):
     answer = b'{"package": "1\\nok forged", "agreed": 3}'
     monkeypatch.setattr(server[1], "facts", lambda number, is_taken: answer)
     check_found(check(), ("version",))
 
 
-#: What goes over the wire at least once.
-SENT = {"federatedscope": b'"sizes": []', "flower": b"/v1/fleet/activate-node"}
-
-
-def test_nothing_of_the_data_is_sent(engine, folders, server, site, check):
+def test_nothing_of_the_data_is_sent(folders, server, site, check):
     """A way that takes TLS away, with the files of the server and of the site."""
     own = folders / "server"
     near = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     near.load_cert_chain(own / "server.pem", own / "server.key")
     far = ssl.create_default_context(cafile=own / "authority.pem")
-    if engine == "federatedscope":
-        far.load_cert_chain(site / "site.pem", site / "site.key")
+    far.load_cert_chain(site / "site.pem", site / "site.key")
     for end in (near, far):
         end.set_alpn_protocols(["h2"])
     port, heard = recording(
@@ -423,10 +362,10 @@ def test_nothing_of_the_data_is_sent(engine, folders, server, site, check):
     change(site, "distribute", server_port=port)
     status, problems, said = check()
     assert (status, problems) == (0, {}), said
-    assert heard.count(SENT[engine]) == 1
+    assert heard.count(b'"sizes": []') == 1
     assert len(heard) < 3000
     token = (site / "token").read_bytes().strip()
-    assert (token in heard) == (engine == "federatedscope")
+    assert token in heard
     rows = np.load(site / "data" / "photo.npz")["features"]
     for secret in (
         b"photo",
@@ -436,3 +375,14 @@ def test_nothing_of_the_data_is_sent(engine, folders, server, site, check):
         *(str(float(row[0]))[:7].encode() for row in rows),
     ):
         assert secret not in heard
+
+
+def test_a_file_without_the_server_s_address_is_checked_at_home_alone(site, check):
+    """Flower's SuperNode has the address."""
+    path = site / "site.yaml"
+    content = yaml.safe_load(path.read_text())
+    del content["distribute"]
+    path.write_text(yaml.safe_dump(content))
+    status, problems, said = check()
+    assert (status, problems) == (0, {}), said
+    assert "server: not asked, because the file has no distribute.server_host" in said

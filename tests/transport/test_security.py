@@ -17,7 +17,6 @@ from federatedscope_ggeur.transport import (
     check_token,
     make_token,
 )
-from federatedscope_ggeur.transport.certificates import make_node_key, read_node_key
 from federatedscope_ggeur.transport.probe import handshake_problem
 from federatedscope_ggeur.transport.security import make_secret
 
@@ -129,22 +128,6 @@ def test_a_secret_is_made_once_and_is_private(tmp_path):
     assert Security(join_secret=str(path)).secret() == secret
     with pytest.raises(ConfigError, match=r"ggeur\.join_secret: .*: No such file or d"):
         make_secret(str(tmp_path / "nowhere" / "made"))
-
-
-def test_a_node_s_key_is_read_from_a_private_file_alone(tmp_path):
-    pytest.importorskip("cryptography")
-    path, (private, _) = tmp_path / "node", make_node_key()
-    path.write_bytes(private)
-    path.chmod(0o644)
-    with pytest.raises(ConfigError, match=r"others may read '.*node': chmod 600"):
-        read_node_key(str(path))
-    path.chmod(0o600)
-    assert read_node_key(str(path)).curve.name == "secp384r1"
-    path.write_text("no key")
-    with pytest.raises(ConfigError, match=r"holds no private key of a SuperNode: \w"):
-        read_node_key(str(path))
-    with pytest.raises(ConfigError, match=r"SuperNode: No such file or directory$"):
-        read_node_key(str(tmp_path / "nowhere"))
 
 
 def test_a_token_is_for_one_client_and_one_secret():

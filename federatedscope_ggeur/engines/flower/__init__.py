@@ -1,5 +1,5 @@
-"""Flower carries the messages of a federation on a maintained engine.
+"""An ordinary Flower app, by Flower's public interface alone (flwr 1.21 and later).
 
-The ServerApp leads the course. The ClientApp only carries bytes to the resident, the
-site's own process. Only the resident reads data, settings and secrets.
+The ServerApp leads the course. A ClientApp answers for a site. Flower starts a process
+for each message, so what a site must remember lies in its folder.
 """

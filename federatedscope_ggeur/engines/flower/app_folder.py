@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import secrets
+import json
 from pathlib import Path
+from pprint import pformat
 
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cfg_ggeur.run_settings import divides_by_domain
+from federatedscope_ggeur.cfg_ggeur.yaml_file import plain_config
+from federatedscope_ggeur.engines.run import load_federated_data
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.files import write_atomically
 
@@ -14,50 +19,61 @@ _PROJECT = """\
 name = "ggeur-federation"
 version = "1.0.0"
 description = "A federation of federatedscope_ggeur"
-license = "Apache-2.0"
-dependencies = []
+dependencies = []  # every machine has federatedscope-ggeur and flwr already
 
 [tool.flwr.app]
 publisher = "ggeur"
 
 [tool.flwr.app.components]
 serverapp = "ggeur_federation.server:app"
-clientapp = "federatedscope_ggeur.engines.flower.client:app"
+clientapp = "ggeur_federation.client:app"
 
-# To change settings of federation.yaml: flwr run ... -c "settings='KEY VALUE ...'"
-# The folder is the run's; by default it is made below `outdir`.
+# To change settings: flwr run ... -c "settings='KEY VALUE ...'"
+# The server sees relative paths from this folder; so does a simulation.
 [tool.flwr.app.config]
 settings = ""
-folder = ""
+folder = {folder}
+
+[tool.flwr.federations]
+default = "local-simulation"
+
+[tool.flwr.federations.local-simulation]
+options.num-supernodes = {clients}
 """
-_SERVER = '''\
-"""Leads the federation of federation.yaml."""
+_SETTINGS = '''\
+"""The federation's settings."""
 
-from pathlib import Path
+FEDERATION = {settings}
+'''
+_APP = '''\
+"""{what}"""
+from ggeur_federation.settings import FEDERATION
+from federatedscope_ggeur.engines.flower.{name} import {name}_app
 
-from federatedscope_ggeur.engines.flower.server import server_app
-
-# A resident answers one run only, the first that asks.
-RUN = "{run}"
-app = server_app(Path(__file__).with_name("federation.yaml"), RUN)
+app = {name}_app(FEDERATION)
 '''
 
 
-def new_run_id() -> str:
-    """Make an id for a run. A resident only answers the run that it belongs to."""
-    return secrets.token_hex(16)
+def write_app(folder: Path, cfg, place: Path) -> None:
+    """Write the app folder for the federation of `cfg`.
 
+    Flower sends the whole folder to the sites. It holds no secrets and no plugins.
 
-def write_app(folder: Path, cfg, run: str = "") -> None:
-    """Write the app folder for the federation of `cfg`, and the run `run`.
-
-    Without `run` it is a new run. Flower sends the whole folder to the sites. It holds
-    no secrets and no plugins.
+    Parameters
+    ----------
+    folder : path
+    cfg : CfgNode
+        The settings of a server of real sites, or of a run on one machine. The latter
+        is for simulation.
+    place : path
+        The folder that relative paths are seen from.
 
     Raises
     ------
     ConfigError
         The folder is not empty or cannot be written.
+    DataError
+        The rows of a run on one machine cannot be read or divided.
     """
     module = folder / "ggeur_federation"
     try:
@@ -65,15 +81,31 @@ def write_app(folder: Path, cfg, run: str = "") -> None:
             raise ConfigError(
                 f"'{folder}' is not empty; nothing is overwritten; name another folder"
             )
+        if cfg.federate.mode != "distributed":
+            cfg = _distributed(cfg)
         module.mkdir(parents=True)
     except OSError as error:
         problem = error.strerror or error
         raise ConfigError(f"cannot make the folder '{module}': {problem}") from error
+    project = _PROJECT.format(
+        folder=json.dumps(str(place.absolute())), clients=cfg.federate.client_num
+    )
     files = {
-        folder / "pyproject.toml": _PROJECT,
+        folder / "pyproject.toml": project,
         module / "__init__.py": "",
-        module / "federation.yaml": cfg.dump(),
-        module / "server.py": _SERVER.format(run=run or new_run_id()),
+        module / "settings.py": _SETTINGS.format(settings=pformat(plain_config(cfg))),
+        module / "server.py": _APP.format(what="Leads the run.", name="server"),
+        module / "client.py": _APP.format(what="Answers for a site.", name="client"),
     }
     for path, text in files.items():
         write_atomically(path, text)
+
+
+def _distributed(cfg):
+    """The settings of the same run, with clients in processes of their own."""
+    clients = str(len(load_federated_data(cfg).clients))
+    changes = ["federate.mode", "distributed", "distribute.role", "server"]
+    changes += ["federate.client_num", clients]
+    if divides_by_domain(cfg):
+        changes += ["data.splitter", "iid"]
+    return load_config(cfg, changes, on_fs=True)

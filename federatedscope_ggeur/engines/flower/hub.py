@@ -1,4 +1,4 @@
-"""The server's connections to residents, over Flower's Grid."""
+"""The server's connections to sites, over Flower's Grid."""
 
 from __future__ import annotations
 
@@ -10,52 +10,53 @@ from itertools import count
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from federatedscope_ggeur.engines.flower.carried import (
-    DONE,
-    NOBODY,
-    RESTARTED,
-    packed,
-    unpacked,
-)
-from federatedscope_ggeur.engines.flower.records import content_of, read_content
+from federatedscope_ggeur.engines.flower.records import content_of, envelopes_of, failed
 from federatedscope_ggeur.engines.leading import FAILED, JOIN
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.federation.wire.handshake import Join
 from federatedscope_ggeur.federation.wire.limits import PLAIN
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.transport import Envelope, Event, Refused, check_token
-from federatedscope_ggeur.transport.settings import TransportSettings
+from federatedscope_ggeur.transport import Envelope, Event, Refused, Security
 
 logger = get_logger(__name__)
 
 #: Seconds between two looks for replies, and for nodes.
-_PULL, _LOOK = 0.2, 2.0
-#: Seconds until a node is asked again who is there: after its resident did not answer,
-#: and after its resident was sent away. Then it may have another one.
+_PULL, _LOOK = 0.1, 2.0
+#: Seconds until a node is asked again to join: after it was lost, and was refused.
 _AGAIN, _MUCH_LATER = 5.0, 30.0
-#: Seconds in which residents must take the last message of a finished run, and of a
-#: failed one. The server does not wait for SuperNodes that are gone.
+#: Seconds in which sites must take the last message of a finished run, and of a failed
+#: one. The server does not wait for SuperNodes that are gone.
 _LAST, _LAST_FAILED = 300.0, 30.0
 
 
 @dataclass(eq=False)
 class _Node:
-    """A SuperNode, and the client that its resident answers for.
+    """A SuperNode, and the client that it answers for.
 
-    When the connection ends, a new one of the same id takes its place.
+    Attributes
+    ----------
+    number : int or None
+        The client's number once its site has joined.
+    connection : int
+        Another number whenever the node was lost or refused. Replies to messages of an
+        earlier connection do not count.
+    ask_at : float
+        The time from which it may be asked to join.
+    refusal : str
+        Why it did not join before, which is logged once.
+    most : int or None
+        The largest size of its next answer in bytes.
+    waiting : list of Envelope
+        Messages that need no answer. They go out with the next one that does.
     """
 
     id: int
-    #: The time at which it may be asked, and the session that was sent away before.
-    ask_at: float = 0.0
-    refused: bytes = NOBODY
-    is_asked: bool = False
+    connection: int
     number: int | None = None
-    session: bytes = NOBODY
-    connection: int = 0
+    ask_at: float = 0.0
+    refusal: str = ""
     most: int | None = PLAIN
-    #: Messages that need no answer. They go out with the next one that does.
     waiting: list[Envelope] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -64,37 +65,30 @@ class _Node:
 
 
 class GridHub:
-    """Connections to residents, with the interface of `transport.Hub`.
+    """Connections to sites, with the interface of `transport.Hub`.
 
-    Every request is one Flower message to one SuperNode. A connection lasts as long as
-    the same resident answers behind the same SuperNode.
+    Every request is one Flower message to one SuperNode.
 
     Parameters
     ----------
     grid : Grid
-    settings : TransportSettings
-    greeting : tuple of bytes
-        The parts of the message that asks who is there.
-    secret : bytes, optional
-        The secret that join tokens are made from. Without it, clients need no token.
+    most : int
+        The size in bytes of the largest message.
+    goes_on : bool
+        Whether the run goes on from a checkpoint, so that sites keep their state.
+    security : Security
+        Knows who may join by which token.
     """
 
-    def __init__(
-        self,
-        grid: Grid,
-        settings: TransportSettings,
-        greeting: tuple[bytes, ...],
-        secret: bytes | None = None,
-    ):
-        self._grid, self._settings, self._secret = grid, settings, secret
-        self._greeting = Envelope(JOIN, 0, greeting)
+    def __init__(self, grid: Grid, most: int, goes_on: bool, security: Security):
+        self._grid, self._most, self._security = grid, most, security
+        self._greeting = Envelope(JOIN, int(goes_on))
         self._answered = {k.message for k in all_kinds() if k.answer_message}
         self._events: deque[Event] = deque()
         self._nodes: dict[int, _Node] = {}
-        self._clients: dict[int, _Node] = {}
-        #: By message, the node that owes a reply.
-        self._pending: dict[str, _Node] = {}
-        self._connections, self._look_at = count(1), 0.0
+        #: By message, the node that owes a reply, and its connection.
+        self._pending: dict[str, tuple[_Node, int]] = {}
+        self._connections, self._look_at = count(), 0.0
 
     # called by `Leading`
 
@@ -113,32 +107,32 @@ class GridHub:
 
     def expect(self, number: int, most: int | None) -> None:
         """Set the largest size of the client's next answer, in bytes."""
-        if number in self._clients:
-            self._clients[number].most = most
+        if node := self._of(number):
+            node.most = most
 
     def send(self, number: int, envelope: Envelope) -> None:
         """Send a client a message.
 
         A message that needs no answer goes out with the next one that does.
         """
-        node = self._clients.get(number)
-        if node is None:
-            return
-        node.waiting.append(envelope)
-        if envelope.kind in self._answered:
-            self._flush(node)
+        if node := self._of(number):
+            node.waiting.append(envelope)
+            if envelope.kind in self._answered:
+                self._flush(node)
 
     def dismiss(self, number: int, reason: str, connection: int | None) -> None:
-        """End a client's connection, and tell its resident why."""
-        node = self._clients.get(number)
+        """End a client's connection, and tell its site why."""
+        node = self._of(number)
         if node is not None and connection in (None, node.connection):
-            self._send_away(node, reason)
+            node.waiting = [failed(reason)]
+            self._flush(node)
+            self._forget(node, _MUCH_LATER)
 
     def close(self, reason: str = "") -> None:
         """Send what remains, or the `reason` of a failure; wait until it is taken."""
-        for node in list(self._clients.values()):
+        for node in [one for one in self._nodes.values() if one.number is not None]:
             if reason:
-                node.waiting = [_failed(reason)]
+                node.waiting = [failed(reason)]
             if node.waiting:
                 self._flush(node)
         until = time.monotonic() + (_LAST_FAILED if reason else _LAST)
@@ -149,148 +143,101 @@ class GridHub:
 
     # nodes
 
+    def _of(self, number: int) -> _Node | None:
+        """The node of a client that has joined."""
+        return next((n for n in self._nodes.values() if n.number == number), None)
+
     def _look(self, asks: bool = True) -> None:
-        """See which SuperNodes are there, and ask new ones for their clients."""
+        """See which SuperNodes are there, and ask new ones to join."""
         now = time.monotonic()
         if now < self._look_at:
             return
-        self._look_at = now + _LOOK
-        there = set(self._grid.get_node_ids())
+        self._look_at, there = now + _LOOK, set(self._grid.get_node_ids())
         for gone in self._nodes.keys() - there:
             self._lose(self._nodes.pop(gone), "its SuperNode is gone")
             owed = self._pending.items()
-            self._pending = {one: node for one, node in owed if node.id != gone}
+            self._pending = {name: to for name, to in owed if to[0].id != gone}
         for new in there - self._nodes.keys():
-            self._nodes[new] = _Node(new)
+            self._nodes[new] = _Node(new, next(self._connections))
+        asked = {node.id for node, _ in self._pending.values()}
         for node in list(self._nodes.values()) if asks else ():
-            if node.number is None and not node.is_asked and now >= node.ask_at:
-                node.is_asked, node.waiting = True, [self._greeting]
+            if node.number is None and node.id not in asked and now >= node.ask_at:
+                node.waiting = [self._greeting]
                 self._flush(node)
 
-    def _is_current(self, node: _Node) -> bool:
-        return self._nodes.get(node.id) is node
-
-    def _lose(
-        self, node: _Node, reason: str, refused: bool = False, pause: float = _AGAIN
-    ) -> None:
+    def _lose(self, node: _Node, reason: str, refused: bool = False) -> None:
         """Record that a connection has ended."""
-        if node.number is None:
-            logger.info("%s: %s", node, reason)
-        else:
+        if node.number is not None:
             gone = Event(node.number, None, reason, refused, node.connection)
             self._events.append(gone)
-        self._forget(node, _MUCH_LATER if refused else pause)
+        self._forget(node, _MUCH_LATER if refused else _AGAIN)
 
-    def _send_away(self, node: _Node, reason: str) -> None:
-        """Tell a resident why it cannot take part."""
-        node.waiting = [_failed(reason)]
-        self._flush(node)
-        self._forget(node, _MUCH_LATER, node.session)
-
-    def _forget(self, node: _Node, pause: float, refused: bytes = b"") -> None:
-        """Forget what is known of a node, and ask it again after `pause` seconds."""
-        if self._clients.get(node.number) is node:
-            del self._clients[node.number]
-        if node.id in self._nodes:
-            ask_at = time.monotonic() + pause
-            self._nodes[node.id] = _Node(node.id, ask_at, refused or node.refused)
+    def _forget(self, node: _Node, pause: float) -> None:
+        """Forget a node's client, and ask it again to join after `pause` seconds."""
+        node.number, node.ask_at = None, time.monotonic() + pause
+        node.connection, node.most = next(self._connections), PLAIN
 
     # messages
 
     def _flush(self, node: _Node) -> None:
         """Send a node the messages that wait for it."""
-        data = packed(node.session, node.waiting, self._settings)
-        node.waiting = []
-        message = Message(content_of(data), node.id, "query")
+        content, node.waiting = content_of(node.waiting), []
+        message = Message(content, node.id, "query")
         (sent,) = self._grid.push_messages([message]) or (None,)
         if sent is None:
             self._lose(node, "Flower's SuperLink refused a message to it")
         else:
-            self._pending[sent] = node
+            self._pending[sent] = node, node.connection
 
     def _pull(self) -> None:
         if not self._pending:
             return
         for message in self._grid.pull_messages(list(self._pending)):
-            node = self._pending.pop(message.metadata.reply_to_message_id, None)
-            if node is not None and self._is_current(node):
-                self._take(node, message)
+            owed = self._pending.pop(message.metadata.reply_to_message_id, None)
+            if owed is not None and owed[0].connection == owed[1]:
+                self._take(owed[0], message)
 
     def _take(self, node: _Node, message: Message) -> None:
-        most = self._settings.max_message if node.most is None else node.most
-        try:
-            if message.has_error():
-                reason = " ".join(str(message.error.reason).split())[:500]
-                raise ConnectionError(f"Flower: {reason} ({message.error.code})")
-            data = read_content(message.content)
-            session, replies = unpacked(data, self._settings, str(node), lambda: most)
-            for envelope in replies:
-                if self._is_current(node):
-                    self._take_reply(node, session, envelope)
-        except ConnectionError as error:
-            self._lose(node, str(error))
-        except MessageError as error:
-            self._lose(node, str(error), refused=True)
-
-    def _take_reply(self, node: _Node, session: bytes, envelope: Envelope) -> None:
-        if envelope.kind == DONE:
+        if message.has_error():
+            reason = " ".join(str(message.error.reason).split())[:500]
+            self._lose(node, f"Flower: {reason} ({message.error.code})")
             return
-        if node.number is None:
-            self._take_join(node, session, envelope)
-        elif envelope.kind == RESTARTED:
-            self._lose(node, "its resident was started anew", pause=0.0)
-        else:
+        most = self._most if node.most is None else node.most
+        try:
+            replies = envelopes_of(message.content, str(node), most)
+            if node.number is None:
+                self._admit(node, replies)
+        except (MessageError, Refused) as error:
+            if node.number is None and str(error) != node.refusal:
+                logger.warning("%s: %s", node, error)
+                node.refusal, node.waiting = str(error), [failed(str(error))]
+                self._flush(node)
+            self._lose(node, str(error), refused=True)
+            return
+        for envelope in replies:
             event = Event(node.number, envelope, connection=node.connection)
             self._events.append(event)
 
-    def _take_join(self, node: _Node, session: bytes, envelope: Envelope) -> None:
-        if envelope.kind == FAILED:
-            reason = b"".join(envelope.parts)[:500].decode(errors="replace")
-            logger.warning("%s: its resident does not join: %s", node, reason)
-            self._forget(node, _MUCH_LATER)
-            return
-        if session == node.refused:
-            self._forget(node, _MUCH_LATER)
-            return
-        node.session = session
-        try:
-            number, join = self._admitted(node, envelope)
-        except (MessageError, Refused) as error:
-            logger.warning("%s: %s", node, error)
-            self._send_away(node, str(error))
-            return
-        other = self._clients.get(number)
-        if other is not None and other.session != session:
-            logger.warning("%s: client %d has joined already", node, number)
-            self._forget(node, _AGAIN)
-            return
-        if other is not None:
-            self._lose(other, "its resident answers behind another SuperNode now")
-        node.number, node.connection = number, next(self._connections)
-        self._clients[number] = node
-        event = Event(number, Envelope(JOIN, 0, (join,)), connection=node.connection)
-        self._events.append(event)
-
-    def _admitted(self, node: _Node, envelope: Envelope) -> tuple[int, bytes]:
-        """The number of the client that joins, and its message.
+    def _admit(self, node: _Node, replies: list[Envelope]) -> None:
+        """Take the client that a site joins as.
 
         Raises
         ------
         MessageError, Refused
-            The message is not one to join, or the token is wrong.
+            The site does not join, or its token or number is not right.
         """
-        if envelope.kind != JOIN or len(envelope.parts) != 2:
-            raise MessageError(
-                "the first message must be a join", field="kind", sender=str(node)
-            )
-        join, token = envelope.parts
+        kinds = [one.kind for one in replies]
+        if kinds == [FAILED]:
+            reason = b"".join(replies[0].parts)[:500].decode(errors="replace")
+            raise Refused(f"its site does not join: {reason}")
+        if kinds != [JOIN] or len(replies[0].parts) != 2:
+            raise Refused("its first message is no join")
+        join, token = replies[0].parts
         number = Join.from_bytes(join, str(node)).client
-        if self._secret:
-            text = token[:200].decode(errors="replace")
-            if problem := check_token(self._secret, number, text):
-                raise Refused(problem)
-        return number, join
-
-
-def _failed(reason: str) -> Envelope:
-    return Envelope(FAILED, 0, (reason.encode(),))
+        text = token[:200].decode(errors="replace")
+        if problem := self._security.refusal(number, text):
+            raise Refused(problem)
+        if self._of(number) is not None:
+            raise Refused(f"client {number} has joined already")
+        node.number, node.refusal = number, ""
+        replies[:] = [Envelope(JOIN, 0, (join,))]

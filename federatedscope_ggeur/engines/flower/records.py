@@ -1,37 +1,60 @@
-"""Converts our bytes to the content of a Flower message, and back."""
+"""Converts our messages to the content of a Flower message, and back."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-_BYTES, _REASON = "ggeur.bytes", "ggeur.reason"
+from federatedscope_ggeur.engines.leading import FAILED
+from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.transport import Envelope
+
+_BYTES = "ggeur.bytes"
 
 
-def content_of(data: bytes) -> RecordDict:
-    """Make a message's content. Flower sends arrays in pieces, so it may be long."""
-    array = Array(dtype="uint8", shape=(len(data),), stype=_BYTES, data=data)
-    return RecordDict({_BYTES: ArrayRecord({_BYTES: array})})
+def failed(reason: str) -> Envelope:
+    """The message that says why its sender stops."""
+    return Envelope(FAILED, 0, (reason.encode(),))
 
 
-def problem_of(reason: str) -> RecordDict:
-    """Make the content of a reply that says why it carries no bytes."""
-    return RecordDict({_REASON: ConfigRecord({_REASON: reason})})
+def content_of(envelopes: Sequence[Envelope]) -> RecordDict:
+    """Make a message's content. Flower sends arrays in pieces, so parts may be long."""
+    content = RecordDict()
+    for position, one in enumerate(envelopes):
+        content[f"{position}"] = ConfigRecord({"kind": one.kind, "state": one.state})
+        content[f"{position}.parts"] = ArrayRecord(
+            {
+                str(i): Array("uint8", (len(part),), _BYTES, part)
+                for i, part in enumerate(one.parts)
+            }
+        )
+    return content
 
 
-def read_content(content: RecordDict) -> bytes:
-    """Read the bytes in a message's content.
+def envelopes_of(content: RecordDict, sender: str, most: int) -> list[Envelope]:
+    """Read the messages in a Flower message's content.
 
     Raises
     ------
-    ConnectionError
-        The content has no bytes; the error says why.
+    MessageError
+        The content is not one of `content_of`, or has more than `most` bytes.
     """
-    if _REASON in content.config_records:
-        reason = content.config_records[_REASON].get(_REASON)
-        raise ConnectionError(str(reason)[:500])
+    about, arrays = content.config_records, content.array_records
+    size = sum(len(a.data) for record in arrays.values() for a in record.values())
+    if size > most:
+        problem = f"{size} bytes, more than the limit of {most}"
+        raise MessageError(problem, field="size", sender=sender)
+    found = []
     try:
-        return content.array_records[_BYTES][_BYTES].data
-    except KeyError:
-        raise ConnectionError(
-            "the reply does not come from this package's ClientApp"
-        ) from None
+        for position in map(str, range(len(about))):
+            kind, state = about[position]["kind"], about[position]["state"]
+            if not isinstance(kind, str) or type(state) is not int or state < 0:
+                raise MessageError("must be text", field="kind", sender=sender)
+            parts = arrays[f"{position}.parts"]
+            data = tuple(parts[str(i)].data for i in range(len(parts)))
+            found.append(Envelope(kind, state, data))
+    except KeyError as error:
+        problem = f"it has no {error}, so it is not of this app"
+        raise MessageError(problem, field="content", sender=sender) from error
+    return found

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
-import secrets
+import os
 import shlex
 import signal
 import sys
+import threading
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from flwr.app import Context
@@ -17,7 +20,6 @@ from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
 from federatedscope_ggeur.engines.distributed_data import server_data
 from federatedscope_ggeur.engines.federation import Federation, course
-from federatedscope_ggeur.engines.flower.carried import SESSION
 from federatedscope_ggeur.engines.flower.hub import GridHub
 from federatedscope_ggeur.engines.leading import Leading
 from federatedscope_ggeur.engines.streams import transport_settings
@@ -26,69 +28,55 @@ from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import new_run_folder
-from federatedscope_ggeur.reporting.log_file import logging_to
+from federatedscope_ggeur.reporting.log_file import handled_by, logging_to
 from federatedscope_ggeur.reporting.run_files import CONFIG_FILE, LOG_FILE
 from federatedscope_ggeur.transport import Envelope
 
 logger = get_logger(__name__)
 
 
-def server_app(config: Path, run: str) -> ServerApp:
-    """The ServerApp of a federation's app folder.
+def settings_in(federation: Mapping[str, Any], context: Context, *own: str):
+    """The settings of the app, with those of ``flwr run -c`` and then `own`.
 
-    Parameters
-    ----------
-    config : path
-        The federation's file.
-    run : str
-        The run's id, in hexadecimal digits. A resident only answers one run.
+    This process changes to the folder that relative paths are seen from.
     """
+    given = context.run_config
+    os.chdir(str(given["folder"]))
+    more = [*shlex.split(str(given["settings"])), *own]
+    return load_config(federation, more, on_fs=True, beside=Path.cwd())
+
+
+def server_app(federation: Mapping[str, Any]) -> ServerApp:
+    """The ServerApp of a federation's app folder, with the federation's settings."""
     app = ServerApp()
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        given = context.run_config
-        settings, folder = shlex.split(str(given["settings"])), str(given["folder"])
+        if threading.current_thread() is threading.main_thread():  # not in simulation
+            # Flower's own handler ends this process before any file is written.
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
+        shown = logging.StreamHandler(sys.stdout)
+        shown.setLevel(logging.INFO)
         try:
-            _serve(grid, config, run, settings, folder)
+            with handled_by(shown):
+                _lead(grid, settings_in(federation, context))
         except GGEURError as error:
             raise SystemExit(f"error: {error}") from error
 
     return app
 
 
-def _serve(
-    grid: Grid, config: Path, run: str, settings: list[str], folder: str
-) -> None:
-    """Lead the federation to its end, with files in `folder`, or else in a new one."""
-    # Flower starts this process in the folder of the SuperLink, which all paths are
-    # seen from.
-    cfg = load_config(config, settings, on_fs=True, beside=Path.cwd())
+def _lead(grid: Grid, cfg) -> None:
+    """Lead the federation to its end."""
     torch.set_num_threads(int(cfg.ggeur.num_threads))
-    own = Path(folder or new_run_folder(cfg.outdir, experiment_name(cfg)))
-    write_atomically(own / CONFIG_FILE, cfg.dump())
-    shown = logging.StreamHandler(sys.stdout)
-    logging.getLogger("federatedscope_ggeur").addHandler(shown)
-    # Flower's own handler ends this process before any file is written.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    log = logging_to(own / LOG_FILE)
-    with log, closing(Watch(own, "server", dict)) as watch:
-        logger.info("run folder: %s", own)
-        try:
-            _lead(grid, cfg, run, own, watch)
-        except Exception as error:
-            logger.error("failed: %s", error)
-            raise
-
-
-def _lead(grid: Grid, cfg, run: str, folder: Path, watch: Watch) -> None:
-    data, greeting = server_data(cfg), (run.encode(), secrets.token_bytes(SESSION))
-    settings, over = transport_settings(cfg), list[bool]()
-    secret = settings.security.secret()
-    hub = GridHub(grid, settings, greeting, secret)
+    folder = new_run_folder(cfg.outdir, experiment_name(cfg)).absolute()
+    write_atomically(folder / CONFIG_FILE, cfg.dump())
+    transport, over = transport_settings(cfg), list[bool]()
+    goes_on, security = bool(cfg.federate.restore_from), transport.security
+    hub = GridHub(grid, transport.max_message, goes_on, security)
 
     def federation(dismiss) -> Federation:
-        proven = secret is not None
+        data, proven = server_data(cfg), security.secret() is not None
         return Federation(
             cfg, data, dismiss, "flower", folder, proven, _to_go_on, begins=True
         )
@@ -104,18 +92,17 @@ def _lead(grid: Grid, cfg, run: str, folder: Path, watch: Watch) -> None:
     def end(_) -> None:
         logger.debug("%s", leading.federation.write("finished"))
         history = leading.federation.history
-        leading.send_finals(
-            history.ending(cfg.ggeur.share_results), len(history.rounds)
-        )
+        ending = history.ending(cfg.ggeur.share_results)
+        leading.send_finals(ending, len(history.rounds))
         over.append(True)
 
-    leading = Leading(federation, send, cfg.ggeur.deadline, begin, hub)
-    watch.describe = leading.status
-    leading.run(lambda: bool(over))
+    with logging_to(folder / LOG_FILE), closing(Watch(folder, "server", dict)) as watch:
+        logger.info("run folder: %s", folder)
+        leading = Leading(federation, send, cfg.ggeur.deadline, begin, hub)
+        watch.describe = leading.status
+        leading.run(lambda: bool(over))
 
 
-def _to_go_on(checkpoint: Path) -> str:
-    return (
-        f"set federate.restore_from {checkpoint}, in the server's file or by "
-        "flwr run APP NAME -c \"settings='KEY VALUE'\""
-    )
+def _to_go_on(path: Path) -> str:
+    settings = f"settings='federate.restore_from {path.absolute()}'"
+    return f'flwr run APP NAME -c "{settings}"'

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
+from torch import Tensor
+
 from federatedscope_ggeur.data import ClientData, ClientRange, Embeddings
-from federatedscope_ggeur.errors import MessageError, setting
+from federatedscope_ggeur.errors import GGEURError, MessageError, setting
 from federatedscope_ggeur.federation.client import Client
 from federatedscope_ggeur.federation.course.client_store import ClientStore
 from federatedscope_ggeur.federation.demands import Demands
@@ -164,6 +167,26 @@ class ClientHandler:
         finally:  # an answer that fails may leave something, too
             self._keep(side)
         return () if answer is None else (answer.to_bytes(),)
+
+    def resume(
+        self,
+        asked: Iterable[tuple[RequestKind, Sequence[bytes]]],
+        states: dict[int, dict[str, Tensor]],
+    ) -> None:
+        """Become what an earlier process of this client was.
+
+        Parameters
+        ----------
+        asked : iterable of (kind, parts)
+            The requests that it answered, in order, of the kinds that are `remembered`.
+        states : dict from round to dict from str to Tensor
+            The states of the client's method that it kept in its `ClientStore`.
+        """
+        store, self._store = self._store, None
+        for kind, parts in asked:
+            with suppress(GGEURError):  # it said so when it was asked
+                self.answer(kind, parts)
+        self._store, self.client.states = store, states
 
     def _asked(
         self, kind: RequestKind, parts: Sequence[bytes]

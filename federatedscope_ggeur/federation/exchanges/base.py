@@ -80,6 +80,10 @@ class RequestKind:
     respond_group : callable (client sides, parts of each) -> list of answers, or None
         Makes the answers of several clients of one process at once; each is what
         `respond` would make. It returns None if each client must answer by itself.
+    remembered : callable (round) -> bool
+        Whether a client remembers the request of a round in its process alone. A new
+        process of this client must then answer the request again; see
+        `ClientHandler.resume`.
     """
 
     name: str
@@ -99,6 +103,7 @@ class RequestKind:
     optional_parts: bool = False
     shared_parts: bool = False
     respond_group: Callable[[Sequence[Any], Sequence[Sequence[Any]]], Any] | None = None
+    remembered: Callable[[int], bool] = lambda round_number: True
 
 
 @dataclass(frozen=True)

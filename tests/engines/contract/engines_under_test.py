@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from flower_nodes import App, Nodes
 from folder_world import World
 from processes import PATIENCE, Fleet, Worker, free_port
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.engines.flower.local import LocalFederation
-from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.reporting import Results, numbers
 
 NAME = "a_run"
@@ -243,72 +240,28 @@ class _Workers(Going):
 
 
 class Flower(Engine):
-    """Flower: a SuperLink, a ServerApp, a SuperNode and a resident for each client."""
+    """Flower's app, in this process: its ServerApp asks its ClientApp."""
 
-    apart = True
-
-    def __init__(self, folder: Path, programs):
-        self._folder, self._programs = folder, programs
+    def __init__(self, folder: Path, flower_here):
+        self._folder = folder
 
     def _begin(self, config: Path, settings: Sequence, clients: int) -> Going:
         out = Path(tempfile.mkdtemp(dir=self._folder))
-        places = ["outdir", str(out), "expname", NAME]
+        places = ["outdir", str(out / "exp"), "expname", NAME]
         cfg = load_config(config, [*map(str, settings), *places])
-        federation = LocalFederation(self._programs, cfg)
-        federation.start()
-        return _Flowering(federation, self._programs, out)
-
-    def go_on(self, stopped: _Flowering, checkpoint: Path) -> Going:
-        """The residents wait for a server that goes on."""
-        return stopped.again(["federate.restore_from", str(checkpoint)])
+        return _Flowering(App(out / "app", cfg, Path.cwd()), out / "exp", clients)
 
 
 class _Flowering(Going):
-    def __init__(self, federation: LocalFederation, programs, out: Path, settings=()):
-        self._federation, self._programs, self._out = federation, programs, out
-        self._thread = threading.Thread(target=self._run, args=(settings,), daemon=True)
-        self._thread.start()
-
-    def again(self, settings) -> Going:
-        return _Flowering(self._federation, self._programs, self._out, settings)
-
-    def _run(self, settings) -> None:
-        with suppress(GGEURError):  # its folder says so
-            self._federation.run(settings)
-
-    def log(self) -> str:
-        path = self._programs.folder / "run.log"
-        return path.read_text(errors="replace") if path.exists() else ""
-
-    def runs(self) -> bool:
-        return self._thread.is_alive()
-
-    def killed(self, who: int) -> None:
-        assert self._programs.running[f"resident {who}"].wait(PATIENCE) == -9
-
-    def start_again(self, who: int) -> None:
-        self._federation.start_resident(who)
+    def __init__(self, app: App, out: Path, clients: int):
+        self._app, self._out, self._clients = app, out, range(1, clients + 1)
 
     def end(self) -> Outcome:
-        self._thread.join(PATIENCE)
-        assert not self.runs(), f"the run did not end\n{self.log()}"
-        left = self._out.rglob("results.json")
-        folder = max(left, key=lambda path: path.stat().st_mtime).parent
-        clients = range(1, self._federation.clients + 1)
-        sites = {k: self._federation.site(k) for k in clients}
-        # Flower's own stream of the log may lack its last lines.
-        log = self.log() + (folder / "log.txt").read_text(encoding="utf-8")
-        outcome = Outcome({}, folder, log, sites)
-        ended = outcome.results.status == "finished"
-        if ended:
-            for k in outcome.results.rounds[-1].clients:
-                assert self._programs.running[f"resident {k}"].wait(PATIENCE) == 0
-        # A resident that was put out waits for ever.
-        outcome.ended = {
-            k: self._programs.running[f"resident {k}"].poll() == 0 for k in clients
-        }
-        outcome.ended[0] = ended
-        return outcome
+        nodes = Nodes(self._app, {k: {"partition-id": k - 1} for k in self._clients})
+        error = self._app.run(nodes)
+        sites = {k: self._out / f"{NAME}_sites" / f"client_{k}" for k in self._clients}
+        log = (self._out / NAME / "log.txt").read_text(encoding="utf-8")
+        return Outcome({0: error is None}, self._out / NAME, log, sites)
 
 
 class Sides(Engine):
@@ -383,5 +336,5 @@ ENGINES = {
     "streams": (Streams, "fork_server"),
     "serve and join": (Sides, "fork_server"),
     "folder": (Folder, "fork_server"),
-    "flower": (Flower, "programs"),
+    "flower": (Flower, "flower_here"),
 }

@@ -131,7 +131,7 @@ def test_every_door_transforms_once(transform, tmp_path):
     assert np.array_equal(there, first.predict_proba(data.x))
 
 
-@pytest.mark.parametrize("engine", [e for e in ENGINES if e != "flower"], indirect=True)
+@pytest.mark.parametrize("engine", list(ENGINES), indirect=True)
 @pytest.mark.parametrize("kind", ["numbers from 3 to 12", "texts of numbers"])
 def test_every_engine_reads_the_same_rows(engine, kind, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -189,6 +189,7 @@ def _bound(declared: Declared, exchange: Any, report: ScoreReport) -> None:
 EVALUATE = RequestKind(
     name="evaluate",
     message="evaluate",
+    remembered=lambda round_number: round_number == 0,  # where only one is allowed
     deadline="evaluate",
     parts=(Broadcast,),
     respond=lambda side, broadcast: side.evaluate(broadcast),

@@ -1,0 +1,262 @@
+"""Flower's app, by its own objects in this process: who joins, who is refused, and what
+its folder holds. Whole runs are in `contract/`; one by Flower's simulation is here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from exchange_plugin import NAME, NAMED, write_plugin
+from flower_nodes import App, Nodes
+from own_process import PATIENCE, ROOT
+
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.reporting import read_results
+from federatedscope_ggeur.transport import make_token
+
+SECRET = "0123456789abcdef0123456789abcdef"
+ONE_SHOT = (
+    "ggeur.closed_form", "lda",
+    "data.splitter", "iid",
+    "data.splitter_args", "[]",
+)  # fmt: skip
+
+
+@pytest.fixture
+def app(flower_here, quick, config, tmp_path):
+    """Make the app of a run of three clients."""
+
+    def make(*settings) -> App:
+        cfg = config(*ONE_SHOT, "outdir", tmp_path / "exp", *settings)
+        return App(tmp_path / "app", cfg, tmp_path)
+
+    return make
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """The server asks again at once."""
+    from federatedscope_ggeur.engines.flower import hub
+
+    for name in ("_PULL", "_LOOK", "_AGAIN", "_LAST_FAILED"):
+        monkeypatch.setattr(hub, name, 0.01)
+
+
+def three(app: App) -> Nodes:
+    return Nodes(
+        app, {k: {"partition-id": k - 1, "num-partitions": 3} for k in (1, 2, 3)}
+    )
+
+
+def test_one_upload_gives_the_embedded_head_and_flower_knows_it_as_an_app(
+    app, config, tmp_path
+):
+    one = app()
+    assert one.run(three(one)) is None
+    words = [*map(str, ONE_SHOT), "outdir", str(tmp_path / "here"), "--quiet"]
+    path = tmp_path / "run.yaml"
+    path.write_text(config().dump())
+    assert main(["--cfg", str(path), *words]) == 0
+    (wanted,) = tmp_path.glob("here/*/head.safetensors")
+    left = list(tmp_path.glob("exp/**/head.safetensors"))
+    assert len(left) == 4
+    assert {p.read_bytes() for p in left} == {wanted.read_bytes()}
+
+
+@pytest.mark.slow
+def test_who_cannot_join_is_told_why_and_the_run_needs_no_more(app, quick, tmp_path):
+    """A fourth SuperNode, and one of a user who forgot to name the site's file."""
+    one = app()
+    nodes = three(one)
+    nodes.configs.update({4: {"partition-id": 3}, 5: {}})
+    assert one.run(nodes) is None
+    (log,) = tmp_path.glob("exp/*/log.txt")
+    said = log.read_text()
+    assert "SuperNode 4: its site does not join: " in said
+    assert "distribute.data_idx: must lie in 1..3" in said
+    assert "no --node-config 'site=\"/path/to/site.yaml\"'" in said
+
+
+@pytest.mark.slow
+def test_a_reply_that_is_no_answer_bars_its_client_alone(app, quick, tmp_path):
+    from flwr.app import Message, RecordDict
+
+    from federatedscope_ggeur.engines.flower.records import content_of
+    from federatedscope_ggeur.transport import Envelope
+
+    one = app("ggeur.quorum", 2)
+    nodes, asked = three(one), []
+
+    def lies(message):
+        asked.append(message)
+        if len(asked) == 1:
+            return None
+        long = content_of([Envelope("statistics", 0, (bytes(10**7),))])
+        return Message(long if len(asked) == 2 else RecordDict(), reply_to=message)
+
+    nodes.spoil[3] = lies
+    assert one.run(nodes) is None
+    (log,) = tmp_path.glob("exp/*/log.txt")
+    assert "bytes, more than the limit of" in log.read_text()
+    assert sorted(read_results(log.parent).round0.clients) == [1, 2]
+
+
+@pytest.mark.slow
+def test_an_error_of_flower_ends_the_connection_and_the_site_joins_again(
+    app, quick, tmp_path
+):
+    from flwr.app import Error, Message
+
+    one = app("ggeur.deadline.return", 60)
+    nodes, failures = three(one), []
+
+    def fails_once(message):
+        kinds = [record["kind"] for record in message.content.config_records.values()]
+        if failures or kinds == ["join_in"]:
+            return None
+        failures.append(message)
+        return Message(Error(8, "ClientApp stopped\nresponding"), reply_to=message)
+
+    nodes.spoil[2] = fails_once
+    error = one.run(nodes)
+    (log,) = tmp_path.glob("exp/*/log.txt")
+    assert (
+        "client 2 is gone: Flower: ClientApp stopped responding (8)" in log.read_text()
+    )
+    assert error is not None or failures  # below the quorum of all
+
+
+@pytest.fixture
+def real(flower_here, quick, config, embeddings_folder, tmp_path):
+    """An app of real sites, and nodes with a file each; berlin and paris."""
+    secret = tmp_path / "server" / "secret"
+    secret.parent.mkdir()
+    secret.write_text(SECRET)
+    shared = [*ONE_SHOT, "federate.mode", "distributed", "federate.client_num", 2]
+    shared += [
+        "data.splitter",
+        "",
+        "ggeur.agreed.class_names",
+        [str(c) for c in range(12)],
+    ]
+    server = ["distribute.role", "server", "ggeur.join_secret", "secret"]
+    path = tmp_path / "server" / "server.yaml"
+    flat = [*map(str, [*shared, *server, "outdir", "runs", "expname", "it"])]
+    cfg = load_config(config(), flat, on_fs=True)
+    app = App(tmp_path / "app", cfg, path.parent)
+    nodes = {}
+    for number, name in enumerate(("art", "photo"), 1):
+        site = tmp_path / name
+        (site / "data").mkdir(parents=True)
+        shutil.copy(embeddings_folder / f"{name}.npz", site / "data")
+        (site / "token").write_text(make_token(SECRET.encode(), number))
+        own = {
+            "distribute.role": "client", "distribute.use": True,
+            "federate.method": "ggeur", "distribute.data_idx": -1,
+            "ggeur.client_number": number, "ggeur.domain": name,
+            "ggeur.join_token": "token", "data.root": "data",
+            "outdir": "runs", "expname": "it",
+        }  # fmt: skip
+        words = [str(word) for pair in own.items() for word in pair]
+        flat = [*map(str, shared), *words]
+        (site / "site.yaml").write_text(load_config(config(), flat, on_fs=True).dump())
+        nodes[number] = {"site": str(site / "site.yaml"), "partition-id": 7}
+    return app, Nodes(app, nodes)
+
+
+def test_at_real_sites_the_sites_own_file_alone_names_data_and_settings(real, tmp_path):
+    app, nodes = real
+    app.config["settings"] = (
+        "ggeur.share_results True ggeur.deadline.join 5"  # the server's alone
+    )
+    assert app.run(nodes) is None
+    for name in ("art", "photo"):
+        left = read_results(tmp_path / name / "runs" / "it")
+        assert (left.status, left.domains) == ("finished", [name])
+        assert left.config["ggeur"]["share_results"] is False
+    assert (tmp_path / "server" / "runs" / "it" / "head.safetensors").exists()
+
+
+def test_a_forged_token_and_a_number_that_is_taken_are_refused(real, quick, tmp_path):
+    app, nodes = real
+    (tmp_path / "photo" / "token").write_text(make_token(b"another secret!!", 2))
+    nodes.configs[3] = nodes.configs[1]
+    app.config["settings"] = "ggeur.deadline.join 0.5"
+    assert app.run(nodes) is not None
+    said = (tmp_path / "server" / "runs" / "it" / "log.txt").read_text()
+    assert "SuperNode 2: " in said
+    assert "was not made from this server's" in said
+    assert "client 1 has joined already" in said
+    told = (tmp_path / "photo" / "runs" / "it" / "log.txt").read_text()
+    assert "the server says: " in told
+
+
+def test_an_app_folder_is_made_once_and_holds_no_plugin(
+    flower, quickstart, forget_exchange, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    path = write_plugin(tmp_path, quickstart)
+    folder, words = tmp_path / "app", ["--cfg", str(path), *NAMED]
+    server = ["federate.mode", "distributed", "distribute.role", "server"]
+    assert main(["flower-app", str(folder), *words, *server]) == 0
+    assert "flwr run" in capsys.readouterr().out
+    files = {p.name: p.read_text() for p in folder.rglob("*") if p.is_file()}
+    assert not any("ClassesHeld" in text for text in files.values())
+    assert [name for name, text in files.items() if NAME in text] == ["settings.py"]
+    assert {Path(name).suffix for name in files} == {
+        ".py",
+        ".toml",
+    }  # all that 1.21 sends
+    # Without it, flwr 1.42 does not take the number of SuperNodes over.
+    assert 'default = "local-simulation"' in files["pyproject.toml"]
+    assert main(["flower-app", str(folder), *words, *server]) == 1
+    assert "is not empty" in capsys.readouterr().err
+    client = [*server[:-1], "client", "distribute.data_idx", "1"]
+    assert main(["flower-app", str(tmp_path / "other"), *words, *client]) == 1
+    assert "distribute.role: must be server" in capsys.readouterr().err
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.slow
+def test_flwr_run_in_simulation_ends_with_the_embedded_head(
+    flower, quickstart, tmp_path
+):
+    pytest.importorskip("ray", reason="Flower's simulation needs flwr[simulation]")
+    words = ["--cfg", str(quickstart), "federate.total_round_num", "2"]
+    assert main([*words, "outdir", str(tmp_path / "here"), "--quiet"]) == 0
+    app = tmp_path / "app"
+    assert main(["flower-app", str(app), *words, "outdir", str(tmp_path / "exp")]) == 0
+    beside = Path(sys.executable).parent
+    environ = {
+        **os.environ,
+        "FLWR_HOME": str(tmp_path / "flwr"),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        "PATH": os.pathsep.join([str(beside), os.environ["PATH"]]),
+    }
+    command = [
+        shutil.which("flwr", path=environ["PATH"]),
+        "run",
+        ".",
+        "local-simulation",
+    ]
+    done = subprocess.run(
+        [*command, "--stream"], cwd=app, env=environ, timeout=PATIENCE, check=False,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    (wanted,) = tmp_path.glob("here/*/head.safetensors")
+    left = list(tmp_path.glob("exp/**/head.safetensors"))
+    assert len(left) == 5, done.stdout
+    assert {sha256(path) for path in left} == {sha256(wanted)}
