@@ -49,7 +49,7 @@ def test_the_head_is_the_closed_form_of_the_rounded_rows(tmp_path):
 
 
 def test_random_changes_leave_the_bits_of_those_who_stay(tmp_path):
-    changes, clients = 150, 8
+    changes, clients = 60, 8
     rng, book = np.random.default_rng(changes), new_book(tmp_path / "a")
     held = {}
     for step in range(changes):

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.forecast import forecast, set_up
 from federatedscope_ggeur.engines.run import run
@@ -20,6 +22,7 @@ NO_GUARANTEE = (
 )
 
 
+@pytest.mark.slow
 def test_rows_that_are_pooled_are_sent_and_every_page_says_so(config, tmp_path):
     pooled, apart = run(config(*POOLED)), run(config(*SIX))
     assert apart.pooled is None

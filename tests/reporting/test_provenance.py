@@ -102,6 +102,7 @@ def test_order_and_holders_do_not_matter_but_rows_do():
     assert fingerprint(four)[1] != fingerprint(eight)[1]
 
 
+@pytest.mark.slow
 def test_times_are_since_the_run_began(two_seeds):
     for results in two_seeds:
         found = results.provenance

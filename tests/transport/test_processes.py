@@ -45,6 +45,7 @@ def process(program: str, *arguments: str):
         one.stdout.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sign", ["SIGKILL", "SIGSTOP"])
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 def test_a_client_that_vanishes_is_gone_and_may_come_back(make_hub, joined, sign):

@@ -168,16 +168,21 @@ STRANGER = ("refuses this client's ggeur.tls.certificate", "stranger.pem")
 KNOWN = ("", "authority.pem")
 
 
+def slow(*case):
+    """A second each; two of them say it fast."""
+    return pytest.param(*case, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
     ("server", "client", "reasons"),
     [
         (("server", ""), ("", "other.pem"), OTHERS),
-        (("old", ""), KNOWN, OLD),
-        (("elsewhere", ""), KNOWN, NAME),
-        (("server", ""), ("", ""), ("requires TLS", "ggeur.tls.authority")),
-        (("", ""), KNOWN, PLAIN),
-        (("server", KNOWN[1]), KNOWN, ("certificates of clients", "ggeur.tls.key")),
         (("server", KNOWN[1]), ("stranger", KNOWN[1]), STRANGER),
+        slow(("old", ""), KNOWN, OLD),
+        slow(("elsewhere", ""), KNOWN, NAME),
+        slow(("server", ""), ("", ""), ("requires TLS", "ggeur.tls.authority")),
+        slow(("", ""), KNOWN, PLAIN),
+        slow(("server", KNOWN[1]), KNOWN, ("certificates of clients", "ggeur.tls.key")),
     ],
 )
 def test_a_failed_handshake_is_told_at_once(

@@ -171,6 +171,7 @@ def real(flower_here, quick, config, embeddings_folder, tmp_path):
     return app, Nodes(app, nodes)
 
 
+@pytest.mark.slow
 def test_at_real_sites_the_sites_own_file_alone_names_data_and_settings(real, tmp_path):
     app, nodes = real
     app.config["settings"] = (

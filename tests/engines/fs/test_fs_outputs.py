@@ -78,6 +78,7 @@ def test_forgetting_deletes_fs_s_files_too(fs, tmp_path):
     assert not [line for line in left if str(run.folder) in line]
 
 
+@pytest.mark.slow
 def test_fs_s_results_are_plain_numbers(finished):
     text = (finished.folder / "eval_results.log").read_text()
     assert "np." not in text

@@ -46,7 +46,7 @@ GOLDEN = {
     "ClientUpdate": "244ad048f1ace534",
     "ScoreReport": "40088628ca78743e",
     "LeaveOneOut": "42c0787bb93f213b",
-    "HitCounts": "0b8bedd856e5c506",
+    "HitCounts": "f89fca03419f1bc7",
     "LossQuery": "65bc07a3de430d0f",
     "LogLosses": "4c760a09518a774f",
     "ConfidenceQuery": "f04c34aa6b2494ef",
