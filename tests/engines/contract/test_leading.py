@@ -15,7 +15,7 @@ import pytest
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.federation import Federation, course
-from federatedscope_ggeur.engines.leading import FAILED, FINISH, JOIN, Leading
+from federatedscope_ggeur.engines.leading import FAILED, FINISH, JOIN, STOPPED, Leading
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.engines.sides import handshake_of, join_of
 from federatedscope_ggeur.errors import GGEURError
@@ -311,6 +311,18 @@ def test_who_stays_away_ends_the_run_below_the_quorum(lead, wire, quorum, tmp_pa
     assert wire.closed.startswith("the server ended the run: ")
     assert str(tmp_path) not in wire.closed
     assert (tmp_path / "results.json").exists()
+
+
+def test_sites_learn_that_a_person_stopped_the_server(lead, wire):
+    """Even before the run has begun."""
+
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    wire.silence.append(stop)
+    with pytest.raises(KeyboardInterrupt):
+        lead()
+    assert wire.closed == STOPPED
 
 
 @pytest.mark.usefixtures("joined")
