@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -188,6 +189,10 @@ class _Console(logging.StreamHandler):
     def emit(self, record: logging.LogRecord) -> None:
         with above_bars(self.stream):
             super().emit(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        if not isinstance(sys.exc_info()[1], OSError):  # such as a full disk
+            super().handleError(record)
 
 
 @contextmanager

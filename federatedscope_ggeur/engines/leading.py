@@ -254,7 +254,10 @@ class Leading:
         except BaseException as error:
             stopped = isinstance(error, KeyboardInterrupt)
             if self.federation.is_begun:  # before clients are told, which may take long
-                self.federation.write_unfinished(stopped)
+                try:
+                    self.federation.write_unfinished(stopped)
+                except Exception as second:  # the first error is the one to raise
+                    logger.warning("not all files could be written: %s", second)
             reason = without_folders(str(error)) or type(error).__name__
             hub.close(STOPPED if stopped else f"the server ended the run: {reason}")
             raise

@@ -105,11 +105,24 @@ class Watch:
         if self._error:
             content["error"] = self._error
         if self._path.parent.is_dir():
+            text = json.dumps(content, indent=2) + "\n"
             try:
-                write_atomically(self._path, json.dumps(content, indent=2) + "\n")
+                write_atomically(self._path, text)
             except ConfigError as error:  # a full disk must not end the run
-                logger.warning("%s", error)
+                if state == "running":
+                    logger.warning("%s", error)
+                else:
+                    self._write_over(text)
         return now - self._since
+
+    def _write_over(self, text: str) -> None:
+        """Write over the file, on a full disk: its own place is there already."""
+        try:
+            with self._path.open("r+b") as file:
+                file.write(text.encode())
+                file.truncate()
+        except OSError as error:
+            logger.warning("cannot write '%s': %s", self._path, error)
 
 
 def read_status(folder: str | os.PathLike) -> dict[str, Any]:

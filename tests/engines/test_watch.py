@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import threading
+import time
 
 import pytest
 from written_runs import made
@@ -68,6 +71,20 @@ def test_how_it_ended_stands_in_the_file(tmp_path, error, state, said):
         raise error
     found = read(tmp_path)
     assert (found["state"], found.get("error")) == (state, said)
+
+
+def test_on_a_full_disk_the_file_says_the_end_in_its_own_place(tmp_path, monkeypatch):
+    def full(file) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    watch = Watch(tmp_path, "server", Stands())
+    until = time.monotonic() + PATIENCE
+    while not is_fresh(tmp_path) and time.monotonic() < until:
+        time.sleep(0.01)
+    monkeypatch.setattr(os, "fsync", full)
+    watch.close("failed", "why")
+    found = read(tmp_path)
+    assert (found["state"], found["error"]) == ("failed", "why")
 
 
 def test_without_a_folder_there_is_no_file(tmp_path):
