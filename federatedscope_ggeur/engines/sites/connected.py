@@ -13,6 +13,7 @@ from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
 from federatedscope_ggeur.engines.checkpoints import (
     check_client_place,
     checkpoint_place,
+    command_to_go_on,
 )
 from federatedscope_ggeur.engines.distributed_data import server_data, site_data
 from federatedscope_ggeur.engines.facts import facts_of
@@ -83,7 +84,7 @@ def lead(cfg) -> str:
 
     def federation(dismiss) -> Federation:
         proven = bool(cfg.ggeur.join_secret)
-        about = ENGINE, folder, proven, _to_go_on, True
+        about = ENGINE, folder, proven, command_to_go_on, True
         return Federation(cfg, data, dismiss, *about)
 
     def send(kind, numbers, parts, state) -> None:
@@ -232,13 +233,6 @@ class _Site:
         if answer:
             self._link.send(Envelope(kind.answer_message, state, answer))
         return None
-
-
-def _to_go_on(checkpoint: Path) -> str:
-    return (
-        f"set federate.restore_from {checkpoint} in the server's file, and start "
-        "`ggeur serve` again"
-    )
 
 
 @contextmanager
