@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import secrets
@@ -12,6 +13,7 @@ from typing import Any
 
 from federatedscope_ggeur.errors import ConfigError, DataError
 
+_FULL = errno.ENOSPC, errno.EDQUOT
 #: A pipe is opened without waiting for its other end. Windows knows neither flag.
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
@@ -56,9 +58,15 @@ def write_atomically(
         with contextlib.suppress(OSError):
             temporary.unlink()
         if isinstance(error, OSError):
-            problem = error.strerror or error
-            raise ConfigError(f"cannot write '{path}': {problem}") from error
+            raise _unwritable(path, error) from error
         raise
+
+
+def _unwritable(path: Path, error: OSError) -> ConfigError:
+    said = f"cannot write '{path}': {error.strerror or error}"
+    if error.errno in _FULL:
+        said += f"; the disk of '{path.parent.absolute()}' is full"
+    return ConfigError(said)
 
 
 def write_once(path: Path, data: bytes | str, mode: int = 0o666) -> None:
@@ -83,8 +91,7 @@ def write_once(path: Path, data: bytes | str, mode: int = 0o666) -> None:
     except FileNotFoundError:
         write_atomically(path, raw, mode)
     except OSError as error:
-        problem = error.strerror or error
-        raise ConfigError(f"cannot write '{path}': {problem}") from error
+        raise _unwritable(path, error) from error
     with contextlib.suppress(OSError):  # not every system can sync a folder
         folder = os.open(path.parent, os.O_RDONLY)
         try:

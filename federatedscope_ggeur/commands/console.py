@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from shlex import quote
 
 from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
 from federatedscope_ggeur.commands import INTERRUPTED, PROGRAM
 from federatedscope_ggeur.data import FederatedData
-from federatedscope_ggeur.engines.checkpoints import TO_GO_ON
+from federatedscope_ggeur.engines.checkpoints import TO_GO_ON, from_any_folder
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.course.checkpoint_files import warn_of_private
@@ -145,7 +145,7 @@ def _keep(run: Run, folder: Path, status: str) -> None:
     if kept is not None and kept.path.exists():
         command = [PROGRAM, "--cfg", str(folder / CONFIG_FILE)]
         command += ["federate.restore_from", str(kept.path)]
-        logger.warning("%s: %s", TO_GO_ON[status], " ".join(map(quote, command)))
+        logger.warning("%s: %s", TO_GO_ON[status], from_any_folder(command))
 
 
 def _done(run: Run) -> str:
@@ -188,6 +188,10 @@ class _Console(logging.StreamHandler):
     def emit(self, record: logging.LogRecord) -> None:
         with above_bars(self.stream):
             super().emit(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        if not isinstance(sys.exc_info()[1], OSError):  # such as a full disk
+            super().handleError(record)
 
 
 @contextmanager

@@ -8,7 +8,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from federatedscope_ggeur.commands import command_parser
+from federatedscope_ggeur.commands import (
+    PROGRAM,
+    add_console_options,
+    command_parser,
+)
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.printable import say
 
@@ -36,14 +40,19 @@ def join(arguments: Sequence[str]) -> int:
 
         return _by_folder(parser, options, "ggeur join --new NAME", by_folder)
     _require_cfg(parser, options)
-    return _start(options.cfg, "client")
+    return _start(options, "client")
 
 
 def serve(arguments: Sequence[str]) -> int:
     """Lead the federation that the file describes."""
     parser = _side_parser("serve")
     parser.add_argument("--new", metavar="NAME", nargs="?", const="server", help=_NEW)
-    options = parser.parse_args(arguments)
+    parser.add_argument(
+        "settings", nargs="*", metavar="KEY VALUE", help="override settings of the file"
+    )
+    options = parser.parse_intermixed_args(arguments)
+    if options.folder and options.settings:
+        parser.error("with --folder, all settings are in the file")
     if options.new:
         return _make_keys(options, "each site")
     if options.folder:
@@ -55,7 +64,7 @@ def serve(arguments: Sequence[str]) -> int:
 
         return _by_folder(parser, options, "ggeur serve --new", by_folder)
     _require_cfg(parser, options)
-    return _start(options.cfg, "server")
+    return _start(options, "server", options.settings)
 
 
 def healthy(arguments: Sequence[str]) -> int:
@@ -112,6 +121,7 @@ def _side_parser(name: str) -> argparse.ArgumentParser:
         help="with --folder: this side's own keys and stores (default: keys, beside "
         "the YAML file)",
     )
+    add_console_options(parser)
     return parser
 
 
@@ -157,20 +167,22 @@ def _by_folder(
     path = str(Path(options.cfg).absolute())
     own = read_identity(keys, makes_keys)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with shown_on_console("info"):
+    with shown_on_console(options.log_level or "info"):
         say(run(path, shared, keys, own))
     return 0
 
 
-def _start(path: str, role: str) -> int:
+def _start(options: argparse.Namespace, role: str, settings: Sequence[str] = ()) -> int:
     # Imported here: torch takes seconds, and --help needs none of it.
     from federatedscope_ggeur.commands.console import shown_on_console
+    from federatedscope_ggeur.engines.checkpoints import note_start
     from federatedscope_ggeur.engines.roles import role_config
     from federatedscope_ggeur.engines.sites.connected import lead, take_part
 
-    cfg = role_config(path, role)
+    note_start([PROGRAM])  # before this process changes to the folder of the file
+    cfg = role_config(options.cfg, role, overrides=settings)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with shown_on_console(cfg.verbose > 0):
+    with shown_on_console(options.log_level or cfg.verbose > 0):
         if role == "server":
             print(lead(cfg))
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -24,8 +25,10 @@ logger = get_logger(__name__)
 #: What stands before the command that continues a run, by the run's status.
 TO_GO_ON = {"interrupted": "to go on", "failed": "to go on once the cause is mended"}
 _RESTORE = "federate.restore_from"
-#: The command that started FS's main; empty if Python ran its file.
+#: The program that started this process; empty if Python ran FS's main.
 _started_by: list[str] = []
+#: The folder in which it was started; empty if that is the present one.
+_started_in: list[str] = []
 
 
 def checkpoint_place(folder: Path, settings: RunSettings) -> str:
@@ -78,8 +81,8 @@ def check_client_place(cfg, number: int) -> None:
 
 
 def note_start(command: Sequence[str]) -> None:
-    """Remember the command line that started FS's main."""
-    _started_by[:] = command
+    """Remember the program that started this process, and the present folder."""
+    _started_by[:], _started_in[:] = command, [os.getcwd()]
 
 
 def command_to_go_on(path: str | Path) -> str:
@@ -89,7 +92,12 @@ def command_to_go_on(path: str | Path) -> str:
         first = kept.index(_RESTORE)
         del kept[first : first + 2]
     command = [*(_started_by or ["python", program]), *kept, _RESTORE, str(path)]
-    return " ".join(map(quote, command))
+    return from_any_folder(command, *_started_in)
+
+
+def from_any_folder(command: Sequence[str], folder: str | None = None) -> str:
+    """A shell's line that runs the command in `folder`, by default the present one."""
+    return f"cd {quote(folder or os.getcwd())} && {' '.join(map(quote, command))}"
 
 
 def take_sigterm() -> Callable[[], object]:

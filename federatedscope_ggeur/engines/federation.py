@@ -231,12 +231,14 @@ class Federation:
         # Python notes there what ended the program.
         stopped |= getattr(sys, "last_type", None) is KeyboardInterrupt
         status = "interrupted" if stopped else "failed"
-        if self.history.last_scored and self._folder.is_dir():
-            self.write(status)
-        self.history.flush()
-        kept = self.history.checkpoints
-        if kept is not None and kept.path.exists():
-            logger.warning("%s: %s", TO_GO_ON[status], self._go_on(kept.path))
+        try:
+            if self.history.last_scored and self._folder.is_dir():
+                self.write(status)
+            self.history.flush()
+        finally:
+            kept = self.history.checkpoints
+            if kept is not None and kept.path.exists():
+                logger.warning("%s: %s", TO_GO_ON[status], self._go_on(kept.path))
 
     def leave(self) -> None:
         """Leave the run as it is: another process goes on with it."""

@@ -22,6 +22,8 @@ logger = get_logger(__name__)
 #: Message types besides those of requests and answers. All but the last are
 #: FederatedScope's own.
 JOIN, CONVERGED, FINISH, FAILED = "join_in", "converged", "finish", "failed"
+#: The reason that clients get when a person stops the server: no error of theirs.
+STOPPED = "the operator of the server ended the run"
 
 #: Takes a client's message: its number, the round, the parts.
 Handler = Callable[[int, int, Sequence[bytes]], None]
@@ -250,11 +252,14 @@ class Leading:
             while not is_over():
                 self.take(hub.receive(self.seconds_left()), take)
         except BaseException as error:
+            stopped = isinstance(error, KeyboardInterrupt)
             if self.federation.is_begun:  # before clients are told, which may take long
-                stopped = isinstance(error, KeyboardInterrupt)
-                self.federation.write_unfinished(stopped)
+                try:
+                    self.federation.write_unfinished(stopped)
+                except Exception as second:  # the first error is the one to raise
+                    logger.warning("not all files could be written: %s", second)
             reason = without_folders(str(error)) or type(error).__name__
-            hub.close(f"the server ended the run: {reason}")
+            hub.close(STOPPED if stopped else f"the server ended the run: {reason}")
             raise
         hub.close()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.fs_defaults import OTHER_KEYS
@@ -85,10 +85,16 @@ def role_settings(path: str, role: str) -> tuple[Path, list[str]]:
     return found, [str(word) for pair in implied.items() for word in pair]
 
 
-def role_config(path: str, role: str, more: Mapping[str, object] | None = None):
+def role_config(
+    path: str,
+    role: str,
+    more: Mapping[str, object] | None = None,
+    overrides: Sequence[str] = (),
+):
     """Load the config of the file as FederatedScope (FS) would, without FS.
 
-    `more` holds settings by key that the file need not say.
+    `more` holds settings by key that the file need not say. `overrides` are keys and
+    values that replace those of the file.
 
     Raises
     ------
@@ -99,7 +105,7 @@ def role_config(path: str, role: str, more: Mapping[str, object] | None = None):
     said = dict(read_yaml(found))
     for key, value in (more or {}).items():
         implied += [] if key in said else [key, str(value)]
-    cfg = load_config(found, implied, on_fs=True)
+    cfg = load_config(found, [*implied, *overrides], on_fs=True)
     cfg.defrost()
     for key in OTHER_KEYS.values():  # which a config has only where they are named
         section, _, name = key.name.partition(".")

@@ -16,6 +16,7 @@ from federatedscope_ggeur.cfg_ggeur.encoding import encoding_settings
 from federatedscope_ggeur.cfg_ggeur.method_settings import options_of
 from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings
 from federatedscope_ggeur.cfg_ggeur.start_notes import set_rows
+from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
 from federatedscope_ggeur.data import find_pending, find_reader
 from federatedscope_ggeur.engines.distributed_data import SiteData, site_data
 from federatedscope_ggeur.engines.sides import handshake_of, settings_for
@@ -25,6 +26,7 @@ from federatedscope_ggeur.federation.holdings import Holdings, Withheld
 from federatedscope_ggeur.federation.wire.handshake import Handshake
 from federatedscope_ggeur.machine import available_memory
 from federatedscope_ggeur.progress import bytes_text, duration_text
+from federatedscope_ggeur.reporting import ELSEWHERE, obstacle
 from federatedscope_ggeur.transport import Security
 from federatedscope_ggeur.transport.asking import (
     certificate_end,
@@ -146,6 +148,8 @@ class SiteCheck:
         hidden = int(self._cfg.ggeur.mlp_hidden_dim)
         head = _F32 * ((dim + classes) * hidden if hidden else dim * classes)
         disk = 3 * head + _FILES
+        if problem := obstacle(self._cfg.outdir, experiment_name(self._cfg)):
+            yield Finding("outdir", f"{problem}; {ELSEWHERE}", True)
         folder = Path(self._cfg.outdir).absolute()
         while not folder.exists():
             folder = folder.parent

@@ -168,19 +168,25 @@ class SiteFolder:
         self._scored = self._trained = None
         return self._write(final, "finished", ending)
 
-    def cut_off(self, status: Status) -> None:
+    def cut_off(self, status: Status) -> Results | None:
         """Write the last model that arrived, if any, after an interrupted run.
 
         A file that cannot be written is only logged, because another error ended the
         run.
+
+        Returns
+        -------
+        Results or None
+            What was written; None if nothing was.
         """
         try:
             last = self._last()
-            if last is not None:
-                self._write(last, status, None)
+            return None if last is None else self._write(last, status, None)
         except GGEURError as error:
             logger.warning("the last model could not be written: %s", error)
-        self._scored = self._trained = None
+            return None
+        finally:
+            self._scored = self._trained = None
 
     def _last(self) -> Broadcast | None:
         """The newest of the models that the server sent for scoring or training."""

@@ -17,7 +17,7 @@ from federatedscope_ggeur.files import read_regular, write_atomically
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.progress import duration_text
 from federatedscope_ggeur.reporting.lines import percent
-from federatedscope_ggeur.reporting.run_files import STATUS_FILE
+from federatedscope_ggeur.reporting.run_files import METRICS_PROM, STATUS_FILE
 
 if TYPE_CHECKING:  # `ggeur healthy` reads the file often, and needs no torch
     from federatedscope_ggeur.federation.course.history import History
@@ -28,12 +28,27 @@ logger = get_logger(__name__)
 
 #: Seconds between two lines about the same wait, and between two versions of the file.
 PAUSE = 30.0
+STATES = ("running", "finished", "interrupted", "failed")
+#: What Prometheus is told, and what it means.
+_METRICS = {
+    "state": "1 for the present state of the process, 0 for the others.",
+    "updated": "When this was written, in seconds since 1970.",
+    "waiting": "Seconds for which the process has done or awaited the same.",
+    "rounds": "Rounds of the run.",
+    "rounds_done": "Rounds that are over.",
+    "seconds_left": "Estimated seconds of all rounds to come.",
+    "clients": "Clients that the server knows of.",
+    "clients_here": "Clients with a connection.",
+}
 _LISTED = 8
 _RECENT = 5  # rounds that the time left is judged by
 
 
 class Watch:
-    """Logs every half a minute what a process is doing, and writes ``status.json``.
+    """Logs every half a minute what a process is doing, and writes two files.
+
+    ``status.json`` is for people and monitors. ``status.prom`` has its numbers for
+    Prometheus.
 
     Parameters
     ----------
@@ -60,7 +75,7 @@ class Watch:
         describe: Callable[[], Mapping[str, Any]],
         pause: float = PAUSE,
     ):
-        self._path, self._role = Path(folder) / STATUS_FILE, role
+        self._folder, self._role = Path(folder), role
         self.describe, self._pause = describe, pause
         self._began = self._since = time.time()
         self._doing = self._error = ""
@@ -104,12 +119,70 @@ class Watch:
             content["doing"] = ""
         if self._error:
             content["error"] = self._error
-        if self._path.parent.is_dir():
+        if self._folder.is_dir():
+            texts = {
+                STATUS_FILE: json.dumps(content, indent=2) + "\n",
+                METRICS_PROM: metrics_text(content, self._folder, now),
+            }
             try:
-                write_atomically(self._path, json.dumps(content, indent=2) + "\n")
+                for name, text in texts.items():
+                    write_atomically(self._folder / name, text)
             except ConfigError as error:  # a full disk must not end the run
-                logger.warning("%s", error)
+                if state == "running":
+                    logger.warning("%s", error)
+                else:
+                    for name, text in texts.items():
+                        _write_over(self._folder / name, text)
         return now - self._since
+
+
+def _write_over(path: Path, text: str) -> None:
+    """Write over a file, on a full disk: its own place is there already."""
+    try:
+        with path.open("r+b") as file:
+            file.write(text.encode())
+            file.truncate()
+    except OSError as error:
+        logger.warning("cannot write '%s': %s", path, error)
+
+
+def metrics_text(content: Mapping[str, Any], folder: Path, updated: float) -> str:
+    """The content of ``status.json`` in the text format of Prometheus.
+
+    Parameters
+    ----------
+    content : mapping
+    folder : Path
+        The run's folder, which is a label of each line.
+    updated : float
+        Seconds since 1970.
+    """
+    own = {"folder": str(folder.absolute()), "role": content["role"]}
+    found: dict[str, Any] = {"updated": updated, "waiting": content["seconds"]}
+    found.update({name: content.get(name) for name in ("rounds", "rounds_done")})
+    found["seconds_left"] = content.get("seconds_left")
+    clients = content.get("clients")
+    if clients is not None:
+        found["clients"] = len(clients)
+        found["clients_here"] = sum(how == "here" for how in clients.values())
+    lines = [_about("state")]
+    for state in STATES:
+        labels = _labels({**own, "state": state})
+        lines.append(f"ggeur_state{labels} {int(state == content['state'])}")
+    for name, value in found.items():
+        if value is not None:
+            lines += [_about(name), f"ggeur_{name}{_labels(own)} {value}"]
+    return "\n".join(lines) + "\n"
+
+
+def _about(name: str) -> str:
+    return f"# HELP ggeur_{name} {_METRICS[name]}\n# TYPE ggeur_{name} gauge"
+
+
+def _labels(values: Mapping[str, str]) -> str:
+    escapes = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+    pairs = (f'{name}="{text.translate(escapes)}"' for name, text in values.items())
+    return "{" + ",".join(pairs) + "}"
 
 
 def read_status(folder: str | os.PathLike) -> dict[str, Any]:

@@ -45,7 +45,9 @@ from federatedscope_ggeur.reporting.results import (
     results_table,
 )
 from federatedscope_ggeur.reporting.run import (
+    ELSEWHERE,
     new_run_folder,
+    obstacle,
     own_file,
     read_results,
     write_left,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.files import read_regular, write_atomically
@@ -22,6 +23,9 @@ from federatedscope_ggeur.reporting.run_files import (
     RESULTS_FILE,
     STRANGENESS_FILE,
 )
+
+#: What to do where no folder for a run can be made.
+ELSEWHERE = "set 'outdir' and 'expname' to a folder that can be written to"
 
 
 def own_file(folder: str | os.PathLike, number: int) -> Path:
@@ -147,17 +151,25 @@ def new_run_folder(outdir: str | os.PathLike, expname: str) -> Path:
     except OSError as error:
         raise ConfigError(
             f"cannot make a folder for the run in '{parent}': "
-            f"{_obstacle(parent) or error.strerror}; "
-            f"set 'outdir' and 'expname' to a folder that can be written to"
+            f"{obstacle(outdir, expname) or error.strerror}; {ELSEWHERE}"
         ) from error
 
 
-def _obstacle(folder: Path) -> str | None:
-    """The file that is in the way of `folder` or of a folder above it."""
-    for path in (folder, *folder.parents):
-        if os.path.lexists(path):
-            return None if path.is_dir() else f"'{path}' is not a folder"
-    return None
+def obstacle(outdir: str | os.PathLike, expname: str) -> str:
+    """Why `new_run_folder` can make no folder there; "" if it can.
+
+    A folder is made there, and taken away again.
+    """
+    place = Path(outdir, expname).absolute()
+    while not os.path.lexists(place):
+        place = place.parent
+    if not place.is_dir():
+        return f"'{place}' is not a folder"
+    try:
+        TemporaryDirectory(prefix=".", dir=place).cleanup()
+    except OSError as error:
+        return f"'{place}': {error.strerror}"
+    return ""
 
 
 def _candidates(parent: Path) -> Iterator[Path]:

@@ -12,6 +12,8 @@ OWN_FOLDER = "heads"
 STRANGENESS_FILE = "strangeness.safetensors"
 CLIENTS_FILE, METRICS_FILE, CURVE_FILE = "clients.csv", "metrics.csv", "curve.png"
 STATUS_FILE, LOG_FILE = "status.json", "log.txt"
+#: The same as status.json, for Prometheus.
+METRICS_PROM = "status.prom"
 #: The folder within a run's that holds statistics of single clients and domains. Only
 #: its owner may open it.
 PRIVATE = "private"
@@ -35,6 +37,7 @@ MADE_FILES = (
     METRICS_FILE,
     CURVE_FILE,
     STATUS_FILE,
+    METRICS_PROM,
     LOG_FILE,
     PRIVATE,
     *(f"checkpoint{end}" for end in CHECKPOINT_ENDS),  # of older releases

@@ -58,6 +58,13 @@ def test_a_command_has_its_own_options(name):
     assert offered(f"{name} --cfg x see") == {"seed"}
 
 
+def test_both_sides_say_as_much_as_is_asked_and_serve_takes_settings():
+    for side in ("serve", "join"):
+        assert {"--log-level", "--quiet"} <= offered(f"{side} --")
+    assert offered("serve --cfg x see") == {"seed"}
+    assert not offered("join --cfg x see")
+
+
 def test_examples_and_files_stand_behind_cfg():
     found, places = completions(["--cfg"], "")
     assert set(found) == {

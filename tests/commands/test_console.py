@@ -206,7 +206,7 @@ def test_a_bug_keeps_its_traceback_and_the_rounds(short, break_off):
     log = (RUN / "log.txt").read_text()
     assert "ERROR failed after 1 of 3 rounds: RuntimeError: a bug" in log
     assert "Traceback" in log
-    assert "to go on once the cause is mended: ggeur --cfg" in log
+    assert f"to go on once the cause is mended: cd {Path.cwd()} && ggeur --cfg" in log
 
 
 def test_an_error_before_the_rounds_is_in_the_log(short, monkeypatch):
@@ -227,7 +227,7 @@ def test_the_command_that_is_told_goes_on_to_the_same_end(
     with monkeypatch.context() as stopped:
         break_off(KeyboardInterrupt(), after=2, patch=stopped)
         assert main([*short, *own]) == 130
-    told = re.search(r"to go on: ggeur (.*)", capsys.readouterr().err)
+    told = re.search(r"to go on: cd .* && ggeur (.*)", capsys.readouterr().err)
     assert main(shlex.split(told[1])) == 0
     assert "goes on after round 2" in capsys.readouterr().err
     (again,) = RUN.glob("sub_exp_*/results.json")

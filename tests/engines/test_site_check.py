@@ -193,6 +193,10 @@ def no_authority(site):
     (site / "authority.pem").write_text("")
 
 
+def file_in_the_way(site):
+    (site / "runs").touch()
+
+
 def other_release(site):
     agreed = {"class_names": CLASSES, "release": "0.0.7, messages of version 3"}
     change(site, "ggeur", agreed=agreed)
@@ -210,6 +214,7 @@ FAULTS_AT_HOME = {
     other_weights: ("data", "an encoder, id 12345678"),
     too_few_rows: ("threshold", "this site would send nothing", "more rows"),
     wrong_setting: ("settings", "ggeur.closed_form"),
+    file_in_the_way: ("outdir", "runs' is not a folder", "set 'outdir'"),
     other_release: ("settings", "runs federatedscope-ggeur 0.0.7, messages of version"),
 }
 FAULTS = {
@@ -265,13 +270,12 @@ def test_what_the_server_agreed_on_is_compared(site, check, fault, told):
     check_found(check(), told)
 
 
-@pytest.mark.slow
-def test_no_space_left_is_found(site):
-    """On a file system of 1 MB, in a process that alone sees it."""
-    full = site / "full"
-    full.mkdir()
+def run_on(options: str, site: Path, command: str) -> subprocess.CompletedProcess:
+    """Run a command whose outdir is on a file system that it alone sees."""
+    place = site / "mounted"
+    place.mkdir()
     mount = ["unshare", "--mount", "sh", "-ec"]
-    on_it = f"mount -t tmpfs -o size=1m none '{full}'; exec \"$@\""
+    on_it = f"mount -t tmpfs -o {options} none '{place}'; exec \"$@\""
     if (
         not shutil.which("unshare")
         or subprocess.run(
@@ -280,17 +284,37 @@ def test_no_space_left_is_found(site):
     ):
         pytest.skip("this process may not mount a file system")
     file = site / "site.yaml"
-    file.write_text(file.read_text().replace("outdir: runs", "outdir: full"))
-    program = [sys.executable, "-m", "federatedscope_ggeur", "check"]
-    done = subprocess.run(
+    file.write_text(file.read_text().replace("outdir: runs", "outdir: mounted"))
+    program = [sys.executable, "-m", "federatedscope_ggeur", command]
+    return subprocess.run(
         [*mount, on_it, "sh", *program, "--cfg", str(file)],
         capture_output=True,
         text=True,
         check=False,
         timeout=PATIENCE,
     )
-    found = done.returncode, problems_in(done.stdout), done.stdout
-    check_found(found, ("disk", "1.05 MB are free, about 20 MB needed", "free some"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("size=1m", ("disk", "1.05 MB are free, about 20 MB needed", "free some")),
+        ("ro", ("outdir", "Read-only file system", "set 'outdir'")),
+    ],
+)
+def test_a_full_or_read_only_disk_is_found(site, options, told):
+    done = run_on(options, site, "check")
+    check_found((done.returncode, problems_in(done.stdout), done.stdout), told)
+
+
+@pytest.mark.slow
+def test_a_site_on_a_read_only_disk_ends_with_one_line(site):
+    done = run_on("ro", site, "join")
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "cannot make a folder for the run in 'mounted" in line
+    assert "Read-only file system; set 'outdir'" in line
 
 
 def test_an_expired_certificate_is_found(folders, site, check, tmp_path, monkeypatch):

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import re
 import threading
+import time
+from pathlib import Path
 
 import pytest
 from written_runs import made
 
 from federatedscope_ggeur.engines.watch import (
+    METRICS_PROM,
+    STATES,
     STATUS_FILE,
     Watch,
     closing,
     is_fresh,
+    metrics_text,
     round_line,
     waits_for,
 )
@@ -56,7 +64,7 @@ def test_a_wait_is_said_again_and_again_and_the_file_follows(tmp_path, caplog):
     assert sum(line.startswith("waiting for client 3, since ") for line in said) >= 2
     assert read(tmp_path)["state"] == "finished"
     assert not is_fresh(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == [STATUS_FILE]
+    assert {path.name for path in tmp_path.iterdir()} == {STATUS_FILE, METRICS_PROM}
 
 
 @pytest.mark.parametrize(
@@ -68,6 +76,40 @@ def test_how_it_ended_stands_in_the_file(tmp_path, error, state, said):
         raise error
     found = read(tmp_path)
     assert (found["state"], found.get("error")) == (state, said)
+
+
+def test_on_a_full_disk_the_file_says_the_end_in_its_own_place(tmp_path, monkeypatch):
+    def full(file) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    watch = Watch(tmp_path, "server", Stands())
+    until = time.monotonic() + PATIENCE
+    while not is_fresh(tmp_path) and time.monotonic() < until:
+        time.sleep(0.01)
+    monkeypatch.setattr(os, "fsync", full)
+    watch.close("failed", "why")
+    found = read(tmp_path)
+    assert (found["state"], found["error"]) == ("failed", "why")
+    assert 'state="failed"} 1' in (tmp_path / METRICS_PROM).read_text()
+
+
+def test_prometheus_reads_what_the_file_says():
+    content = {"role": 'client "3"', "state": "running", "seconds": 1.5}
+    content["clients"] = {"1": "here", "2": "missing", "3": "here"}
+    content.update(rounds=20, rounds_done=4)
+    folder = Path("/runs") / "a\\b\nc"
+    text = metrics_text(content, folder, 1e9)
+    label = r'folder="/runs/a\\b\nc",role="client \"3\""'
+    found = dict(re.findall(r"^(ggeur_.*) ([0-9.e+]+)$", text, re.MULTILINE))
+    values = {"updated": 1e9, "waiting": 1.5, "rounds": 20, "rounds_done": 4}
+    values.update(clients=3, clients_here=2)
+    wanted = {f"ggeur_{name}{{{label}}}": value for name, value in values.items()}
+    for state in STATES:
+        wanted[f'ggeur_state{{{label},state="{state}"}}'] = float(state == "running")
+    assert {name: float(value) for name, value in found.items()} == wanted
+    told = re.findall(r"^# (HELP|TYPE) (ggeur_\w+) (.+)$", text, re.MULTILINE)
+    assert len(told) == 2 * (1 + len(values))
+    assert len(text.splitlines()) == len(told) + len(found)
 
 
 def test_without_a_folder_there_is_no_file(tmp_path):

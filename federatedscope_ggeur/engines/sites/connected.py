@@ -13,6 +13,7 @@ from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
 from federatedscope_ggeur.engines.checkpoints import (
     check_client_place,
     checkpoint_place,
+    command_to_go_on,
 )
 from federatedscope_ggeur.engines.distributed_data import server_data, site_data
 from federatedscope_ggeur.engines.facts import facts_of
@@ -22,6 +23,7 @@ from federatedscope_ggeur.engines.leading import (
     FAILED,
     FINISH,
     JOIN,
+    STOPPED,
     Leading,
 )
 from federatedscope_ggeur.engines.sides import (
@@ -48,7 +50,12 @@ from federatedscope_ggeur.reporting import new_run_folder
 from federatedscope_ggeur.reporting.lines import percent
 from federatedscope_ggeur.reporting.log_file import logging_to
 from federatedscope_ggeur.reporting.run_files import CONFIG_FILE, LOG_FILE
-from federatedscope_ggeur.transport import ConnectionLost, Envelope, Hub
+from federatedscope_ggeur.transport import (
+    ConnectionLost,
+    Envelope,
+    Hub,
+    HubClosed,
+)
 
 logger = get_logger(__name__)
 
@@ -77,7 +84,7 @@ def lead(cfg) -> str:
 
     def federation(dismiss) -> Federation:
         proven = bool(cfg.ggeur.join_secret)
-        about = ENGINE, folder, proven, _to_go_on, True
+        about = ENGINE, folder, proven, command_to_go_on, True
         return Federation(cfg, data, dismiss, *about)
 
     def send(kind, numbers, parts, state) -> None:
@@ -109,7 +116,8 @@ def take_part(cfg) -> str:
     Returns
     -------
     str
-        A line that says where the model is.
+        A line that says where the model is. If the operator of the server ended the
+        run, the line says so, and the model is the last one that has arrived.
 
     Raises
     ------
@@ -123,7 +131,7 @@ def take_part(cfg) -> str:
     site = _Site(cfg)
     with _run_folder(cfg, f"client {site.number}") as (folder, watch):
         watch.describe = lambda: {"doing": site.doing}
-        return site.run(folder)
+        return site.run(folder, watch)
 
 
 def check_engine(cfg) -> None:
@@ -158,7 +166,7 @@ class _Site:
         self._join = Envelope(JOIN, 0, (join.to_bytes(),))
         self._kinds = {kind.message: kind for kind in all_kinds()}
 
-    def run(self, folder: Path) -> str:
+    def run(self, folder: Path, watch: Watch) -> str:
         """Answer the server until the run is over; where the model is."""
         data, settings = self._data, self._settings
         shared = Shared(MemoryBudget(settings.memory_limit))
@@ -186,9 +194,14 @@ class _Site:
                     self._link.join(self.number, self._join)
                     rejoining.joined()
         except BaseException as error:
-            stopped = isinstance(error, KeyboardInterrupt)
-            self._leaves.cut_off("interrupted" if stopped else "failed")
-            raise
+            is_told = isinstance(error, HubClosed) and error.reason == STOPPED
+            stopped = is_told or isinstance(error, KeyboardInterrupt)
+            last = self._leaves.cut_off("interrupted" if stopped else "failed")
+            if not is_told:
+                raise
+            watch.close("interrupted", STOPPED)
+            where = f"the last model is in {folder}" if last else "no model had come"
+            return f"client {self.number}: {STOPPED}; {where}"
         finally:
             self._link.close()
         score = left.final.avg
@@ -220,13 +233,6 @@ class _Site:
         if answer:
             self._link.send(Envelope(kind.answer_message, state, answer))
         return None
-
-
-def _to_go_on(checkpoint: Path) -> str:
-    return (
-        f"set federate.restore_from {checkpoint} in the server's file, and start "
-        "`ggeur serve` again"
-    )
 
 
 @contextmanager

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import shutil
 import tempfile
 import time
@@ -286,11 +288,17 @@ class Sides(Engine):
                 shutil.copy(plugin, side.folder)
         return _Sides(self, world)
 
-    def start(self, world: World, who: int) -> Worker:
-        """Start a side's process."""
+    def go_on(self, stopped: Going, checkpoint: Path) -> Going:
+        """By the command that the server has printed; the sites by their own."""
+        found = re.search(r"to go on: cd \S+ && ggeur (.*)", stopped.log())
+        return _Sides(self, stopped.world, shlex.split(found[1]))
+
+    def start(self, world: World, who: int, words: Sequence[str] = ()) -> Worker:
+        """Start a side's process; `words` are in place of its ordinary command."""
         side = world.sides[who]
-        words = ["join" if who else "serve", "--cfg", str(side.folder / "side.yaml")]
-        words += ["--folder", str(side.shared)] * self.by_folder
+        usual = ["join" if who else "serve", "--cfg", str(side.folder / "side.yaml")]
+        usual += ["--folder", str(side.shared)] * self.by_folder
+        words = list(words) or usual
         folder = side.folder / f"process_{len(self.workers)}"
         self.workers.append(Worker(self._forks, folder, words, {}))
         return self.workers[-1]
@@ -308,20 +316,20 @@ class Folder(Sides):
 
 
 class _Sides(_Workers):
-    def __init__(self, engine: Sides, world: World):
-        self._engine, self._world = engine, world
-        super().__init__(
-            {k: engine.start(world, k) for k in range(len(world.sides))}, None
-        )
+    def __init__(self, engine: Sides, world: World, server: Sequence[str] = ()):
+        self._engine, self.world = engine, world
+        members = {0: engine.start(world, 0, server)}
+        members.update({k: engine.start(world, k) for k in range(1, len(world.sides))})
+        super().__init__(members, None)
 
     def start_again(self, who: int, *settings) -> None:
         """A server goes on from its checkpoint by itself."""
-        self._members[who] = self._engine.start(self._world, who)
+        self._members[who] = self._engine.start(self.world, who)
 
     def end(self) -> Outcome:
         status = {who: worker.wait() == 0 for who, worker in self._members.items()}
         folders = {}
-        for k, side in enumerate(self._world.sides):
+        for k, side in enumerate(self.world.sides):
             left = [*side.left.rglob("results.json")]
             newest = max(left, key=lambda path: path.stat().st_mtime, default=None)
             folders[k] = side.left if newest is None else newest.parent

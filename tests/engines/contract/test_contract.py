@@ -11,8 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from engines_under_test import ENGINES, Embedded, waited
+from engines_under_test import ENGINES, Embedded, Sides, waited
 
+from federatedscope_ggeur.engines.leading import STOPPED
 from federatedscope_ggeur.engines.watch import read_status
 from federatedscope_ggeur.federation.course.checkpoint import checkpoint_rounds
 from federatedscope_ggeur.federation.exchanges import EXCHANGES
@@ -194,6 +195,12 @@ def test_a_stopped_run_leaves_its_files_and_goes_on_as_if_never_stopped(
     done = going.end()
     assert done.ended[0] is False
     assert done.results.status == "interrupted"
+    if isinstance(engine, Sides):  # FederatedScope's own clients end with an error
+        for k, folder in done.sites.items():
+            assert done.ended[k]
+            assert (folder / "head.safetensors").read_bytes() == done.head
+            said = read_status(folder)
+            assert (said["state"], said["error"]) == ("interrupted", STOPPED)
     assert done.trained == [ALL]
     assert done.files >= FILES
     checkpoint = done.folder / "private" / "checkpoint"

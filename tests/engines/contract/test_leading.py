@@ -7,6 +7,8 @@ anything left to say, the deadline is over.
 
 from __future__ import annotations
 
+import errno
+import os
 from collections import deque
 from dataclasses import replace
 from functools import partial
@@ -15,10 +17,11 @@ import pytest
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.federation import Federation, course
-from federatedscope_ggeur.engines.leading import FAILED, FINISH, JOIN, Leading
+from federatedscope_ggeur.engines.leading import FAILED, FINISH, JOIN, STOPPED, Leading
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.engines.sides import handshake_of, join_of
-from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.errors import ConfigError, GGEURError
+from federatedscope_ggeur.federation.course.checkpoint import checkpoint_rounds
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.transport import Envelope, Event
 
@@ -120,7 +123,8 @@ def lead(config, settings, wire, tmp_path):
         over, one = [], []
 
         def federation(dismiss) -> Federation:
-            return Federation(cfg, None, dismiss, "a test", tmp_path, proven)
+            about = "a test", tmp_path, proven, lambda path: f"a test, {path}"
+            return Federation(cfg, None, dismiss, *about)
 
         def begin() -> None:
             one[0].federation.start()
@@ -313,6 +317,18 @@ def test_who_stays_away_ends_the_run_below_the_quorum(lead, wire, quorum, tmp_pa
     assert (tmp_path / "results.json").exists()
 
 
+def test_sites_learn_that_a_person_stopped_the_server(lead, wire):
+    """Even before the run has begun."""
+
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    wire.silence.append(stop)
+    with pytest.raises(KeyboardInterrupt):
+        lead()
+    assert wire.closed == STOPPED
+
+
 @pytest.mark.usefixtures("joined")
 def test_who_says_that_it_stops_is_let_go(lead, wire, caplog):
     reason = b"client 3: my disk\nis full" + b"!" * 2000
@@ -321,6 +337,35 @@ def test_who_says_that_it_stops_is_let_go(lead, wire, caplog):
     assert "client 3 is gone: my disk is full!!!" in caplog.text
     assert "!" * 1000 not in caplog.text
     assert wire.dismissed[3] == ["this client has said that it stops"]
+
+
+@pytest.mark.usefixtures("joined")
+def test_a_full_disk_at_the_server_ends_the_run_in_order(
+    lead, wire, tmp_path, monkeypatch, caplog
+):
+    """By one error. Sites are told, and what was complete can be read."""
+
+    def full(file) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def fill(answer) -> None:
+        monkeypatch.setattr(os, "fsync", full)
+        answer()
+
+    wire.instead["train", 3, 2] = fill
+    kept = tmp_path / "kept"
+    with pytest.raises(
+        ConfigError, match=r"federate\.save_to: .*No space left"
+    ) as said:
+        lead("federate.save_to", kept)
+    assert f"the disk of '{tmp_path}' is full" in str(said.value)
+    assert "the server ended the run: federate.save_to: cannot write " in wire.closed
+    assert str(tmp_path) not in wire.closed
+    assert checkpoint_rounds(kept) == 2
+    assert f"to go on once the cause is mended: a test, {kept}" in caplog.text
+    assert caplog.text.count("not all files could be written") == 1
+    assert not any(record.exc_info for record in caplog.records)
+    assert not list(tmp_path.glob("**/.*.tmp"))
 
 
 # Who does not keep to the rules

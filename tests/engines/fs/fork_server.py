@@ -89,6 +89,7 @@ def work(folder: str, words: list[str], actions: dict[str, str], terminal: str) 
     """Be a worker: run the command in `folder`, with somebody at a `terminal` if one is
     named; the exit status."""
     os.chdir(folder)
+    sys.argv = ["ggeur", *words]
     if terminal:
         sys.stdin = open(terminal, encoding="utf-8")  # noqa: SIM115
     output = os.open(OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

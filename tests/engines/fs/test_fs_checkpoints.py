@@ -7,6 +7,7 @@ which program to go on.
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import sys
@@ -161,11 +162,13 @@ def test_the_command_goes_on_from_the_last_checkpoint_alone(monkeypatch):
     before = ["federate.restore_from", "old", "ggeur.use", "True"]
     monkeypatch.setattr(sys, "argv", ["FS/federatedscope/main.py", *words, *before])
     after = [*words, *before[2:], "federate.restore_from", "new one"]
+    here = ["cd", os.getcwd(), "&&"]
     told = shlex.split(checkpoints.command_to_go_on("new one"))
-    assert told == ["python", "FS/federatedscope/main.py", *after]
+    assert told == [*here, "python", "FS/federatedscope/main.py", *after]
     checkpoints.note_start(["ggeur", "--engine", "federatedscope"])
+    monkeypatch.chdir("/")  # as a server goes to the folder of its file
     told = shlex.split(checkpoints.command_to_go_on("new one"))
-    assert told == ["ggeur", "--engine", "federatedscope", *after]
+    assert told == [*here, "ggeur", "--engine", "federatedscope", *after]
 
 
 @pytest.mark.slow

@@ -154,7 +154,7 @@ def test_a_run_that_is_stopped_says_how_to_go_on(tmp_path, home):
     finally:
         going.kill()
     last = checkpoint_rounds(folder / "private" / "checkpoint")
-    told = re.search(r"to go on: ggeur (.*)", log.read_text())[1]
+    told = re.search(r"to go on: cd .* && ggeur (.*)", log.read_text())[1]
     words = shlex.split(told.replace("\x1b[0m", ""))  # FS's colours
     assert words[-2:] == ["federate.restore_from", "exp/stopped/private/checkpoint"]
     more = ["federate.total_round_num", str(last + 2)]
