@@ -14,8 +14,11 @@ from federatedscope_ggeur.commands import (
     command_parser,
 )
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.files import read_regular
 from federatedscope_ggeur.printable import say
 
+#: Bytes of a file of settings.
+_LARGEST = 1 << 20
 _NEW = "make this side's key for --folder, and print the line for the other side"
 
 
@@ -78,7 +81,7 @@ def healthy(arguments: Sequence[str]) -> int:
 
     path = Path(options.cfg).resolve()
     try:
-        said = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        said = yaml.safe_load(read_regular(path, _LARGEST)) or {}
         place = path.parent / said.get("outdir", "exp") / said.get("expname", "")
     except (OSError, ValueError, yaml.YAMLError, AttributeError, TypeError) as error:
         raise ConfigError(f"'{path}': cannot be read: {error}") from error
