@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from federatedscope_ggeur.engines.driver import Driver, now
-from federatedscope_ggeur.engines.federation import Federation
+from federatedscope_ggeur.engines.federation import Federation, course
 from federatedscope_ggeur.engines.watch import server_status
 from federatedscope_ggeur.errors import MessageError, without_folders
 from federatedscope_ggeur.federation.course.ending import Ending
@@ -15,7 +15,7 @@ from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.federation.wire.handshake import Join
 from federatedscope_ggeur.federation.wire.limits import PLAIN
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.transport import BROKEN, Event
+from federatedscope_ggeur.transport import BROKEN, Envelope, Event
 
 logger = get_logger(__name__)
 
@@ -33,6 +33,7 @@ class Connections(Protocol):
     """The server's connections to its clients; see `transport.Hub`."""
 
     def receive(self, timeout: float | None) -> Event | None: ...
+    def send(self, number: int, envelope: Envelope) -> object: ...
     def expect(self, number: int, most: int | None) -> None: ...
     def dismiss(self, number: int, reason: str, connection: int | None) -> None: ...
     def close(self, reason: str = "") -> None: ...
@@ -317,3 +318,58 @@ class Leading:
                 self.dismiss(number, problem)
             return
         handler(number, envelope.state, envelope.parts)
+
+
+class Leader(Leading):
+    """Leads a federation over a hub by itself: from the first client to the last model.
+
+    Parameters
+    ----------
+    cfg : CfgNode
+        The server's settings.
+    federation : callable (dismiss) -> Federation
+    hub : Connections
+    write : callable (Federation) -> str
+        Writes the results of the finished run; returns their table.
+    clock : callable () -> float
+
+    Attributes
+    ----------
+    table : str or None
+        The table of results; None until the run is over.
+    """
+
+    def __init__(
+        self,
+        cfg,
+        federation: Callable[[Callable[[int, str], None]], Federation],
+        hub: Connections,
+        write: Callable[[Federation], str] = lambda one: one.write("finished"),
+        clock: Callable[[], float] = now,
+    ):
+        self.table: str | None = None
+        self._shares, self._write = cfg.ggeur.share_results, write
+        send, seconds = self._send_by_hub, cfg.ggeur.deadline
+        super().__init__(federation, send, seconds, self._start, hub, clock)
+
+    def lead(self) -> str:
+        """Lead the run to its end; returns the table of results. See `run`."""
+        self.run(lambda: self.table is not None)
+        assert self.table is not None, "the run is over"
+        return self.table
+
+    def _send_by_hub(
+        self, kind: str, numbers: Sequence[int], parts: tuple[bytes, ...], state: int
+    ) -> None:
+        assert self._hub is not None
+        for number in numbers:
+            self._hub.send(number, Envelope(kind, state, tuple(parts)))
+
+    def _start(self) -> None:
+        self.federation.start()
+        self.driver.start(course(self.federation), self._end)
+
+    def _end(self, _) -> None:
+        table, history = self._write(self.federation), self.federation.history
+        self.send_finals(history.ending(self._shares), len(history.rounds))
+        self.table = table

@@ -19,9 +19,9 @@ from flwr.serverapp import Grid, ServerApp
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
 from federatedscope_ggeur.engines.distributed_data import server_data
-from federatedscope_ggeur.engines.federation import Federation, course
+from federatedscope_ggeur.engines.federation import Federation
 from federatedscope_ggeur.engines.flower.hub import GridHub
-from federatedscope_ggeur.engines.leading import Leading
+from federatedscope_ggeur.engines.leading import Leader
 from federatedscope_ggeur.engines.streams import transport_settings
 from federatedscope_ggeur.engines.watch import Watch, closing
 from federatedscope_ggeur.errors import GGEURError
@@ -30,7 +30,6 @@ from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import new_run_folder
 from federatedscope_ggeur.reporting.log_file import handled_by, logging_to
 from federatedscope_ggeur.reporting.run_files import CONFIG_FILE, LOG_FILE
-from federatedscope_ggeur.transport import Envelope
 
 logger = get_logger(__name__)
 
@@ -71,7 +70,7 @@ def _lead(grid: Grid, cfg) -> None:
     torch.set_num_threads(int(cfg.ggeur.num_threads))
     folder = new_run_folder(cfg.outdir, experiment_name(cfg)).absolute()
     write_atomically(folder / CONFIG_FILE, cfg.dump())
-    transport, over = transport_settings(cfg), list[bool]()
+    transport = transport_settings(cfg)
     goes_on, security = bool(cfg.federate.restore_from), transport.security
     hub = GridHub(grid, transport.max_message, goes_on, security)
 
@@ -81,26 +80,11 @@ def _lead(grid: Grid, cfg) -> None:
             cfg, data, dismiss, "flower", folder, proven, _to_go_on, begins=True
         )
 
-    def send(kind, numbers, parts, state) -> None:
-        for number in numbers:
-            hub.send(number, Envelope(kind, state, tuple(parts)))
-
-    def begin() -> None:
-        leading.federation.start()
-        leading.driver.start(course(leading.federation), end)
-
-    def end(_) -> None:
-        logger.debug("%s", leading.federation.write("finished"))
-        history = leading.federation.history
-        ending = history.ending(cfg.ggeur.share_results)
-        leading.send_finals(ending, len(history.rounds))
-        over.append(True)
-
     with logging_to(folder / LOG_FILE), closing(Watch(folder, "server", dict)) as watch:
         logger.info("run folder: %s", folder)
-        leading = Leading(federation, send, cfg.ggeur.deadline, begin, hub)
-        watch.describe = leading.status
-        leading.run(lambda: bool(over))
+        leader = Leader(cfg, federation, hub)
+        watch.describe = leader.status
+        logger.debug("%s", leader.lead())
 
 
 def _to_go_on(path: Path) -> str:

@@ -17,14 +17,14 @@ from federatedscope_ggeur.engines.checkpoints import (
 )
 from federatedscope_ggeur.engines.distributed_data import server_data, site_data
 from federatedscope_ggeur.engines.facts import facts_of
-from federatedscope_ggeur.engines.federation import Federation, course
+from federatedscope_ggeur.engines.federation import Federation
 from federatedscope_ggeur.engines.leading import (
     CONVERGED,
     FAILED,
     FINISH,
     JOIN,
     STOPPED,
-    Leading,
+    Leader,
 )
 from federatedscope_ggeur.engines.sides import (
     Shared,
@@ -78,36 +78,20 @@ def lead(cfg) -> str:
     check_engine(cfg)
     host, port = cfg.distribute.server_host, int(cfg.distribute.server_port)
     torch.set_num_threads(int(cfg.ggeur.num_threads))
-    data, table = server_data(cfg), list[str]()
+    data, proven = server_data(cfg), bool(cfg.ggeur.join_secret)
     settings, clients = transport_settings(cfg), int(cfg.federate.client_num)
     hub = Hub(host, port, clients, settings, PLAIN)
 
     def federation(dismiss) -> Federation:
-        proven = bool(cfg.ggeur.join_secret)
         about = ENGINE, folder, proven, command_to_go_on, True
         return Federation(cfg, data, dismiss, *about)
 
-    def send(kind, numbers, parts, state) -> None:
-        for number in numbers:
-            hub.send(number, Envelope(kind, state, tuple(parts)))
-
-    def begin() -> None:
-        leading.federation.start()
-        leading.driver.start(course(leading.federation), end)
-
-    def end(_) -> None:
-        table.append(leading.federation.write("finished"))
-        history = leading.federation.history
-        ending = history.ending(cfg.ggeur.share_results)
-        leading.send_finals(ending, len(history.rounds))
-
     with _run_folder(cfg, "server") as (folder, watch):
-        leading = Leading(federation, send, cfg.ggeur.deadline, begin, hub)
-        hub.facts = facts_of(leading.federation.membership)
-        watch.describe = leading.status
+        leader = Leader(cfg, federation, hub)
+        hub.facts = facts_of(leader.federation.membership)
+        watch.describe = leader.status
         logger.info("listening on %s:%d", host, hub.port)
-        leading.run(lambda: bool(table))
-    return table[0]
+        return leader.lead()
 
 
 def take_part(cfg) -> str:

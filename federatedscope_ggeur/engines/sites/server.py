@@ -19,25 +19,28 @@ import torch
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
 from federatedscope_ggeur.engines.distributed_data import server_data
-from federatedscope_ggeur.engines.federation import Federation, course
-from federatedscope_ggeur.engines.leading import Leading
+from federatedscope_ggeur.engines.federation import Federation
+from federatedscope_ggeur.engines.leading import Leader
 from federatedscope_ggeur.engines.roles import role_config
 from federatedscope_ggeur.engines.sites.hub import FolderHub
 from federatedscope_ggeur.engines.sites.keys import Identity, Known, words_of
 from federatedscope_ggeur.engines.sites.sealed import sha256
 from federatedscope_ggeur.engines.sites.shared import TO, Looking, SharedFolder
-from federatedscope_ggeur.engines.sites.store import RUN, Store
+from federatedscope_ggeur.engines.sites.store import (
+    RUN,
+    Store,
+    make_run_folder,
+    refuse_other_results,
+)
 from federatedscope_ggeur.engines.streams import transport_settings
 from federatedscope_ggeur.engines.watch import Watch, closing
 from federatedscope_ggeur.errors import ConfigError, GGEURError, without_folders
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.lock import locked
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.reporting import RESULTS_FILE
 from federatedscope_ggeur.reporting.log_file import logging_to
 from federatedscope_ggeur.reporting.run_files import CONFIG_FILE, LOG_FILE
 from federatedscope_ggeur.settings import NOT_SET
-from federatedscope_ggeur.transport import Envelope
 
 logger = get_logger(__name__)
 
@@ -101,18 +104,13 @@ class FolderServer:
         self._store = _store_of(shared, keys, self._shared, self._known.names)
         settings = transport_settings(cfg)
         self._hub = FolderHub(self._shared, self._store, own, self._known, settings)
-        data, self._over, self._entries = server_data(cfg), False, 0
+        data, self._entries = server_data(cfg), 0
 
         def federation(dismiss) -> Federation:
             return Federation(cfg, data, dismiss, ENGINE, self.folder, True)
 
-        self._leading = Leading(
-            federation,
-            self._send,
-            cfg.ggeur.deadline,
-            self._begin,
-            self._hub,
-            lambda: self._now,
+        self._leading = Leader(
+            cfg, federation, self._hub, self._write_once, lambda: self._now
         )
 
     def run(self, once: bool = False) -> str:
@@ -128,11 +126,7 @@ class FolderServer:
         GGEURError
             Too few sites joined or are left, or the folder or store cannot be used.
         """
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            problem = error.strerror or error
-            raise ConfigError(f"outdir: '{self.folder}': {problem}") from error
+        make_run_folder(self.folder)
         lock = self._store.folder / "lock"
         with (
             locked(lock, "the store of this run", unusable),
@@ -152,7 +146,7 @@ class FolderServer:
                 raise
             finally:
                 self._leading.federation.leave()
-            if not self._over:
+            if not self._is_over:
                 watch.close("running")
         return self._line()
 
@@ -163,11 +157,8 @@ class FolderServer:
             for entry in self._store.journal():
                 self._entries += 1
                 self._apply(entry)
-        if not self._entries and (self.folder / RESULTS_FILE).exists():
-            raise ConfigError(
-                f"expname: '{self.folder}' holds the results of another run; name "
-                "another one"
-            )
+        if not self._entries:
+            refuse_other_results(self.folder)
         config = self.folder / CONFIG_FILE
         if not config.exists():
             write_atomically(config, self._cfg.dump())
@@ -177,7 +168,7 @@ class FolderServer:
 
     def _go_on(self, once: bool) -> None:
         looking = Looking()
-        while not self._over:
+        while not self._is_over:
             self._now = max(self._now, time.time())
             self._hub.known = Known(self._keys)
             if (name := self._hub.new_site()) is not None:
@@ -220,29 +211,20 @@ class FolderServer:
             for event in self._hub.take(site, number, entry["sha256"]):
                 self._leading.take(event)
 
-    def _send(self, kind, numbers, parts, state) -> None:
-        for number in numbers:
-            self._hub.send(number, Envelope(kind, state, tuple(parts)))
-
-    def _begin(self) -> None:
-        leading = self._leading
-        leading.federation.start()
-        leading.driver.start(course(leading.federation), self._end)
-
-    def _end(self, _) -> None:
-        federation = self._leading.federation
-        if not self._store.is_written:
-            federation.write("finished")
-            self._store.note_written()
-        else:
+    def _write_once(self, federation: Federation) -> str:
+        if self._store.is_written:
             federation.leave()
-        history = federation.history
-        ending = history.ending(self._cfg.ggeur.share_results)
-        self._leading.send_finals(ending, len(history.rounds))
-        self._over = True
+            return ""
+        table = federation.write("finished")
+        self._store.note_written()
+        return table
+
+    @property
+    def _is_over(self) -> bool:
+        return self._leading.table is not None
 
     def _line(self) -> str:
-        if self._over:
+        if self._is_over:
             return f"the run is over; the results are in {self.folder}"
         leading = self._leading
         members, waiting = leading.federation.membership, leading.driver.waiting

@@ -45,7 +45,12 @@ from federatedscope_ggeur.engines.sites.server import (
     unusable,
 )
 from federatedscope_ggeur.engines.sites.shared import FROM, TO, Looking, SharedFolder
-from federatedscope_ggeur.engines.sites.store import RUN, Store
+from federatedscope_ggeur.engines.sites.store import (
+    RUN,
+    Store,
+    make_run_folder,
+    refuse_other_results,
+)
 from federatedscope_ggeur.engines.streams import transport_settings
 from federatedscope_ggeur.engines.watch import Watch, closing
 from federatedscope_ggeur.errors import (
@@ -64,7 +69,6 @@ from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.federation.wire.limits import PLAIN
 from federatedscope_ggeur.lock import locked
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.reporting import RESULTS_FILE
 from federatedscope_ggeur.transport import Envelope
 
 logger = get_logger(__name__)
@@ -241,16 +245,9 @@ class FolderSite:
             The server refused this site or ended the run; or an answer failed; or the
             folder or the store cannot be used.
         """
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            problem = error.strerror or error
-            raise ConfigError(f"outdir: '{self.folder}': {problem}") from error
-        if not self._store.count(FROM) and (self.folder / RESULTS_FILE).exists():
-            raise ConfigError(
-                f"expname: '{self.folder}' holds the results of another run; name "
-                "another one"
-            )
+        make_run_folder(self.folder)
+        if not self._store.count(FROM):
+            refuse_other_results(self.folder)
         lock = self._store.folder / "lock"
         role = f"site {self._met.own.name}"
         watch = Watch(self.folder, role, lambda: {"doing": self._doing})

@@ -12,6 +12,7 @@ from federatedscope_ggeur.engines.sites.keys import private_folder
 from federatedscope_ggeur.engines.sites.sealed import new_key
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.files import read_regular, write_once
+from federatedscope_ggeur.reporting import RESULTS_FILE
 
 RUN = "run.json"
 _PRIVATE = 0o600
@@ -20,6 +21,29 @@ _PRIVATE = 0o600
 def file_name(number: int) -> str:
     """The name of a side's file `number`."""
     return f"{number:04d}.msg"
+
+
+def make_run_folder(folder: Path) -> None:
+    """Make the folder of a side's results, unless it is there.
+
+    Raises
+    ------
+    ConfigError
+        It cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        problem = error.strerror or error
+        raise ConfigError(f"outdir: '{folder}': {problem}") from error
+
+
+def refuse_other_results(folder: Path) -> None:
+    """Raise `ConfigError` if the folder of a new run has the results of another one."""
+    if (folder / RESULTS_FILE).exists():
+        raise ConfigError(
+            f"expname: '{folder}' holds the results of another run; name another one"
+        )
 
 
 class Store:

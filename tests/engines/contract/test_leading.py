@@ -16,8 +16,8 @@ from functools import partial
 import pytest
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.engines.federation import Federation, course
-from federatedscope_ggeur.engines.leading import FAILED, FINISH, JOIN, STOPPED, Leading
+from federatedscope_ggeur.engines.federation import Federation
+from federatedscope_ggeur.engines.leading import FAILED, FINISH, JOIN, STOPPED, Leader
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.engines.sides import handshake_of, join_of
 from federatedscope_ggeur.errors import ConfigError, GGEURError
@@ -64,24 +64,24 @@ class Wire:
         gone = Event(number, None, reason, refused=refused, connection=connection)
         self.events.append(gone)
 
-    def send(self, message: str, numbers, parts, state: int) -> None:
-        for number in numbers:
-            if message == FINISH:
-                self.finished.append(number)
-                continue
-            kind = next(k for k in all_kinds() if k.message == message)
-            act = self.instead.pop((kind.name, state, number), None)
-            if act is None:
-                self.answer(number, kind, state, parts)
-            else:
-                act(partial(self.answer, number, kind, state, parts))
+    def send(self, number: int, envelope: Envelope) -> None:
+        state, parts = envelope.state, envelope.parts
+        if envelope.kind == FINISH:
+            self.finished.append(number)
+            return
+        kind = next(k for k in all_kinds() if k.message == envelope.kind)
+        act = self.instead.pop((kind.name, state, number), None)
+        if act is None:
+            self.answer(number, kind, state, parts)
+        else:
+            act(partial(self.answer, number, kind, state, parts))
 
     def answer(self, number: int, kind, state: int, parts) -> None:
         said = self.handlers[number].answer(kind, parts)
         if said:
             self.say(number, kind.answer_message, state, *said)
 
-    # as `Leading` has its connections
+    # as `Leader` has its connections
 
     def receive(self, timeout: float | None) -> Event | None:
         if not self.events and self.silence:
@@ -120,24 +120,14 @@ def lead(config, settings, wire, tmp_path):
 
     def go(*more, proven=False) -> Federation:
         cfg = load_config(config(*settings, *more), SERVER, on_fs=True)
-        over, one = [], []
 
         def federation(dismiss) -> Federation:
             about = "a test", tmp_path, proven, lambda path: f"a test, {path}"
             return Federation(cfg, None, dismiss, *about)
 
-        def begin() -> None:
-            one[0].federation.start()
-            one[0].driver.start(course(one[0].federation), end)
-
-        def end(_) -> None:
-            one[0].federation.write("finished")
-            one[0].send_finals(one[0].federation.history.ending(False), 3)
-            over.append(True)
-
-        one.append(Leading(federation, wire.send, cfg.ggeur.deadline, begin, wire))
-        one[0].run(lambda: bool(over))
-        return one[0].federation
+        leader = Leader(cfg, federation, wire)
+        leader.lead()
+        return leader.federation
 
     return go
 
