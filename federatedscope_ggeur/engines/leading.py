@@ -320,7 +320,7 @@ class Leading:
         handler(number, envelope.state, envelope.parts)
 
 
-class Leader(Leading):
+class Leader:
     """Leads a federation over a hub by itself: from the first client to the last model.
 
     Parameters
@@ -335,6 +335,7 @@ class Leader(Leading):
 
     Attributes
     ----------
+    leading : Leading
     table : str or None
         The table of results; None until the run is over.
     """
@@ -349,27 +350,28 @@ class Leader(Leading):
     ):
         self.table: str | None = None
         self._shares, self._write = cfg.ggeur.share_results, write
-        send, seconds = self._send_by_hub, cfg.ggeur.deadline
-        super().__init__(federation, send, seconds, self._start, hub, clock)
+        self._hub, seconds = hub, cfg.ggeur.deadline
+        self.leading = Leading(federation, self._send, seconds, self._start, hub, clock)
 
     def lead(self) -> str:
-        """Lead the run to its end; returns the table of results. See `run`."""
-        self.run(lambda: self.table is not None)
+        """Lead the run to its end; returns the table. See `Leading.run`."""
+        self.leading.run(lambda: self.table is not None)
         assert self.table is not None, "the run is over"
         return self.table
 
-    def _send_by_hub(
+    def _send(
         self, kind: str, numbers: Sequence[int], parts: tuple[bytes, ...], state: int
     ) -> None:
-        assert self._hub is not None
         for number in numbers:
             self._hub.send(number, Envelope(kind, state, tuple(parts)))
 
     def _start(self) -> None:
-        self.federation.start()
-        self.driver.start(course(self.federation), self._end)
+        federation = self.leading.federation
+        federation.start()
+        self.leading.driver.start(course(federation), self._end)
 
     def _end(self, _) -> None:
-        table, history = self._write(self.federation), self.federation.history
-        self.send_finals(history.ending(self._shares), len(history.rounds))
+        federation = self.leading.federation
+        table, history = self._write(federation), federation.history
+        self.leading.send_finals(history.ending(self._shares), len(history.rounds))
         self.table = table

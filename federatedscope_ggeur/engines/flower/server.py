@@ -83,7 +83,7 @@ def _lead(grid: Grid, cfg) -> None:
     with logging_to(folder / LOG_FILE), closing(Watch(folder, "server", dict)) as watch:
         logger.info("run folder: %s", folder)
         leader = Leader(cfg, federation, hub)
-        watch.describe = leader.status
+        watch.describe = leader.leading.status
         logger.debug("%s", leader.lead())
 
 

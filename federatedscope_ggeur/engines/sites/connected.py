@@ -88,8 +88,8 @@ def lead(cfg) -> str:
 
     with _run_folder(cfg, "server") as (folder, watch):
         leader = Leader(cfg, federation, hub)
-        hub.facts = facts_of(leader.federation.membership)
-        watch.describe = leader.status
+        hub.facts = facts_of(leader.leading.federation.membership)
+        watch.describe = leader.leading.status
         logger.info("listening on %s:%d", host, hub.port)
         return leader.lead()
 

@@ -109,9 +109,10 @@ class FolderServer:
         def federation(dismiss) -> Federation:
             return Federation(cfg, data, dismiss, ENGINE, self.folder, True)
 
-        self._leading = Leader(
+        self._leader = Leader(
             cfg, federation, self._hub, self._write_once, lambda: self._now
         )
+        self._leading = self._leader.leading
 
     def run(self, once: bool = False) -> str:
         """Lead the run to its end, or with `once` as far as the files that are there.
@@ -221,7 +222,7 @@ class FolderServer:
 
     @property
     def _is_over(self) -> bool:
-        return self._leading.table is not None
+        return self._leader.table is not None
 
     def _line(self) -> str:
         if self._is_over:

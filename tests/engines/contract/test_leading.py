@@ -127,7 +127,7 @@ def lead(config, settings, wire, tmp_path):
 
         leader = Leader(cfg, federation, wire)
         leader.lead()
-        return leader.federation
+        return leader.leading.federation
 
     return go
 
