@@ -39,7 +39,7 @@ from federatedscope_ggeur.methods.contexts import (
     Update,
 )
 from federatedscope_ggeur.methods.tensors import Specs
-from federatedscope_ggeur.models import Model, stacks, to_vector
+from federatedscope_ggeur.models import Model, to_vector
 from federatedscope_ggeur.rng import torch_generator
 from federatedscope_ggeur.settings import Key, Objection, Objections, Problem
 
@@ -308,9 +308,9 @@ def weighted_mean(params: Tensor, updates: Sequence[Update]) -> Tensor:
     if total == 0:
         return params
     mean = torch.zeros_like(params, dtype=torch.float64)
-    counted = [update for update in updates if update.aggregation_weight]
-    weights = iter([update.aggregation_weight for update in counted])
-    for some in stacks([update.params for update in counted]):
-        for vector in some.to(torch.float64):
-            mean.add_(vector, alpha=next(weights) / total)
+    wide = torch.empty_like(mean)
+    for update in updates:
+        if update.aggregation_weight:
+            wide.copy_(update.params)
+            mean.add_(wide, alpha=update.aggregation_weight / total)
     return mean.to(params.dtype)

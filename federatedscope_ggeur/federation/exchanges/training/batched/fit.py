@@ -17,7 +17,6 @@ from itertools import accumulate
 from types import ModuleType
 from weakref import WeakKeyDictionary
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -38,8 +37,7 @@ from federatedscope_ggeur.federation.exchanges.training.batched.optimizers impor
     is_plain_sgd,
 )
 from federatedscope_ggeur.federation.exchanges.training.batched.orders import (
-    Order,
-    segments,
+    Orders,
 )
 from federatedscope_ggeur.federation.exchanges.training.fit import FitResult
 from federatedscope_ggeur.federation.training_settings import TrainingSettings
@@ -144,16 +142,14 @@ def fit_group(
     if exact is None:
         exact = not (can_be_fixed and settings.device.type == "cuda")
     with torch.no_grad():
-        places = _places([member.rows for member in members])
+        sets = [member.rows for member in members]
+        places = _places(sets)
         stepper = _stepper(model, head, members, hooks, reuse=not exact)
         stepper.load(start, members, hooks)
-        orders = [
-            Order(m.rows.size, place, m.settings, m.seed, _numbers(m.rows))
-            for m, place in zip(members, places)
-        ]
-        run = stepper.run_exact if exact or not can_be_fixed else stepper.run_fixed
-        batch = settings.batch_size
-        for rows, sizes in segments(orders, batch, run == stepper.run_exact):
+        orders = Orders(sets, places, settings, [member.seed for member in members])
+        is_fixed = can_be_fixed and not exact
+        run = stepper.run_fixed if is_fixed else stepper.run_exact
+        for rows, sizes in orders.segments(exact=not is_fixed):
             run(rows, sizes)
         weights = stepper.weights.to(CPU, copy=True)
         largest = weights.abs().amax(dim=1).tolist()
@@ -422,8 +418,3 @@ def _lie_joined(parts: Sequence[Tensor]) -> bool:
         end += part.numel() * part.element_size()
     block = parts[0].untyped_storage().data_ptr()
     return all(part.untyped_storage().data_ptr() == block for part in parts)
-
-
-def _numbers(rows: TrainingSet) -> np.ndarray | None:
-    """The row numbers of a set that has some of its rows, or another order."""
-    return None if rows.order is None else rows.order.cpu().numpy()

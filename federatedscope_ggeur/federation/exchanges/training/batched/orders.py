@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from federatedscope_ggeur.federation.client import TrainingSet
 from federatedscope_ggeur.federation.training_settings import TrainingSettings
-from federatedscope_ggeur.rng import torch_generator
+from federatedscope_ggeur.rng import derive_seed, new_generator
 
 #: Row numbers that are made at once, for all clients together.
 _MOST = 1 << 22
@@ -31,97 +32,115 @@ class Segment(NamedTuple):
     sizes: Tensor
 
 
-class Order:
-    """The batches of one client, in the order in which `fit` takes them.
+class Orders:
+    """The batches of a group's clients, in the order in which `fit` takes them.
+
+    The clients stand by falling number of steps. Each begins with the first step, so
+    all that have not finished have taken as many.
 
     Parameters
     ----------
-    rows : int
-        The number n of rows in the client's set.
-    place : int
-        The number of the first of them among the rows of all clients.
+    sets : sequence of TrainingSet, of length K
+    places : sequence of int
+        The number of the first row of each set among the rows of all clients.
     settings : TrainingSettings
-    seed : int
-        The seed of `fit`.
-    numbers : int array of shape [n], optional
-        The numbers of the set's rows, if these are not the first n from `place` on.
-
-    Attributes
-    ----------
-    left : int
-        The mini-batches of the round that are still to come.
+    seeds : sequence of int
+        The seed of `fit` of each client.
     """
 
     def __init__(
         self,
-        rows: int,
-        place: int,
+        sets: Sequence[TrainingSet],
+        places: Sequence[int],
         settings: TrainingSettings,
-        seed: int,
-        numbers: np.ndarray | None = None,
+        seeds: Sequence[int],
     ):
-        self.left = settings.batches(rows)
-        self._rows, self._place, self._numbers = rows, place, numbers
-        self._usable, self._size = settings.usable(rows), settings.batch_size
-        self._order = torch_generator(seed, "order") if settings.shuffle else None
-        self._drawn = np.empty(0, np.int64)
+        self._size, self._shuffle = settings.batch_size, settings.shuffle
+        self._seeds, self._rows = seeds, [one.size for one in sets]
+        self._numbers = [_numbers(one) for one in sets]
+        usable = [settings.usable(rows) for rows in self._rows]
+        self._steps = [settings.batches(rows) for rows in self._rows]
+        self._of_epoch = [-(-rows // self._size) for rows in usable]  # steps
+        # By client, for work on all clients at once.
+        self._ends, self._epochs = np.array(self._steps), np.array(self._of_epoch)
+        self._usable, self._places = np.array(usable), np.array(places, np.int32)
         # A row of the client's own: no other client's rows come into its batches.
-        self._padding = place if numbers is None or not rows else place + numbers[0]
+        self._padding = np.array(
+            [0 if n is None or not len(n) else n[0] for n in self._numbers]
+        )
+        self._shared = new_generator()
+        self._generators: dict[int, torch.Generator] = {}
+        self._drawn: dict[int, np.ndarray] = {}
 
-    def fill(self, rows: np.ndarray, sizes: np.ndarray) -> None:
-        """Write the next batches into `rows` [steps, B] and `sizes` [steps]."""
-        first, end = 0, min(len(sizes), self.left)
-        self.left -= end
-        if end < len(rows):
-            rows[end:] = self._padding
-        while first < end:
-            if not len(self._drawn):
-                self._drawn = self._epoch()
-            whole, rest = divmod(len(self._drawn), self._size)
-            taken = min(whole, end - first)
-            if not taken:
-                rows[first, :rest] = self._drawn
-                rows[first, rest:] = self._padding
-                sizes[first], self._drawn = rest, self._drawn[:0]
-                first += 1
-                continue
-            count = taken * self._size
-            rows[first : first + taken].reshape(-1)[:] = self._drawn[:count]
-            sizes[first : first + taken] = self._size
-            self._drawn, first = self._drawn[count:], first + taken
+    def segments(self, exact: bool) -> Iterator[Segment]:
+        """The steps of the group.
 
-    def _epoch(self) -> np.ndarray:
-        if self._order is None:
-            drawn = np.arange(self._usable)
-        else:
-            drawn = torch.randperm(self._rows, generator=self._order).numpy()
-            drawn = drawn[: self._usable]
-        if self._numbers is not None:
-            drawn = self._numbers[drawn]
-        return drawn + self._place
+        Parameters
+        ----------
+        exact : bool
+            Whether all clients of a segment take all its steps. Otherwise a segment is
+            as long as the longest of its clients.
+        """
+        taken, size = 0, self._size
+        while active := int(np.count_nonzero(self._ends > taken)):
+            end = self._steps[active - 1 if exact else 0]
+            steps = max(1, min(end - taken, _MOST // (active * size)))
+            yield self._segment(active, taken, steps)
+            taken += steps
 
-
-def segments(orders: Sequence[Order], size: int, exact: bool) -> Iterator[Segment]:
-    """The steps of a group, whose clients stand by falling number of steps.
-
-    Parameters
-    ----------
-    orders : sequence of Order
-    size : int
-        The size B of a whole batch.
-    exact : bool
-        Whether all clients of a segment take all its steps. Otherwise a segment is as
-        long as the longest of its clients.
-    """
-    while active := sum(order.left > 0 for order in orders):
-        left = [order.left for order in orders[:active]]
-        steps = left[-1] if exact else left[0]
-        steps = max(1, min(steps, _MOST // (active * size)))
-        rows = np.empty((active, steps, size), np.int32)
-        sizes = np.zeros((active, steps), np.int32)
-        for k, order in enumerate(orders[:active]):
-            order.fill(rows[k], sizes[k])
-        yield Segment(
-            torch.from_numpy(np.ascontiguousarray(rows.swapaxes(0, 1))),
+    def _segment(self, active: int, first: int, steps: int) -> Segment:
+        """So many steps of the first clients, from the step `first` on."""
+        size = self._size
+        sizes = self._sizes(active, np.arange(first, first + steps))
+        rows = np.empty((active, steps * size), np.int32)
+        rows[:] = self._padding[:active, None]
+        for k, into in enumerate(rows):
+            step, end = first, min(first + steps, self._steps[k])
+            while step < end:
+                begin = step % self._of_epoch[k]
+                if not begin:
+                    self._drawn[k] = self._epoch(k)
+                stop = min(self._of_epoch[k], begin + end - step)
+                part, at = self._drawn[k][begin * size : stop * size], step - first
+                into[at * size : at * size + len(part)] = part
+                step += stop - begin
+        rows += self._places[:active, None]
+        rows = rows.reshape(active, steps, size).swapaxes(0, 1)
+        return Segment(
+            torch.from_numpy(np.ascontiguousarray(rows)),
             torch.from_numpy(np.ascontiguousarray(sizes.T)),
         )
+
+    def _sizes(self, active: int, steps: np.ndarray) -> np.ndarray:
+        """The rows of each batch that count: int32 [A, steps]."""
+        begins = steps % self._epochs[:active, None] * self._size
+        sizes = np.minimum(self._usable[:active, None] - begins, self._size)
+        sizes[steps >= self._ends[:active, None]] = 0
+        return sizes.astype(np.int32)
+
+    def _epoch(self, k: int) -> np.ndarray:
+        """The rows of a client's next epoch, by their numbers within its set."""
+        if self._shuffle:
+            rows, order = self._rows[k], self._generator(k)
+            drawn = torch.randperm(rows, generator=order).numpy()[: self._usable[k]]
+        else:
+            drawn = np.arange(self._usable[k])
+        numbers = self._numbers[k]
+        return drawn if numbers is None else numbers[drawn]
+
+    def _generator(self, k: int) -> torch.Generator:
+        order = self._generators.get(k)
+        if order is None:
+            # Clients of one epoch share a generator: a new one takes half as long as to
+            # draw a small epoch.
+            is_only = self._steps[k] <= self._of_epoch[k]
+            order = self._shared if is_only else new_generator()
+            order.manual_seed(derive_seed(self._seeds[k], "order"))
+            if not is_only:
+                self._generators[k] = order
+        return order
+
+
+def _numbers(rows: TrainingSet) -> np.ndarray | None:
+    """The row numbers of a set that has some of its rows, or another order."""
+    return None if rows.order is None else rows.order.cpu().numpy()
