@@ -43,6 +43,20 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
+def fetched(tensor: Tensor) -> Tensor:
+    """A copy of a tensor in the CPU's memory.
+
+    From a GPU it goes into pinned memory, which takes a fraction of the time. torch
+    keeps such memory for the next copy.
+    """
+    if tensor.device.type != "cuda":
+        return tensor.to("cpu", copy=True)
+    import torch
+
+    copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    return copy.copy_(tensor)
+
+
 def free_memory(device: torch.device) -> int | None:
     """Bytes of a GPU's memory that nobody uses; None for a CPU."""
     import torch

@@ -73,10 +73,11 @@ class ClientUpdate:
     @property
     def packed_size(self) -> int:
         """The length of `to_bytes`."""
-        numbers = (self.client, self.round_number, self.steps)
         uploads = [(n, t.dtype, tuple(t.shape)) for n, t in self.upload.items()]
         return _packed_size(
-            *(len(str(number)) for number in numbers),
+            len(str(self.client)),
+            len(str(self.round_number)),
+            len(str(self.steps)),
             self.params.shape[0],
             tuple(uploads),
         )

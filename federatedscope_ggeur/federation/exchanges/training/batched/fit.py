@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import accumulate
 from types import ModuleType
 from weakref import WeakKeyDictionary
@@ -41,8 +41,9 @@ from federatedscope_ggeur.federation.exchanges.training.batched.orders import (
 )
 from federatedscope_ggeur.federation.exchanges.training.fit import FitResult
 from federatedscope_ggeur.federation.training_settings import TrainingSettings
+from federatedscope_ggeur.machine import fetched
 from federatedscope_ggeur.methods import BatchedHooks, GroupBatch
-from federatedscope_ggeur.models import CPU, Model
+from federatedscope_ggeur.models import Model
 from federatedscope_ggeur.rng import torch_generator
 
 #: A row of weights begins at a multiple of so many numbers, as fast loads need it.
@@ -68,7 +69,7 @@ class Member:
     settings: TrainingSettings
     seed: int
 
-    @cached_property
+    @property
     def steps(self) -> int:
         """The mini-batches of the round."""
         return self.settings.batches(self.rows.size)
@@ -151,11 +152,11 @@ def fit_group(
         run = stepper.run_fixed if is_fixed else stepper.run_exact
         for rows, sizes in orders.segments(exact=not is_fixed):
             run(rows, sizes)
-        weights = stepper.weights.to(CPU, copy=True)
-        largest = weights.abs().amax(dim=1).tolist()
+        largest = stepper.weights.abs().amax(dim=1)
+        weights = fetched(stepper.weights)
     return [
         FitResult(own, member.steps, own, size)
-        for own, member, size in zip(weights, members, largest)
+        for own, member, size in zip(weights, members, largest.tolist())
     ]
 
 

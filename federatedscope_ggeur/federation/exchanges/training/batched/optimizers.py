@@ -34,12 +34,16 @@ class BatchedSGD:
         self.buffer, self._weights = buffer, weights
         self.rates, self.momenta = weights.new_empty(2, len(weights))
         self.weight_decay = float(settings.options.get("weight_decay", 0.0))
+        self._held: list[OptimizerSettings] = []
 
     def load(self, settings: Sequence[OptimizerSettings]) -> None:
         """Take the rates and momenta of K clients."""
-        new = self.rates.new_tensor
-        self.rates.copy_(new([one.lr for one in settings]))
-        self.momenta.copy_(new([one.momentum for one in settings]))
+        held = list(settings)
+        if held == self._held:  # a GPU waits for each copy
+            return
+        self._held, new = held, self.rates.new_tensor
+        self.rates.copy_(new([one.lr for one in held]))
+        self.momenta.copy_(new([one.momentum for one in held]))
 
     def begin(self, clients: int) -> None:
         """Decay the buffer, to which the caller then adds the gradient."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -56,21 +57,26 @@ class Orders:
         seeds: Sequence[int],
     ):
         self._size, self._shuffle = settings.batch_size, settings.shuffle
-        self._seeds, self._rows = seeds, [one.size for one in sets]
+        self._seeds = seeds
+        self._rows = [one.size for one in sets]
         self._numbers = [_numbers(one) for one in sets]
-        usable = [settings.usable(rows) for rows in self._rows]
+        self._usable = [settings.usable(rows) for rows in self._rows]
         self._steps = [settings.batches(rows) for rows in self._rows]
-        self._of_epoch = [-(-rows // self._size) for rows in usable]  # steps
+        self._of_epoch = [-(-rows // self._size) for rows in self._usable]  # steps
         # By client, for work on all clients at once.
-        self._ends, self._epochs = np.array(self._steps), np.array(self._of_epoch)
-        self._usable, self._places = np.array(usable), np.array(places, np.int32)
+        self._table = np.array([self._usable, self._steps, self._of_epoch])
+        self._places = np.array(places, np.int32)
         # A row of the client's own: no other client's rows come into its batches.
         self._padding = np.array(
             [0 if n is None or not len(n) else n[0] for n in self._numbers]
         )
+        # The orders of each client's present epoch.
+        drawn = torch.empty(sum(self._rows), dtype=torch.int64)
+        self._drawn, every = drawn.split(self._rows), drawn.numpy()
+        ends = accumulate(self._rows)
+        self._orders = [every[end - n : end] for n, end in zip(self._rows, ends)]
         self._shared = new_generator()
         self._generators: dict[int, torch.Generator] = {}
-        self._drawn: dict[int, np.ndarray] = {}
 
     def segments(self, exact: bool) -> Iterator[Segment]:
         """The steps of the group.
@@ -82,7 +88,7 @@ class Orders:
             as long as the longest of its clients.
         """
         taken, size = 0, self._size
-        while active := int(np.count_nonzero(self._ends > taken)):
+        while active := int(np.count_nonzero(self._table[1] > taken)):
             end = self._steps[active - 1 if exact else 0]
             steps = max(1, min(end - taken, _MOST // (active * size)))
             yield self._segment(active, taken, steps)
@@ -99,10 +105,12 @@ class Orders:
             while step < end:
                 begin = step % self._of_epoch[k]
                 if not begin:
-                    self._drawn[k] = self._epoch(k)
+                    self._draw(k)
                 stop = min(self._of_epoch[k], begin + end - step)
-                part, at = self._drawn[k][begin * size : stop * size], step - first
-                into[at * size : at * size + len(part)] = part
+                last = min(stop * size, self._usable[k])
+                part, at = self._orders[k][begin * size : last], (step - first) * size
+                numbers = self._numbers[k]
+                into[at : at + len(part)] = part if numbers is None else numbers[part]
                 step += stop - begin
         rows += self._places[:active, None]
         rows = rows.reshape(active, steps, size).swapaxes(0, 1)
@@ -113,20 +121,18 @@ class Orders:
 
     def _sizes(self, active: int, steps: np.ndarray) -> np.ndarray:
         """The rows of each batch that count: int32 [A, steps]."""
-        begins = steps % self._epochs[:active, None] * self._size
-        sizes = np.minimum(self._usable[:active, None] - begins, self._size)
-        sizes[steps >= self._ends[:active, None]] = 0
+        usable, ends, of_epoch = self._table[:, :active, None]
+        sizes = np.minimum(usable - steps % of_epoch * self._size, self._size)
+        sizes[steps >= ends] = 0
         return sizes.astype(np.int32)
 
-    def _epoch(self, k: int) -> np.ndarray:
-        """The rows of a client's next epoch, by their numbers within its set."""
+    def _draw(self, k: int) -> None:
+        """Draw the order of a client's next epoch."""
+        into = self._drawn[k]
         if self._shuffle:
-            rows, order = self._rows[k], self._generator(k)
-            drawn = torch.randperm(rows, generator=order).numpy()[: self._usable[k]]
+            torch.randperm(self._rows[k], generator=self._generator(k), out=into)
         else:
-            drawn = np.arange(self._usable[k])
-        numbers = self._numbers[k]
-        return drawn if numbers is None else numbers[drawn]
+            torch.arange(self._rows[k], out=into)
 
     def _generator(self, k: int) -> torch.Generator:
         order = self._generators.get(k)
