@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch
+
+Name = TypeVar("Name")
 
 
 @dataclass
@@ -52,15 +55,15 @@ class Bench:
         return time.perf_counter() - started
 
     def in_turns(
-        self, functions: dict[str, Callable[[], object]], repeats: int
-    ) -> dict[str, list[float]]:
+        self, functions: dict[Name, Callable[[], object]], repeats: int
+    ) -> dict[Name, list[float]]:
         """Seconds of each function, called in turn after one call that is not timed.
 
         It ends before `repeats` turns if the budget is spent, but never before one.
         """
         for function in functions.values():
             function()
-        seconds: dict[str, list[float]] = {name: [] for name in functions}
+        seconds: dict[Name, list[float]] = {name: [] for name in functions}
         for turn in range(repeats):
             if turn and self.left() < 0:
                 break

@@ -1,8 +1,10 @@
 """Part `networks` of `gpu.py`: a mini-batch of `fit` beside one of a plain torch loop.
 
 The loop keeps its images on the device too, and shifts and mirrors a batch there, with
-the device's own draws. A step's time is the slope over the number of steps; what a
-client's round costs beside its steps stands in a column of its own.
+the device's own draws. A second loop takes algorithms that repeat their bits, as `fit`
+does: so the reader sees what repeating costs, and what `fit` costs beside it. A step's
+time is the slope over the number of steps; what a client's round costs beside its steps
+stands in a column of its own.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
 import torch
@@ -75,8 +78,8 @@ class Case:
         )
         return lambda: fit(self.model, self.start, pixels, labels, training, seed=0)
 
-    def loop(self, steps: int) -> Callable[[], object]:
-        """An epoch in plain torch."""
+    def loop(self, steps: int, repeats: bool = False) -> Callable[[], object]:
+        """An epoch in plain torch; `repeats` asks for algorithms that repeat."""
         pixels, labels = self.rows(steps)
         images = pixels.view(-1, 3, self.side, self.side)
         module = self.model.network
@@ -101,8 +104,8 @@ class Case:
             with ExitStack() as stack:
                 if self.device.type == "cuda":
                     tf32 = self.precision == "tf32"
-                    flags = torch.backends.cudnn.flags(True, allow_tf32=tf32)
-                    stack.enter_context(flags)
+                    flags = {"deterministic": repeats, "allow_tf32": tf32}
+                    stack.enter_context(torch.backends.cudnn.flags(True, **flags))
                     torch.backends.cuda.matmul.allow_tf32 = tf32
                 epoch()
 
@@ -128,31 +131,29 @@ def rows(bench: Bench) -> Iterator[dict[str, object]]:
     few, many, repeats = (1, 2, 1) if bench.small else (8, 40, 5)
     for name, side, batch in cases:
         for precision in PRECISIONS:
-            if not bench.has(8, f"{name} {batch} {precision}"):
+            if not bench.has(10, f"{name} {batch} {precision}"):
                 return
             case = Case(name, side, batch, precision, bench.device)
-            seconds = bench.in_turns(
-                {
-                    "ours few": case.ours(few),
-                    "ours": case.ours(many),
-                    "loop few": case.loop(few),
-                    "loop": case.loop(many),
-                },
-                repeats,
-            )
-            found: dict[str, list[float]] = {}
-            for who in ("ours", "loop"):
-                whole, part = (median(seconds[w]) for w in (who, f"{who} few"))
-                step = 1e3 * (whole - part) / (many - few)
-                found[who] = [step, 1e3 * part - few * step]
-            ours, loop = found["ours"], found["loop"]
+            who = {
+                "fit": case.ours,
+                "loop": case.loop,
+                "repeating loop": partial(case.loop, repeats=True),
+            }
+            calls = {
+                (w, steps): make(steps)
+                for w, make in who.items()
+                for steps in (few, many)
+            }
+            seconds = bench.in_turns(calls, repeats)
+            ms = {call: 1e3 * median(found) for call, found in seconds.items()}
+            step = {w: (ms[w, many] - ms[w, few]) / (many - few) for w in who}
             yield {
                 "network": name,
                 "pixels": f"3x{side}x{side}",
                 "batch": batch,
                 "precision": precision,
-                "fit ms": f"{ours[0]:.2f}",
-                "loop ms": f"{loop[0]:.2f}",
-                "fit / loop": f"{ours[0] / loop[0]:.2f}",
-                "fit's start and end ms": f"{ours[1]:.1f}",
+                **{f"{w} ms": f"{step[w]:.2f}" for w in who},
+                "fit / loop": f"{step['fit'] / step['loop']:.2f}",
+                "fit / repeating": f"{step['fit'] / step['repeating loop']:.2f}",
+                "fit's start and end ms": f"{ms['fit', few] - few * step['fit']:.1f}",
             }
