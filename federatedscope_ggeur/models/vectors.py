@@ -121,9 +121,9 @@ def negative_variance(module: nn.Module, vector: Tensor) -> str:
     """The name of the first running variance in `vector` [P + Q] that has a negative
     number.
 
-    The name is "" if there is none.
+    The name is "" if there is none, as in an empty vector.
     """
-    if not _layout(module).norms:
+    if not _layout(module).norms or not vector.shape[0]:
         return ""
     for name, part in named_tensors(module, vector).items():
         if name.endswith("running_var") and (part < 0).any():

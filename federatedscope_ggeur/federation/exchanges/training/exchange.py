@@ -314,7 +314,7 @@ def _validate(
     problem = method.upload_problem(update.upload, model)
     if problem:
         raise refusal(k, "upload", problem)
-    negative = negative_variance(model, update.params) if len(update.params) else ""
+    negative = negative_variance(model, update.params)
     if negative:
         raise refusal(k, "params", f"'{negative}' has negative variances")
 
