@@ -8,7 +8,7 @@ import pytest
 import torch
 from by_bytes import CLASSES, make_rows
 from carrier import _changed, carrier
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from federatedscope_ggeur.federation.course.plan import Plan
@@ -58,6 +58,9 @@ def upload(k, scale=1.0, shift=0.0) -> StatisticsUpload:
     return StatisticsUpload(k, "art", held)
 
 
+START = torch.zeros(4)
+
+
 def update(k, length=1.0) -> ClientUpdate:
     params = torch.zeros(4)
     params[k % 4] = length
@@ -67,9 +70,7 @@ def update(k, length=1.0) -> ClientUpdate:
 def test_honest_clients_are_not_named(caplog):
     screen = Screening("refuse")
     assert screen.statistics([upload(k, 1.0 + k / 4) for k in range(1, 9)]) == {}
-    assert (
-        screen.updates([update(k, float(k)) for k in range(1, 9)], torch.zeros(4)) == {}
-    )
+    assert screen.updates([update(k, float(k)) for k in range(1, 9)], START) == {}
     assert screen.weights({k: 10.0 * k for k in range(9)}) == {}
     rows = {k: Declared(10 * k, 0, k, 2.0 ** (k % 3)) for k in range(1, 9)}
     assert screen.declared(rows) == {}
@@ -101,7 +102,7 @@ def test_columns_in_another_order_agree_with_nobody(scale):
 def test_two_clients_tell_nothing():
     screen = Screening("refuse")
     assert screen.statistics([upload(1), upload(2, 1e9)]) == {}
-    assert screen.updates([update(1), update(2, 1e9)], torch.zeros(4)) == {}
+    assert screen.updates([update(1), update(2, 1e9)], START) == {}
     assert screen.weights({1: 1.0, 2: 1e9}) == {}
 
 
@@ -126,10 +127,21 @@ def test_statistics_are_compared_with_those_of_windows_before():
     assert list(screen.statistics([upload(8, shift=1e3)])) == [8]
 
 
+@given(st.lists(st.floats(1e-12, 1e29), min_size=3, max_size=6))
+@example([1.0, 1.0, 9.9])
+@example([1.0, 1.0, 10.1])
+@example([1e20, 1e20, 1e29])
+@example([1e25, 1e26, 1e26])
+def test_updates_of_all_sizes_are_compared_as_in_float64(lengths):
+    found = update_findings([update(k, n) for k, n in enumerate(lengths)], START)
+    held = {k: float(torch.tensor(n)) for k, n in enumerate(lengths)}
+    assert found == beyond(held, 10.0, "the length of its update")
+
+
 def test_updates_weights_and_declarations(caplog):
     screen = Screening("refuse")
     updates = [update(1), update(2, 2.0), update(3, 100.0), update(4, 0.5)]
-    assert screen.updates(updates, torch.zeros(4)) == {
+    assert screen.updates(updates, START) == {
         3: "the length of its update is 100, 1e+02 times the median of the other "
         "clients (1)"
     }
@@ -153,11 +165,11 @@ def test_short_updates_may_differ():
 
 def test_off_says_nothing_and_warn_says_it_once(caplog):
     updates = [update(1), update(2), update(3, 1e6)]
-    assert Screening("off").updates(updates, torch.zeros(4)) == {}
+    assert Screening("off").updates(updates, START) == {}
     assert not caplog.records
     screen = Screening(SCREENS[0])
     for _ in range(5):
-        assert screen.updates(updates, torch.zeros(4)) == {}
+        assert screen.updates(updates, START) == {}
     (record,) = caplog.records
     assert "client 3: the length of its update" in record.getMessage()
     assert "to leave such answers out" in record.getMessage()
