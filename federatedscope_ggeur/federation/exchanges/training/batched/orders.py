@@ -113,9 +113,9 @@ class Orders:
                 into[at : at + len(part)] = part if numbers is None else numbers[part]
                 step += stop - begin
         rows += self._places[:active, None]
-        rows = rows.reshape(active, steps, size).swapaxes(0, 1)
+        by_step = rows.reshape(active, steps, size).swapaxes(0, 1)
         return Segment(
-            torch.from_numpy(np.ascontiguousarray(rows)),
+            torch.from_numpy(np.ascontiguousarray(by_step)),
             torch.from_numpy(np.ascontiguousarray(sizes.T)),
         )
 
