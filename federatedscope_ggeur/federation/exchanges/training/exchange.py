@@ -223,10 +223,9 @@ def train_group(
     broadcast = parts[0][0]
     if any(own is not broadcast for (own,) in parts):
         return None
-    by_client = {side.client.number: side for side in sides}
     updates: list[ClientUpdate] = []
     for clients in in_parts([side.client for side in sides]):
-        part = [by_client[client.number] for client in clients]
+        part = sides[len(updates) : len(updates) + len(clients)]
         updates += _trained_at_once(part, broadcast)
     return updates
 

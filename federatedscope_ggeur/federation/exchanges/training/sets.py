@@ -28,17 +28,18 @@ def training_sets(clients: Sequence[Client], round_number: int) -> list[Training
     GGEURError
         A client has no set yet, or the sets do not fit the memory.
     """
-    sets = {client.number: _held(client) for client in clients}
-    drawn = [client for client in clients if sets[client.number] is None]
-    kept: list[Client] = []
-    others: list[Client] = []
-    for client in drawn:
-        (kept if _reserves(client) else others).append(client)
-    for client, found in _drawn(kept, round_number, keep=True):
-        client.kept_set = sets[client.number] = found
-    for client, found in _drawn(others, round_number, keep=False):
-        sets[client.number] = found
-    return [found for found in sets.values() if found is not None]
+    sets = [_held(client) for client in clients]
+    drawn = [k for k, found in enumerate(sets) if found is None]
+    kept: list[int] = []
+    others: list[int] = []
+    for k in drawn:
+        (kept if _reserves(clients[k]) else others).append(k)
+    of_kept, of_others = ([clients[k] for k in places] for places in (kept, others))
+    for k, found in zip(kept, _drawn(of_kept, round_number, keep=True)):
+        clients[k].kept_set = sets[k] = found
+    for k, found in zip(others, _drawn(of_others, round_number, keep=False)):
+        sets[k] = found
+    return [found for found in sets if found is not None]
 
 
 def in_parts(clients: Sequence[Client]) -> Iterator[list[Client]]:
@@ -96,7 +97,7 @@ def _reserves(client: Client) -> bool:
 
 def _drawn(
     clients: Sequence[Client], round_number: int, keep: bool
-) -> Iterator[tuple[Client, TrainingSet]]:
+) -> Iterator[TrainingSet]:
     """Draw the clients' sets, one below the other in one block of memory."""
     if not clients:
         return
@@ -109,9 +110,9 @@ def _drawn(
         else:
             block = clients[0].memory.scratch(rows, dim, device)
         labels, start = torch.empty(rows, dtype=torch.int64, device=device), 0
-        for client, recipe in zip(clients, recipes):
+        for recipe in recipes:
             place = slice(start, start + recipe.rows)
-            yield client, _into(recipe, round_number, block[place], labels[place])
+            yield _into(recipe, round_number, block[place], labels[place])
             start += recipe.rows
     except (MemoryError, RuntimeError) as error:
         names = f"client {clients[0].number}: the augmented set"
