@@ -19,9 +19,11 @@ def derive_seed(seed: int, *key: int | str) -> int:
     The type and the length of each part count. So ``(1, 23)`` differs from ``(12, 3)``,
     and the number 1 differs from the text "1".
     """
-    data = "".join(map(_part, (int(seed), *key)))
+    # Most seeds come once, so `_part` need not remember them.
+    number = str(int(seed))
+    data = f"i{len(number)}:{number};" + "".join(map(_part, key))
     # A part may be a file's name, which may hold bytes that are not UTF-8.
-    encoded = data.encode(errors="surrogatepass")
+    encoded = data.encode("utf-8", "surrogatepass")
     digest = hashlib.blake2b(encoded, digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 

@@ -24,6 +24,7 @@ logger = get_logger(__name__)
 
 #: So many times a client that lost its connection is asked the same again.
 AGAIN = 3
+_NO_ANSWER = Absence("no answer")
 
 
 class Asking:
@@ -98,7 +99,7 @@ class Asking:
         awaited = [k for k in sorted(parts) if k in replies or not kind.needs_all]
         for k in awaited:
             # Each reply is freed once it is decoded: two copies would not fit.
-            reply = replies.pop(k, Absence("no answer"))
+            reply = replies.pop(k, _NO_ANSWER)
             if isinstance(reply, Absence):
                 put_out = members.miss(k, reply.reason, reply.connected)
                 if put_out:

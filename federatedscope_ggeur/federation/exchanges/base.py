@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Union
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, Union
 
 import numpy as np
 from torch import Tensor
@@ -132,8 +132,7 @@ class Absence:
     connected: bool = False
 
 
-@dataclass(frozen=True)
-class Carried:
+class Carried(NamedTuple):
     """An answer that never left its process. No bytes were made of it.
 
     Attributes

@@ -57,8 +57,10 @@ def not_finite(
         return "the weights contain NaN or infinity"
     if most > LARGEST_WEIGHT:
         return f"the weights are larger than {LARGEST_WEIGHT:g}"
-    found = (name for name, t in own.items() if not is_finite(t))
-    return next((f"'{name}' contains NaN or infinity" for name in found), "")
+    for name, tensor in own.items():
+        if not is_finite(tensor):
+            return f"'{name}' contains NaN or infinity"
+    return ""
 
 
 class DivergenceWatch:

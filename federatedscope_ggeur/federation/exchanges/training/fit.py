@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -32,8 +33,7 @@ from federatedscope_ggeur.rng import derive_seed, torch_generator
 _GATHER_ROWS = 256
 
 
-@dataclass(frozen=True)
-class FitResult:
+class FitResult(NamedTuple):
     """The weights of shape (P + Q,), on the CPU, after `steps` mini-batches.
 
     `params` are the P trainable weights. `largest` is the largest absolute weight, if

@@ -11,10 +11,11 @@ So the results differ by rounding alone. No client's numbers enter another's.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from types import ModuleType
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -52,8 +53,7 @@ _ALIGNED = 32
 _PAYING_STEPS = 512
 
 
-@dataclass(frozen=True)
-class Member:
+class Member(NamedTuple):
     """One client of a group: what `fit` takes for it.
 
     Attributes
@@ -155,8 +155,8 @@ def fit_group(
         largest = stepper.weights.abs().amax(dim=1)
         weights = fetched(stepper.weights)
     return [
-        FitResult(own, member.steps, own, size)
-        for own, member, size in zip(weights, members, largest.tolist())
+        FitResult(own, steps, own, size)
+        for own, steps, size in zip(weights, orders.steps, largest.tolist())
     ]
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from federatedscope_ggeur.federation.client import TrainingSet
 from federatedscope_ggeur.federation.training_settings import TrainingSettings
-from federatedscope_ggeur.rng import derive_seed, new_generator
+from federatedscope_ggeur.rng import derive_seed, new_generator, torch_generator
 
 #: Row numbers that are made at once, for all clients together.
 _MOST = 1 << 22
@@ -47,6 +47,11 @@ class Orders:
     settings : TrainingSettings
     seeds : sequence of int
         The seed of `fit` of each client.
+
+    Attributes
+    ----------
+    steps : list of int
+        The mini-batches of each client's round.
     """
 
     def __init__(
@@ -61,10 +66,10 @@ class Orders:
         self._rows = [one.size for one in sets]
         self._numbers = [_numbers(one) for one in sets]
         self._usable = [settings.usable(rows) for rows in self._rows]
-        self._steps = [settings.batches(rows) for rows in self._rows]
+        self.steps = [settings.batches(rows) for rows in self._rows]
         self._of_epoch = [-(-rows // self._size) for rows in self._usable]  # steps
         # By client, for work on all clients at once.
-        self._table = np.array([self._usable, self._steps, self._of_epoch])
+        self._table = np.array([self._usable, self.steps, self._of_epoch])
         self._places = np.array(places, np.int32)
         # A row of the client's own: no other client's rows come into its batches.
         self._padding = np.array(
@@ -75,6 +80,9 @@ class Orders:
         self._drawn, every = drawn.split(self._rows), drawn.numpy()
         ends = accumulate(self._rows)
         self._orders = [every[end - n : end] for n, end in zip(self._rows, ends)]
+        # Clients of one epoch share a generator: a new one takes half as long as to
+        # draw a small epoch.
+        self._is_only = [n <= one for n, one in zip(self.steps, self._of_epoch)]
         self._shared = new_generator()
         self._generators: dict[int, torch.Generator] = {}
 
@@ -89,7 +97,7 @@ class Orders:
         """
         taken, size = 0, self._size
         while active := int(np.count_nonzero(self._table[1] > taken)):
-            end = self._steps[active - 1 if exact else 0]
+            end = self.steps[active - 1 if exact else 0]
             steps = max(1, min(end - taken, _MOST // (active * size)))
             yield self._segment(active, taken, steps)
             taken += steps
@@ -101,7 +109,7 @@ class Orders:
         rows = np.empty((active, steps * size), np.int32)
         rows[:] = self._padding[:active, None]
         for k, into in enumerate(rows):
-            step, end = first, min(first + steps, self._steps[k])
+            step, end = first, min(first + steps, self.steps[k])
             while step < end:
                 begin = step % self._of_epoch[k]
                 if not begin:
@@ -135,16 +143,11 @@ class Orders:
             torch.arange(self._rows[k], out=into)
 
     def _generator(self, k: int) -> torch.Generator:
-        order = self._generators.get(k)
-        if order is None:
-            # Clients of one epoch share a generator: a new one takes half as long as to
-            # draw a small epoch.
-            is_only = self._steps[k] <= self._of_epoch[k]
-            order = self._shared if is_only else new_generator()
-            order.manual_seed(derive_seed(self._seeds[k], "order"))
-            if not is_only:
-                self._generators[k] = order
-        return order
+        if self._is_only[k]:
+            return self._shared.manual_seed(derive_seed(self._seeds[k], "order"))
+        if k not in self._generators:
+            self._generators[k] = torch_generator(self._seeds[k], "order")
+        return self._generators[k]
 
 
 def _numbers(rows: TrainingSet) -> np.ndarray | None:

@@ -62,7 +62,7 @@ def alone(model, member, hooks=None):
 @pytest.mark.parametrize("exact", [True, False])
 def test_rates_and_momenta_may_differ_by_client(exact):
     group = [
-        replace(m, settings=replace(EPOCHS, optimizer=own))
+        m._replace(settings=replace(EPOCHS, optimizer=own))
         for m, own in zip(
             members(),
             (
@@ -122,7 +122,7 @@ def test_rows_by_number():
     group = members()
     order = torch.randperm(37, generator=torch.Generator().manual_seed(3))[:30]
     rows = group[0].rows
-    group[0] = replace(group[0], rows=TrainingSet(rows.features, rows.labels, order))
+    group[0] = group[0]._replace(rows=TrainingSet(rows.features, rows.labels, order))
     model = head()
     (found, *_) = fit_group(model, to_vector(model), group)
     torch.testing.assert_close(found.params, alone(head(), group[0]))
