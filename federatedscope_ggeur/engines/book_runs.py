@@ -102,13 +102,8 @@ def chosen_form(book: Federation) -> dict[str, str | float]:
         As `new_run`; or rows left out cannot choose, since labels and domains are
         confounded.
     """
-    unset = {
-        "lda.shrinkage": NOT_SET,
-        "ridge.strength": NOT_SET,
-        "ridge.alpha": NOT_SET,
-    }
-    settings = {f"ggeur.{name}": value for name, value in unset.items()}
-    cfg, data = new_run(book, {**settings, "ggeur.closed_form": "auto"})
+    settings = {"ggeur.lda.shrinkage": NOT_SET, "ggeur.closed_form": "auto"}
+    cfg, data = new_run(book, settings)
     results = Run(cfg, data).follow(lambda record: None)
     record = results.closed_form
     known = {} if record is None else record.details or {}

@@ -155,6 +155,15 @@ class Demands:
         return self.is_cooled and self.leaves_out and self.by_client
 
     @property
+    def asks_losses(self) -> bool:
+        """Whether clients report log-losses of one-shot heads on left-out rows.
+
+        They choose the temperature, and the kind of head if several are compared.
+        """
+        compares = self.form is not None and self.form.by_losses
+        return self.seeks_temperature or (compares and self.leaves_one_out)
+
+    @property
     def scales_trained(self) -> bool:
         """Whether validation rows choose the temperature of the trained head.
 
