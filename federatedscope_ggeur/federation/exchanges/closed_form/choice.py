@@ -15,6 +15,7 @@ from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import 
 )
 from federatedscope_ggeur.geometry import Totals
 from federatedscope_ggeur.models import ClosedForm
+from federatedscope_ggeur.models.base import SMOOTHING
 from federatedscope_ggeur.models.closed_forms import (
     LOSS_UNITS,
     Statistics,
@@ -22,7 +23,6 @@ from federatedscope_ggeur.models.closed_forms import (
 )
 from federatedscope_ggeur.models.closed_forms.auto import Automatic
 from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
-from federatedscope_ggeur.models.closed_forms.temperature import SMOOTHING
 from federatedscope_ggeur.printable import get_logger
 
 logger = get_logger(__name__)
@@ -98,13 +98,16 @@ UNITS = "; or, if dimensions have different units, set {key} to True"
 IN_FEW = (
     "99% of the variance lies in {few} of {dims} dimensions, so {name} hardly uses the "
     "others; if dimensions have different units, scale them beforehand, or set {key} "
-    "to auto"
+    "to {value}"
 )
 #: The shares of the variance and of the dimensions for this note.
 _NEARLY_ALL, _FEW = 0.99, 0.2
 ENDS = (
     "nothing is trained: no client has enough rows of a class that nobody sent, and "
     "labels and domains are not confounded, so the one-shot head is kept"
+)
+OWN_HEADS = (
+    "clients' own heads start from lda, because a mixture has several means for a class"
 )
 TRAINED_INSTEAD = ", and training starts from random weights and gives the final head"
 
@@ -201,21 +204,26 @@ def noted_grid_end(choice: Choice) -> Choice:
     return choice._replace(details={**choice.details, "note": note})
 
 
-def units_note(form: ClosedForm, statistics: Statistics) -> str:
+def units_note(form: ClosedForm, statistics: Statistics, tried: bool) -> str:
     """A note if few dimensions have nearly all the variance, or "".
 
-    There is none for a form that can standardize rows: `auto` tries that, and the
-    others have a note of their own.
+    There is none for standardized rows, or if rows that are left out have `tried`
+    strengths: `auto` then tries standardized rows, and the others have a note of their
+    own.
     """
-    if _can_standardize(form) or isinstance(form, Automatic):
+    taken = form.choice or form.lda if isinstance(form, Automatic) else form
+    can = _can_standardize(taken)
+    if taken.standardize or (tried and can):
         return ""
     summed = Totals.of_statistics(statistics).squares.sort(descending=True).values
     parts, dims = summed.cumsum(dim=0), len(summed)
     few = int((parts < _NEARLY_ALL * parts[-1]).sum()) + 1
     if few > _FEW * dims or not parts[-1]:
         return ""
-    key = setting("closed_form")
-    return IN_FEW.format(few=few, dims=dims, name=form.name, key=key)
+    key, value = setting("closed_form"), "auto"
+    if can:
+        key, value = setting(f"{taken.name}.standardize"), "True"
+    return IN_FEW.format(few=few, dims=dims, name=taken.name, key=key, value=value)
 
 
 def _can_standardize(form: ClosedForm) -> bool:

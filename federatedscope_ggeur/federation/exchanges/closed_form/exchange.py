@@ -26,6 +26,7 @@ from federatedscope_ggeur.federation.exchanges.base import (
 from federatedscope_ggeur.federation.exchanges.closed_form import keys
 from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
     ENDS,
+    OWN_HEADS,
     Choice,
     Temperature,
     best_finalist,
@@ -457,10 +458,13 @@ class ClosedFormExchange(Exchange):
         if may_stay and self._demands.by_client:
             server.strangeness = form.strangeness(held)
         self._details = {**choice.recorded(solved.report), **found.details}
-        if note := units_note(form, held):
+        notes = [units_note(form, held, self._demands.leaves_one_out)]
+        if self._demands.personal and lda_of(form) is None:
+            notes.append(OWN_HEADS)
+        for note in filter(None, notes):
             logger.warning("%s", note)
-            notes = [self._details.get("note"), note]
-            self._details["note"] = ". ".join(filter(None, notes))
+            known = self._details.get("note")
+            self._details["note"] = f"{known}. {note}" if known else note
         self.apart = self.course.spent() - before
 
     def _take_noisy(self, solved: Solved) -> None:
@@ -538,7 +542,9 @@ class ClosedFormExchange(Exchange):
         candidates, places = self._form.candidates(), choice.finalists
         solved = [self.solver.solve(candidates[place], held) for place in places]
         found, best = Temperature(1.0, {}), 0
-        if len(places) > 1 or (solved and not self._not_calibrated(choice, solved[0])):
+        if len(places) > 1 or (
+            solved and not self._not_calibrated(choice, solved[0].model)
+        ):
             assert components is not None, "left-out rows have scored the candidates"
             by = tuple(
                 temperatures(spread_of_scores(one.model, components)) for one in solved

@@ -267,7 +267,11 @@ class LogLosses:
     @classmethod
     def from_bytes(cls, data: bytes, schema: MessageSchema, sender: str) -> LogLosses:
         message = wire.unpack(data, "log_losses", sender)
-        return cls(message.client(), *take_losses(message, (None, TEMPERATURES)))
+        rows, losses = take_losses(message, (None, TEMPERATURES))
+        if not 0 < len(losses) <= FINALISTS:
+            problem = f"expected 1 to {FINALISTS} candidates, got {len(losses)}"
+            raise message.refuse("losses", problem)
+        return cls(message.client(), rows, losses)
 
 
 def take_losses(
