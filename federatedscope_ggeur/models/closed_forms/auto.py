@@ -65,7 +65,7 @@ class Automatic(ClosedForm):
     and regression trees", 1984, section 3.4.3.
     """
 
-    meaning = "the kind and strength that classify most rows rightly when left out"
+    meaning = "`lda` or `mixture`, and its strength, by rows that are left out"
     source = "leave-one-out"
     READS = ("lda", "mixture")
     by_losses = True
