@@ -217,7 +217,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         return self._scores(X, clients, "predict_proba")[:, self._places]
 
     def predict_log_proba(self, X, clients=None) -> np.ndarray:
-        """The logarithm of `predict_proba`: -inf where a probability is 0.
+        """The logarithm of `predict_proba`.
 
         Parameters
         ----------
@@ -227,8 +227,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         -------
         ndarray of shape (n_samples, n_classes), float32
         """
-        with np.errstate(divide="ignore"):
-            return np.log(self.predict_proba(X, clients))
+        return np.log(self.predict_proba(X, clients))
 
     def save(self, folder: str | Path) -> None:
         """Write the fitted classifier into a new folder.

@@ -142,6 +142,7 @@ class Federation:
             closed_form=closed_form is not None,
             uses_statistics=closed_form is not None and closed_form.asks,
             is_open=closed_form is not None and closed_form.is_open,
+            compares_kinds=closed_form is not None and closed_form.by_losses,
             calibrates=calibration is not None,
             sums=sums is not None,
             plugins=tuple(plugins),

@@ -47,8 +47,9 @@ class Numbers(NamedTuple):
     Attributes
     ----------
     hits : Tensor of shape (n, candidates), float64
-    losses : Tensor of shape (n, temperatures), float64
-        The losses in units of the rounding step, before rounding.
+    losses : Tensor of shape (n, candidates x temperatures), float64
+        The losses of those candidates that were asked for, in units of the rounding
+        step, before rounding.
     """
 
     hits: Tensor
@@ -202,18 +203,21 @@ def numbers_of(
     rows: Rows, form: ClosedForm, left_out: LeaveOneOut, query: LossQuery | None
 ) -> Numbers:
     """Compute each row's contribution to all candidates' hits and to log-losses."""
+    form = form.for_components(left_out.components)
     hits, losses = [], []
     for start in range(0, max(len(rows), 1), _CHUNK_ROWS):
         part = rows.part(slice(start, start + _CHUNK_ROWS))
         found = left_out.scores(form)(part)
         hits.append(torch.stack([is_right(one, part.labels) for one in found], dim=1))
-        each = torch.zeros(len(part), 0 if query is None else len(query.temperatures))
-        if query is not None:
-            (one,) = left_out.scores(form, query.candidate)(part)
-            of_scored, scored = log_losses(one, part.labels, query.temperatures)
-            each = each.double()
-            each[scored] = LOSS_UNITS * of_scored.T
-        losses.append(each)
+        each = [torch.zeros(len(part), 0).double()]
+        asked = [] if query is None else zip(query.candidates, query.temperatures)
+        for candidate, by in asked:
+            (one,) = left_out.scores(form, candidate)(part)
+            of_scored, scored = log_losses(one, part.labels, by)
+            of_candidate = torch.zeros(len(part), len(by)).double()
+            of_candidate[scored] = LOSS_UNITS * of_scored.T
+            each.append(of_candidate)
+        losses.append(torch.cat(each, dim=1))
     return Numbers(torch.cat(hits).double(), torch.cat(losses).double())
 
 
@@ -250,7 +254,7 @@ class _Known:
             told.append((hits.hits, behind.hits, self._numbers.hits, _EXACT))
         if losses is not None and losses.rows:
             of_known = self._numbers.losses
-            told.append((losses.losses, behind.losses, of_known, _ROUNDED))
+            told.append((losses.losses.flatten(), behind.losses, of_known, _ROUNDED))
         left = [torch.zeros(0).double()]
         of_rows, noise = [left[0].expand(int(rows.sum()), 0)], [left[0]]
         for numbers, explained, of_known, error in told:

@@ -38,6 +38,7 @@ def demands_of(cfg, wrong: Collection[str] = ()) -> Demands:
         closed_form=form is not None,
         uses_statistics=form is not None and form.asks,
         is_open=_is_open(cfg.ggeur) and not is_kept,
+        compares_kinds=form is not None and form.by_losses,
         leaves_out=leaves_out,
         is_cooled=chosen["temperature"] == "leave_one_out" and not is_kept,
         tells_confidence=chosen["confidences"],

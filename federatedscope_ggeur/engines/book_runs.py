@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import torch
 from yacs.config import CfgNode
 
 from federatedscope_ggeur.book.federation import Federation
@@ -15,8 +15,7 @@ from federatedscope_ggeur.data import FederatedData
 from federatedscope_ggeur.engines.run import Run, load_federated_data
 from federatedscope_ggeur.errors import ConfigError, listed
 from federatedscope_ggeur.geometry import GridStatistics
-from federatedscope_ggeur.models import build_closed_form
-from federatedscope_ggeur.models.closed_forms.auto import Automatic
+from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.settings import NOT_SET, flatten
 
 
@@ -102,13 +101,8 @@ def chosen_form(book: Federation) -> dict[str, str | float]:
         As `new_run`; or rows left out cannot choose, since labels and domains are
         confounded.
     """
-    unset = {
-        "lda.shrinkage": NOT_SET,
-        "ridge.strength": NOT_SET,
-        "ridge.alpha": NOT_SET,
-    }
-    settings = {f"ggeur.{name}": value for name, value in unset.items()}
-    cfg, data = new_run(book, {**settings, "ggeur.closed_form": "auto"})
+    settings = {"ggeur.lda.shrinkage": NOT_SET, "ggeur.closed_form": "auto"}
+    cfg, data = new_run(book, settings)
     results = Run(cfg, data).follow(lambda record: None)
     record = results.closed_form
     known = {} if record is None else record.details or {}
@@ -117,11 +111,18 @@ def chosen_form(book: Federation) -> dict[str, str | float]:
             "rows left out cannot choose a head here: labels and domains are "
             "confounded, or there are too few rows"
         )
-    form = build_closed_form("auto", to_plain(cfg)["ggeur"])
-    assert isinstance(form, Automatic)
-    hits = torch.tensor([each["hits"] for each in known["candidates"]])
-    chosen = form.pick_among(lambda kind: kind.from_sums, hits, known["scored_rows"])
-    return chosen.described()
+    from_sums = [
+        each
+        for each in known["candidates"]
+        if CLOSED_FORMS[each["closed_form"]].from_sums
+    ]
+    # The log-losses of the best heads are known; hits decide without them.
+    best = min(
+        from_sums,
+        key=lambda each: (each.get("left_out_loss", math.inf), -each["hits"]),
+    )
+    scores = {"hits", "accuracy", "left_out_loss"}
+    return {name: value for name, value in best.items() if name not in scores}
 
 
 def _config(

@@ -30,6 +30,8 @@ class Demands:
         Whether the one-shot head is made from class statistics.
     is_open : bool
         Whether the run chooses the one-shot head among candidates by clients' rows.
+    compares_kinds : bool
+        Whether log-losses choose among several kinds of one-shot heads.
     leaves_out : bool
         Whether rows can be left out of the statistics of the one-shot head.
     is_cooled : bool
@@ -66,6 +68,7 @@ class Demands:
     closed_form: bool = False
     uses_statistics: bool = False
     is_open: bool = False
+    compares_kinds: bool = False
     leaves_out: bool = False
     is_cooled: bool = False
     tells_confidence: bool = False
@@ -153,6 +156,15 @@ class Demands:
     def seeks_temperature(self) -> bool:
         """Whether clients report the log-loss of the one-shot head on left-out rows."""
         return self.is_cooled and self.leaves_out and self.by_client
+
+    @property
+    def asks_losses(self) -> bool:
+        """Whether clients report log-losses of one-shot heads on left-out rows.
+
+        They choose the temperature, and the kind of head if several are compared.
+        """
+        compares = self.compares_kinds and self.leaves_one_out
+        return self.seeks_temperature or compares
 
     @property
     def scales_trained(self) -> bool:

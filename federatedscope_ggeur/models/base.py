@@ -20,6 +20,12 @@ Accumulator = Callable[[Tensor, Tensor], None]
 StageHook = Callable[[int, Tensor], Tensor]
 
 
+#: The share of equal probabilities in published ones. It bounds the log-loss of a row:
+#: without a bound a few rows that a head is sure of and wrong about decide its
+#: temperature alone.
+SMOOTHING = 1e-3
+
+
 class Model(nn.Module):
     """A classifier on embeddings that gives logits, never softmax outputs.
 
@@ -161,6 +167,14 @@ class Model(nn.Module):
         finally:
             for module, momentum in kept:
                 module.momentum = momentum
+
+    @staticmethod
+    def probabilities(logits: Tensor) -> Tensor:
+        """The published probabilities ``(1 - s) softmax + s / C``; s is `SMOOTHING`.
+
+        Logits are [n, C]. Classes keep their order.
+        """
+        return (1 - SMOOTHING) * logits.softmax(dim=1) + SMOOTHING / logits.shape[1]
 
     def in_chunks(self, fn: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
         """Apply `fn`, such as `represent`, to all rows [n, D]: Tensor of shape (n,

@@ -256,7 +256,7 @@ class Predictor:
         rows = features if isinstance(features, Rows) else Rows.of(features, where=path)
         results = self._results(rows)
         # In float64, classes with different logits get different probabilities.
-        shares = results.logits(rows, clients).double().softmax(dim=1)
+        shares = Model.probabilities(results.logits(rows, clients).double())
         strange: list[float | None] = [None] * len(shares)
         if results.strange is not None:
             strange = results.strangeness(rows).tolist()
@@ -371,7 +371,7 @@ class Predictor:
         assert self.encoder is not None, "a run on embeddings predicts no images"
         with torch.no_grad():
             features = self.encoder.encode(torch.stack(list(images))).cpu()
-            found = self._models.logits(features, clients).softmax(dim=1)
+            found = Model.probabilities(self._models.logits(features, clients))
             strange: list[float | None] = [None] * len(found)
             if self._strange is not None:
                 strange = self._strange.scores(features).tolist()

@@ -185,6 +185,8 @@ class Results:
     def predict_proba(self, features: Any, clients: Any = None) -> "np.ndarray":
         """The probability of each class: float32 array of shape [n, C].
 
+        No probability is below 0.001 / C; see `Model.probabilities`.
+
         Parameters
         ----------
         features : array, Tensor or data frame of shape [n, D]
@@ -203,7 +205,9 @@ class Results:
             There is no model, `features` are of another shape or not finite, or
             `clients` does not say whose model predicts.
         """
-        return self.logits(features, clients).softmax(dim=1).numpy()
+        logits = self.logits(features, clients)
+        model = self.own_models.model if self.model is None else self.model
+        return model.probabilities(logits).numpy()
 
     @plain_torch()
     def strangeness(self, features: Any) -> "np.ndarray":

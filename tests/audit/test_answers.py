@@ -23,8 +23,8 @@ from federatedscope_ggeur.models.closed_forms import (
 )
 
 CLASSES, DIM, LEAST, CLIENTS = 8, 12, 5, 6
-FORM = CLOSED_FORMS["auto"]()
-QUERY = LossQuery(2, temperatures(4.0))
+FORM = CLOSED_FORMS["lda"]()
+QUERY = LossQuery((2, 9), (temperatures(4.0), temperatures(2.0)))
 
 
 def rows_of(labels, seed):
@@ -59,6 +59,15 @@ def parts_of(k, x, y, is_sent):
     ]
 
 
+def losses_by_hand(left_out, rows):
+    """The summed log-losses of the two candidates: shape (2, 25)."""
+    each = [
+        left_out_losses(left_out.scores(FORM, candidate), rows, by)[0][0]
+        for candidate, by in zip(QUERY.candidates, QUERY.temperatures)
+    ]
+    return torch.stack(each)
+
+
 def answered(truth, uploads, left_out, number_of_parts):
     """What clients answer on the first part, or on both: an earlier protocol."""
     hits, losses = {}, {}
@@ -68,8 +77,7 @@ def answered(truth, uploads, left_out, number_of_parts):
         score = left_out.scores(FORM)
         found = sum(left_out_hits(score, rows) for rows in parts)
         hits[k] = HitCounts(k, len(y), found, 0, scored)
-        score, by = left_out.scores(FORM, QUERY.candidate), QUERY.temperatures
-        total = sum(left_out_losses(score, rows, by)[0][0] for rows in parts)
+        total = sum(losses_by_hand(left_out, rows) for rows in parts)
         losses[k] = LogLosses(k, scored, (64 * total).round().long())
     return hits, losses
 
@@ -112,8 +120,8 @@ def test_where_they_are_not_chance_has_as_much():
 
 def exact_losses(left_out, rows):
     """Of every candidate, not rounded: [n, candidates x temperatures]."""
-    by = QUERY.temperatures
-    found = left_out.scores(CLOSED_FORMS["lda"]())(rows)
+    by = QUERY.temperatures[0]
+    found = left_out.scores(FORM)(rows)
     return torch.cat([log_losses(one, rows.labels, by)[0].T for one in found], dim=1)
 
 
@@ -146,9 +154,8 @@ def test_what_each_row_contributes_adds_up():
         numbers = numbers_of(rows, FORM, left_out, QUERY)
         score = left_out.scores(FORM)
         assert torch.equal(numbers.hits.sum(dim=0), left_out_hits(score, rows).double())
-        score = left_out.scores(FORM, QUERY.candidate)
-        total, _ = left_out_losses(score, rows, QUERY.temperatures)
-        torch.testing.assert_close(numbers.losses.sum(dim=0), 64 * total[0])
+        total = 64 * losses_by_hand(left_out, rows).flatten()
+        torch.testing.assert_close(numbers.losses.sum(dim=0), total)
 
 
 @pytest.mark.slow

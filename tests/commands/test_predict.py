@@ -26,6 +26,7 @@ from federatedscope_ggeur.data.encoders import (
 )
 from federatedscope_ggeur.data.images.files import load_image
 from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.models import Model
 from federatedscope_ggeur.predictor.predictor import Predictor, find_images
 
 RUN = [
@@ -109,7 +110,8 @@ def test_images_to_clip_to_a_run_to_predictions(trained, weights, capsys):
     for row in rows:
         image = encoder.preprocess(load_image(row["image"]))
         logits = model["classifier.weight"] @ encoder.encode(image[None])[0]
-        expected = (logits + model["classifier.bias"]).softmax(dim=0)
+        logits = logits + model["classifier.bias"]
+        (expected,) = Model.probabilities(logits[None])
         order = expected.argsort(descending=True).tolist()
         assert [c["class"] for c in row["classes"]] == [CLASSES[c] for c in order]
         found = torch.tensor([c["probability"] for c in row["classes"]])

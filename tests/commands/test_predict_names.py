@@ -18,6 +18,7 @@ from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.commands.zero_shot import read_names
 from federatedscope_ggeur.data.encoders.base import EncoderSettings, build_encoder
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.models import Model
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def test_probabilities_are_clips_own(tmp_path, clip, names, capsys):
         x = encoder.preprocess(image.convert("RGB"))[None]
         x = x if encoder.frame is None else encoder.frame.normalise(x)
         logits, _ = model.get_logits(x, prompts)
-    expected = dict(zip(CLASSES, logits.softmax(dim=1)[0].tolist()))
+    expected = dict(zip(CLASSES, Model.probabilities(logits)[0].tolist()))
     for row in rows[:3]:
         found = float(row["probability"])
         assert found == pytest.approx(expected[row["class"]], abs=1e-5)

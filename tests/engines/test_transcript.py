@@ -44,7 +44,7 @@ def test_of_answers_about_heads(config):
     assert {k: told.scored for k, told in seen.hits.items()} == sent
     assert {k: told.rows for k, told in seen.log_losses.items()} == sent
     assert any(told.rows > told.scored for told in seen.hits.values())
-    chosen = seen.form.candidates()[seen.loss_query.candidate]
+    chosen = seen.form.candidates()[seen.loss_query.candidates[0]]
     details = run.history.round0.closed_form.details
     assert chosen.shrinkage == details["shrinkage"]
     (found,) = audit_run(seen, truth, 60, ["A13"])

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from federatedscope_ggeur.models import (
     LinearHead,
     MLPHead,
+    Model,
     ModelSettings,
     bind_vector,
     build_model,
@@ -181,3 +182,12 @@ def test_mlp_represents_by_the_hidden_activation_and_drops_after_it():
     assert not torch.equal(model.classify(hidden), model.classify(hidden))
     model.eval()
     assert torch.equal(model.classify(hidden), model.classify(hidden))
+
+
+def test_published_probabilities_have_a_share_of_equal_ones():
+    """So no row has a larger log-loss than -log(0.001 / C)."""
+    logits = torch.tensor([[1e4, 0.0, -1e4, 0.0], [0.0, 0.0, 0.0, 0.0]])
+    found = Model.probabilities(logits)
+    least = 0.001 / 4
+    torch.testing.assert_close(found[0], torch.tensor([0.999 + least, *[least] * 3]))
+    torch.testing.assert_close(found[1], torch.full((4,), 0.25))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.closed_forms.base import (
     CLOSED_FORMS,
@@ -26,21 +24,28 @@ from federatedscope_ggeur.models.strangeness import Strangeness
 
 if TYPE_CHECKING:
     from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
-    from federatedscope_ggeur.models.closed_forms.ridge import RidgeRegression
+    from federatedscope_ggeur.models.closed_forms.mixture import MixtureDiscriminant
 
 
 @register_closed_form("auto")
 class Automatic(ClosedForm):
-    """Chooses among LDA, the mixture discriminant, ridge, nearest means and FedCOF.
+    """Chooses between LDA and the mixture discriminant, and their strengths.
 
-    Each kind is tried with all its strengths, unless one is set. A candidate's rate is
-    the share of rows that it classifies rightly when they are left out. The best
-    strength of a kind has the highest rate. The first kind in the order above is taken
-    whose rate is within one standard error of the best rate: smaller differences do not
-    tell kinds apart. If leave-one-out cannot choose, LDA is taken.
+    Both kinds are tried with all their strengths, unless one is set, and on rows as
+    they are and on standardized rows. Dimensions in different units need standardized
+    rows. A row is scored by the head of all other rows.
 
-    LDA, the mixture and ridge are tried on rows as they are and on standardized rows.
-    Dimensions in different units need standardized rows.
+    Hits choose the strength of a kind: the share of rows that a candidate classifies
+    rightly. Log-losses choose the kind: of the best candidates of all kinds, the one
+    with the smallest log-loss at its own best temperature is taken. If leave-one-out
+    cannot choose, LDA is taken.
+
+    The components of the mixture are domains. If all rows have one domain, they are
+    clients. Clients that differ only in their shares of classes make such a mixture
+    look better than it is. So it must also classify more rows rightly than the other
+    kinds, by more than one standard error, and labels and clients must not be
+    confounded. And each withheld row counts in its log-loss as a sure mistake, since
+    the mixture has no component for that row.
 
     If text is used (``text.prior``, ``text.ensemble``), the zero-shot head and its
     ensemble with LDA are candidates, too. LDA and the mixture then use the prior.
@@ -51,11 +56,8 @@ class Automatic(ClosedForm):
         The closed form that was taken; None before the choice.
     for_training : bool
         Whether training goes on from the head. Then only linear heads are candidates.
-
-    Raises
-    ------
-    ConfigError
-        Ridge regression has an alpha, which leave-one-out cannot handle.
+    groups : {"domain", "client", ""}
+        The components of the mixture; "" if there is only one, so that it equals LDA.
 
     References
     ----------
@@ -63,28 +65,25 @@ class Automatic(ClosedForm):
     and regression trees", 1984, section 3.4.3.
     """
 
-    meaning = "the kind and strength that classify most rows rightly when left out"
+    meaning = "`lda` or `mixture`, and its strength, by rows that are left out"
     source = "leave-one-out"
-    READS = ("lda", "mixture", "ridge", "ncm", "fedcof")
+    READS = ("lda", "mixture")
+    by_losses = True
     partition_free = False
     takes_prior = takes_ensemble = True
     grain = "client"
 
     lda: LinearDiscriminant
-    ridge: RidgeRegression
+    mixture: MixtureDiscriminant
 
     def __init__(self, **settings: Any):
         super().__init__(**settings)
-        if self.ridge.alpha is not None:
-            raise ConfigError(
-                "ggeur.ridge.alpha: must be -1 with ggeur.closed_form: auto, which "
-                "uses ggeur.ridge.strength in its place"
-            )
         # Leave-one-out chooses among all candidates, so it replaces Ledoit-Wolf's rule.
         self.lda = copy.copy(self.lda)
         self.lda.rule = "leave_one_out"
         self.choice: ClosedForm | None = None
         self.for_training = False
+        self.groups = self.mixture.components
 
     @classmethod
     def build_model(cls, in_features: int, num_classes: int) -> Model:
@@ -109,7 +108,11 @@ class Automatic(ClosedForm):
         With text, the zero-shot head comes first, and its ensemble with LDA follows
         LDA.
         """
-        forms = [getattr(self, name) for name in self.READS]
+        forms: list[ClosedForm] = [self.lda]
+        if self.groups:
+            mixture = copy.copy(self.mixture)
+            mixture.components = self.groups
+            forms.append(mixture)
         if self.text is None:
             forms = [one for form in forms for one in self._targets(form)]
         else:
@@ -126,33 +129,47 @@ class Automatic(ClosedForm):
             self._taking(form) for kind in self.kinds() for form in kind.candidates()
         )
 
-    def pick(self, hits: Tensor, rows: int) -> int:
-        return _pick_among(self.kinds(), hits, rows)
+    def for_components(self, components: Components) -> ClosedForm:
+        other = copy.copy(self)
+        by_client = self.groups == "client" or len(components.domains.unique()) == 1
+        other.groups = "client" if by_client else "domain"
+        if by_client and len(components.clients.unique()) == 1:
+            other.groups = ""
+        return other
 
-    def pick_start(self, hits: Tensor, rows: int) -> ClosedForm:
-        start = self.as_start()
-        kinds = [kind for kind in self.kinds() for _ in kind.candidates()]
-        linear = [i for i, kind in enumerate(kinds) if kind.trainable]
-        return start.candidates()[start.pick(hits[linear], rows)]
-
-    def pick_among(
-        self, takes: Callable[[ClosedForm], bool], hits: Tensor, rows: int
-    ) -> ClosedForm:
-        """Choose as `pick` does, by the same hits, among kinds that `takes` accepts."""
-        places: list[int] = []
-        kinds: list[ClosedForm] = []
-        start = 0
+    def finalists(self, hits: Tensor, rows: int, takes_clients: bool) -> list[int]:
+        found, start = [], 0
         for kind in self.kinds():
             end = start + len(kind.candidates())
-            if takes(kind):
-                kinds.append(kind)
-                places += range(start, end)
+            found.append((kind, start + kind.pick(hits[start:end], rows)))
             start = end
-        taken = _pick_among(kinds, hits[places], rows)
-        return [one for kind in kinds for one in kind.candidates()][taken]
+        most = max(int(hits[place]) for kind, place in found if not self._doubted(kind))
+        share = most / max(rows, 1)
+        enough = most + (rows * share * (1 - share)) ** 0.5
+
+        def is_good(kind: ClosedForm, place: int) -> bool:
+            return not self._doubted(kind) or (takes_clients and hits[place] > enough)
+
+        return [place for kind, place in found if is_good(kind, place)]
+
+    def _doubted(self, kind: ClosedForm) -> bool:
+        """Whether a kind is a mixture of clients, and the settings ask for domains."""
+        by_client = isinstance(kind, type(self.mixture)) and kind.grain == "client"
+        return by_client and self.mixture.components == "domain"
 
     def untuned(self) -> ClosedForm:
         return self._taking(self.lda.untuned()) if self.is_open else self
+
+    @property
+    def can_start(self) -> bool:
+        if self.choice is None:
+            return True
+        text = self.choice.text
+        return self.choice.trainable and not (text is not None and text.ensemble)
+
+    @property
+    def lacks_withheld(self) -> bool:
+        return self.choice is not None and self._doubted(self.choice)
 
     @property
     def tuned_setting(self) -> str:
@@ -212,19 +229,3 @@ class Automatic(ClosedForm):
         other = copy.copy(self)
         other.choice = choice
         return other
-
-
-def _pick_among(kinds: Sequence[ClosedForm], hits: Tensor, rows: int) -> int:
-    """The index of the candidate to take, given the hits of all candidates of `kinds`.
-
-    It is the best candidate of the first kind within a standard error of the best rate.
-    """
-    rate = float(hits.max()) / max(rows, 1)
-    enough = float(hits.max()) - (rows * rate * (1 - rate)) ** 0.5
-    start = 0
-    for kind in kinds:
-        of_kind = hits[start : start + len(kind.candidates())]
-        if of_kind.max() >= enough:
-            break
-        start += len(of_kind)
-    return start + kind.pick(of_kind, rows)

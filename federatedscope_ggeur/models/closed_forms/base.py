@@ -165,6 +165,8 @@ class ClosedForm:
         Whether the form is made from text features.
     standardize : bool
         Whether the dimensions of the rows are divided by their standard deviations.
+    by_losses : bool
+        Whether log-losses choose among several `finalists`.
     compressed : bool
         Whether the statistics are rounded. If so, small strengths are not tried.
     takes_prior, takes_ensemble : bool
@@ -200,6 +202,7 @@ class ClosedForm:
     partition_free: ClassVar[bool] = True
     asks: ClassVar[bool] = True
     needs_text: ClassVar[bool] = False
+    by_losses: ClassVar[bool] = False
     standardize: bool = False
     compressed: bool = False
     takes_prior: ClassVar[bool] = False
@@ -274,6 +277,17 @@ class ClosedForm:
             )
         return self.text
 
+    @property
+    def can_start(self) -> bool:
+        """Whether training can start at the head that this form makes."""
+        return self.trainable
+
+    @property
+    def lacks_withheld(self) -> bool:
+        """Whether the form may classify rows of withheld classes wrongly, since each
+        client has components of its own."""
+        return False
+
     @classmethod
     def leaves_out(cls) -> bool:
         """Whether the form can score rows that are left out; see `left_out`."""
@@ -304,13 +318,22 @@ class ClosedForm:
         """
         return int(hits.argmax())
 
-    def pick_start(self, hits: Tensor, rows: int) -> ClosedForm:
-        """The form that training starts from.
+    def for_components(self, components: Components) -> ClosedForm:
+        """The form whose `candidates` suit these components, which have the form's
+        `grain`."""
+        return self
 
-        It is the form that `pick` would take with these hits if all candidates could be
-        trained.
+    def finalists(self, hits: Tensor, rows: int, takes_clients: bool) -> list[int]:
+        """The indices of the candidates among which log-losses choose, ascending.
+
+        Parameters
+        ----------
+        hits : Tensor of shape (candidates,), int64
+        rows : int
+        takes_clients : bool
+            Whether a mixture of clients may be among them.
         """
-        return self.candidates()[self.pick(hits, rows)].as_start()
+        return [self.pick(hits, rows)]
 
     @property
     def grid(self) -> tuple[float, ...]:

@@ -185,6 +185,12 @@ class Components:
             scatter=None if self.scatter is None else self.scatter + apart.T @ apart,
         )
 
+    def with_clients_as_domains(self) -> Components:
+        """The same components, each client being a domain of its own."""
+        numbers, places = self.clients.unique(return_inverse=True)
+        names = tuple(map(str, numbers.tolist()))
+        return replace(self, domains=places, domain_names=names)
+
     def holding(self, labels: Tensor, client: int, domain: int) -> Tensor:
         """The index of the component that holds each row of a client: Tensor of shape
         (n,).

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.models.base import Model
+from federatedscope_ggeur.models.base import SMOOTHING, Model
 from federatedscope_ggeur.models.closed_forms.components import Components, Rows
 from federatedscope_ggeur.models.closed_forms.left_out import LeftOut
 from federatedscope_ggeur.models.ensemble import EnsembleHead
@@ -31,9 +31,6 @@ LOSS_UNITS = 64
 LARGEST_LOSS = 2**50
 #: Bins of equal width for the largest probability of a row.
 CONFIDENCE_BINS = 65
-#: The share of equal probabilities in smoothed ones. It bounds the log-loss of a row:
-#: without a bound a few rows that the head is sure of and wrong about decide T alone.
-SMOOTHING = 1e-3
 _CHUNK_ROWS = 512
 
 
@@ -144,7 +141,7 @@ def left_out_confidences(score: LeftOut, rows: Rows, temperature: float) -> Tens
     edges = confidence_edges(CONFIDENCE_BINS)
     for start in range(0, len(rows), _CHUNK_ROWS):
         (scores,) = score(rows.part(slice(start, start + _CHUNK_ROWS)))
-        largest = (scores / temperature).softmax(dim=1).amax(dim=1).nan_to_num(0.0)
+        largest = Model.probabilities(scores / temperature).amax(dim=1).nan_to_num(0.0)
         place = torch.bucketize(largest.double(), edges[:-1])
         counts += torch.bincount(place, minlength=CONFIDENCE_BINS)
     return counts

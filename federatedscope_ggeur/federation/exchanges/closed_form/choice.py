@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import 
 )
 from federatedscope_ggeur.geometry import Totals
 from federatedscope_ggeur.models import ClosedForm
+from federatedscope_ggeur.models.base import SMOOTHING
 from federatedscope_ggeur.models.closed_forms import (
     LOSS_UNITS,
     Statistics,
@@ -37,8 +39,12 @@ class Choice(NamedTuple):
     start : ClosedForm or None
         The form at which training starts, `form` itself or another one; None means
         random weights.
+    finalists : tuple of int
+        The indices of the candidates among which log-losses choose. Empty if left-out
+        rows do not score the form.
     candidate : int or None
-        The index of `form` among the candidates; None if left-out rows do not score it.
+        The index of `form` among the candidates; until log-losses choose, that of the
+        finalist with the most hits. None if there are no finalists.
     ends : bool
         Whether the run ends with this head, without training.
     """
@@ -46,6 +52,7 @@ class Choice(NamedTuple):
     form: ClosedForm
     details: dict[str, Any]
     start: ClosedForm | None
+    finalists: tuple[int, ...] = ()
     candidate: int | None = None
     ends: bool = False
 
@@ -64,6 +71,20 @@ class Choice(NamedTuple):
         return {**report, **how}
 
 
+class Temperature(NamedTuple):
+    """The temperature of a head, with its record.
+
+    Attributes
+    ----------
+    value : float
+        1 if none was found.
+    details : dict
+    """
+
+    value: float
+    details: dict[str, Any]
+
+
 CONFOUNDED = (
     "labels and domains are confounded ({share:.0%} of how domains differ goes with "
     "the class): left-out rows show nothing about a class that a domain lacks, so "
@@ -77,7 +98,7 @@ UNITS = "; or, if dimensions have different units, set {key} to True"
 IN_FEW = (
     "99% of the variance lies in {few} of {dims} dimensions, so {name} hardly uses the "
     "others; if dimensions have different units, scale them beforehand, or set {key} "
-    "to auto"
+    "to {value}"
 )
 #: The shares of the variance and of the dimensions for this note.
 _NEARLY_ALL, _FEW = 0.99, 0.2
@@ -85,16 +106,21 @@ ENDS = (
     "nothing is trained: no client has enough rows of a class that nobody sent, and "
     "labels and domains are not confounded, so the one-shot head is kept"
 )
+OWN_HEADS = (
+    "clients' own heads start from lda, because a mixture has several means for a class"
+)
 TRAINED_INSTEAD = ", and training starts from random weights and gives the final head"
 
 
 def choose_by_hits(
-    form: ClosedForm, counts: Sequence[HitCounts], share: float
+    form: ClosedForm,
+    counts: Sequence[HitCounts],
+    share: float,
+    takes_clients: bool = True,
 ) -> Choice:
-    """Choose the candidate with the best hits over all clients.
+    """Choose the finalists by the hits of all clients.
 
-    See `ClosedForm.pick`. Training, if there is any, starts from this candidate, too.
-    `share` is the result of `confounded_share`.
+    See `ClosedForm.finalists`. `share` is the result of `confounded_share`.
     """
     candidates, (hits, rows) = form.candidates(), _added(counts)
     details: dict[str, Any] = {"confounded_share": share, "scored_rows": rows}
@@ -106,33 +132,98 @@ def choose_by_hits(
         for candidate, found in zip(candidates, hits)
     ]
     details = {"chosen_by": "leave_one_out", **details, "candidates": scored}
-    place = form.pick(hits, rows)
-    chosen = candidates[place]
-    if chosen.at_grid_end:
-        details["note"] = AT_GRID_END.format(taken=_described(chosen))
-        can = _can_standardize(chosen)
-        if can and not chosen.standardize and not chosen.compressed:
-            key = setting(f"{chosen.name}.standardize")
-            details["note"] += UNITS.format(key=key)
-        logger.warning("%s", details["note"])
-    return Choice(chosen, details, chosen, place)
+    places = form.finalists(hits, rows, takes_clients)
+    most = max(places, key=lambda place: int(hits[place]))
+    chosen = candidates[most]
+    return Choice(chosen, details, chosen, tuple(places), most)
 
 
-def units_note(form: ClosedForm, statistics: Statistics) -> str:
+def choose_by_losses(
+    candidates: Sequence[ClosedForm],
+    choice: Choice,
+    answers: Sequence[LogLosses],
+    by: Sequence[Sequence[float]],
+    withheld: float = 0.0,
+) -> tuple[Choice, Temperature]:
+    """Choose the finalist with the least log-loss, and its temperature.
+
+    Each finalist has the log-loss of its own best temperature. On a tie the earlier one
+    is taken. Without answers the choice stays.
+
+    Parameters
+    ----------
+    candidates : sequence of ClosedForm
+    choice : Choice
+    answers : sequence of LogLosses
+    by : sequence of sequence of float
+        The temperatures that clients have tried, for each finalist.
+    withheld : float
+        The result of `cost_of_withheld`. It is added to the log-loss of finalists that
+        have no components for withheld rows.
+    """
+    rows = sum(answer.rows for answer in answers)
+    if not rows:
+        why = "no client has enough rows to leave any out"
+        return choice, Temperature(1.0, {"not_calibrated": why})
+    summed = torch.stack([answer.losses for answer in answers]).sum(dim=0)
+    means = (summed.double() / LOSS_UNITS / rows).tolist()
+    found = [best_temperature(each, tried) for each, tried in zip(means, by)]
+    details = dict(choice.details)
+    if "candidates" in details:
+        scored = [dict(each) for each in details["candidates"]]
+        for place, (_, loss) in zip(choice.finalists, found):
+            scored[place]["left_out_loss"] = loss
+        details["candidates"] = scored
+    costs = [
+        loss + withheld * candidates[place].lacks_withheld
+        for place, (_, loss) in zip(choice.finalists, found)
+    ]
+    best = costs.index(min(costs))
+    value, least = found[best]
+    told = {"temperature": value, "temperature_rows": rows, "left_out_loss": least}
+    if 1.0 in by[best]:
+        told["left_out_loss_before"] = means[best][list(by[best]).index(1.0)]
+    place = choice.finalists[best]
+    if place != choice.candidate:
+        taken = candidates[place]
+        start = None if choice.start is None else taken
+        choice = choice._replace(form=taken, start=start, candidate=place)
+    return choice._replace(details=details), Temperature(value, told)
+
+
+def noted_grid_end(choice: Choice) -> Choice:
+    """Add a note, and log it, if the chosen strength is the last of the grid."""
+    chosen = choice.form
+    if choice.details.get("chosen_by") != "leave_one_out" or not chosen.at_grid_end:
+        return choice
+    note = AT_GRID_END.format(taken=_described(chosen))
+    can = _can_standardize(chosen)
+    if can and not chosen.standardize and not chosen.compressed:
+        note += UNITS.format(key=setting(f"{chosen.name}.standardize"))
+    logger.warning("%s", note)
+    return choice._replace(details={**choice.details, "note": note})
+
+
+def units_note(form: ClosedForm, statistics: Statistics, tried: bool) -> str:
     """A note if few dimensions have nearly all the variance, or "".
 
-    There is none for a form that can standardize rows: `auto` tries that, and the
-    others have a note of their own.
+    There is none for standardized rows, or if rows that are left out have `tried`
+    strengths: `auto` then tries standardized rows, and the others have a note of their
+    own.
     """
-    if _can_standardize(form) or isinstance(form, Automatic):
+    taken = form.choice or form.lda if isinstance(form, Automatic) else form
+    can = _can_standardize(taken)
+    if taken.standardize or (tried and can):
         return ""
     summed = Totals.of_statistics(statistics).squares.sort(descending=True).values
     parts, dims = summed.cumsum(dim=0), len(summed)
     few = int((parts < _NEARLY_ALL * parts[-1]).sum()) + 1
     if few > _FEW * dims or not parts[-1]:
         return ""
-    key = setting("closed_form")
-    return IN_FEW.format(few=few, dims=dims, name=form.name, key=key)
+    key, value = setting("closed_form"), "auto"
+    if can:
+        key, value = setting(f"{taken.name}.standardize"), "True"
+    return IN_FEW.format(few=few, dims=dims, name=taken.name, key=key, value=value)
 
 
 def _can_standardize(form: ClosedForm) -> bool:
@@ -140,18 +231,46 @@ def _can_standardize(form: ClosedForm) -> bool:
     return any(key.name == "standardize" for key in form.SETTINGS)
 
 
-def lda_of(
-    form: ClosedForm, choice: Choice, counts: Sequence[HitCounts]
-) -> LinearDiscriminant | None:
-    """The LDA of a choice; with `auto`, the LDA that the same hits prefer."""
-    if isinstance(choice.form, LinearDiscriminant):
-        return choice.form
-    hits, rows = _added(counts)
-    if not isinstance(form, Automatic) or not rows:
-        return None
-    found = form.pick_among(lambda kind: kind.name == form.lda.name, hits, rows)
-    assert isinstance(found, LinearDiscriminant)
-    return found
+def best_finalist(
+    candidates: Sequence[ClosedForm],
+    choice: Choice,
+    takes: Callable[[ClosedForm], Any],
+) -> ClosedForm | None:
+    """The best of the finalists that `takes` accepts; None if there is none.
+
+    The best one has the least log-loss, or the most hits if clients told no log-loss.
+    """
+    places = [place for place in choice.finalists if takes(candidates[place])]
+    scored = choice.details.get("candidates", [{}] * len(candidates))
+
+    def rank(place: int) -> tuple[float, int]:
+        known = scored[place]
+        return known.get("left_out_loss", 0.0), -known.get("hits", 0)
+
+    return candidates[min(places, key=rank)] if places else None
+
+
+def lda_of(form: ClosedForm | None) -> LinearDiscriminant | None:
+    """The LDA that a form is, or that `auto` has taken; None if there is none."""
+    taken = form.choice if isinstance(form, Automatic) else form
+    return taken if isinstance(taken, LinearDiscriminant) else None
+
+
+def cost_of_withheld(
+    counts: Sequence[HitCounts], uploaded: Mapping[int, int], classes: int
+) -> float:
+    """The log-loss that withheld rows add to each row, if all are sure mistakes.
+
+    Parameters
+    ----------
+    counts : sequence of HitCounts
+    uploaded : mapping from client number to int
+        How many rows are in each client's statistics.
+    classes : int
+    """
+    sent = sum(uploaded[count.client] for count in counts)
+    rows = sum(count.rows - count.validation for count in counts)
+    return (rows - sent) / max(sent, 1) * math.log(classes / SMOOTHING)
 
 
 def end_or_train(
@@ -184,15 +303,6 @@ def end_or_train(
     return choice._replace(details={**choice.details, **known}, ends=ends)
 
 
-def choose_start(form: ClosedForm, counts: Sequence[HitCounts]) -> ClosedForm:
-    """The form at which training starts if the chosen head cannot be trained.
-
-    The same hits choose it; see `ClosedForm.pick_start`.
-    """
-    hits, rows = _added(counts)
-    return form.pick_start(hits, rows) if rows else form.untuned().as_start()
-
-
 def choose_untuned(form: ClosedForm, share: float, keeps_best: bool) -> Choice:
     """Take the head untuned, because labels and domains are confounded; log this.
 
@@ -205,41 +315,6 @@ def choose_untuned(form: ClosedForm, share: float, keeps_best: bool) -> Choice:
     logger.warning("%s", note)
     details = {"chosen_by": "default", "confounded_share": share, "note": note}
     return Choice(chosen, details, None if keeps_best else chosen)
-
-
-class Temperature(NamedTuple):
-    """The temperature of a head, with its record.
-
-    Attributes
-    ----------
-    value : float
-        1 if none was found.
-    details : dict
-    """
-
-    value: float
-    details: dict[str, Any]
-
-
-def choose_temperature(
-    answers: Sequence[LogLosses], by: Sequence[float]
-) -> Temperature:
-    """Choose the temperature with the least log-loss on all clients' left-out rows.
-
-    `by` holds the temperatures that clients have tried.
-    """
-    rows = sum(answer.rows for answer in answers)
-    if not rows:
-        why = "no client has enough rows to leave any out"
-        return Temperature(1.0, {"not_calibrated": why})
-    summed = torch.stack([answer.losses for answer in answers]).sum(dim=0).tolist()
-    means = [total / LOSS_UNITS / rows for total in summed]
-    value, least = best_temperature(means, by)
-    losses = {"left_out_loss": least}
-    if 1.0 in by:
-        losses["left_out_loss_before"] = means[list(by).index(1.0)]
-    details = {"temperature": value, "temperature_rows": rows, **losses}
-    return Temperature(value, details)
 
 
 def _described(form: ClosedForm) -> str:

@@ -26,14 +26,17 @@ from federatedscope_ggeur.federation.exchanges.base import (
 from federatedscope_ggeur.federation.exchanges.closed_form import keys
 from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
     ENDS,
+    OWN_HEADS,
     Choice,
     Temperature,
+    best_finalist,
     choose_by_hits,
-    choose_start,
-    choose_temperature,
+    choose_by_losses,
     choose_untuned,
+    cost_of_withheld,
     end_or_train,
     lda_of,
+    noted_grid_end,
     units_note,
 )
 from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
@@ -48,6 +51,7 @@ from federatedscope_ggeur.federation.exchanges.closed_form.solver import HeadSol
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.wire import limits
 from federatedscope_ggeur.federation.wire.declared import Declared
+from federatedscope_ggeur.federation.wire.schema import Statistics
 from federatedscope_ggeur.models import ClosedForm, Model, to_vector
 from federatedscope_ggeur.models.closed_forms import (
     LARGER_PART,
@@ -113,7 +117,7 @@ class ClosedFormClient(ClientSide):
             choose them several times could tell rows apart.
         """
         self._note(message)
-        scores = message.scores(self.form)
+        scores = message.scores(self.form_for(message))
         parts = self.parts(message)
         hits = [left_out_hits(scores, rows) for rows in parts]
         validation = len(self._validation()[1])
@@ -129,27 +133,31 @@ class ClosedFormClient(ClientSide):
         )
 
     def log_losses(self, message: LeaveOneOut | None, query: LossQuery) -> LogLosses:
-        """Compute one candidate's log-loss on the rows of `hit_counts`.
+        """Compute the log-losses of a few candidates on the rows of `hit_counts`.
 
-        There is one loss for each temperature. Validation rows count only if there are
-        at least ``min_samples``. A restarted client has lost the components and reports
-        no rows.
+        There is one loss for each candidate and temperature. Validation rows count only
+        if there are at least ``min_samples``. A restarted client has lost the
+        components and reports no rows.
 
         Raises
         ------
         MessageError
             The client has answered a different query before.
         """
-        self._check(query, "log-losses")
         if message is not None:
             self._note(message)
+        self._check(query, "log-losses", query.candidates[-1])
         if self._asked is None:
-            nothing = torch.zeros(len(query.temperatures), dtype=torch.int64)
+            nothing = torch.zeros(query.shape, dtype=torch.int64)
             return LogLosses(self.client.number, 0, nothing)
-        scores = self._asked.scores(self.form, query.candidate)
+        form = self.form_for(self._asked)
         least, parts = self.client.settings.min_samples, self.parts(self._asked)
-        rows, losses = sum_losses(scores, parts, query.temperatures, least)
-        return LogLosses(self.client.number, rows, losses[0])
+        rows, losses = 0, []
+        for candidate, by in zip(query.candidates, query.temperatures):
+            scores = self._asked.scores(form, candidate)
+            rows, found = sum_losses(scores, parts, by, least)
+            losses.append(found[0])
+        return LogLosses(self.client.number, rows, torch.stack(losses))
 
     def confidences(self, query: ConfidenceQuery) -> Confidences:
         """Count how sure one candidate is on the rows of `log_losses`.
@@ -159,11 +167,11 @@ class ClosedFormClient(ClientSide):
         MessageError
             The client has answered a different query before.
         """
-        self._check(query, "confidences")
+        self._check(query, "confidences", query.candidate)
         counts = torch.zeros(CONFIDENCE_BINS, dtype=torch.int64)
         least = self.client.settings.min_samples
         if self._asked is not None:
-            scores = self._asked.scores(self.form, query.candidate)
+            scores = self._asked.scores(self.form_for(self._asked), query.candidate)
             for part in self.parts(self._asked):
                 if part.inside.all() or len(part) >= least:
                     counts += left_out_confidences(scores, part, query.temperature)
@@ -176,7 +184,19 @@ class ClosedFormClient(ClientSide):
         """The closed form in the client's settings."""
         return self.client.settings.of(ClosedFormSettings).form
 
-    def _check(self, query: LossQuery | ConfidenceQuery, what: str) -> None:
+    def form_for(self, message: LeaveOneOut) -> ClosedForm:
+        """The closed form whose candidates suit the components of a message."""
+        form = self.form
+
+        # The form is kept, so that no other one can get its id.
+        def suited() -> tuple[ClosedForm, ClosedForm]:
+            return form, form.for_components(message.components)
+
+        return message.once(("form", id(form)), suited)[1]
+
+    def _check(
+        self, query: LossQuery | ConfidenceQuery, what: str, candidate: int
+    ) -> None:
         """Require that the candidate exists, and that no other was asked for before."""
         if self._queries.setdefault(type(query), query) != query:
             raise _refused(
@@ -184,8 +204,9 @@ class ClosedFormClient(ClientSide):
                 f"this client reported {what} before, for another candidate; it "
                 "answers only once",
             )
-        if query.candidate >= len(self.form.candidates()):
-            raise _refused("candidate", f"there is no candidate {query.candidate}")
+        form = self.form if self._asked is None else self.form_for(self._asked)
+        if candidate >= len(form.candidates()):
+            raise _refused("candidates", f"there is no candidate {candidate}")
 
     def _note(self, message: LeaveOneOut) -> None:
         if self._asked is not None and not self._asked.equals(message):
@@ -304,6 +325,13 @@ def require_uploader(exchange: Exchange, request: Request, answer: Any) -> None:
     require_known(answer.client, exchange.server.uploaded_rows)
 
 
+def _validate_losses(
+    exchange: ClosedFormExchange, request: Request, answer: LogLosses
+) -> None:
+    require_uploader(exchange, request, answer)
+    answer.require_of(exchange.asked_losses)
+
+
 LOG_LOSSES = RequestKind(
     name="log_losses",
     message="loss_query",
@@ -312,7 +340,7 @@ LOG_LOSSES = RequestKind(
     respond=lambda side, message, query: side.log_losses(message, query),
     answer_message="log_losses",
     answer=LogLosses,
-    validate=require_uploader,
+    validate=_validate_losses,
     bound=bound_rows,
     optional_parts=True,
     shared_parts=True,
@@ -345,7 +373,9 @@ class ClosedFormExchange(Exchange):
     ----------
     solver : HeadSolver
     lda : LinearDiscriminant or None
-        The LDA that clients' hits prefer. Clients' own heads are made from this LDA.
+        The LDA that clients' rows prefer. Clients' own heads are made from this LDA.
+    asked_losses : int
+        The number of candidates whose log-losses clients were asked for.
     """
 
     KINDS = (LEAVE_ONE_OUT, LOG_LOSSES, CONFIDENCES)
@@ -354,9 +384,9 @@ class ClosedFormExchange(Exchange):
     objections = staticmethod(keys.objections)
     REVEALS = (
         "for each client, how many of the rows in its statistics each candidate "
-        "head classifies correctly, and the rounded log-loss of the chosen head on "
-        "these rows; with ggeur.confidences also how sure this head is of them, in "
-        "64 bins"
+        "head classifies correctly, and the rounded log-losses of the chosen head, or "
+        "of up to six among which auto chooses, on these rows; with ggeur.confidences "
+        "also how sure this head is of them, in 64 bins"
     )
 
     def __init__(self, course):
@@ -373,6 +403,7 @@ class ClosedFormExchange(Exchange):
         self._details: dict[str, Any] = {}
         self._sent = b""
         self.lda: LinearDiscriminant | None = None
+        self.asked_losses, self._withheld = 0, 0.0
         self._record: RoundRecord | None = None
 
     @classmethod
@@ -382,7 +413,7 @@ class ClosedFormExchange(Exchange):
     @classmethod
     def answered(cls, demands: Demands) -> tuple[RequestKind, ...]:
         kinds = [LEAVE_ONE_OUT] if demands.leaves_one_out else []
-        if demands.seeks_temperature:
+        if demands.asks_losses:
             kinds.append(LOG_LOSSES)
         if demands.seeks_temperature and demands.tells_confidence:
             kinds.append(CONFIDENCES)
@@ -401,17 +432,19 @@ class ClosedFormExchange(Exchange):
         """
         server, before = self.server, self.course.spent()
         components = self.solver.components()
+        if components is not None:
+            fit = components.merged(self._form.grain)
+            self.solver.form = self._form = self._form.for_components(fit)
         choice = yield from self._choose(components)
-        form, start = choice.form, choice.start
         if server.noisy is not None:
-            self._take_noisy(form.solve_release(server.noisy))
+            self._take_noisy(choice.form.solve_release(server.noisy))
             return
-        held = server.release.for_head(form)
-        solved = self.solver.solve(form, held)
+        held = server.release.for_head(self._form)
+        choice, found, solved = yield from self._decide(components, choice, held)
+        form, start = choice.form, choice.start
         begun = None
         if start is not None:
             begun = solved if start is form else self.solver.solve(start, held)
-        found = yield from self._temperature(components, choice, solved.model)
         if components is not None and found.value != 1.0:
             _cool(solved, begun, found.value, components)
         server.solved_params = to_vector(solved.model)
@@ -425,10 +458,13 @@ class ClosedFormExchange(Exchange):
         if may_stay and self._demands.by_client:
             server.strangeness = form.strangeness(held)
         self._details = {**choice.recorded(solved.report), **found.details}
-        if note := units_note(form, held):
+        notes = [units_note(form, held, self._demands.leaves_one_out)]
+        if self._demands.personal and lda_of(form) is None:
+            notes.append(OWN_HEADS)
+        for note in filter(None, notes):
             logger.warning("%s", note)
-            notes = [self._details.get("note"), note]
-            self._details["note"] = ". ".join(filter(None, notes))
+            known = self._details.get("note")
+            self._details["note"] = f"{known}. {note}" if known else note
         self.apart = self.course.spent() - before
 
     def _take_noisy(self, solved: Solved) -> None:
@@ -473,7 +509,7 @@ class ClosedFormExchange(Exchange):
             self.server.scored_model.make_room_for(len(tensors["params"]))
 
     def _choose(self, components: Components | None) -> Requests[Choice]:
-        """Choose the strength of an open form; other forms are kept as they are.
+        """Choose the finalists of an open form; other forms are kept as they are.
 
         If labels and domains are confounded, the head is no good start for training. A
         run that may keep the trained head then starts at random weights.
@@ -486,39 +522,50 @@ class ClosedFormExchange(Exchange):
         if share > LARGER_PART and (form.is_open or keeps_best):
             return choose_untuned(form, share, keeps_best)
         if share > LARGER_PART or not self._demands.leaves_one_out:
-            self.lda = form if isinstance(form, LinearDiscriminant) else None
-            return Choice(form, {"confounded_share": share}, form, 0)
+            return Choice(form, {"confounded_share": share}, form, (0,), 0)
         self._sent = LeaveOneOut(self._left_out_of(components)).to_bytes()
         counts = yield from self.course.ask(
             LEAVE_ONE_OUT, 0, dict.fromkeys(self._asked(), (self._sent,))
         )
-        choice = choose_by_hits(form, counts, share)
-        self.lda = lda_of(form, choice, counts)
+        uploaded, classes = self.server.uploaded_rows, components.num_classes
+        self._withheld = cost_of_withheld(counts, uploaded, classes)
+        by_client = confounded_share(components.with_clients_as_domains())
+        choice = choose_by_hits(form, counts, share, by_client <= LARGER_PART)
         if keeps_best:
-            choice = end_or_train(choice, counts, self.server.uploaded_rows)
-        if self.server.task.scored is None:
-            return choice
-        return choice._replace(start=choose_start(form, counts))
+            choice = end_or_train(choice, counts, uploaded)
+        return choice
 
-    def _temperature(
-        self, components: Components | None, choice: Choice, model: Model
-    ) -> Requests[Temperature]:
-        """Choose the temperature of the head by clients' left-out rows."""
-        reason = self._not_calibrated(choice, model)
-        if components is None or choice.candidate is None or reason:
-            return Temperature(
-                1.0, {"not_calibrated": reason or "the run leaves no rows out"}
+    def _decide(
+        self, components: Components | None, choice: Choice, held: Statistics
+    ) -> Requests[tuple[Choice, Temperature, Solved]]:
+        """Choose a finalist and its temperature by clients' rows; solve the head."""
+        candidates, places = self._form.candidates(), choice.finalists
+        solved = [self.solver.solve(candidates[place], held) for place in places]
+        found, best = Temperature(1.0, {}), 0
+        if len(places) > 1 or (
+            solved and not self._not_calibrated(choice, solved[0].model)
+        ):
+            assert components is not None, "left-out rows have scored the candidates"
+            by = tuple(
+                temperatures(spread_of_scores(one.model, components)) for one in solved
             )
-        by = temperatures(spread_of_scores(model, components))
-        query = LossQuery(choice.candidate, by).to_bytes()
-        # Clients that have counted hits have the components.
-        parts = b""
-        if not self._sent:
-            parts = LeaveOneOut(self._left_out_of(components)).to_bytes()
-        answers = yield from self.course.ask(
-            LOG_LOSSES, 0, dict.fromkeys(self._asked(), (parts, query))
-        )
-        found = choose_temperature(answers, by)
+            answers = yield from self._losses(components, choice, by)
+            choice, found = choose_by_losses(
+                candidates, choice, answers, by, self._withheld
+            )
+        if choice.candidate is not None:
+            best = places.index(choice.candidate)
+        head = solved[best] if solved else self.solver.solve(choice.form, held)
+        choice = noted_grid_end(choice)
+        self.lda = lda_of(best_finalist(candidates, choice, lda_of))
+        if self.server.task.scored is not None and choice.start is not None:
+            start = best_finalist(candidates, choice, lambda one: one.can_start)
+            choice = choice._replace(start=(start or self._form.untuned()).as_start())
+        reason = self._not_calibrated(choice, head.model)
+        if components is None or choice.candidate is None:
+            reason = reason or "the run leaves no rows out"
+        if reason:
+            return choice, Temperature(1.0, {"not_calibrated": reason}), head
         if "temperature" in found.details and self._demands.tells_confidence:
             asked = ConfidenceQuery(choice.candidate, found.value).to_bytes()
             counted = yield from self.course.ask(
@@ -527,7 +574,20 @@ class ClosedFormExchange(Exchange):
             counts = torch.zeros(CONFIDENCE_BINS, dtype=torch.int64)
             counts = sum((one.counts for one in counted), counts)
             found.details["confidence_bins"] = counts.tolist()
-        return found
+        return choice, found, head
+
+    def _losses(
+        self, components: Components, choice: Choice, by: tuple[tuple[float, ...], ...]
+    ) -> Requests[list[LogLosses]]:
+        """Ask clients for the log-losses of the finalists."""
+        query = LossQuery(choice.finalists, by).to_bytes()
+        self.asked_losses = len(by)
+        # Clients that have counted hits have the components.
+        parts = b""
+        if not self._sent:
+            parts = LeaveOneOut(self._left_out_of(components)).to_bytes()
+        asked = dict.fromkeys(self._asked(), (parts, query))
+        return (yield from self.course.ask(LOG_LOSSES, 0, asked))
 
     def _not_calibrated(self, choice: Choice, model: Model) -> str:
         """The reason why the head gets no temperature; "" if it can get one."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.federation import wire
+from federatedscope_ggeur.federation.exchanges.base import refusal
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
 from federatedscope_ggeur.geometry import LARGEST_EMBEDDING
 from federatedscope_ggeur.models import ClosedForm
@@ -187,53 +188,77 @@ class HitCounts:
         return cls(message.client(), rows, hits, validation, scored, absent)
 
 
+#: The most candidates whose log-losses are asked for.
+FINALISTS = 6
+
+
 @dataclass(frozen=True)
 class LossQuery:
-    """Round 0, server to client: asks for one candidate's log-losses.
+    """Round 0, server to client: asks for the log-losses of a few candidates.
 
     Attributes
     ----------
-    candidate : int
-        Its place among the candidates.
-    temperatures : tuple of float
-        The temperatures, ascending; there are `TEMPERATURES` of them.
+    candidates : tuple of int
+        Their places among the candidates, at most `FINALISTS`.
+    temperatures : tuple of tuple of float
+        The temperatures of each candidate, ascending; there are `TEMPERATURES` of them.
     """
 
-    candidate: int
-    temperatures: tuple[float, ...]
+    candidates: tuple[int, ...]
+    temperatures: tuple[tuple[float, ...], ...]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape of the answer: candidates and temperatures."""
+        return len(self.candidates), TEMPERATURES
 
     def to_bytes(self) -> bytes:
-        by = torch.tensor(self.temperatures, dtype=F64)
-        return wire.pack("loss_query", {"candidate": self.candidate}, {"by": by})
+        tensors = {
+            "candidates": torch.tensor(self.candidates, dtype=I64),
+            "by": torch.tensor(self.temperatures, dtype=F64),
+        }
+        return wire.pack("loss_query", {}, tensors)
 
     @classmethod
     def from_bytes(
         cls, data: bytes, schema: MessageSchema, sender: str = "the server"
     ) -> LossQuery:
         message = wire.unpack(data, "loss_query", sender)
-        message.only(("by",))
-        by = message.tensor("by", F64, (TEMPERATURES,))
-        if (by <= 0).any() or (by.diff() <= 0).any():
+        message.only(("candidates", "by"))
+        candidates = message.tensor("candidates", I64, (None,))
+        if not 0 < len(candidates) <= FINALISTS:
+            problem = f"expected 1 to {FINALISTS} candidates, got {len(candidates)}"
+            raise message.refuse("candidates", problem)
+        if (candidates < 0).any() or (candidates.diff() <= 0).any():
+            raise message.refuse("candidates", "they must be ascending, from 0")
+        by = message.tensor("by", F64, (len(candidates), TEMPERATURES))
+        if (by <= 0).any() or (by.diff(dim=1) <= 0).any():
             raise message.refuse("by", "temperatures must be positive and ascending")
-        return cls(message.integer("candidate"), tuple(by.tolist()))
+        return cls(tuple(candidates.tolist()), tuple(map(tuple, by.tolist())))
 
 
 @dataclass(frozen=True)
 class LogLosses:
-    """Round 0, client to server: the rounded log-loss at each temperature.
+    """Round 0, client to server: the rounded log-losses of a few candidates.
 
     Attributes
     ----------
     client : int
     rows : int
         The number of summed rows; 0 if there are fewer than ``ggeur.min_samples``.
-    losses : Tensor of shape (TEMPERATURES,), int64
-        Sums over these rows, in 1/64 nat.
+    losses : Tensor of shape (candidates, TEMPERATURES), int64
+        Sums over these rows at each temperature, in 1/64 nat.
     """
 
     client: int
     rows: int
     losses: Tensor
+
+    def require_of(self, candidates: int) -> None:
+        """Raise `MessageError` if these are not the losses of so many candidates."""
+        if len(self.losses) != candidates:
+            problem = f"{len(self.losses)} candidates, but {candidates} were asked for"
+            raise refusal(self.client, "losses", problem)
 
     def to_bytes(self) -> bytes:
         numbers = {"client": self.client, "rows": self.rows}
@@ -242,10 +267,16 @@ class LogLosses:
     @classmethod
     def from_bytes(cls, data: bytes, schema: MessageSchema, sender: str) -> LogLosses:
         message = wire.unpack(data, "log_losses", sender)
-        return cls(message.client(), *take_losses(message, (TEMPERATURES,)))
+        rows, losses = take_losses(message, (None, TEMPERATURES))
+        if not 0 < len(losses) <= FINALISTS:
+            problem = f"expected 1 to {FINALISTS} candidates, got {len(losses)}"
+            raise message.refuse("losses", problem)
+        return cls(message.client(), rows, losses)
 
 
-def take_losses(message: wire.Message, shape: tuple[int, ...]) -> tuple[int, Tensor]:
+def take_losses(
+    message: wire.Message, shape: tuple[int | None, ...]
+) -> tuple[int, Tensor]:
     """Read and check the number of rows in an answer and its log-losses."""
     message.only(("losses",))
     rows, losses = message.integer("rows"), message.tensor("losses", I64, shape)

@@ -125,11 +125,11 @@ class EvaluationClient(ClientSide):
         self._validated = before
         client, rows = self.client, self.rows.get("val")
         if rows is None or len(rows) < client.settings.min_samples:
-            nothing = torch.zeros(len(query.temperatures), dtype=torch.int64)
+            nothing = torch.zeros(query.shape, dtype=torch.int64)
             return LogLosses(client.number, 0, nothing)
         model = client.scored_model.at(broadcast.params)
-        losses = _validation_losses(model, rows, query.temperatures)
-        return LogLosses(client.number, len(rows), in_units(losses))
+        found = [_validation_losses(model, rows, by) for by in query.temperatures]
+        return LogLosses(client.number, len(rows), in_units(torch.stack(found)))
 
     def eval_params(self, broadcast: Broadcast) -> Tensor:
         """The weights [P + Q] that the client scores after a round, on raw embeddings.
@@ -206,6 +206,11 @@ def _bound_validation(declared: Declared, exchange: Any, answer: LogLosses) -> N
     declared.check_rows(answer.client, "rows", answer.rows, declared.val)
 
 
+def _validate_losses(exchange: Exchange, request: Request, answer: LogLosses) -> None:
+    require_known(answer.client, exchange.server.client_domains)
+    answer.require_of(1)
+
+
 VALIDATION_LOSSES = RequestKind(
     name="validation_losses",
     message="validation_query",
@@ -214,9 +219,7 @@ VALIDATION_LOSSES = RequestKind(
     respond=lambda side, *parts: side.validation_losses(*parts),
     answer_message="validation_losses",
     answer=LogLosses,
-    validate=lambda exchange, request, answer: require_known(
-        answer.client, exchange.server.client_domains
-    ),
+    validate=_validate_losses,
     bound=_bound_validation,
     part_schema=lambda client: client.scored_schema,
 )
@@ -342,14 +345,14 @@ class EvaluationExchange(Exchange):
             losses = [_validation_losses(head, one, _TEMPERATURES) for one in rows]
             return torch.stack(losses).sum(dim=0), sum(map(len, rows))
         head_bytes = head_broadcast(server, number).to_bytes()
-        parts = head_bytes, LossQuery(0, _TEMPERATURES).to_bytes()
+        parts = head_bytes, LossQuery((0,), (_TEMPERATURES,)).to_bytes()
         held = [k for k, report in self.reports.items() if "val" in report.scores]
         asked = self.course.membership.here(sorted(held))
         answers = yield from self.course.ask(
             VALIDATION_LOSSES, number, dict.fromkeys(asked, parts)
         )
         nothing = torch.zeros(len(_TEMPERATURES), dtype=torch.int64)
-        total: Tensor = sum((answer.losses for answer in answers), nothing)
+        total: Tensor = sum((answer.losses[0] for answer in answers), nothing)
         return total / LOSS_UNITS, sum(answer.rows for answer in answers)
 
     def score_rows(

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from federatedscope_ggeur.models import Model
 from federatedscope_ggeur.reporting import ProbabilityScores
 
 #: Bins of equal width for the largest probability of a row.
@@ -36,14 +37,14 @@ class Reliability:
     @classmethod
     def of(cls, logits: Tensor, labels: Tensor) -> Reliability:
         """Count over rows with logits [n, C], float64, and labels [n]."""
-        probabilities = logits.softmax(dim=1)
-        largest, found = probabilities.max(dim=1)
+        shares = Model.probabilities(logits)
+        largest, found = shares.max(dim=1)
         place = (largest * BINS).ceil().long().clamp(1, BINS) - 1
         rows = torch.bincount(place, minlength=BINS)
         hits = torch.bincount(place[found == labels], minlength=BINS)
         sure = torch.zeros(BINS, dtype=torch.float64).index_add(0, place, largest)
-        errors = probabilities - F.one_hot(labels, logits.shape[1])
-        loss = F.cross_entropy(logits, labels, reduction="sum")
+        errors = shares - F.one_hot(labels, logits.shape[1])
+        loss = F.nll_loss(shares.log(), labels, reduction="sum")
         sums = torch.stack([errors.square().sum(), loss.clamp(max=_LARGEST)])
         bins = torch.stack([rows, hits, _rounded(sure)])
         return cls(bins, _rounded(sums))

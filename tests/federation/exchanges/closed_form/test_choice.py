@@ -3,6 +3,7 @@
 Tests of exchanges/closed_form/solver.py, too.
 """
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -18,7 +19,13 @@ from federatedscope_ggeur.federation.course.client_handler import (
     ClientHandler,
     DecodedParts,
 )
-from federatedscope_ggeur.federation.exchanges.closed_form.choice import choose_by_hits
+from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
+    best_finalist,
+    choose_by_hits,
+    choose_by_losses,
+    cost_of_withheld,
+    noted_grid_end,
+)
 from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
     LEAVE_ONE_OUT,
     ClosedFormClient,
@@ -27,13 +34,23 @@ from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
 from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
     HitCounts,
     LeaveOneOut,
+    LogLosses,
 )
 from federatedscope_ggeur.federation.exchanges.closed_form.solver import HeadSolver
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.wire.schema import StatisticsForm
 from federatedscope_ggeur.geometry import ClassStatistics
 from federatedscope_ggeur.models import CLOSED_FORMS, to_vector
-from federatedscope_ggeur.models.closed_forms import Rows, left_out_hits
+from federatedscope_ggeur.models.closed_forms import (
+    Components,
+    Rows,
+    left_out_hits,
+)
+from federatedscope_ggeur.models.closed_forms.choices import SHRINKAGES
+
+
+def stats_of(seed):
+    return ClassStatistics.from_embeddings(*make_rows(60, seed), CLASSES)
 
 
 def components_of(carried):
@@ -58,7 +75,7 @@ def hits_by_hand(carried, form):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "min_samples"),
-    [("lda", 1), ("mixture", 6), ("ridge", 6), ("fedcof", 1), ("auto", 6)],
+    [("lda", 1), ("mixture", 6), ("ridge", 6), ("fedcof", 1)],
 )
 def test_the_candidate_with_the_most_hits_is_taken(kind, min_samples):
     carried = Carrier(chosen_federation(kind, min_samples))
@@ -205,17 +222,20 @@ def test_a_choice_at_the_end_of_the_grid_is_said(caplog):
     form = CLOSED_FORMS["ridge"]()
     hits = torch.zeros(len(form.candidates()), dtype=torch.int64)
     hits[-1] = 9
-    chosen, details, *_ = choose_by_hits(form, [HitCounts(1, 10, hits, 0, 10)], 0.0)
+
+    def noted():
+        counts = [HitCounts(1, 10, hits, 0, 10)]
+        return noted_grid_end(choose_by_hits(form, counts, 0.0))
+
+    chosen, details, *_ = noted()
     assert chosen.strength == form.GRID[-1]
     assert details["note"].startswith("ridge, strength 1e-07 is the last candidate")
     assert details["note"] in caplog.text
     assert details["note"].endswith("ridge.standardize to True")
     form.standardize = True  # then units are no reason
-    chosen, details, *_ = choose_by_hits(form, [HitCounts(1, 10, hits, 0, 10)], 0.0)
-    assert details["note"].endswith("set the value by hand")
+    assert noted().details["note"].endswith("set the value by hand")
     hits[-2] = 10
-    chosen, details, *_ = choose_by_hits(form, [HitCounts(1, 10, hits, 0, 10)], 0.0)
-    assert "note" not in details
+    assert "note" not in noted().details
 
 
 @pytest.mark.slow
@@ -238,6 +258,85 @@ def test_a_dimension_that_hides_the_others_is_said(kind, is_said):
         notes.append(made.results_.round0.closed_form.details.get("note", ""))
     said = ["99% of the variance lies in 1 of 5 dim" in note for note in notes]
     assert said == [False, is_said]
+
+
+class TestLosses:
+    """Three finalists of `auto`; each has three temperatures, or four rows of nats."""
+
+    form = CLOSED_FORMS["auto"]().for_components(
+        replace(
+            Components.of_classes(stats_of(1)),
+            clients=torch.arange(CLASSES) % 2,
+        )
+    )
+    by = ((0.5, 1.0, 2.0),) * 4
+
+    def choice(self, *hits):
+        """The choice by hits; each kind has its hits at one strength."""
+        places = [SHRINKAGES.index(0.3) + 12 * kind for kind in range(4)]
+        counted = torch.zeros(48, dtype=torch.int64)
+        counted[places] = torch.tensor(hits)
+        return choose_by_hits(self.form, [HitCounts(1, 100, counted, 0, 100)], 0.0)
+
+    def by_losses(self, choice, *least, withheld=0.0):
+        """The kind that is taken, if each finalist is best at 1 with this loss."""
+        rows = torch.tensor(least)[:, None] + torch.tensor([0.5, 0.0, 0.5])
+        answer = LogLosses(1, 100, (6400 * rows).long())
+        found = choose_by_losses(
+            self.form.candidates(), choice, [answer], self.by, withheld
+        )
+        return found[0]
+
+    def test_the_least_log_loss_decides_the_kind(self):
+        choice = self.choice(90, 88, 99, 98)
+        for best in range(4):
+            losses = [0.4] * 4
+            losses[best] = 0.3
+            taken = self.by_losses(choice, *losses)
+            assert taken.candidate == choice.finalists[best]
+            standardized, mixed = bool(best % 2), best > 1
+            assert taken.form.choice.standardize == standardized
+            assert taken.form.choice.name == ("mixture" if mixed else "lda")
+            told = taken.details["candidates"][taken.candidate]
+            assert told["left_out_loss"] == pytest.approx(0.3)
+
+    def test_of_equal_losses_the_first_is_taken(self):
+        taken = self.by_losses(self.choice(90, 88, 99, 98), 0.4, 0.4, 0.4, 0.4)
+        assert taken.form.choice.described() == {"closed_form": "lda", "shrinkage": 0.3}
+
+    def test_a_mixture_of_clients_needs_more_hits_by_a_standard_error(self):
+        """Of 100 rows it is three rows at 90%."""
+        assert len(self.choice(90, 80, 93, 94).finalists) == 3
+        assert len(self.choice(90, 80, 93, 93).finalists) == 2
+
+    def test_where_labels_and_clients_are_confounded_it_is_no_finalist(self):
+        hits = torch.tensor([90, 90, 99, 99]).repeat_interleave(12)
+        assert len(self.form.finalists(hits, 100, takes_clients=True)) == 4
+        assert len(self.form.finalists(hits, 100, takes_clients=False)) == 2
+
+    def test_withheld_rows_count_as_sure_mistakes_of_it(self):
+        choice = self.choice(90, 80, 99, 80)
+        for withheld, kind in ((0.05, "mixture"), (0.15, "lda")):
+            taken = self.by_losses(choice, 0.4, 0.5, 0.3, withheld=withheld)
+            assert taken.form.choice.name == kind
+        counts = [HitCounts(1, 110, torch.zeros(48, dtype=torch.int64), 10, 90)]
+        cost = cost_of_withheld(counts, {1: 90}, classes=4)
+        assert cost == pytest.approx(10 / 90 * math.log(4 / 0.001))
+
+    def test_without_losses_hits_decide(self):
+        choice = self.choice(90, 80, 99, 80)
+        nothing = LogLosses(1, 0, torch.zeros(3, 3, dtype=torch.int64))
+        found = choose_by_losses(self.form.candidates(), choice, [nothing], self.by)
+        assert found[0] == choice
+        assert found[1].value == 1.0
+        assert choice.form.choice.name == "mixture"
+
+    def test_training_starts_at_the_best_head_that_can_be_trained(self):
+        choice = self.by_losses(self.choice(90, 88, 99, 98), 0.5, 0.4, 0.3, 0.3)
+        candidates = self.form.candidates()
+        start = best_finalist(candidates, choice, lambda one: one.can_start)
+        wanted = {"closed_form": "lda", "standardize": True, "shrinkage": 0.3}
+        assert start.choice.described() == wanted
 
 
 DOMAINS = ("a", "b", "a")

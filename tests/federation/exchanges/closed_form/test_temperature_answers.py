@@ -16,6 +16,7 @@ from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import 
     LossQuery,
 )
 from federatedscope_ggeur.geometry import ClassStatistics
+from federatedscope_ggeur.models import Model
 from federatedscope_ggeur.models.closed_forms import temperatures
 from federatedscope_ggeur.models.closed_forms.components import Components
 from federatedscope_ggeur.models.closed_forms.temperature import confidence_edges
@@ -36,7 +37,7 @@ def asked(min_samples):
         )
         parts.append(Components.of_client(held, k, client.domain, names))
     message = LeaveOneOut(Components.joined(parts).merged("class"))
-    return clients[1], message, LossQuery(0, temperatures(1.0))
+    return clients[1], message, LossQuery((0,), (temperatures(1.0),))
 
 
 def test_a_client_answers_one_query_alone():
@@ -45,12 +46,12 @@ def test_a_client_answers_one_query_alone():
     first = side.log_losses(message, query)
     assert first.rows == len(client.labels)
     assert torch.equal(side.log_losses(None, query).losses, first.losses)
-    other = LossQuery(0, temperatures(3.0))
+    other = LossQuery((0,), (temperatures(3.0),))
     with pytest.raises(MessageError, match="reported log-losses before"):
         side.log_losses(None, other)
     with pytest.raises(MessageError, match="there is no candidate 7"):
         ClosedFormClient(client, {}).log_losses(
-            message, LossQuery(7, query.temperatures)
+            message, LossQuery((7,), query.temperatures)
         )
 
 
@@ -70,7 +71,7 @@ def test_no_answer_depends_on_rows_of_withheld_classes(min_samples, scale):
     client, message, query = asked(min_samples)
     parts = message.components
     made_up = LeaveOneOut(replace(parts, means=parts.means * 3, scatter=None))
-    query = LossQuery(0, tuple(scale * t for t in query.temperatures))
+    query = LossQuery((0,), (tuple(scale * t for t in query.temperatures[0]),))
     is_withheld = (client.counts < min_samples)[client.labels]
     assert is_withheld.any()
 
@@ -113,7 +114,7 @@ def test_a_client_counts_confidences_of_one_head_alone():
     scores = message.scores(side.form, 0)
     sure = torch.cat(
         [
-            (scores(rows)[0] / 0.5).softmax(dim=1).amax(dim=1)
+            Model.probabilities(scores(rows)[0] / 0.5).amax(dim=1)
             for rows in side.parts(message)
         ]
     )

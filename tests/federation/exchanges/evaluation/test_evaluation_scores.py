@@ -119,7 +119,7 @@ def made(n, size=3.0, seed=0):
 
 def by_hand(logits, labels):
     """ECE as Guo et al. define it, row by row."""
-    p = torch.softmax(logits, 1).numpy()
+    p = 0.999 * torch.softmax(logits, 1).numpy() + 0.001 / logits.shape[1]
     sure, hit = p.max(1), p.argmax(1) == labels.numpy()
     ece = 0.0
     for b in range(BINS):

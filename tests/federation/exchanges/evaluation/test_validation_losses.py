@@ -20,17 +20,17 @@ def test_a_client_answers_for_one_head_and_enough_rows_alone():
     federation = Federation(make_client_data(), min_samples=4).round0()
     server, client = federation.server, federation.clients[1]
     params = server.head_params()
-    query = LossQuery(0, temperatures(16.0))
+    query = LossQuery((0,), (temperatures(16.0),))
     rows = Embeddings(*make_rows(40, seed=9), "domain 1")
     side = EvaluationClient(client, {"val": rows})
     answer = side.validation_losses(Broadcast(4, params), query)
     assert answer.rows == len(rows)
     logits = server.scored_model.at(params)(rows.features).double()
     logs = F.cross_entropy(
-        logits / query.temperatures[0], rows.labels, reduction="none"
+        logits / query.temperatures[0][0], rows.labels, reduction="none"
     )
     wanted = -(0.999 * (-logs).exp() + 0.001 / logits.shape[1]).log().sum()
-    assert float(answer.losses[0]) == pytest.approx(64 * float(wanted), abs=0.51)
+    assert float(answer.losses[0, 0]) == pytest.approx(64 * float(wanted), abs=0.51)
     with pytest.raises(MessageError, match="asked for before, for another head"):
         side.validation_losses(Broadcast(4, params + 1), query)
     for few, told in ((3, 0), (4, 4)):
