@@ -24,10 +24,6 @@ STRENGTH = ["ggeur.ridge.strength", 0.1]
         (["ggeur.lda.shrinkage", 1.5], "lda.shrinkage: "),
         (["ggeur.ridge.alpha", 0.0], "ridge.alpha: "),
         (
-            ["ggeur.closed_form", "auto", "ggeur.ridge.alpha", 1.0],
-            "ridge.alpha: must be -1 with",
-        ),
-        (
             [*STRENGTH, "ggeur.closed_form", "ridge", "ggeur.ridge.alpha", 1.0],
             "ridge.alpha: cannot go with",
         ),
