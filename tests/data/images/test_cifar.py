@@ -1,6 +1,6 @@
 """CIFAR-10 and CIFAR-100, and pickles that want to run something.
 
-Tests of data/images/arrays.py and data/images/cifar_files.py.
+Tests of data/images/arrays.py and data/images/cifar.py.
 """
 
 import os
