@@ -14,7 +14,7 @@ from federatedscope_ggeur.engines.fs.setup import follow_fs_logging, for_constru
 from federatedscope_ggeur.engines.leading import CONVERGED, FAILED, FINISH, JOIN
 from federatedscope_ggeur.engines.sides import handshake_of, join_of
 from federatedscope_ggeur.engines.site_folder import SiteFolder, final_message
-from federatedscope_ggeur.engines.sites.rejoining import Rejoining
+from federatedscope_ggeur.engines.sites.link import Rejoining
 from federatedscope_ggeur.engines.watch import Watch, closing
 from federatedscope_ggeur.errors import GGEURError, without_folders
 from federatedscope_ggeur.federation.exchanges.base import all_kinds

@@ -25,9 +25,11 @@ from federatedscope_ggeur.engines.roles import role_config
 from federatedscope_ggeur.engines.sites.hub import FolderHub
 from federatedscope_ggeur.engines.sites.keys import Identity, Known, words_of
 from federatedscope_ggeur.engines.sites.sealed import sha256
-from federatedscope_ggeur.engines.sites.shared import TO, Looking, SharedFolder
 from federatedscope_ggeur.engines.sites.store import (
     RUN,
+    TO,
+    Looking,
+    SharedFolder,
     Store,
     make_run_folder,
     refuse_other_results,
