@@ -62,6 +62,7 @@ from federatedscope_ggeur.reporting import (
     average,
     write_left,
 )
+from federatedscope_ggeur.reporting.lines import percent
 from federatedscope_ggeur.reporting.results import Status
 from federatedscope_ggeur.transport import Envelope
 
@@ -81,6 +82,13 @@ def final_message(parts: Sequence[bytes], client: Client) -> tuple[Broadcast, En
         raise MessageError(problem, field="parts", sender="the server")
     final = Broadcast.from_bytes(parts[0], client.scored_schema)
     return final, Ending.from_bytes(parts[1])
+
+
+def model_line(number: int, folder: Path | str, left: Results) -> str:
+    """A line on what a client has after a run: its model and its own score."""
+    score = left.final.avg
+    own = "" if score is None else f"; on its own test rows {percent(score)}%"
+    return f"client {number}: the model is in {folder}{own}"
 
 
 def question(asked: Envelope) -> RequestKind:

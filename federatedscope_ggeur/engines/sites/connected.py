@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -25,7 +24,7 @@ from federatedscope_ggeur.engines.leading import (
     STOPPED,
     Leader,
 )
-from federatedscope_ggeur.engines.site_folder import Site, question
+from federatedscope_ggeur.engines.site_folder import Site, model_line, question
 from federatedscope_ggeur.engines.sites.link import Rejoining, SiteLink
 from federatedscope_ggeur.engines.streams import transport_settings
 from federatedscope_ggeur.engines.watch import Watch, closing
@@ -35,12 +34,10 @@ from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.federation.wire.limits import PLAIN
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.reporting import new_run_folder
-from federatedscope_ggeur.reporting.lines import percent
+from federatedscope_ggeur.reporting import Results, new_run_folder
 from federatedscope_ggeur.reporting.log_file import logging_to
 from federatedscope_ggeur.reporting.run_files import CONFIG_FILE, LOG_FILE
 from federatedscope_ggeur.transport import (
-    ConnectionLost,
     Envelope,
     Hub,
     HubClosed,
@@ -144,20 +141,13 @@ class _Site:
             handler.client.states = kept.load()
         self._client = handler.client
         self._leaves = self._site.leaves(folder, ENGINE, handler)
+        self._left: Results | None = None
         rejoining = Rejoining()
         try:
             self._link.join(self.number, self._join)
-            while True:
-                try:
-                    self.doing = "waiting for the server"
-                    left = self._take(self._link.receive())
-                    if left is not None:
-                        break
-                except ConnectionLost as error:
-                    logger.warning("%s; joining again", error)
-                    rejoining.pause(error)
-                    self._link.join(self.number, self._join)
-                    rejoining.joined()
+            rejoining.until(
+                self._step, lambda: self._link.join(self.number, self._join)
+            )
         except BaseException as error:
             is_told = isinstance(error, HubClosed) and error.reason == STOPPED
             stopped = is_told or isinstance(error, KeyboardInterrupt)
@@ -169,21 +159,26 @@ class _Site:
             return f"client {self.number}: {STOPPED}; {where}"
         finally:
             self._link.close()
-        score = left.final.avg
-        own = "" if score is None else f"; on its own test rows {percent(score)}%"
-        return f"client {self.number}: the model is in {folder}{own}"
+        assert self._left is not None, "the run is over"
+        return model_line(self.number, folder, self._left)
 
-    def _take(self, envelope: Envelope) -> Any:
-        """Answer a message; returns the results after the last one, else None."""
+    def _step(self) -> bool:
+        """Answer the next message; returns whether it was the last one."""
+        self.doing = "waiting for the server"
+        envelope = self._link.receive()
         if envelope.kind == FINISH:
-            return self._leaves.end(envelope.parts)
-        if envelope.kind == CONVERGED:
-            return None
+            self._left = self._leaves.end(envelope.parts)
+            return True
+        if envelope.kind != CONVERGED:
+            self._answer(envelope)
+        return False
+
+    def _answer(self, envelope: Envelope) -> None:
         kind, state = question(envelope), envelope.state
         self.doing = f"answering: {kind.name.replace('_', ' ')} (round {state})"
         if kind is TRAIN and self._client.recipe is None:
             logger.warning("ignored a request that was sent to an earlier connection")
-            return None
+            return
         try:
             answer = self._leaves.reply(envelope, kind)
         except GGEURError as error:
@@ -192,7 +187,6 @@ class _Site:
             raise
         if answer:
             self._link.send(answer)
-        return None
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from federatedscope_ggeur.errors import GGEURError
@@ -72,6 +73,7 @@ class SiteLink:
         """Send a message, if the stream has not ended."""
         # Messages that arrived before the stream ended are read first: the end of the
         # run may be among them. After them `receive` raises the same error.
+        assert self.link is not None, "the site has joined"
         with suppress(StreamEnded):
             self.link.send(envelope)
 
@@ -84,6 +86,7 @@ class SiteLink:
             The server has sent nothing for ``ggeur.deadline.silence`` seconds.
         """
         link = self.link
+        assert link is not None, "the site has joined"
         while (left := self._patience - link.silence) > 0:
             envelope = link.receive(left)
             if envelope is not None:
@@ -101,10 +104,22 @@ class SiteLink:
 
 
 class Rejoining:
-    """Makes the pauses between attempts, which double up to half a minute."""
+    """Joins again after each lost connection; pauses double up to half a minute."""
 
     def __init__(self) -> None:
         self._attempts, self._since = 0, time.monotonic()
+
+    def until(self, step: Callable[[], bool], join: Callable[[], object]) -> None:
+        """Call `step` until it returns True, and `join` after a lost connection."""
+        while True:
+            try:
+                if step():
+                    return
+            except ConnectionLost as error:
+                logger.warning("%s; joining again", error)
+                self.pause(error)
+                join()
+                self.joined()
 
     def pause(self, lost: ConnectionLost) -> float:
         """Wait before joining again. Returns the seconds waited.

@@ -112,7 +112,11 @@ class FolderServer:
             return Federation(cfg, data, dismiss, ENGINE, self.folder, True)
 
         self._leader = Leader(
-            cfg, federation, self._hub, self._write_once, lambda: self._now
+            cfg,
+            federation,
+            self._hub,  # type: ignore[arg-type]  # this class receives itself
+            self._write_once,
+            lambda: self._now,
         )
         self._leading = self._leader.leading
 

@@ -190,7 +190,9 @@ class FolderSite:
         self._cfg, self._met = cfg, met
         self.folder = Path(cfg.outdir, experiment_name(cfg))
         self._carried, self._store = transport_settings(cfg), met.store()
-        self._channel = Channel(self._store.secret, met.greeting.key)
+        by_server = met.greeting
+        assert by_server is not None, "the server has greeted this site"
+        self._channel = Channel(self._store.secret, by_server.key)
         self._most = largest_file(self._carried.max_message + PLAIN)
         #: How many files the server and this site have written, and the hashes of the
         #: last ones.
@@ -200,9 +202,9 @@ class FolderSite:
         self.over = False
         site = Site(cfg)
         self._number, self._join = site.number, site.join()
-        if site.number != met.greeting.client:
+        if site.number != by_server.client:
             raise ConfigError(
-                f"the server calls this site client {met.greeting.client}, but its "
+                f"the server calls this site client {by_server.client}, but its "
                 f"file says {site.number}; correct ggeur.client_number (or "
                 "distribute.data_idx), or the order of lines in the server's known.txt"
             )
