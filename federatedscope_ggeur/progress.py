@@ -66,12 +66,16 @@ class Progress:
         count."""
         self._begun = self._told = self._clock()
 
+    def note(self, text: str) -> None:
+        """Show what happens on the bar, if there is one."""
+        self._bar.set_postfix_str(printable(text))
+
     def step(self, parts: int = 1, note: str = "") -> None:
         """Count `parts` more parts as done; `note` describes the last one."""
         first, self.done = self.done == self._before, self.done + parts
         self._bar.update(parts)
         if note:
-            self._bar.set_postfix_str(printable(note))
+            self.note(note)
         now, last = self._clock(), self.done >= self.total
         if self._bar.disable and (first or last or now - self._told >= self._pause):
             if not first:

@@ -96,15 +96,6 @@ def check_loaded(given: Iterable[tuple[str, object]]) -> None:
         )
 
 
-def plugin_folders(modules: Sequence[str]) -> list[str]:
-    """The folders in which another process finds these modules, which are loaded."""
-    specs = (sys.modules[name.partition(".")[0]].__spec__ for name in modules)
-    origins = (Path(spec.origin or "").resolve() for spec in specs if spec)
-    # A package's origin is a file in its own folder.
-    up = (o.parents[1] if o.name == "__init__.py" else o.parent for o in origins)
-    return [*dict.fromkeys(map(str, up))]
-
-
 def load_plugins_of(arguments: Sequence[str]) -> None:
     """Load the plugins that a command line of FederatedScope's main.py names.
 

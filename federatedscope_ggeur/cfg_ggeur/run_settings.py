@@ -20,10 +20,10 @@ from federatedscope_ggeur.cfg_ggeur.method_settings import (
     agreed_settings,
     base_method,
     method_of,
+    options_of,
 )
 from federatedscope_ggeur.cfg_ggeur.networks import network_settings, trained_space
 from federatedscope_ggeur.cfg_ggeur.schedule import local_schedule
-from federatedscope_ggeur.cfg_ggeur.text_settings import text_mix, text_model, text_pull
 from federatedscope_ggeur.cfg_ggeur.tracking import tracking_settings
 from federatedscope_ggeur.cfg_ggeur.transform import (
     expected_rows,
@@ -56,9 +56,15 @@ from federatedscope_ggeur.federation.exchanges.statistics.threshold import (
     StatisticsSettings,
 )
 from federatedscope_ggeur.federation.exchanges.training.exchange import RoundSettings
+from federatedscope_ggeur.federation.text import TextMix, TextPull
 from federatedscope_ggeur.geometry import Grid, SpaceSettings
 from federatedscope_ggeur.machine import free_memory
-from federatedscope_ggeur.models import ModelSettings, two_kinds
+from federatedscope_ggeur.models import (
+    TEXT_MODELS,
+    ModelSettings,
+    TextModelSettings,
+    two_kinds,
+)
 from federatedscope_ggeur.models.text import ClassTexts
 from federatedscope_ggeur.reporting import TrackingSettings
 from federatedscope_ggeur.settings import NOT_SET
@@ -328,3 +334,33 @@ def scored_settings(cfg, text: ClassTexts | None = None) -> ModelSettings:
     if trained.text is not None:
         return replace(trained, text=replace(trained.text, left=True))
     return replace(trained, starts=trained.starts and not keeps_best(cfg.ggeur))
+
+
+def text_pull(ggeur, text: ClassTexts | None) -> TextPull | None:
+    """How strongly training pulls the head towards text features; None for no pull.
+
+    From the key ``ggeur.text.regulariser``.
+    """
+    strength = ggeur.text.regulariser
+    return TextPull(text.weight, strength) if text is not None and strength else None
+
+
+def text_mix(ggeur, text: ClassTexts | None) -> TextMix | None:
+    """How a trained head is mixed with text features; None for no mix.
+
+    From the key ``ggeur.text.interpolate``.
+    """
+    share = ggeur.text.interpolate
+    return TextMix(text.weight, share) if text is not None and share != 1 else None
+
+
+def text_model(ggeur, text: ClassTexts | None) -> TextModelSettings | None:
+    """The settings of the text model that is trained; None if a head is trained.
+
+    They come from the key ``ggeur.text.model`` and from the text model's own keys.
+    """
+    part = TEXT_MODELS.get(ggeur.text.model)
+    if part is None:
+        return None
+    own = tuple(sorted(options_of(part, ggeur).items()))
+    return TextModelSettings(part.name, text, own)

@@ -42,7 +42,7 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "quickstart": Command(
-        "quickstart", "", "compare methods on bundled digits, in half a minute", RUN
+        "study", "", "compare methods on bundled digits, in half a minute", RUN
     ),
     "study": Command(
         "study",
@@ -87,7 +87,7 @@ COMMANDS = {
         "predict", "--run FOLDER IMAGE...", "classify images by the head of a run"
     ),
     "compare": Command(
-        "compare", "RUN RUN...", "print runs side by side, with intervals and p-values"
+        "report", "RUN RUN...", "print runs side by side, with intervals and p-values"
     ),
     "report": Command(
         "report", "FOLDER...", "write tables and figures of runs and studies"
@@ -99,7 +99,7 @@ COMMANDS = {
         SITES,
     ),
     "check": Command(
-        "check",
+        "join",
         "--cfg FILE",
         "find problems that would keep a site from joining",
         SITES,

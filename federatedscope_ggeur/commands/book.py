@@ -19,12 +19,11 @@ _DAYS = {"d": 1, "w": 7, "y": 365}
 
 def update(arguments: Sequence[str]) -> int:
     """Change the clients of a book and make its head again."""
-    parser = command_parser(
+    parser = _book_parser(
         "update",
         "Pass on only the new head: means and scatters would tell other clients "
         "about the newcomer.",
     )
-    parser.add_argument("book", metavar="BOOK", help="the book's folder")
     what = parser.add_mutually_exclusive_group(required=True)
     for name, does in (
         ("join", "client K joins with statistics of the rows of --rows, or of its "
@@ -123,8 +122,7 @@ def update(arguments: Sequence[str]) -> int:
 
 def head(arguments: Sequence[str]) -> int:
     """Write the head of some clients of a book."""
-    parser = command_parser("head")
-    parser.add_argument("book", metavar="BOOK", help="the book's folder")
+    parser = _book_parser("head")
     parser.add_argument("--clients", type=_numbers, metavar="1,4,5")
     parser.add_argument("--domains", type=lambda t: t.split(","), metavar="A,B")
     parser.add_argument(
@@ -141,8 +139,7 @@ def head(arguments: Sequence[str]) -> int:
 
 def worth(arguments: Sequence[str]) -> int:
     """Print how much each client of a book adds to the accuracy."""
-    parser = command_parser("worth")
-    parser.add_argument("book", metavar="BOOK", help="the book's folder")
+    parser = _book_parser("worth")
     parser.add_argument(
         "--rows", required=True, metavar="FILE", help="rows to validate on, with labels"
     )
@@ -162,12 +159,11 @@ def worth(arguments: Sequence[str]) -> int:
 
 def certificate(arguments: Sequence[str]) -> int:
     """Write a certificate of a book, or a client's receipt."""
-    parser = command_parser(
+    parser = _book_parser(
         "certificate",
         "It proves whose statistics the head of a book was made from; the TLS "
         "certificates that show who a site is are made by `ggeur certificates`.",
     )
-    parser.add_argument("book", metavar="BOOK", help="the book's folder")
     parser.add_argument("--out", required=True, metavar="FILE", help="a new file")
     parser.add_argument(
         "--receipt", type=int, metavar="K", help="client K's receipt instead"
@@ -202,6 +198,12 @@ def verify(arguments: Sequence[str]) -> int:
     for line in proven(_json(options.file), book, receipt):
         say(line)
     return 0
+
+
+def _book_parser(name: str, more: str = "") -> argparse.ArgumentParser:
+    parser = command_parser(name, more)
+    parser.add_argument("book", metavar="BOOK", help="the book's folder")
+    return parser
 
 
 def _mark_runs(book: Any, yes: bool) -> None:

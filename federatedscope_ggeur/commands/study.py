@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,12 +14,67 @@ from federatedscope_ggeur.commands import INTERRUPTED, PROGRAM, command_parser
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.examples import study_folder
 from federatedscope_ggeur.machine import usable_cores
-from federatedscope_ggeur.printable import say
+from federatedscope_ggeur.printable import get_logger, say
+from federatedscope_ggeur.progress import Progress
 from federatedscope_ggeur.reporting.study import Study
 
 if TYPE_CHECKING:
     from federatedscope_ggeur.reporting.comparison import Comparison
-    from federatedscope_ggeur.studies.workers import Workers
+    from federatedscope_ggeur.studies.jobs import Job
+    from federatedscope_ggeur.studies.workers import Event, Workers
+
+logger = get_logger(__name__)
+
+if TYPE_CHECKING:
+    from federatedscope_ggeur.reporting.comparison import Comparison
+
+STUDY = "quickstart_study"
+
+
+class StudyProgress:
+    """Tells of a study's runs, as its `Watcher`: by a bar, or by lines of the log."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._progress: Progress | None = None
+
+    def __enter__(self) -> StudyProgress:
+        return self
+
+    def __exit__(self, *exception) -> None:
+        if self._progress is not None:
+            self._progress.__exit__(*exception)
+
+    def begin(
+        self, stage: str, jobs: Sequence[Job], over: Mapping[str, float | None]
+    ) -> None:
+        """Tell that a stage begins."""
+        self.__exit__()
+        if over and not self._quiet:
+            say(f"{stage}: {len(over)} of {len(jobs)} runs are finished already")
+        what = "" if stage == "runs" else stage
+        self._progress = Progress(len(jobs), "run", what, done=len(over))
+
+    def tell(self, event: Event) -> None:
+        """Tell what has happened to a job."""
+        assert self._progress is not None, "a stage has begun"
+        name, kind = event.job.name, event.kind
+        if kind == "rounds":
+            self._progress.note(f"{name}: round {event.done} of {event.total}")
+        elif kind == "killed":
+            logger.info("%s: %s; it starts again", name, event.problem)
+        elif kind != "started":
+            said = _percent(event.score)
+            if kind == "failed":
+                said = "failed"
+                problem = " ".join(event.problem.split())  # an error may have lines
+                logger.info("%s: %s", name, problem)
+            self._progress.step(note=f"{name}: {said}")
+
+
+def _percent(score: float | None) -> str:
+    """A score in percent; "done" for a run without a score."""
+    return "done" if score is None else f"{100 * score:.2f}"
 
 
 def study(arguments: Sequence[str]) -> int:
@@ -95,14 +150,16 @@ def run_study(
 
 def _list(options: argparse.Namespace) -> int:
     """Print which runs are finished, and which are missing."""
-    from federatedscope_ggeur.commands.study_table import StudyTable
     from federatedscope_ggeur.studies.running import StudyRun, averages
     from federatedscope_ggeur.studies.study_file import load_study
 
     plan = load_study(options.file, options.settings)
     run = StudyRun(plan, options.out)
     jobs = run.jobs()
-    StudyTable(plan.name, 0).list(jobs, averages(jobs))
+    over = averages(jobs)
+    for name in (job.name for job in jobs):
+        said = _percent(over[name]) if name in over else "to do"
+        say(f"{said:>10}  {name}")
     _say(run.notes)
     tuned = len(plan.cells()) - len(jobs)
     if tuned:
@@ -117,7 +174,6 @@ def _run(
     show: Callable[[Comparison], str],
 ) -> int:
     from federatedscope_ggeur.commands.console import shown_on_console
-    from federatedscope_ggeur.commands.study_table import StudyTable
     from federatedscope_ggeur.studies.running import StudyRun
     from federatedscope_ggeur.studies.study_file import load_study
 
@@ -130,11 +186,10 @@ def _run(
         notes = [*notes, *_share_gpus(workers)]
     if not options.quiet:
         _say(notes)
-    table = StudyTable(plan.name, len(workers), quiet=options.quiet)
     try:
         shown = shown_on_console("warning" if options.quiet else "info")
-        with shown, table:
-            found = run.run(workers, table)
+        with shown, StudyProgress(options.quiet) as progress:
+            found = run.run(workers, progress)
     except KeyboardInterrupt:
         over = f"finished runs are in {run.folder}"
         say(f"interrupted; {over}; repeat the command to go on", file=sys.stderr)
@@ -189,3 +244,24 @@ def _tell_end(
         first, *others = problem.split("\n")
         say(f"failed: {names[0]}{more}: {first}", *others, file=sys.stderr)
     return 1 if found.failed else 0
+
+
+def quickstart(arguments: Sequence[str]) -> int:
+    """Run the bundled study and print its table; returns the status of `study`."""
+    parser = command_parser(
+        "quickstart",
+        f"Runs the bundled study {STUDY}: real digits in four domains, with ten "
+        "seeds and without network access. A second call prints the table of the "
+        "finished runs.",
+    )
+    add_study_options(parser)
+    options = parser.parse_intermixed_args(arguments)
+    return run_study(STUDY, options, _overviews)
+
+
+def _overviews(found: Comparison) -> str:
+    from federatedscope_ggeur.reporting.comparison.sheets import overview_sheet
+    from federatedscope_ggeur.reporting.comparison.text import sheet_text
+
+    parts = [sheet_text(overview_sheet(table)) for table in found.tables]
+    return "\n\n".join(parts) + "\n"

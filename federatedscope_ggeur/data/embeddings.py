@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,49 +25,8 @@ def _first_row(bad: torch.Tensor) -> int:
     return int(bad.nonzero()[0, 0])
 
 
-def check_labels_below(labels: torch.Tensor, num_classes: int, where: str) -> None:
-    """Refuse labels that are `num_classes` or more.
-
-    The `DataError` names `where` and the first such label.
-    """
-    bad = labels >= num_classes
-    if bad.any():
-        row = _first_row(bad)
-        raise out_of_range(int(labels[row]), row, num_classes, where)
-
-
-def _check_dtypes(rows: Embeddings, where: str) -> None:
-    for name in ("labels", "users"):
-        column = getattr(rows, name)
-        if column is not None and column.dtype != torch.int64:
-            raise DataError(
-                f"{where}: '{name}' must be torch.int64, but is {column.dtype}."
-            )
-    found = rows.features.dtype
-    if rows.image_shape is None and found == torch.uint8:
-        raise DataError(
-            f"{where}: 'features' is torch.uint8, which is for pixels of images. Give "
-            "their 'image_shape', (channels, height, width), or use float32."
-        )
-    wanted = torch.float32 if rows.image_shape is None else torch.uint8
-    if found != wanted:
-        kind = "" if rows.image_shape is None else " if there is an 'image_shape'"
-        raise DataError(f"{where}: 'features' must be {wanted}{kind}, but is {found}.")
-
-
-def _check_image_shape(shape: tuple[int, ...], dim: int, where: str) -> None:
-    if len(shape) != 3 or min(shape) < 1 or math.prod(shape) != dim:
-        raise DataError(
-            f"{where}: 'image_shape' {tuple(shape)} does not fit rows of {dim} "
-            "pixels. It must be (channels, height, width) with the product "
-            f"{dim}."
-        )
-
-
-def _check_not_negative(
-    name: str, column: torch.Tensor | np.ndarray, where: str
-) -> None:
-    bad = torch.as_tensor(column < 0)
+def _check_not_negative(name: str, column: torch.Tensor, where: str) -> None:
+    bad = column < 0
     if bad.any():
         row = _first_row(bad)
         raise DataError(
@@ -76,13 +35,31 @@ def _check_not_negative(
         )
 
 
-def _check_users(users: torch.Tensor, rows: int, where: str) -> None:
-    if users.ndim != 1 or len(users) != rows:
-        raise DataError(
-            f"{where}: 'users' must hold one user's number for each row, shape "
-            f"[{rows}], but has the shape {list(users.shape)}."
-        )
-    _check_not_negative("users", users, where)
+def check_alike(named: Iterable[tuple[str, Embeddings]], num_classes: int) -> None:
+    """Refuse rows that belong to no one data set. Each has a name for messages.
+
+    Raises
+    ------
+    DataError
+        Rows differ in D or image shape from the first ones, or a label is
+        `num_classes` or more.
+    """
+    first: tuple[str, Embeddings] | None = None
+    for where, rows in named:
+        source, other = first = first or (where, rows)
+        for what, found, wanted in (
+            ("D", rows.dim, other.dim),
+            ("'image_shape'", rows.image_shape, other.image_shape),
+        ):
+            if found != wanted:
+                raise DataError(
+                    f"{where}: rows have {what} = {found}, but those of {source} have "
+                    f"{what} = {wanted}. Embed all by the same encoder."
+                )
+        bad = rows.labels >= num_classes
+        if bad.any():
+            row = _first_row(bad)
+            raise out_of_range(int(rows.labels[row]), row, num_classes, where)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,17 +97,47 @@ class Embeddings:
     users: torch.Tensor | None = None
 
     def __post_init__(self):
-        where = f"domain '{self.domain}'"
+        self._check(f"domain '{self.domain}'")
+
+    def _check(self, where: str) -> None:
         check_shapes(self.features, self.labels, where)
-        _check_dtypes(self, where)
-        if self.image_shape is not None:
-            _check_image_shape(self.image_shape, self.dim, where)
+        found, shape = self.features.dtype, self.image_shape
+        if shape is None and found == torch.uint8:
+            raise DataError(
+                f"{where}: 'features' is torch.uint8, which is for pixels of images. "
+                "Give their 'image_shape', (channels, height, width), or use float32."
+            )
+        wanted = torch.float32 if shape is None else torch.uint8
+        if found != wanted:
+            kind = "" if shape is None else " if there is an 'image_shape'"
+            raise DataError(
+                f"{where}: 'features' must be {wanted}{kind}, but is {found}."
+            )
+        if shape is not None and (
+            len(shape) != 3 or min(shape) < 1 or math.prod(shape) != self.dim
+        ):
+            raise DataError(
+                f"{where}: 'image_shape' {shape} does not fit rows of {self.dim} "
+                "pixels. It must be (channels, height, width) with the product "
+                f"{self.dim}."
+            )
         # Bytes need no check, and they may fill most of the memory.
-        if self.features.is_floating_point():
+        if shape is None:
             check_values(self.features.numpy(), where)
-        _check_not_negative("labels", self.labels, where)
-        if self.users is not None:
-            _check_users(self.users, len(self), where)
+        for name in ("labels", "users"):
+            column = getattr(self, name)
+            if column is None:
+                continue
+            if column.dtype != torch.int64:
+                raise DataError(
+                    f"{where}: '{name}' must be torch.int64, but is {column.dtype}."
+                )
+            if column.shape != self.labels.shape:
+                raise DataError(
+                    f"{where}: 'users' must hold one user's number for each row, shape "
+                    f"[{len(self)}], but has the shape {list(column.shape)}."
+                )
+            _check_not_negative(name, column, where)
 
     @classmethod
     def from_numpy(
@@ -172,19 +179,21 @@ class Embeddings:
 
         `copy` says whether the owner of the rows may change them later.
         """
-        shape, users = None, None
-        if rows.image_shape is not None:
-            shape = _as_shape(rows.image_shape, rows.features, rows.where)
-        features = shared(rows.features)
+        features, users = shared(rows.features), rows.users
         if rows.image_shape is None and features.dtype == torch.uint8:
             features = features.to(torch.float32)
         elif copy:
             features = features.clone()
-        _check_not_negative("labels", labels, rows.where)
-        if rows.users is not None:
-            users = torch.from_numpy(rows.users)
-            _check_users(users, len(labels), rows.where)
-        return cls(features, torch.from_numpy(labels), domain, shape, users)
+        made = object.__new__(cls)
+        vars(made).update(
+            features=features,
+            labels=torch.from_numpy(labels),
+            domain=domain,
+            image_shape=rows.image_shape,
+            users=None if users is None else torch.from_numpy(users),
+        )
+        made._check(rows.where)  # it names the source of the rows
+        return made
 
     @classmethod
     def concatenate(cls, parts: Sequence[Embeddings], domain: str = "") -> Embeddings:
@@ -239,19 +248,6 @@ class Embeddings:
         return part
 
 
-def _as_shape(
-    array: np.ndarray, features: np.ndarray, where: str
-) -> tuple[int, int, int]:
-    if features.dtype != np.uint8:
-        raise DataError(
-            f"{where}: 'features' must hold bytes (uint8) if there is an "
-            f"'image_shape', but has dtype {features.dtype}."
-        )
-    shape = tuple(whole_numbers("image_shape", array, where).reshape(-1).tolist())
-    _check_image_shape(shape, features.shape[1], where)
-    return shape
-
-
 @dataclass(frozen=True)
 class Domain:
     """One domain: its name, its training rows and its test rows."""
@@ -300,23 +296,12 @@ class DataSet:
             raise DataError(
                 f"the domains of a data set must have different names, but are {names}."
             )
-        first = f"domain '{names[0]}', split 'train'"
-        for domain in self.domains:
-            for split in ("train", "test"):
-                rows: Embeddings = getattr(domain, split)
-                where = f"domain '{domain.name}', split '{split}'"
-                if rows.dim != self.dim:
-                    raise DataError(
-                        f"{where}: embeddings have D = {rows.dim}, but {first} has "
-                        f"D = {self.dim}. Embed all domains with the same encoder."
-                    )
-                if rows.image_shape != self.image_shape:
-                    raise DataError(
-                        f"{where}: 'image_shape' is {rows.image_shape}, but {first} "
-                        f"has {self.image_shape}. Embed all domains with the same "
-                        "encoder."
-                    )
-                check_labels_below(rows.labels, self.num_classes, where)
+        parts = (
+            (f"domain '{domain.name}', split '{split}'", getattr(domain, split))
+            for domain in self.domains
+            for split in ("train", "test")
+        )
+        check_alike(parts, self.num_classes)
 
     def all_rows(self) -> Iterator[tuple[str, Embeddings]]:
         """Yield all rows with their split."""

@@ -22,7 +22,7 @@ from federatedscope_ggeur.data.embeddings import (
     DataSet,
     Domain,
     Embeddings,
-    check_labels_below,
+    check_alike,
 )
 from federatedscope_ggeur.data.encoders import EncoderSettings
 from federatedscope_ggeur.data.labels import (
@@ -422,20 +422,11 @@ def _check_clients(data: FederatedData) -> None:
     unknown = {client.domain for client in held_lazily(clients)} - set(data.domains)
     if unknown and data.pooled is None:
         raise DataError(f"clients: domain {min(unknown)!r} is missing in 'domains'")
-    parts = [rows for _, rows in all_rows(clients)]
-    parts += [one.test for one in data.unseen]
-    dims = {rows.dim for rows in parts}
-    if len(dims) > 1:
-        where = next(where for where, rows in _named(data) if rows.dim != data.dim)
-        raise DataError(
-            f"{where}: rows have D = {min(dims - {data.dim})}, but those of client "
-            f"{numbers[0]} have D = {data.dim}; embed all by one encoder"
-        )
-    labels = torch.cat([rows.labels for rows in parts])
-    classes = len(data.class_names)
-    if len(labels) and int(labels.max()) >= classes:
-        for where, rows in _named(data):
-            check_labels_below(rows.labels, classes, where)
+    try:  # in few pieces, since there may be many clients
+        check_alike((("", rows) for _, rows in data.all_rows()), data.num_classes)
+    except DataError:
+        check_alike(_named(data), data.num_classes)  # it names the client
+        raise
 
 
 def _named(data: FederatedData) -> Iterator[tuple[str, Embeddings]]:

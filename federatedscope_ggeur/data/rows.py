@@ -95,7 +95,9 @@ class Rows:
         The titles of the columns.
     class_names : tuple of str or None
         The source's own list of classes. `labels` are places in it.
-    image_shape, users : arrays or None
+    image_shape : tuple of int, or None
+        The shape of an image, if the rows are pixels.
+    users : array of shape [n], int64, or None
     """
 
     features: np.ndarray
@@ -103,7 +105,7 @@ class Rows:
     labels: np.ndarray | None = None
     titles: tuple[str, ...] | None = None
     class_names: tuple[str, ...] | None = None
-    image_shape: np.ndarray | None = None
+    image_shape: tuple[int, ...] | None = None
     users: np.ndarray | None = None
 
     @classmethod
@@ -137,7 +139,11 @@ class Rows:
             own = checked_names(class_names, f"{where}: 'class_names'")
         if users is not None:
             users = whole_numbers("users", as_array(users, where), where)
-        return cls(array, where, read, titles, own, image_shape, users)
+        shape = None
+        if image_shape is not None:
+            sides = whole_numbers("image_shape", as_array(image_shape, where), where)
+            shape = tuple(sides.reshape(-1).tolist())
+        return cls(array, where, read, titles, own, shape, users)
 
     @classmethod
     def of_file(cls, path: str | Path, titles: Sequence[str] | None = None) -> Rows:

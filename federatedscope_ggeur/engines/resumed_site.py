@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from federatedscope_ggeur.engines.distributed_data import site_data
 from federatedscope_ggeur.engines.leading import FAILED, FINISH, JOIN
-from federatedscope_ggeur.engines.sides import (
-    Shared,
-    client_side,
-    handshake_of,
-    join_of,
-    settings_for,
-)
-from federatedscope_ggeur.engines.site_folder import SiteFolder, final_message
-from federatedscope_ggeur.engines.site_memory import SiteMemory
+from federatedscope_ggeur.engines.site_folder import Site, question
 from federatedscope_ggeur.engines.streams import transport_settings
 from federatedscope_ggeur.errors import ConfigError, MessageError
-from federatedscope_ggeur.federation import MemoryBudget
 from federatedscope_ggeur.federation.course.client_store import ClientStore
+from federatedscope_ggeur.federation.exchanges import RequestKind
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
+from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.lock import locked
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import RESULTS_FILE
@@ -33,6 +27,8 @@ from federatedscope_ggeur.reporting.run_files import LOG_FILE, PRIVATE
 from federatedscope_ggeur.transport import Envelope
 
 logger = get_logger(__name__)
+
+Asked = list[tuple[RequestKind, tuple[bytes, ...]]]
 
 
 class ResumedSite:
@@ -76,18 +72,14 @@ class ResumedSite:
             logging_to(self._folder / LOG_FILE),
         ):
             torch.set_num_threads(int(self._cfg.ggeur.num_threads))
-            self._memory, self._data = SiteMemory(self._place), site_data(self._cfg)
-            data = self._data
-            clients = self._cfg.federate.client_num
-            self._settings = settings_for(self._cfg, data.whole, clients, data.text)
+            self._memory, self._site = SiteMemory(self._place), Site(self._cfg)
             if [one.kind for one in asked] == [JOIN]:
                 return [self._join(goes_on=bool(asked[0].state))]
             return self._answers(asked)
 
     def _join(self, goes_on: bool) -> Envelope:
         """Answer the message that asks the site to join."""
-        data, settings, memory = self._data, self._settings, self._memory
-        number = data.held.number
+        number, memory = self._site.number, self._memory
         if memory.run.get("run") != self._run:
             memory.forget()
             if not goes_on:  # no state of an earlier run may reach this one
@@ -95,10 +87,7 @@ class ResumedSite:
             own = f"run_{self._run}" if (self._folder / RESULTS_FILE).exists() else ""
             memory.save(run=self._run, folder=own, up=0, down=0)
             logger.info("client %d joins the run %s", number, self._run)
-        handshake = handshake_of(data.whole, settings.agreed, data.text)
-        join = join_of(data.held, handshake, settings.demands).to_bytes()
-        token = transport_settings(self._cfg).security.token().encode()
-        return Envelope(JOIN, 0, (join, token))
+        return self._site.join(transport_settings(self._cfg).security.token().encode())
 
     @property
     def _state(self) -> Path:
@@ -106,48 +95,37 @@ class ResumedSite:
         return self._place / "state"
 
     def _answers(self, asked: Sequence[Envelope]) -> list[Envelope]:
-        memory, data = self._memory, self._data
+        memory = self._memory
         if memory.run.get("run") != self._run:
-            raise _refusal("run", "this site has not joined this run")
-        handler = client_side(
-            data.held,
-            self._settings,
-            Shared(MemoryBudget(self._settings.memory_limit)),
-            str(self._state),
-        )
+            problem = "this site has not joined this run"
+            raise MessageError(problem, field="run", sender="the server")
+        handler = self._site.handler(str(self._state))
         number, before = handler.client.number, memory.asked("[0-9]*")
         handler.resume(before, ClientStore(self._state, number).load())
         own = self._folder / memory.run["folder"]
         own.mkdir(exist_ok=True)
-        about = self._cfg, data.held, data.whole, handler, self._settings
-        leaves = SiteFolder(own, self._engine, *about)
+        leaves = self._site.leaves(own, self._engine, handler)
         leaves.up, leaves.down = memory.run["up"], memory.run["down"]
         for kind, parts in [*before, *memory.asked("last_*")]:
             leaves.note_model(kind, parts)
-        kinds, answers = {kind.message: kind for kind in all_kinds()}, []
+        answers = []
         for one in asked:
-            kind = kinds.get(one.kind)
             if one.kind == FAILED:
                 reason = b"".join(one.parts)[:1000].decode(errors="replace")
                 logger.warning("client %d: the server says: %s", number, reason)
                 leaves.cut_off("failed")
             elif one.kind == FINISH:
-                leaves.finish(*final_message(one.parts, handler.client))
+                leaves.end(one.parts)
                 memory.forget()
                 logger.info("client %d: the run is finished", number)
-            elif kind is None:
-                raise _refusal("kind", f"{one.kind!r:.80} is not a question")
             else:
+                kind = question(one)
                 memory.keep(kind, one)
-                answer = leaves.answer(kind, one.parts)
+                answer = leaves.reply(one, kind)
                 memory.save(up=leaves.up, down=leaves.down)
                 if answer:
-                    answers.append(Envelope(kind.answer_message, one.state, answer))
+                    answers.append(answer)
         return answers
-
-
-def _refusal(field: str, problem: str) -> MessageError:
-    return MessageError(problem, field=field, sender="the server")
 
 
 @contextmanager
@@ -175,3 +153,61 @@ def _in_folder(cfg, folder: Path):
 def _unusable(path: Path, error: Exception) -> ConfigError:
     problem = getattr(error, "strerror", None) or error
     return ConfigError(f"the site's folder: '{path}' cannot be used: {problem}")
+
+
+class SiteMemory:
+    """The requests that a site was asked in its present run, and facts of this run.
+
+    Parameters
+    ----------
+    folder : path
+        It must exist.
+
+    Attributes
+    ----------
+    run : dict from str to value
+        It is empty before the first run.
+    """
+
+    def __init__(self, folder: Path):
+        self._folder, self._path = folder, folder / "run.json"
+        self.run: dict[str, Any] = {}
+        if self._path.exists():
+            self.run = json.loads(self._path.read_text(encoding="utf-8"))
+
+    def save(self, **facts: Any) -> None:
+        """Change facts of the run."""
+        self.run = {**self.run, **facts}
+        write_atomically(self._path, json.dumps(self.run), mode=0o600)
+
+    def keep(self, kind: RequestKind, asked: Envelope) -> None:
+        """Keep a request, before it is answered.
+
+        Of a kind that clients need not remember, only the last request is kept.
+        """
+        name = f"last_{kind.message}"
+        if kind.remembered(asked.state):
+            name = f"{len(list(self._folder.glob('[0-9]*.request'))):06d}"
+        sizes = [len(part) for part in asked.parts]
+        head = json.dumps([kind.message, sizes]).encode()
+        data = b"\n".join([head, b"".join(asked.parts)])
+        write_atomically(self._folder / f"{name}.request", data, mode=0o600)
+
+    def asked(self, pattern: str) -> Asked:
+        """The kept requests whose names fit a pattern, in order."""
+        kinds = {kind.message: kind for kind in all_kinds()}
+        found = []
+        for path in sorted(self._folder.glob(f"{pattern}.request")):
+            head, _, data = path.read_bytes().partition(b"\n")
+            message, sizes = json.loads(head)
+            parts, at = [], 0
+            for size in sizes:
+                parts.append(data[at : at + size])
+                at += size
+            found.append((kinds[message], tuple(parts)))
+        return found
+
+    def forget(self) -> None:
+        """Forget all requests."""
+        for path in self._folder.glob("*.request"):
+            path.unlink()

@@ -1,4 +1,4 @@
-"""Writes the model and the site's own scores into a site's folder after a run.
+"""One site of a federation, and the folder with its model and its own scores.
 
 All engines use it whose clients have folders of their own. The engine reports each
 message of the server, and how the run ended.
@@ -20,12 +20,23 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings
 from federatedscope_ggeur.cfg_ggeur.start_notes import client_notes
 from federatedscope_ggeur.cfg_ggeur.yaml_file import plain_config
 from federatedscope_ggeur.data import ClientData
-from federatedscope_ggeur.engines.sides import Described, known_of_rows
+from federatedscope_ggeur.engines.distributed_data import site_data
+from federatedscope_ggeur.engines.leading import JOIN
+from federatedscope_ggeur.engines.sides import (
+    Described,
+    Shared,
+    client_side,
+    handshake_of,
+    join_of,
+    known_of_rows,
+    settings_for,
+)
 from federatedscope_ggeur.errors import GGEURError, MessageError
-from federatedscope_ggeur.federation import Client
+from federatedscope_ggeur.federation import Client, MemoryBudget
+from federatedscope_ggeur.federation.course.client_handler import ClientHandler
 from federatedscope_ggeur.federation.course.ending import Ending
 from federatedscope_ggeur.federation.exchanges.augmentation.exchange import PREPARE
-from federatedscope_ggeur.federation.exchanges.base import RequestKind
+from federatedscope_ggeur.federation.exchanges.base import RequestKind, all_kinds
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
     EVALUATE,
     EvaluationClient,
@@ -51,7 +62,9 @@ from federatedscope_ggeur.reporting import (
     average,
     write_left,
 )
+from federatedscope_ggeur.reporting.lines import percent
 from federatedscope_ggeur.reporting.results import Status
+from federatedscope_ggeur.transport import Envelope
 
 logger = get_logger(__name__)
 
@@ -69,6 +82,76 @@ def final_message(parts: Sequence[bytes], client: Client) -> tuple[Broadcast, En
         raise MessageError(problem, field="parts", sender="the server")
     final = Broadcast.from_bytes(parts[0], client.scored_schema)
     return final, Ending.from_bytes(parts[1])
+
+
+def model_line(number: int, folder: Path | str, left: Results) -> str:
+    """A line on what a client has after a run: its model and its own score."""
+    score = left.final.avg
+    own = "" if score is None else f"; on its own test rows {percent(score)}%"
+    return f"client {number}: the model is in {folder}{own}"
+
+
+def question(asked: Envelope) -> RequestKind:
+    """What the server's message asks.
+
+    Raises
+    ------
+    MessageError
+        The message asks nothing that this release knows.
+    """
+    for kind in all_kinds():
+        if kind.message == asked.kind:
+            return kind
+    raise MessageError(
+        f"{asked.kind!r:.80} is not a question; run the same release of "
+        "federatedscope_ggeur everywhere",
+        field="kind",
+        sender="the server",
+    )
+
+
+class Site:
+    """A site: its rows, its settings, and what it joins and answers with.
+
+    Parameters
+    ----------
+    cfg : CfgNode
+
+    Attributes
+    ----------
+    data : SiteData
+    settings : RunSettings
+    handshake : Handshake
+    number : int
+        The client's number.
+
+    Raises
+    ------
+    ConfigError, DataError
+        The errors of `site_data`.
+    """
+
+    def __init__(self, cfg):
+        self._cfg, self.data = cfg, site_data(cfg)
+        whole, text, clients = self.data.whole, self.data.text, cfg.federate.client_num
+        self.settings = settings_for(cfg, whole, clients, text)
+        self.handshake = handshake_of(whole, self.settings.agreed, text)
+        self.number = self.data.held.number
+
+    def join(self, *more: bytes) -> Envelope:
+        """The message by which the site joins."""
+        join = join_of(self.data.held, self.handshake, self.settings.demands)
+        return Envelope(JOIN, 0, (join.to_bytes(), *more))
+
+    def handler(self, save_to: str = "", asked: bool = True) -> ClientHandler:
+        """What answers for the site; see `client_side`."""
+        shared = Shared(MemoryBudget(self.settings.memory_limit))
+        return client_side(self.data.held, self.settings, shared, save_to, asked)
+
+    def leaves(self, folder: Path, engine: str, side: Side) -> SiteFolder:
+        """The folder for what the site gets of a run."""
+        held, whole = self.data.held, self.data.whole
+        return SiteFolder(folder, engine, self._cfg, held, whole, side, self.settings)
 
 
 class Side(Protocol):
@@ -135,6 +218,11 @@ class SiteFolder:
             self._log_notes()
         return answer
 
+    def reply(self, asked: Envelope, kind: RequestKind) -> Envelope | None:
+        """The message that answers a request; None if no answer is due."""
+        answer = self.answer(kind, asked.parts)
+        return Envelope(kind.answer_message, asked.state, answer) if answer else None
+
     def note_model(self, kind: RequestKind, parts: Sequence[bytes]) -> None:
         """Keep a request's model for `cut_off`, if the request has one."""
         if kind is EVALUATE and parts:
@@ -148,6 +236,10 @@ class SiteFolder:
         rows, whole = recipe.rows, recipe.whole
         for note in client_notes(cfg, self._settings, holdings, rows, whole):
             logger.info("client %d: %s", held.number, note)
+
+    def end(self, parts: Sequence[bytes]) -> Results:
+        """Take the server's last message; see `finish`."""
+        return self.finish(*final_message(parts, self._client))
 
     def finish(self, final: Broadcast, ending: Ending | None = None) -> Results:
         """Write the final model and the client's own scores, after a finished run.

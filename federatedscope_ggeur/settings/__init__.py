@@ -1,7 +1,6 @@
 """What a setting is, and how parts register with their settings."""
 
-from federatedscope_ggeur.settings.key import Key, alike
-from federatedscope_ggeur.settings.nested import flatten
+from federatedscope_ggeur.settings.key import Key, alike, flatten
 from federatedscope_ggeur.settings.objections import (
     Objection,
     Objections,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from federatedscope_ggeur.settings.rules import Rule
 
@@ -52,3 +53,15 @@ def alike(
     """Yield keys that share a default and a rule, each with its own meaning."""
     for name, meaning in meanings.items():
         yield Key(prefix + name, default, meaning, rule)
+
+
+def flatten(
+    content: Mapping, prefix: str = "", keep_empty: bool = False
+) -> Iterator[tuple[str, Any]]:
+    """Yield each dotted key with its value. Empty sections count only with
+    `keep_empty`."""
+    for key, value in content.items():
+        if isinstance(value, Mapping) and (value or not keep_empty):
+            yield from flatten(value, f"{prefix}{key}.", keep_empty)
+        else:
+            yield f"{prefix}{key}", value

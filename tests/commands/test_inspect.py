@@ -12,7 +12,7 @@ from PIL import Image
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.commands.inspection import chance, similarities
+from federatedscope_ggeur.commands.inspect import chance, similarities
 from federatedscope_ggeur.engines.run import load_data_set, load_federated_data
 
 

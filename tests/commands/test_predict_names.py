@@ -1,6 +1,6 @@
 """``predict --classes``: images by the names of classes alone; ``embed`` of names.
 
-Tests of commands/zero_shot.py.
+Tests of commands/predict.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pictures import CLASSES, add_text_clip, write_images
 from PIL import Image
 
 from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.commands.zero_shot import read_names
+from federatedscope_ggeur.commands.predict import read_names
 from federatedscope_ggeur.data.encoders.base import EncoderSettings, build_encoder
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.models import Model

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.commands.quickstart import STUDY
+from federatedscope_ggeur.commands.study import STUDY
 from federatedscope_ggeur.studies.study_file import load_study
 
 

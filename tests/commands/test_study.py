@@ -1,16 +1,15 @@
 """The command around studies: what it says, and how a study looks as it goes."""
 
-import io
 import re
 from dataclasses import replace
 
 import pytest
 from foreign_text import WORST, hidden_in
-from rich.console import Console
 from study_on_disk import StudyOnDisk
 
 from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.commands.study_table import StudyTable
+from federatedscope_ggeur.commands.console import shown_on_console
+from federatedscope_ggeur.commands.study import StudyProgress
 from federatedscope_ggeur.examples import study_folder
 from federatedscope_ggeur.studies.running import StudyRun
 from federatedscope_ggeur.studies.study_file import load_study
@@ -60,72 +59,43 @@ def test_several_seeds_are_answered_with_their_study(tmp_path, capsys, monkeypat
     assert plan.settings == {"ggeur.steps": [1]}
 
 
-def shown(jobs, events, height=40, terminal=True):
-    """What a console of so many lines has in the end."""
-    text = io.StringIO()
-    console = Console(file=text, force_terminal=terminal, width=100, height=height)
-    with StudyTable("mine", 2, console=console) as table:
-        table.begin("runs", jobs, {})
-        for event in events:
-            table.tell(event)
-    return text.getvalue()
+@pytest.fixture
+def told(jobs, capsys):
+    """Returns what is said of events of jobs, off a terminal."""
+
+    def told(events, over=()) -> str:
+        with shown_on_console("info"), StudyProgress() as progress:
+            progress.begin("runs", jobs, dict.fromkeys(over, 0.5))
+            for event in events:
+                progress.tell(event)
+        said = capsys.readouterr()
+        return said.out + said.err
+
+    return told
 
 
-@pytest.mark.slow
-def test_a_table_shows_who_runs_and_who_failed(jobs):
+def test_lines_say_which_runs_are_over_and_who_failed(jobs, told):
     events = [
-        Event("started", jobs[0]),
-        Event("rounds", jobs[0], 7, 20, 0.5),
-        Event("failed", jobs[1], problem="no data"),
+        Event("started", jobs[1]),
+        Event("rounds", jobs[1], 7, 20, 0.5),
+        Event("killed", jobs[1], problem="its process was ended by SIGKILL"),
+        Event("failed", jobs[1], problem="no data\nat all"),
     ]
-    said = shown(jobs[:3], events)
-    assert "mine, runs 1 of 3" in said
-    assert "7/20" in said
-    assert "failed" in said
-    assert "2 processes" in said
-
-
-@pytest.mark.slow
-def test_of_many_rows_those_are_shown_that_something_happens_to(jobs):
-    last = jobs[-1]
-    said = shown(jobs, [Event("rounds", last, 7, 20, 0.5)], height=16)
-    assert "7/20" in said
-    assert "more rows" in said
-    assert said.count("·") < len(jobs)
-
-
-@pytest.mark.slow
-def test_off_a_terminal_there_are_lines(jobs):
-    events = [
-        Event("started", jobs[0]),
-        Event("killed", jobs[0], problem="its process was ended by SIGKILL"),
-        Event("failed", jobs[1], problem="no data"),
-    ]
-    said = shown(jobs[:2], events, terminal=False)
+    said = told(events, over=[jobs[0].name])
+    assert "runs: 1 of 40 runs are finished already" in said
     assert "SIGKILL; it starts again" in said
-    assert "runs 1 of 2: 5 / seed 0: no data" in said
-    assert "\x1b" not in said
+    assert "5 / seed 0: no data at all" in said
+    assert "run 2 of 40: 5 / seed 0: failed" in said
 
 
-def check_quiet(jobs, text: str, terminal: bool) -> None:
-    job = replace(jobs[0], name=f"{text} / seed 0")
-    events = [
-        Event("killed", job, problem=text),
-        Event("failed", jobs[1], problem=f"{text}\nmore"),
-    ]
-    said = shown([job, jobs[1]], events, terminal=terminal)
-    plain = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", said) if terminal else said
-    # On a terminal, what is left are rich's own moves of the cursor.
-    assert not set(hidden_in(plain)) - ({"\r"} if terminal else set())
-    if "[bold red]" in text and not terminal:
-        assert "[bold red]rich[/]" in said
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("terminal", [True, False])
-def test_names_and_problems_are_text_without_markup(jobs, terminal):
+def test_names_and_problems_are_printable(jobs, told):
     for text in WORST:
-        check_quiet(jobs, text, terminal)
+        job = replace(jobs[0], name=f"{text} / seed 0")
+        events = [
+            Event("killed", job, problem=text),
+            Event("failed", job, problem=f"{text}\nmore"),
+        ]
+        assert not set(hidden_in(told(events)))
 
 
 @pytest.mark.slow

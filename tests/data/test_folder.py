@@ -339,7 +339,7 @@ def test_bytes_without_a_shape_are_embeddings_as_before(tmp_path):
     [
         (
             {"image_shape": np.array([3, 2, 2])},
-            r".features. must hold bytes \(uint8\)",
+            r".features. must be torch.uint8 if there is an .image_shape.",
         ),
         (pixels(shape=(1, 2, 2)), r"'image_shape' \(1, 2, 2\) does not fit rows of 12"),
         (pixels(shape=(12,)), r"'image_shape' \(12,\) does not fit"),

@@ -138,7 +138,7 @@ def federation(**changes):
                     "test": Embeddings(torch.ones(2, 5), torch.ones(2).long(), "a")
                 }
             },
-            "client 2, test: rows have D = 5, but those of client 1 have D = 3",
+            "client 2, test: rows have D = 5, but those of client 1, train have D = 3",
         ),
     ],
 )

@@ -50,7 +50,7 @@ PARTS = [*METHODS.values(), *AUGMENTATIONS.values()]
 OF_OTHERS = {
     ("cfg_ggeur/fs_keys.py", "fedavg"),
     ("engines/sites/connected.py", "fedavg"),  # FS's aggregator.robust_rule
-    ("data/images/office_caltech.py", "fedbn"),
+    ("data/images/published.py", "fedbn"),
 }
 
 

@@ -1,6 +1,6 @@
 """Rules: what each lets through, what it says of the rest, how a value is read.
 
-Tests of settings/key.py, nested.py and objections.py, too.
+Tests of settings/key.py and objections.py, too.
 """
 
 import math

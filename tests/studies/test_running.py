@@ -163,7 +163,7 @@ def test_images_are_embedded_once_before_the_runs(make_study, tmp_path):
         "ggeur.encoder.cache": str(tmp_path / "cache"),
     }
     study = make_study(settings=settings)
-    assert "embedding 1 of 1" in study.run()
+    assert "embedding: run 1 of 1" in study.run()
     shutil.rmtree(tree)  # the cache alone serves what is run now
     study.write({**study.content, "seeds": [0, 1, 2]})
     study.run()
@@ -222,9 +222,9 @@ def test_kills_leave_the_same_numbers(make_study, tmp_path):
         lambda: any("goes on after" in p.read_text() for p in logs("log.txt")), process
     )
     end(children_of(process.pid)[-1])
-    said, errors = process.communicate(timeout=PATIENCE)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
-    assert "SIGKILL" in said
+    assert "SIGKILL" in errors
     study.run("--workers", 1, out=tmp_path / "undisturbed")
     whole = study.numbers(tmp_path / "undisturbed")
     assert len(whole) == 2

@@ -1,26 +1,42 @@
-"""CIFAR-10 and CIFAR-100 (``data.type: cifar10@ggeur`` and ``cifar100@ggeur``)."""
+"""CIFAR-10 and CIFAR-100 (``data.type: cifar10@ggeur`` and ``cifar100@ggeur``).
+
+Their files are pickles. They are read without a call of what a pickle names.
+"""
 
 from __future__ import annotations
 
+import io
+import math
+import os
+import pickle
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
-from federatedscope_ggeur.data.images.arrays import images_from_arrays
+import numpy as np
+
+from federatedscope_ggeur.data.images.arrays import (
+    PackedFile,
+    damage_named,
+    images_from_arrays,
+)
 from federatedscope_ggeur.data.images.base import (
     ImageDataSet,
     ImageDomain,
-    Images,
     register_image_reader,
 )
-from federatedscope_ggeur.data.images.cifar_files import pickled_file, pickled_names
-from federatedscope_ggeur.data.images.layout import Layout, shown, spelling
+from federatedscope_ggeur.data.images.layout import Layout, spelling
 from federatedscope_ggeur.errors import DataError
 
+_SHAPE = (3, 32, 32)
+_BYTES = math.prod(_SHAPE)
 
-class _Cifar(NamedTuple):
+
+@dataclass(frozen=True)
+class _Cifar:
     """The files of a CIFAR set, and the keys in them of labels and class names."""
 
-    layout: Layout
+    name: str
+    folder: str
     num_classes: int
     train: tuple[str, ...]
     test: str
@@ -28,18 +44,39 @@ class _Cifar(NamedTuple):
     labels_key: str
     names_key: str
 
-
-def _layout(name: str, folder: str) -> Layout:
-    return Layout(
-        name=name,
-        accepted=f"the unpacked folder {folder} ('python version'), or its files",
-        source="https://www.cs.toronto.edu/~kriz/cifar.html",
-        containers=(name, name.replace("cifar", "cifar_"), spelling(folder)),
-    )
+    def read(self, root: str | Path) -> ImageDataSet:
+        layout = Layout(
+            name=self.name,
+            accepted=f"the unpacked folder {self.folder} ('python version'), or its "
+            "files",
+            source="https://www.cs.toronto.edu/~kriz/cifar.html",
+            containers=(self.name, spelling(self.folder)),
+        )
+        files = (*self.train, self.test, self.names)
+        with layout.opened(root) as root:
+            paths = layout.first_files(root, layout.bases(root), [(f,) for f in files])
+            if not paths:
+                raise layout.lacking(root, "holds no files of it")
+            names = pickled_names(paths[-1], self.names_key)
+            if len(names) != self.num_classes:
+                raise DataError(
+                    f"{paths[-1]}: the file names {len(names)} classes, not "
+                    f"{self.num_classes}. Fetch the file again."
+                )
+            packed = [
+                pickled_file(str(path), self.labels_key, self.num_classes)
+                for path in paths[:-1]
+            ]
+            train, test = (
+                images_from_arrays(root, part) for part in (packed[:-1], packed[-1:])
+            )
+            domain = ImageDomain(self.name, train, test)
+            return ImageDataSet(self.name, (domain,), tuple(names))
 
 
 _CIFAR10 = _Cifar(
-    layout=_layout("cifar10", "cifar-10-batches-py"),
+    name="cifar10",
+    folder="cifar-10-batches-py",
     num_classes=10,
     train=tuple(f"data_batch_{number}" for number in range(1, 6)),
     test="test_batch",
@@ -48,7 +85,8 @@ _CIFAR10 = _Cifar(
     names_key="label_names",
 )
 _CIFAR100 = _Cifar(
-    layout=_layout("cifar100", "cifar-100-python"),
+    name="cifar100",
+    folder="cifar-100-python",
     num_classes=100,
     train=("train",),
     test="test",
@@ -69,46 +107,136 @@ def read_cifar10(root: str | Path) -> ImageDataSet:
     DataError
         A file is missing or damaged, or holds more than arrays.
     """
-    return _read(root, _CIFAR10)
+    return _CIFAR10.read(root)
 
 
 @register_image_reader("cifar100")
 def read_cifar100(root: str | Path) -> ImageDataSet:
     """Read CIFAR-100 with its 100 fine labels. All else is as in `read_cifar10`."""
-    return _read(root, _CIFAR100)
+    return _CIFAR100.read(root)
 
 
-def _read(root: str | Path, cifar: _Cifar) -> ImageDataSet:
-    name = cifar.layout.name
-    with cifar.layout.opened(root) as root:
-        folder = _find(root, cifar)
-        names = pickled_names(folder / cifar.names, cifar.names_key)
-        if len(names) != cifar.num_classes:
+class _Allowed:
+    """A function that a pickle may call, but whose attributes it cannot reach."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function):
+        self._function = function
+
+    def __call__(self, *args):
+        return self._function(*args)
+
+
+def _empty_array(_subtype, _shape, _dtype) -> np.ndarray:
+    """Stands for numpy's `_reconstruct`: an empty array; the array's state fills it."""
+    return np.ndarray.__new__(np.ndarray, (0,), "b")
+
+
+def _array_of_bytes(buffer, dtype, shape, order) -> np.ndarray:
+    """Stands for numpy's `_frombuffer`, which newer pickle protocols call."""
+    return np.frombuffer(buffer, dtype=dtype).reshape(shape, order=order)
+
+
+def _not_called(*_args):
+    raise pickle.UnpicklingError("an array is made directly")
+
+
+def _latin1(text: str, encoding: str) -> bytes:
+    """Turn a text in a pickle of the batches into bytes."""
+    if encoding != "latin1":
+        raise pickle.UnpicklingError(f"text in the encoding {encoding!r}")
+    return text.encode("latin1")
+
+
+_ALLOWED = {
+    ("_codecs", "encode"): _latin1,
+    ("numpy", "ndarray"): _not_called,
+    ("numpy", "dtype"): np.dtype,
+}
+for _core in ("numpy.core", "numpy._core"):  # renamed in numpy 2
+    _ALLOWED[f"{_core}.multiarray", "_reconstruct"] = _empty_array
+    _ALLOWED[f"{_core}.numeric", "_frombuffer"] = _array_of_bytes
+
+
+class _ArraysOnly(pickle.Unpickler):
+    """Unpickles dicts, lists, texts, numbers and numpy arrays, and nothing else."""
+
+    def find_class(self, module: str, name: str):
+        if (module, name) not in _ALLOWED:
             raise DataError(
-                f"{folder / cifar.names}: the file names {len(names)} classes, not "
-                f"{cifar.num_classes}. Fetch the file again."
+                f"the file is refused, because it asks for '{module}.{name}', which "
+                "might run a program. No file of CIFAR asks for it."
             )
+        # A new object each time, so that a file that changes it does not affect others.
+        return _Allowed(_ALLOWED[module, name])
 
-        def images(*files: str) -> Images:
-            paths = [str(folder / file) for file in files]
-            key, count = cifar.labels_key, cifar.num_classes
-            return images_from_arrays(
-                root, [pickled_file(path, key, count) for path in paths]
+
+def _unpickle(path: str | os.PathLike) -> dict:
+    with open(path, "rb") as file:
+        # Python 2 wrote the genuine files, and its texts are bytes.
+        found = _ArraysOnly(io.BytesIO(file.read()), encoding="latin1").load()
+    if not isinstance(found, dict):
+        raise DataError(f"the file must hold a dict, but holds {type(found).__name__}.")
+    return {k.decode("latin1") if isinstance(k, bytes) else k: found[k] for k in found}
+
+
+def pickled_file(path: str, labels_key: str, num_classes: int) -> PackedFile:
+    """Open a batch of CIFAR: a dict with ``data`` [n, 3072] and labels.
+
+    Only numpy arrays and plain values are unpickled. A file that asks for anything else
+    is refused, and none of its code runs.
+
+    Raises
+    ------
+    DataError
+        The file is damaged, asks for more than arrays, or holds something else.
+    """
+    with damage_named(path):
+        batch = _unpickle(path)
+        labels = np.asarray(batch.get(labels_key, ()))
+        rows = len(_pixels(batch))
+        if labels.shape != (rows,):
+            raise DataError(
+                f"the file holds {rows} images, but {labels.size} '{labels_key}'."
             )
-
-        domain = ImageDomain(name, images(*cifar.train), images(cifar.test))
-        return ImageDataSet(name, (domain,), tuple(names))
+        return PackedFile(path, _checked(labels, num_classes), _read_pickled)
 
 
-def _find(root: Path, cifar: _Cifar) -> Path:
-    """The first folder that has any of the files. It must have all of them."""
-    files = (*cifar.train, cifar.test, cifar.names)
-    for folder in cifar.layout.bases(root):
-        missing = [file for file in files if not (folder / file).is_file()]
-        if not missing:
-            return folder
-        if len(missing) < len(files):
-            raise cifar.layout.problem(
-                folder, f"these files are missing: {shown(missing)}."
-            )
-    raise cifar.layout.lacking(root, "holds no files of it")
+def _read_pickled(path: str) -> np.ndarray:
+    rows = _pixels(_unpickle(path))
+    return rows.reshape(-1, *_SHAPE).transpose(0, 2, 3, 1)
+
+
+def pickled_names(path: str | os.PathLike, key: str) -> list[str]:
+    """Read the class names in ``batches.meta`` or ``meta``, class 0 first."""
+    with damage_named(path):
+        names = _unpickle(path).get(key)
+        if not isinstance(names, list):
+            raise DataError(f"the file holds no list '{key}'.")
+        return [n.decode("latin1") if isinstance(n, bytes) else str(n) for n in names]
+
+
+def _pixels(batch: dict) -> np.ndarray:
+    data = batch.get("data")
+    if (
+        not isinstance(data, np.ndarray)
+        or data.dtype != np.uint8
+        or data.ndim != 2
+        or data.shape[1] != _BYTES
+    ):
+        raise DataError(f"the file holds no array 'data' of bytes [n, {_BYTES}].")
+    return data
+
+
+def _checked(labels: np.ndarray, num_classes: int) -> np.ndarray:
+    if labels.dtype.kind not in "iu":
+        raise DataError(
+            f"the file holds labels of type {labels.dtype}, not whole numbers."
+        )
+    bad = labels[(labels < 0) | (labels >= num_classes)]
+    if len(bad):
+        raise DataError(
+            f"the file holds the label {bad[0]}; labels go from 0 to {num_classes - 1}."
+        )
+    return labels.astype(np.int64)

@@ -51,20 +51,12 @@ _LAYOUT = Layout(
         "files are SynthDigits of http://yaroslav.ganin.net/)"
     ),
     domains={
-        "mnist": ("mnist",),
-        "usps": ("usps",),
-        "svhn": ("svhn",),
-        "syn": (
-            "syn",
-            "synth",
-            "syn_digits",
-            "syndigits",
-            "synth_digits",
-            "synthdigits",
-            "synthetic_digits",
-        ),
+        "mnist": (),
+        "usps": (),
+        "svhn": (),
+        "syn": ("synth", "syndigits", "synthdigits", "syntheticdigits"),
     },
-    containers=("digits", "digit_five", "digits_dg", "digits_five"),
+    containers=("digits", "digitfive", "digitsdg", "digitsfive"),
 )
 
 
@@ -149,7 +141,7 @@ def _read_domain(root: Path, domain: str) -> tuple[Images, Images] | None:
 
 def _places(folder: Path, domain: str) -> list[Path]:
     """The folders that may hold a domain's packed files, e.g. ``MNIST/MNIST/raw``."""
-    names = ("raw", *_LAYOUT.domains[domain])
+    names = ("raw", domain, *_LAYOUT.domains[domain])
     places = [folder]
     for place in places:
         if len(place.relative_to(folder).parts) < 2:
@@ -163,27 +155,13 @@ def _read_packed(
     root: Path, domain: str, places: Sequence[Path]
 ) -> tuple[Images, Images] | None:
     """Read a domain's packed files, each from the first place that has the file."""
-    packed = _PACKED[domain]
-    train, test = (
-        {names[0]: _first_file(places, names) for names in files}
-        for files in (packed.train, packed.test)
-    )
-    paths = {**train, **test}
-    there = [path for path in paths.values() if path]
-    if not there:
+    read, train, test = _PACKED[domain]
+    paths = _LAYOUT.first_files(root, places, [*train, *test])
+    if not paths:
         return None
-    missing = [name for name, path in paths.items() if not path]
-    if missing:
-        raise _LAYOUT.problem(
-            root, f"{shown(missing)} is missing, but there is {shown(there)}."
-        )
-    files = packed.read(*train.values()), packed.read(*test.values())
-    return images_from_arrays(root, files[:1]), images_from_arrays(root, files[1:])
-
-
-def _first_file(places: Sequence[Path], names: Sequence[str]) -> str:
-    candidates = (place / name for place in places for name in names)
-    return next((str(path) for path in candidates if path.is_file()), "")
+    parts = paths[: len(train)], paths[len(train) :]
+    train, test = (images_from_arrays(root, [read(*map(str, p))]) for p in parts)
+    return train, test
 
 
 def _read_tree(root: Path, domain: str, folder: Path) -> tuple[Images, Images]:

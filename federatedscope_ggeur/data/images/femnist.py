@@ -38,7 +38,7 @@ _LAYOUT = Layout(
         "from 0 to 61}}"
     ),
     source="https://github.com/TalwalkarLab/leaf (data/femnist, preprocess.sh)",
-    containers=("femnist", "femnist_*", "data", "leaf"),
+    containers=("femnist*", "data", "leaf"),
 )
 #: The pixels of a user: an array without texts and objects, nearly all of a file.
 _PIXELS = re.compile(rb'"x"\s*:\s*(\[[^"{}]*\])')

@@ -1,16 +1,18 @@
 """Read trees of image files (``data.type: image_folder@ggeur``).
 
-All readers of image trees use `read_domain` and `data_set`.
+All readers of image trees use `read_domains` and `data_set`.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,7 +29,9 @@ from federatedscope_ggeur.data.images.files import (
 )
 from federatedscope_ggeur.data.images.layout import (
     Layout,
+    read_lines,
     shown,
+    spelling,
     split_problem,
     subfolders,
 )
@@ -40,6 +44,9 @@ logger = get_logger(__name__)
 #: The paths of one split's image files by class, each list sorted by name.
 Files = dict[str, list[str]]
 Naming = Callable[[str], "str | None"]
+
+_LINE = re.compile(r"(?:.*/)?([^/]+)/([^/]+)\s+(\d+)")
+_OR_NONE = "move all lists elsewhere, so that data.splits makes the split"
 
 _LAYOUT = Layout(
     name="image_folder",
@@ -99,10 +106,23 @@ def read_image_folder(root: str | Path) -> ImageDataSet:
         return data_set("image_folder", root, domains)
 
 
+def read_domains(
+    layout: Layout, root: Path, naming: Naming = str, wanted: Collection[str] = ()
+) -> list[DomainFiles]:
+    """Find the files of all domains of a data set, split by its official lists, if any.
+
+    `wanted` is as in `OfficialLists.split`, and the rest as in `read_domain`.
+    """
+    folders = layout.find_domains(root)
+    domains = [read_domain(name, path, naming) for name, path in folders.items()]
+    lists = OfficialLists.find(layout, root)
+    return [lists.split(one, wanted) for one in domains] if lists else domains
+
+
 def read_domain(
     name: str,
     folder: Path,
-    naming: Naming = lambda folder_name: folder_name,
+    naming: Naming = str,
     trains: Sequence[str] = ("train",),
     tests: Sequence[str] = ("test",),
 ) -> DomainFiles:
@@ -165,13 +185,11 @@ def class_files(folder: Path, classes: Sequence[Path], naming: Naming) -> Files:
         )
     found: Files = {}
     passed_over: Counter[str] = Counter()
+    ignored = []
     for path in classes:
         name = naming(path.name)
         if name is None:
-            logger.info(
-                "%s: the folder is ignored, because it is no class of this data set",
-                path,
-            )
+            ignored.append(path.name)
         elif name in found:
             raise DataError(
                 f"{path}: the class '{name}' has a second folder, "
@@ -179,6 +197,14 @@ def class_files(folder: Path, classes: Sequence[Path], naming: Naming) -> Files:
             )
         else:
             found[name] = image_files(path, passed_over)
+    if ignored:
+        logger.info(
+            "%s: %d folder(s) are ignored, because they are no classes of this data "
+            "set: %s",
+            folder,
+            len(ignored),
+            shown(ignored),
+        )
     if passed_over:
         counts = ", ".join(f"{n} {suffix}" for suffix, n in sorted(passed_over.items()))
         logger.warning(
@@ -308,3 +334,130 @@ def images_of(root: Path, files: Files, classes: Sequence[str]) -> Images:
     paths = [path for c in classes for path in files.get(c, ())]
     counts = [len(files.get(c, ())) for c in classes]
     return images_from_files(root, paths, np.repeat(np.arange(len(classes)), counts))
+
+
+def by_class(named: Iterable[tuple[str, str]]) -> Files:
+    """The files of pairs (class, path), by class."""
+    found: Files = {}
+    for name, path in named:
+        found.setdefault(name, []).append(path)
+    return found
+
+
+class Line(NamedTuple):
+    """One line of a list: an image, its class, and the number of the class."""
+
+    class_name: str
+    image: str
+    number: int
+
+
+@dataclass(frozen=True)
+class OfficialLists:
+    """The official lists ``<domain>_<part>.txt`` in a folder."""
+
+    layout: Layout
+    folder: Path
+
+    @classmethod
+    def find(cls, layout: Layout, root: Path) -> OfficialLists | None:
+        """The lists of a data set; None if there are none."""
+        files = [
+            f"{domain}_{part}.txt" for domain in layout.domains for part in layout.parts
+        ]
+        for base in layout.bases(root):
+            inside = [p for p in subfolders(base) if spelling(p.name) in layout.lists]
+            for folder in (base, *inside):
+                if any((folder / file).is_file() for file in files):
+                    return cls(layout, folder)
+        return None
+
+    def file(self, domain: str, part: str) -> Path:
+        return self.folder / f"{domain}_{part}.txt"
+
+    def lines(self, domain: str, part: str) -> Iterator[Line]:
+        """Yield the lines ``<domain>/<class>/<file> <number>`` of one list.
+
+        Raises
+        ------
+        DataError
+            The list is missing or empty, or a line has another form.
+        """
+        file = self.file(domain, part)
+        if not file.is_file():
+            raise DataError(
+                f"{file}: this official list is missing, but {self.folder} has others. "
+                f"Restore it, or {_OR_NONE}."
+            )
+        lines = read_lines(file)
+        if not lines:
+            raise DataError(f"{file}: the list names no images. Restore it.")
+        for line in lines:
+            match = _LINE.fullmatch(line)
+            if match is None:
+                raise DataError(
+                    f"{file}: the line '{line[:80]}' has not the form "
+                    "'<domain>/<class>/<file> <number>'. Restore the list."
+                )
+            yield Line(match[1], match[2], int(match[3]))
+
+    def split(self, domain: DomainFiles, wanted: Collection[str] = ()) -> DomainFiles:
+        """Split the domain's files by its two lists.
+
+        The folder decides on an image's class, and not the number in the list. If there
+        are `wanted` classes, lines of other classes are ignored. A domain that has a
+        split of its own keeps it.
+
+        Raises
+        ------
+        DataError
+            A list is missing or wrong, names an image that does not exist, or names an
+            image that the other list names, too.
+        """
+        if domain.test is not None:
+            logger.info(
+                "%s: the lists are not used, because %s has its own split",
+                self.layout.name,
+                domain.folder,
+            )
+            return domain
+        there = {
+            f"{name}/{Path(path).name}": (name, path)
+            for name, files in domain.train.items()
+            for path in files
+        }
+        listed = []
+        for part in self.layout.parts:
+            lines = self.lines(domain.name, part)
+            named = {
+                f"{line.class_name}/{line.image}"
+                for line in lines
+                if not wanted or line.class_name in wanted
+            }
+            absent = sorted(named - there.keys() - set(self.layout.known_errors))
+            if absent:
+                raise DataError(
+                    f"{self.file(domain.name, part)}: the list names {len(absent)} "
+                    f"image(s) that are not in {domain.folder}: {shown(absent)}. "
+                    f"Restore them, or {_OR_NONE}."
+                )
+            listed.append(named & there.keys())
+        both = listed[0] & listed[1]
+        if both:
+            files = " and ".join(
+                self.file(domain.name, p).name for p in self.layout.parts
+            )
+            raise DataError(
+                f"{self.folder}: {len(both)} image(s) are in both {files}, e.g. "
+                f"'{min(both)}'. Restore the lists."
+            )
+        unused = len(there) - len(listed[0]) - len(listed[1])
+        if unused:
+            logger.info(
+                "%s: %d image(s) of %s are in no list",
+                self.layout.name,
+                unused,
+                domain.name,
+            )
+        train, test = (by_class(there[key] for key in sorted(part)) for part in listed)
+        return DomainFiles(domain.name, domain.folder, train, test)

@@ -20,13 +20,13 @@ _MOST_SHOWN = 10
 #: Names of the parts of a split, as people spell them.
 _SPLIT = re.compile(
     r"(train|training|test|testing|val|valid|validation|dev|eval|evaluation|holdout)"
-    r"_?(\d*|set|data|dataset|split|images|rows|embeddings|features)"
+    r"(\d*|set|data|dataset|split|images|rows|embeddings|features)"
 )
 
 
 def spelling(name: str) -> str:
-    """`name` in lower case, with "_" for every run of blanks, "_" and "-"."""
-    return re.sub(r"[\s_-]+", "_", name.strip()).lower()
+    """`name` in lower case, without blanks, "_" and "-"."""
+    return re.sub(r"[\s_-]+", "", name).lower()
 
 
 def split_problem(names: Sequence[str]) -> str:
@@ -86,11 +86,20 @@ class Layout:
     source : str
         The place to get the data set from, for messages.
     domains : mapping of str to sequence of str
-        The names that the folder of each domain may have, as `spelling` writes them.
-        Domains are in the data set's order.
+        The domains in the data set's order, and other names that the folder of each may
+        have, as `spelling` writes them.
     containers : sequence of str
-        The names of folders that may stand between ``data.root`` and the domains. Such
-        a folder may also be inside another. "*" at the end stands for any text.
+        The names of folders that may stand between ``data.root`` and the domains, as
+        `spelling` writes them. Such a folder may also be inside another. "*" at the end
+        stands for any text.
+    lists : sequence of str
+        The names of folders beside the domains that may hold the official lists
+        ``<domain>_<part>.txt``, as `spelling` writes them. They may also lie among the
+        domains.
+    parts : sequence of str
+        The names of the lists to train on and to test on; empty if there are none.
+    known_errors : sequence of str
+        Images ``<class>/<file>`` that the lists name by mistake: no release has them.
     """
 
     name: str
@@ -98,6 +107,9 @@ class Layout:
     source: str
     domains: Mapping[str, Sequence[str]] = field(default_factory=dict)
     containers: Sequence[str] = ()
+    lists: Sequence[str] = ()
+    parts: Sequence[str] = ()
+    known_errors: Sequence[str] = ()
 
     def problem(self, where: Path, what: str) -> DataError:
         """Make an error that states the problem, the expected files and the source."""
@@ -140,7 +152,8 @@ class Layout:
         for path in subfolders(base):
             spelt.setdefault(spelling(path.name), []).append(path)
         found = {}
-        for domain, names in self.domains.items():
+        for domain, others in self.domains.items():
+            names = (spelling(domain), *others)
             paths = [path for name in names for path in spelt.get(name, ())]
             if len(paths) > 1:
                 raise DataError(
@@ -171,6 +184,29 @@ class Layout:
             )
         self.log_absent(root, found[0])
         return found[0]
+
+    def first_files(
+        self, root: Path, places: Sequence[Path], files: Sequence[Sequence[str]]
+    ) -> list[Path]:
+        """Each of `files` (names that it may have), from the first of `places` with it.
+
+        The list is empty if there is none of them.
+
+        Raises
+        ------
+        DataError
+            Some are there, and others are missing.
+        """
+        candidates = [[place / n for place in places for n in names] for names in files]
+        paths = [next((p for p in one if p.is_file()), None) for one in candidates]
+        missing = [names[0] for names, path in zip(files, paths) if path is None]
+        there = [path for path in paths if path is not None]
+        if there and missing:
+            held = shown([str(path) for path in there])
+            raise self.problem(
+                root, f"{shown(missing)} is missing, but there is {held}."
+            )
+        return there
 
     def log_absent(self, root: Path, present: Mapping[str, object]) -> None:
         """Warn of domains that are missing. The run uses the others."""

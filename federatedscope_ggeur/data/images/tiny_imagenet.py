@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 
 from federatedscope_ggeur.data.images.base import ImageDataSet, register_image_reader
 from federatedscope_ggeur.data.images.folder import (
     DomainFiles,
     Files,
+    by_class,
     data_set,
     image_files,
 )
@@ -30,7 +32,7 @@ _LAYOUT = Layout(
         "wnids.txt and words.txt if there are any"
     ),
     source="http://cs231n.stanford.edu/tiny-imagenet-200.zip",
-    containers=("tiny_imagenet_200", "tiny_imagenet", "tinyimagenet"),
+    containers=("tinyimagenet200", "tinyimagenet"),
 )
 _ANNOTATIONS = "val_annotations.txt"
 
@@ -58,12 +60,8 @@ def read_tiny_imagenet(root: str | Path) -> ImageDataSet:
         train = _by_folder(base / "train")
         wnids = _wnids(base, train)
         test = _validation(base / "val")
-        strange = sorted(test.keys() - train.keys())
-        if strange:
-            raise DataError(
-                f"{base / 'val'}: the folder has the class(es) {shown(strange)}, which "
-                f"{base / 'train'} lacks. Unpack the data set again."
-            )
+        strange = test.keys() - train.keys()
+        _refuse(base / "val", "the folder has classes that train lacks:", strange)
         domain = DomainFiles("tiny_imagenet", base, train, test)
         names = _words(base, wnids)
         return data_set("tiny_imagenet", root, [domain], wnids, names)
@@ -92,18 +90,17 @@ def _wnids(base: Path, train: Files) -> list[str]:
         return sorted(train)
     wnids = [line[0] for line in _read_table(path)]
     repeated = [wnid for wnid, times in Counter(wnids).items() if times > 1]
-    wrong = (
-        ("the file repeats", repeated),
-        ("the file lacks these folders of train:", sorted(train.keys() - set(wnids))),
-        ("train has no folder for", sorted(set(wnids) - train.keys())),
-    )
-    for problem, names in wrong:
-        if names:
-            raise DataError(
-                f"{path}: {problem} {shown(names)}. Unpack the data set again, or "
-                "correct wnids.txt."
-            )
+    _refuse(path, "the file repeats", repeated)
+    _refuse(path, "the file lacks folders of train:", train.keys() - set(wnids))
+    _refuse(path, "train has no folder for", set(wnids) - train.keys())
     return wnids
+
+
+def _refuse(where: Path, problem: str, names: Collection[str]) -> None:
+    if names:
+        raise DataError(
+            f"{where}: {problem} {shown(sorted(names))}. Unpack the data set again."
+        )
 
 
 def _validation(folder: Path) -> Files:
@@ -114,22 +111,12 @@ def _validation(folder: Path) -> Files:
     if not path.is_file():
         raise _LAYOUT.problem(folder, f"{_ANNOTATIONS} is missing.")
     there = set(image_files(images)) if images.is_dir() else set()
-    found: Files = {}
-    for name, wnid, *_ in _read_table(path, columns=2):
-        found.setdefault(wnid, []).append(str(images / name))
-    listed = [file for files in found.values() for file in files]
-    wrong = (
-        ("are named here, but do not exist", sorted(set(listed) - there)),
-        ("exist, but are not named here", sorted(there - set(listed))),
-        ("are named twice", [file for file, n in Counter(listed).items() if n > 1]),
-    )
-    for problem, files in wrong:
-        if files:
-            raise DataError(
-                f"{path}: {len(files)} image(s) {problem}: {shown(files)}. Unpack the "
-                "data set again."
-            )
-    return {wnid: sorted(files) for wnid, files in found.items()}
+    listed = [(wnid, str(images / n)) for n, wnid, *_ in _read_table(path, columns=2)]
+    times = Counter(file for _, file in listed)
+    _refuse(path, "these images do not exist:", times.keys() - there)
+    _refuse(path, "the file does not name the images", there - times.keys())
+    _refuse(path, "the file repeats", [file for file, n in times.items() if n > 1])
+    return by_class(sorted(listed))
 
 
 def _words(base: Path, wnids: list[str]) -> dict[str, str]:

@@ -13,16 +13,17 @@ from federatedscope_ggeur.engines.fs.config import check
 from federatedscope_ggeur.engines.fs.setup import follow_fs_logging, for_constructor
 from federatedscope_ggeur.engines.leading import CONVERGED, FAILED, FINISH, JOIN
 from federatedscope_ggeur.engines.sides import handshake_of, join_of
-from federatedscope_ggeur.engines.site_folder import SiteFolder, final_message
-from federatedscope_ggeur.engines.sites.rejoining import Rejoining
+from federatedscope_ggeur.engines.site_folder import (
+    SiteFolder,
+    final_message,
+    model_line,
+)
+from federatedscope_ggeur.engines.sites.link import Rejoining
 from federatedscope_ggeur.engines.watch import Watch, closing
 from federatedscope_ggeur.errors import GGEURError, without_folders
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.reporting import Results
-from federatedscope_ggeur.reporting.lines import percent
-from federatedscope_ggeur.transport import ConnectionLost
 
 logger = get_logger(__name__)
 
@@ -118,21 +119,9 @@ class GGEURClient(FSClient):
             self._answer_all()
 
     def _answer_all(self) -> None:
-        rejoining, leave_sigterm = Rejoining(), take_sigterm()
+        leave_sigterm = take_sigterm()
         try:
-            while True:
-                try:
-                    self._doing = "waiting for the server"
-                    message = self.comm_manager.receive()
-                    self._monitor.track_download_bytes(sum(map(len, message.content)))
-                    self.msg_handlers.get(message.msg_type, self._unknown)(message)
-                    if message.msg_type == FINISH:
-                        return
-                except ConnectionLost as error:
-                    logger.warning("%s; joining again", error)
-                    rejoining.pause(error)
-                    self.join_in()
-                    rejoining.joined()
+            Rejoining().until(self._step, self.join_in)
         except BaseException as error:
             stopped = isinstance(error, KeyboardInterrupt)
             self.leaves.cut_off("interrupted" if stopped else "failed")
@@ -140,6 +129,14 @@ class GGEURClient(FSClient):
         finally:
             leave_sigterm()
             self.comm_manager.close()
+
+    def _step(self) -> bool:
+        """Handle the next message; returns whether it was the last one."""
+        self._doing = "waiting for the server"
+        message = self.comm_manager.receive()
+        self._monitor.track_download_bytes(sum(map(len, message.content)))
+        self.msg_handlers.get(message.msg_type, self._unknown)(message)
+        return message.msg_type == FINISH
 
     def callback_for_request(self, message: Message):
         """Answer any request of the server with the role's answer."""
@@ -173,18 +170,12 @@ class GGEURClient(FSClient):
         """Take the final head into `model`, write the files, and end FS's client."""
         final, ending = final_message(message.content, self.trainer.client)
         if self.mode == "distributed":
-            self._tell_of(self.leaves.finish(final, ending))
+            left = self.leaves.finish(final, ending)
+            logger.info("%s", model_line(self.number, self._cfg.outdir, left))
         self.trainer.take_head(self.trainer.own_params(final))
         self.model = self.trainer.model
         logger.info("client %d: the run is finished", self.number)
         self._monitor.finish_fl()
-
-    def _tell_of(self, left: Results) -> None:
-        score = left.final.avg
-        own = "" if score is None else f"; on its own test rows {percent(score)}%"
-        logger.info(
-            "client %d: the model is in %s%s", self.number, self._cfg.outdir, own
-        )
 
     def _is_new(self) -> bool:
         """Whether this process has no state of a run, so it may have been restarted."""

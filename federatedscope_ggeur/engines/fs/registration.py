@@ -7,12 +7,14 @@ import sys
 from collections.abc import Sequence
 
 from federatedscope import register as registries
+from torch import nn
 from yacs.config import CfgNode
 
 from federatedscope_ggeur.cfg_ggeur import extend_ggeur_cfg
 from federatedscope_ggeur.cfg_ggeur.fs_keys import HEAD, TRAINER
 from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins_of
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.models import ModelSettings, build_model
 
 METHOD = "ggeur"
 
@@ -113,7 +115,7 @@ def find_model(model_config, input_shape):
     """The head for ``model.type: ggeur_head``; None for other types."""
     if model_config.type.lower() != HEAD:
         return None
-    from federatedscope_ggeur.engines.fs.model import fs_model
+    from federatedscope_ggeur.engines.fs.registration import fs_model
 
     return fs_model(model_config, input_shape)
 
@@ -126,3 +128,17 @@ def _is_no_false_alarm(record: logging.LogRecord) -> bool:
         and part in message
         for module, beginning, part in FALSE_ALARMS
     )
+
+
+def fs_model(model_config, input_shape) -> nn.Module:
+    """Make the head that ``cfg.model`` describes.
+
+    FS gives registered models only ``cfg.model`` and the shape of the data. So the data
+    function has written the head's sizes into ``cfg.model``: ``hidden``,
+    ``out_channels`` and ``input_shape``. A server without data learns the sizes only
+    when clients join. Its model is an empty module, which the worker replaces later.
+    """
+    if not input_shape:
+        return nn.Module()
+    settings = ModelSettings(model_config.hidden, model_config.dropout)
+    return build_model(input_shape[-1], model_config.out_channels, settings)

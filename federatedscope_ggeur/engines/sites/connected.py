@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -15,43 +14,30 @@ from federatedscope_ggeur.engines.checkpoints import (
     checkpoint_place,
     command_to_go_on,
 )
-from federatedscope_ggeur.engines.distributed_data import server_data, site_data
+from federatedscope_ggeur.engines.distributed_data import server_data
 from federatedscope_ggeur.engines.facts import facts_of
 from federatedscope_ggeur.engines.federation import Federation
 from federatedscope_ggeur.engines.leading import (
     CONVERGED,
     FAILED,
     FINISH,
-    JOIN,
     STOPPED,
     Leader,
 )
-from federatedscope_ggeur.engines.sides import (
-    Shared,
-    client_side,
-    handshake_of,
-    join_of,
-    settings_for,
-)
-from federatedscope_ggeur.engines.site_folder import SiteFolder, final_message
-from federatedscope_ggeur.engines.sites.link import SiteLink
-from federatedscope_ggeur.engines.sites.rejoining import Rejoining
+from federatedscope_ggeur.engines.site_folder import Site, model_line, question
+from federatedscope_ggeur.engines.sites.link import Rejoining, SiteLink
 from federatedscope_ggeur.engines.streams import transport_settings
 from federatedscope_ggeur.engines.watch import Watch, closing
 from federatedscope_ggeur.errors import ConfigError, GGEURError, without_folders
-from federatedscope_ggeur.federation import MemoryBudget
 from federatedscope_ggeur.federation.course.client_store import ClientStore
-from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.federation.wire.limits import PLAIN
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.reporting import new_run_folder
-from federatedscope_ggeur.reporting.lines import percent
+from federatedscope_ggeur.reporting import Results, new_run_folder
 from federatedscope_ggeur.reporting.log_file import logging_to
 from federatedscope_ggeur.reporting.run_files import CONFIG_FILE, LOG_FILE
 from federatedscope_ggeur.transport import (
-    ConnectionLost,
     Envelope,
     Hub,
     HubClosed,
@@ -137,46 +123,31 @@ class _Site:
     """One site of a federation over streams."""
 
     def __init__(self, cfg):
-        self._cfg, self._data = cfg, site_data(cfg)
-        data, clients = self._data, cfg.federate.client_num
-        self._settings = settings_for(cfg, data.whole, clients, data.text)
-        self.number, self.doing = data.held.number, "waiting for the server"
+        self._site = Site(cfg)
+        self.number, self.doing = self._site.number, "waiting for the server"
         check_client_place(cfg, self.number)
         address = f"{cfg.distribute.server_host}:{cfg.distribute.server_port}"
         patience = cfg.ggeur.deadline.silence
         self._link = SiteLink(address, transport_settings(cfg), patience)
-        handshake = handshake_of(data.whole, self._settings.agreed, data.text)
-        join = join_of(data.held, handshake, self._settings.demands)
-        self._join = Envelope(JOIN, 0, (join.to_bytes(),))
-        self._kinds = {kind.message: kind for kind in all_kinds()}
+        self._join = self._site.join()
 
     def run(self, folder: Path, watch: Watch) -> str:
         """Answer the server until the run is over; where the model is."""
-        data, settings = self._data, self._settings
-        shared = Shared(MemoryBudget(settings.memory_limit))
-        place, asked = checkpoint_place(folder, settings), bool(settings.save_to)
-        handler = client_side(data.held, settings, shared, place, asked)
+        settings = self._site.settings
+        place = checkpoint_place(folder, settings)
+        handler = self._site.handler(place, bool(settings.save_to))
         if settings.restore_from:
             kept = ClientStore(settings.restore_from, self.number)
             handler.client.states = kept.load()
         self._client = handler.client
-        self._leaves = SiteFolder(
-            folder, ENGINE, self._cfg, data.held, data.whole, handler, settings
-        )
+        self._leaves = self._site.leaves(folder, ENGINE, handler)
+        self._left: Results | None = None
         rejoining = Rejoining()
         try:
             self._link.join(self.number, self._join)
-            while True:
-                try:
-                    self.doing = "waiting for the server"
-                    left = self._take(self._link.receive())
-                    if left is not None:
-                        break
-                except ConnectionLost as error:
-                    logger.warning("%s; joining again", error)
-                    rejoining.pause(error)
-                    self._link.join(self.number, self._join)
-                    rejoining.joined()
+            rejoining.until(
+                self._step, lambda: self._link.join(self.number, self._join)
+            )
         except BaseException as error:
             is_told = isinstance(error, HubClosed) and error.reason == STOPPED
             stopped = is_told or isinstance(error, KeyboardInterrupt)
@@ -188,35 +159,34 @@ class _Site:
             return f"client {self.number}: {STOPPED}; {where}"
         finally:
             self._link.close()
-        score = left.final.avg
-        own = "" if score is None else f"; on its own test rows {percent(score)}%"
-        return f"client {self.number}: the model is in {folder}{own}"
+        assert self._left is not None, "the run is over"
+        return model_line(self.number, folder, self._left)
 
-    def _take(self, envelope: Envelope) -> Any:
-        """Answer a message; returns the results after the last one, else None."""
-        kind, state = self._kinds.get(envelope.kind), envelope.state
+    def _step(self) -> bool:
+        """Answer the next message; returns whether it was the last one."""
+        self.doing = "waiting for the server"
+        envelope = self._link.receive()
         if envelope.kind == FINISH:
-            return self._leaves.finish(*final_message(envelope.parts, self._client))
-        if envelope.kind == CONVERGED:
-            return None
-        if kind is None:
-            raise GGEURError(
-                f"the server sent a message of the unknown type {envelope.kind!r}; run "
-                "the same release of federatedscope_ggeur everywhere"
-            )
+            self._left = self._leaves.end(envelope.parts)
+            return True
+        if envelope.kind != CONVERGED:
+            self._answer(envelope)
+        return False
+
+    def _answer(self, envelope: Envelope) -> None:
+        kind, state = question(envelope), envelope.state
         self.doing = f"answering: {kind.name.replace('_', ' ')} (round {state})"
         if kind is TRAIN and self._client.recipe is None:
             logger.warning("ignored a request that was sent to an earlier connection")
-            return None
+            return
         try:
-            answer = self._leaves.answer(kind, envelope.parts)
+            answer = self._leaves.reply(envelope, kind)
         except GGEURError as error:
             reason = without_folders(str(error)).encode()
             self._link.send(Envelope(FAILED, state, (reason,)))
             raise
         if answer:
-            self._link.send(Envelope(kind.answer_message, state, answer))
-        return None
+            self._link.send(answer)
 
 
 @contextmanager

@@ -16,8 +16,7 @@ from federatedscope_ggeur.engines.sites.sealed import (
     same_but_signature,
     sha256,
 )
-from federatedscope_ggeur.engines.sites.shared import FROM, TO, SharedFolder
-from federatedscope_ggeur.engines.sites.store import Store
+from federatedscope_ggeur.engines.sites.store import FROM, TO, SharedFolder, Store
 from federatedscope_ggeur.errors import ConfigError, MessageError
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.federation.wire.limits import PLAIN

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.transport import (
     ALREADY_JOINED,
+    ConnectionLost,
     Envelope,
     Link,
     Refused,
@@ -19,6 +21,12 @@ from federatedscope_ggeur.transport.settings import TransportSettings
 _PAUSE = 1.0  # s, between attempts to join again
 
 logger = get_logger(__name__)
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # s
+#: After a connection that lasted this long, counting begins anew.
+_GOOD = 60.0  # s
+#: A client joins again at most this often in a row.
+LIMIT = 20
 
 
 class SiteLink:
@@ -65,6 +73,7 @@ class SiteLink:
         """Send a message, if the stream has not ended."""
         # Messages that arrived before the stream ended are read first: the end of the
         # run may be among them. After them `receive` raises the same error.
+        assert self.link is not None, "the site has joined"
         with suppress(StreamEnded):
             self.link.send(envelope)
 
@@ -77,6 +86,7 @@ class SiteLink:
             The server has sent nothing for ``ggeur.deadline.silence`` seconds.
         """
         link = self.link
+        assert link is not None, "the site has joined"
         while (left := self._patience - link.silence) > 0:
             envelope = link.receive(left)
             if envelope is not None:
@@ -91,3 +101,47 @@ class SiteLink:
         if self.link is not None:
             self.link.close()
             self.link = None
+
+
+class Rejoining:
+    """Joins again after each lost connection; pauses double up to half a minute."""
+
+    def __init__(self) -> None:
+        self._attempts, self._since = 0, time.monotonic()
+
+    def until(self, step: Callable[[], bool], join: Callable[[], object]) -> None:
+        """Call `step` until it returns True, and `join` after a lost connection."""
+        while True:
+            try:
+                if step():
+                    return
+            except ConnectionLost as error:
+                logger.warning("%s; joining again", error)
+                self.pause(error)
+                join()
+                self.joined()
+
+    def pause(self, lost: ConnectionLost) -> float:
+        """Wait before joining again. Returns the seconds waited.
+
+        Raises
+        ------
+        GGEURError
+            Too many connections were lost in a row.
+        """
+        if time.monotonic() - self._since > _GOOD:
+            self._attempts = 0
+        if self._attempts == LIMIT:
+            raise GGEURError(
+                f"{lost}; this client joined again {LIMIT} times, and each "
+                "connection was soon lost. Check the server, and the proxy before "
+                "it if there is one"
+            ) from lost
+        seconds = min(_FIRST_PAUSE * 2**self._attempts, _LONGEST_PAUSE)
+        self._attempts += 1
+        time.sleep(seconds)
+        return seconds
+
+    def joined(self) -> None:
+        """Note that a connection begins."""
+        self._since = time.monotonic()

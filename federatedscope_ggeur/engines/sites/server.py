@@ -25,9 +25,11 @@ from federatedscope_ggeur.engines.roles import role_config
 from federatedscope_ggeur.engines.sites.hub import FolderHub
 from federatedscope_ggeur.engines.sites.keys import Identity, Known, words_of
 from federatedscope_ggeur.engines.sites.sealed import sha256
-from federatedscope_ggeur.engines.sites.shared import TO, Looking, SharedFolder
 from federatedscope_ggeur.engines.sites.store import (
     RUN,
+    TO,
+    Looking,
+    SharedFolder,
     Store,
     make_run_folder,
     refuse_other_results,
@@ -110,7 +112,11 @@ class FolderServer:
             return Federation(cfg, data, dismiss, ENGINE, self.folder, True)
 
         self._leader = Leader(
-            cfg, federation, self._hub, self._write_once, lambda: self._now
+            cfg,
+            federation,
+            self._hub,  # type: ignore[arg-type]  # this class receives itself
+            self._write_once,
+            lambda: self._now,
         )
         self._leading = self._leader.leading
 

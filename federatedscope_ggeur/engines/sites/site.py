@@ -16,17 +16,9 @@ import torch
 
 from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
 from federatedscope_ggeur.cfg_ggeur.yaml_file import read_yaml
-from federatedscope_ggeur.engines.distributed_data import site_data
 from federatedscope_ggeur.engines.leading import FAILED, FINISH, JOIN
 from federatedscope_ggeur.engines.roles import role_config
-from federatedscope_ggeur.engines.sides import (
-    Shared,
-    client_side,
-    handshake_of,
-    join_of,
-    settings_for,
-)
-from federatedscope_ggeur.engines.site_folder import SiteFolder, final_message
+from federatedscope_ggeur.engines.site_folder import Site, question
 from federatedscope_ggeur.engines.sites.content import packed, unpacked
 from federatedscope_ggeur.engines.sites.keys import Identity, Known, words_of
 from federatedscope_ggeur.engines.sites.sealed import (
@@ -44,9 +36,12 @@ from federatedscope_ggeur.engines.sites.server import (
     quiet,
     unusable,
 )
-from federatedscope_ggeur.engines.sites.shared import FROM, TO, Looking, SharedFolder
 from federatedscope_ggeur.engines.sites.store import (
+    FROM,
     RUN,
+    TO,
+    Looking,
+    SharedFolder,
     Store,
     make_run_folder,
     refuse_other_results,
@@ -60,10 +55,9 @@ from federatedscope_ggeur.errors import (
     without_folders,
 )
 from federatedscope_ggeur.examples import find_config
-from federatedscope_ggeur.federation import MemoryBudget
 from federatedscope_ggeur.federation.course.client_handler import ClientHandler
 from federatedscope_ggeur.federation.course.client_store import ClientStore
-from federatedscope_ggeur.federation.exchanges.base import RequestKind, all_kinds
+from federatedscope_ggeur.federation.exchanges.base import RequestKind
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUATE
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.federation.wire.limits import PLAIN
@@ -196,8 +190,9 @@ class FolderSite:
         self._cfg, self._met = cfg, met
         self.folder = Path(cfg.outdir, experiment_name(cfg))
         self._carried, self._store = transport_settings(cfg), met.store()
-        self._channel = Channel(self._store.secret, met.greeting.key)
-        self._kinds = {kind.message: kind for kind in all_kinds()}
+        by_server = met.greeting
+        assert by_server is not None, "the server has greeted this site"
+        self._channel = Channel(self._store.secret, by_server.key)
         self._most = largest_file(self._carried.max_message + PLAIN)
         #: How many files the server and this site have written, and the hashes of the
         #: last ones.
@@ -205,24 +200,17 @@ class FolderSite:
         self._last_asked = self._last_said = ""
         self._doing = self._done = self._refused = ""
         self.over = False
-        self._data = data = site_data(cfg)
-        settings = settings_for(cfg, data.whole, cfg.federate.client_num, data.text)
-        handshake = handshake_of(data.whole, settings.agreed, data.text)
-        join = join_of(data.held, handshake, settings.demands).to_bytes()
-        self._join = Envelope(JOIN, 0, (join,))
-        if data.held.number != met.greeting.client:
+        site = Site(cfg)
+        self._number, self._join = site.number, site.join()
+        if site.number != by_server.client:
             raise ConfigError(
-                f"the server calls this site client {met.greeting.client}, but its "
-                f"file says {data.held.number}; correct ggeur.client_number (or "
+                f"the server calls this site client {by_server.client}, but its "
+                f"file says {site.number}; correct ggeur.client_number (or "
                 "distribute.data_idx), or the order of lines in the server's known.txt"
             )
-        shared = Shared(MemoryBudget(settings.memory_limit))
-        handler = client_side(data.held, settings, shared, "")
-        self._state = ClientStore(self._store.folder / "state", data.held.number)
-        self._answers = Answers(handler)
-        self._leaves = SiteFolder(
-            self.folder, ENGINE, cfg, data.held, data.whole, self._answers, settings
-        )
+        self._state = ClientStore(self._store.folder / "state", site.number)
+        self._answers = Answers(site.handler())
+        self._leaves = site.leaves(self.folder, ENGINE, self._answers)
 
     def run(self, once: bool = False, again: bool = False) -> str:
         """Answer the server until the run is over.
@@ -287,8 +275,7 @@ class FolderSite:
         self._store.keep(TO, 1, met.first)
         self._asked, self._last_asked = 1, sha256(met.first)
         context = self._context()
-        secret, client = self._store.secret, self._data.held.number
-        self._write(greeting(context, secret, client, met.own))
+        self._write(greeting(context, self._store.secret, self._number, met.own))
         self._say([self._join])
         while (data := self._store.read(TO, self._asked + 1)) is not None:
             is_done = self._store.read(TO, self._asked + 2) is not None
@@ -364,25 +351,21 @@ class FolderSite:
         return f"{self._met.server} says: {' '.join(reason.split())}"
 
     def _answer(self, asked: Envelope, known: Envelope | None) -> None:
-        client = self._answers.client
         if asked.kind == FINISH:
             if not self._store.is_written:
-                self._leaves.finish(*final_message(asked.parts, client))
+                self._leaves.end(asked.parts)
                 self._store.note_written()
             self.over = True
             return
-        kind = self._kinds.get(asked.kind)
-        if kind is None:
-            problem = f"{asked.kind!r} is not a question"
-            raise MessageError(problem, field="kind", sender=self._met.server)
+        kind = question(asked)
         what = f"{kind.name.replace('_', ' ')}, round {asked.state}"
         self._doing = f"answering: {what}"
         if known is not None and kind.answer_message == known.kind:
             self._answers.known = known.parts
-        answer = self._leaves.answer(kind, asked.parts)
+        answer = self._leaves.reply(asked, kind)
         if answer:
             self._done = f"answered {what}"
-            self._say([Envelope(kind.answer_message, asked.state, answer)])
+            self._say([answer])
 
     def _begin_states(self) -> None:
         """From now on the store keeps the states of the client's method."""

@@ -1,7 +1,6 @@
 """The embedding cache: used when it fits, made again when not, and whole always.
 
-Tests of data/cache/entry.py, data/cache/files.py, data/cache/index.py and
-data/cache/parts.py.
+Tests of data/cache/entry.py, data/cache/files.py and data/cache/index.py.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from federatedscope_ggeur.data import (
     load_data,
     register_encoder,
 )
-from federatedscope_ggeur.data.cache import parts
+from federatedscope_ggeur.data.cache import entry
 from federatedscope_ggeur.data.encoders import ENCODERS
 from federatedscope_ggeur.errors import ConfigError
 
@@ -201,7 +200,7 @@ class Flaky:
 def test_an_interrupted_extraction_goes_on(
     tree, settings, monkeypatch, caplog, part_rows
 ):
-    monkeypatch.setattr(parts, "PART_ROWS", part_rows)
+    monkeypatch.setattr(entry, "PART_ROWS", part_rows)
     flaky = Flaky(stop_at=11)
     flaky.register(monkeypatch)
     settings = replace(settings, encoder=EncoderSettings("flaky"))
@@ -218,7 +217,7 @@ def test_an_interrupted_extraction_goes_on(
 
 
 def test_a_damaged_part_is_made_again(tree, settings, monkeypatch, caplog):
-    monkeypatch.setattr(parts, "PART_ROWS", 1)
+    monkeypatch.setattr(entry, "PART_ROWS", 1)
     flaky = Flaky(stop_at=15)
     flaky.register(monkeypatch)
     settings = replace(settings, encoder=EncoderSettings("flaky"))

@@ -1,6 +1,6 @@
 """The encoder open_clip: features, identity, weights files.
 
-Tests of data/encoders/open_clip_weights.py.
+Tests of data/encoders/open_clip.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """CIFAR-10 and CIFAR-100, and pickles that want to run something.
 
-Tests of data/images/arrays.py and data/images/cifar_files.py.
+Tests of data/images/arrays.py and data/images/cifar.py.
 """
 
 import os
@@ -188,7 +188,11 @@ def test_one_file_missing(tmp_path, name):
     write_cifar10(tmp_path / PYTHON_10)
     (tmp_path / PYTHON_10 / name).unlink()
     refuse(
-        read_cifar10, tmp_path, tmp_path / PYTHON_10, f"are missing: '{name}'", "kriz"
+        read_cifar10,
+        tmp_path,
+        tmp_path / PYTHON_10,
+        f"'{name}' is missing, but there is",
+        "kriz",
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 from image_miniatures import DOMAINNET, draw, draw_tree, write_domainnet
 
 from federatedscope_ggeur.data.images import IMAGE_READERS
-from federatedscope_ggeur.data.images.domainnet import TOP_10, read_domainnet
+from federatedscope_ggeur.data.images.published import TOP_10, read_domainnet
 from federatedscope_ggeur.errors import DataError
 
 # The official numbers: sorted without regard to case and punctuation.

@@ -15,9 +15,9 @@ from federatedscope_ggeur.data import (
     validation_share,
 )
 from federatedscope_ggeur.data.images import IMAGE_READERS
-from federatedscope_ggeur.data.images.office_caltech import read_office_caltech
-from federatedscope_ggeur.data.images.office_home import (
-    CLASSES,
+from federatedscope_ggeur.data.images.published import (
+    OFFICE_HOME_CLASSES,
+    read_office_caltech,
     read_office_home,
     read_office_home_lds,
 )
@@ -63,7 +63,7 @@ def test_office_caltech_made_of_office_31_and_caltech_256(tmp_path, caplog):
     assert data.class_names == TEN
     assert [len(domain.train) for domain in data.domains] == [20, 20]
     assert data.domains[0].train.keys[2] == "caltech/224.touring-bike/pic_000.jpg"
-    assert "ring_binder: the folder is ignored, because" in caplog.text
+    assert "2 folder(s) are ignored, because" in caplog.text
     assert "'webcam', 'dslr'" in caplog.text
 
 
@@ -177,8 +177,11 @@ def test_release_has_the_classes_of_office_home(tmp_path, below):
     )
     (tmp_path / below / "output_indices" / "Art").mkdir(parents=True)
     data = read_office_home(tmp_path)
-    assert data.class_names == CLASSES
-    assert (len(CLASSES), CLASSES[58:60]) == (65, ("TV", "Table"))
+    assert data.class_names == OFFICE_HOME_CLASSES
+    assert (len(OFFICE_HOME_CLASSES), OFFICE_HOME_CLASSES[58:60]) == (
+        65,
+        ("TV", "Table"),
+    )
     for domain in data.domains:
         assert domain.train.labels.tolist() == [*range(65)]
         assert domain.test.labels.tolist() == [*range(65)]
@@ -189,7 +192,7 @@ def test_published_partition_of_the_release(tmp_path):
     write_released_office_home(tmp_path, HOME, parts=("train", "test", "client"))
     data = IMAGE_READERS["office_home_lds"](tmp_path)
     assert data.name == "office_home_lds"
-    assert data.class_names == CLASSES
+    assert data.class_names == OFFICE_HOME_CLASSES
     for domain in data.domains:
         assert domain.train.labels.tolist() == [*range(0, 65, 2)]
         assert all("/client/" in key for key in domain.train.keys)
@@ -235,7 +238,7 @@ def test_release_with_different_classes(tmp_path):
 
 def test_release_mixed_with_plain_folders(tmp_path):
     write_released_office_home(tmp_path, HOME[:1], classes=2)
-    draw_tree(tmp_path, HOME[1:2], CLASSES[:2])
+    draw_tree(tmp_path, HOME[1:2], OFFICE_HOME_CLASSES[:2])
     refuse(read_office_home, tmp_path, "'clipart'", "one data set alone")
 
 
@@ -249,5 +252,5 @@ def test_several_releases_at_once(tmp_path):
 
 
 def test_office_home_is_not_its_release(tmp_path):
-    draw_tree(tmp_path, HOME, CLASSES[:2], images=1)
+    draw_tree(tmp_path, HOME, OFFICE_HOME_CLASSES[:2], images=1)
     refuse(read_office_home_lds, tmp_path, "not the Office-Home-LDS", "huggingface")

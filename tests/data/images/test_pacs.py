@@ -6,7 +6,7 @@ import pytest
 from image_miniatures import draw, draw_tree
 
 from federatedscope_ggeur.data.images import IMAGE_READERS
-from federatedscope_ggeur.data.images.pacs import read_pacs
+from federatedscope_ggeur.data.images.published import read_pacs
 from federatedscope_ggeur.errors import DataError
 
 DOMAINS = ["photo", "art_painting", "cartoon", "sketch"]

@@ -90,15 +90,15 @@ ANNOTATIONS = "val/val_annotations.txt"
         (lambda p: (p / ANNOTATIONS).unlink(), ("val_annotations.txt is missing",)),
         (
             lambda p: (p / "val/images/val_3.JPEG").unlink(),
-            ("1 image(s) are named here, but do not exist", "val_3.JPEG"),
+            ("these images do not exist:", "val_3.JPEG"),
         ),
         (
             lambda p: draw(p / "val/images/val_99.JPEG"),
-            ("1 image(s) exist, but are not named here", "val_99.JPEG"),
+            ("the file does not name the images", "val_99.JPEG"),
         ),
         (
             lambda p: _append(p / ANNOTATIONS, f"val_0.JPEG\t{WNIDS[1]}\n"),
-            ("1 image(s) are named twice", "val_0.JPEG"),
+            ("the file repeats", "val_0.JPEG"),
         ),
         (
             lambda p: (p / ANNOTATIONS).write_text("val_0.JPEG n02124075\n"),
@@ -120,7 +120,7 @@ def test_annotations_that_do_not_fit(tmp_path, damage, problem):
     ("lines", "problem"),
     [
         ([*WNIDS, WNIDS[0]], "repeats 'n02124075'"),
-        (WNIDS[1:], "lacks these folders of train: 'n02124075'"),
+        (WNIDS[1:], "lacks folders of train: 'n02124075'"),
         ([*WNIDS, "n00000001"], "train has no folder for 'n00000001'"),
     ],
 )

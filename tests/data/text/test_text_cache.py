@@ -1,6 +1,6 @@
 """Text features in the cache, with and without the weights.
 
-Tests of data/text/cache.py and data/text/load.py.
+Tests of data/text/load.py.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from federatedscope_ggeur.data import EncoderSettings
 from federatedscope_ggeur.data.cache.files import read_tensors
-from federatedscope_ggeur.data.text.cache import text_key
-from federatedscope_ggeur.data.text.load import load_text
+from federatedscope_ggeur.data.text.load import load_text, text_key
 from federatedscope_ggeur.errors import ConfigError
 
 NAMES, TEMPLATES = ("cat", "alarm_clock", "dog"), ["one", "a drawing of a {}."]

@@ -43,10 +43,10 @@ def app(flower_here, quick, config, tmp_path):
 @pytest.fixture
 def quick(monkeypatch):
     """The server asks again at once."""
-    from federatedscope_ggeur.engines.flower import hub
+    from federatedscope_ggeur.engines.flower import server
 
     for name in ("_PULL", "_LOOK", "_AGAIN", "_LAST_FAILED"):
-        monkeypatch.setattr(hub, name, 0.01)
+        monkeypatch.setattr(server, name, 0.01)
 
 
 def three(app: App) -> Nodes:

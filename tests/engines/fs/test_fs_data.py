@@ -2,7 +2,7 @@
 
 Who holds which rows is `data/`'s matter. Here they are put into FS's dict of splits, by
 role, with the sizes that FS's model builder needs. Tests of engines/fs/data.py and
-engines/fs/model.py.
+engines/fs/registration.py.
 """
 
 from __future__ import annotations

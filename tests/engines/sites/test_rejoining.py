@@ -22,28 +22,25 @@ from federatedscope_ggeur.transport.settings import TransportSettings
 grpc = pytest.importorskip("grpc", reason="distributed mode needs grpcio")
 
 
-@pytest.fixture
-def rejoining(monkeypatch):
-    from federatedscope_ggeur.engines.sites import rejoining
-
+@pytest.fixture(autouse=True)
+def _no_sleep(monkeypatch):
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
-    return rejoining
 
 
-def test_pauses_double_up_to_half_a_minute(rejoining):
-    one = rejoining.Rejoining()
+def test_pauses_double_up_to_half_a_minute():
+    one = link.Rejoining()
     lost = ConnectionLost("broken off")
-    pauses = [one.pause(lost) for _ in range(rejoining.LIMIT)]
+    pauses = [one.pause(lost) for _ in range(link.LIMIT)]
     assert pauses[:7] == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0]
     assert set(pauses[6:]) == {30.0}
     with pytest.raises(GGEURError, match="joined again 20 times"):
         one.pause(lost)
 
 
-def test_a_connection_that_lasted_counts_as_a_new_beginning(rejoining, monkeypatch):
+def test_a_connection_that_lasted_counts_as_a_new_beginning(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    one = rejoining.Rejoining()
+    one = link.Rejoining()
     lost = ConnectionLost("broken off")
     assert [one.pause(lost), one.pause(lost)] == [0.5, 1.0]
     one.joined()

@@ -1,6 +1,6 @@
 """FedCLIP, PromptFL and FedTPG in whole runs, and what they leave for `predict`.
 
-Tests of cfg_ggeur/text_settings.py.
+Tests of cfg_ggeur/run_settings.py.
 """
 
 from __future__ import annotations
