@@ -270,7 +270,7 @@ def test_nothing_waits_for_a_gpu_within_an_epoch(gpu, name, augment, settings):
         run.run(1)
         return len(gpu.waits) - before
 
-    assert waits(5) == waits(1)
+    assert waits(2) == waits(1)
 
 
 @pytest.mark.parametrize("free", [1, pytest.param(10**9, marks=pytest.mark.slow)])
@@ -279,13 +279,13 @@ def test_images_that_do_not_fit_stay_in_main_memory(free, gpu, monkeypatch, capl
     monkeypatch.setattr(f"{fit.__module__}.free_memory", lambda device: free)
     training = TrainingSettings(RATE, 2, "epoch", 7, device=GPU)
     run = federation(METHODS["fedproto"](), augment="crop_flip", training=training)
-    found = run.run(2)[-1]
+    found = run.run(1)[-1]
     kept = [client.kept_set for client in run.clients.values()]
     assert {s.features.device for s in kept} == {CPU if free == 1 else GPU}
     assert ("stay in main memory" in caplog.text) == (free == 1)
     here = replace(training, device=CPU)
     other = federation(METHODS["fedproto"](), augment="crop_flip", training=here)
-    torch.testing.assert_close(found, other.run(2)[-1], rtol=0, atol=1e-5)
+    torch.testing.assert_close(found, other.run(1)[-1], rtol=0, atol=1e-5)
 
 
 CUDNN = torch.backends.cudnn
