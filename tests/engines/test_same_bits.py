@@ -172,7 +172,6 @@ def test_one_client_at_a_time_and_with_no_memory(made, whole, name):
 STOPS = [
     *((name, 2) for name in STOPPED),
     *((name, last) for name in ("scaffold", "sums", "calibrated") for last in (0, 3)),
-    *(pytest.param(name, 3, marks=pytest.mark.slow) for name in RUNS),
     *(
         pytest.param(name, 2, marks=pytest.mark.slow)
         for name in (*RUNS, *NETWORKS)

@@ -74,11 +74,11 @@ def gpu(monkeypatch):
 
 
 def rounds(method, device, **options):
-    """Weights after each of three rounds, client states, and what clients score."""
+    """Weights after each of two rounds, client states, and what clients score."""
     training = replace(options.pop("training", LOCAL), device=device)
     federation = Federation(make_client_data(), method, training=training, **options)
-    weights = federation.run(3)
-    broadcast = federation.send(federation.broadcast(3))
+    weights = federation.run(2)
+    broadcast = federation.send(federation.broadcast(2))
     test = {"test": Embeddings(*make_rows(30, seed=9), "any")}
     sides = [EvaluationClient(c, test) for c in federation.clients.values()]
     reports = [side.score(broadcast, test) for side in sides]

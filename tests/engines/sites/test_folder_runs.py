@@ -20,6 +20,10 @@ from federatedscope_ggeur.reporting import read_results
 from federatedscope_ggeur.reporting import run as reporting_run
 
 LDA = ("ggeur.closed_form", "lda", "ggeur.init", "random", "ggeur.keep", "trained")
+OWN_HEADS = (
+    *("ggeur.closed_form", "lda", "ggeur.personal.head", "means"),
+    *("ggeur.privacy.min_samples", 1),
+)
 IID = (
     "data.splitter",
     "iid",
@@ -29,13 +33,9 @@ IID = (
     2,
 )
 RUNS = {
-    "one upload": LDA,
     "auto, by leave-one-out": ("ggeur.closed_form", "auto", *IID),
     "scaffold": ("ggeur.base_method", "scaffold", "federate.total_round_num", 5),
-    "personal heads": (
-        *("ggeur.closed_form", "lda", "ggeur.personal.head", "means"),
-        *("ggeur.privacy.min_samples", 1),
-    ),
+    "personal heads": OWN_HEADS,
 }
 
 SUMS = (
@@ -73,7 +73,7 @@ def check_as_embedded(world, wanted) -> None:
 
 
 def test_one_upload_takes_a_few_turns_and_says_what_comes_next(world, embedded):
-    here = world(*LDA)
+    here = world(*OWN_HEADS)
     assert here.turn(here.sites[0]) == "nothing has come yet; awaited: hearts"
     assert here.turn(here.server) == "the sites join; awaited: s1, s2, s3"
     here.turn(here.sites[0])
@@ -85,7 +85,7 @@ def test_one_upload_takes_a_few_turns_and_says_what_comes_next(world, embedded):
     assert line == "answered statistics, round 0; awaited: hearts"
     assert here.turn(here.server) == "statistics, round 0; awaited: s1, s2"
     here.run()
-    check_as_embedded(here, embedded(*LDA))
+    check_as_embedded(here, embedded(*OWN_HEADS))
     # Once more changes nothing, not even a time of a file.
     kept = {p: p.stat().st_mtime_ns for p in here.server.shared.rglob("*.msg")}
     for side in here.sides:
@@ -94,7 +94,7 @@ def test_one_upload_takes_a_few_turns_and_says_what_comes_next(world, embedded):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("run", ["auto, by leave-one-out", "scaffold"])
 def test_a_carrier_that_delays_repeats_and_shuffles(run, world, embedded):
     here = world(*RUNS[run], apart=True)
     here.run_apart(seed=len(run))
@@ -102,7 +102,7 @@ def test_a_carrier_that_delays_repeats_and_shuffles(run, world, embedded):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("run", ["scaffold", "personal heads"])
 def test_kills_at_writes(run, world, embedded, monkeypatch):
     """The store is written first, then the folder; so any moment between will do."""
     wanted = embedded(*RUNS[run])
