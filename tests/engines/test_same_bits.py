@@ -11,6 +11,7 @@ from copy import deepcopy
 import pytest
 from digits_network import digits_words
 from every_method import ADDED, ON_HEADS, words
+from private_words import SUMS
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run
@@ -29,11 +30,6 @@ VALIDATED = [
     "data.splitter", "domain", "data.splitter_args", [],
     "data.splits", [0.3, 0.55, 0.15], "eval.split", ["test", "val"],
     "eval.best_res_update_round_wise_key", "val_loss", *FEW,
-]  # fmt: skip
-SUMS = [
-    "ggeur.privacy.secure_sums", "statistics", "ggeur.privacy.secure_sums_radius", 40,
-    "ggeur.privacy.secure_sums_max_rows", 4096,
-    "ggeur.privacy.secure_sums_fraction_bits", 38,
 ]  # fmt: skip
 RUNS = {
     "ggeur": [],

@@ -10,6 +10,7 @@ import shutil
 
 import pytest
 from folder_world import Deaths, Killed
+from private_words import NOISE, SUMS
 
 from federatedscope_ggeur import files
 from federatedscope_ggeur.engines.sites import server as server_module
@@ -20,6 +21,7 @@ from federatedscope_ggeur.reporting import read_results
 from federatedscope_ggeur.reporting import run as reporting_run
 
 LDA = ("ggeur.closed_form", "lda", "ggeur.init", "random", "ggeur.keep", "trained")
+CHARGED = (*NOISE, "ggeur.privacy.dp.ledger", "ledger")
 OWN_HEADS = (
     *("ggeur.closed_form", "lda", "ggeur.personal.head", "means"),
     *("ggeur.privacy.min_samples", 1),
@@ -37,21 +39,6 @@ RUNS = {
     "scaffold": ("ggeur.base_method", "scaffold", "federate.total_round_num", 5),
     "personal heads": OWN_HEADS,
 }
-
-SUMS = (
-    "ggeur.privacy.secure_sums", "statistics",
-    "ggeur.privacy.secure_sums_radius", 40,
-    "ggeur.privacy.secure_sums_max_rows", 4096,
-    "ggeur.privacy.secure_sums_fraction_bits", 38,
-)  # fmt: skip
-NOISE = (
-    "ggeur.privacy.dp.epsilon", 4,
-    "ggeur.privacy.min_samples", 1,
-    "ggeur.privacy.dp.rows_per_class", 20,
-    "ggeur.privacy.dp.noise", "client",
-    "ggeur.privacy.dp.ledger", "ledger",
-    "ggeur.agreed.class_names", [str(c) for c in range(12)],
-)  # fmt: skip
 
 
 def check_as_embedded(world, wanted) -> None:
@@ -201,7 +188,7 @@ def test_rows_that_have_changed_since_the_run_began(world, embeddings_folder):
         here.turn(here.sites[0])
 
 
-@pytest.mark.parametrize("settings", [SUMS, NOISE])
+@pytest.mark.parametrize("settings", [SUMS, CHARGED])
 def test_what_does_not_go_by_folder_is_refused_by_name(settings, world):
     here = world("ggeur.closed_form", "lda", *settings)
     with pytest.raises(
