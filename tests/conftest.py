@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.yaml_file import read_tree
 from federatedscope_ggeur.federation.exchanges import EXCHANGES
-from federatedscope_ggeur.reporting import plots
+from federatedscope_ggeur.reporting import plots, provenance
 
 # How long an example takes says more of the machine than of the code. The examples are
 # the same each time, so that none fails by luck. --hypothesis-profile search: others.
@@ -52,10 +52,12 @@ def _heeds_interrupts():
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _no_pictures():
-    """Runs in this process draw no curve: that takes longer than most of them."""
+def _what_no_run_needs():
+    """Runs in this process draw no curve, and ask git once: both take longer than most
+    of them."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(plots, "draw_curve", lambda results, path: path.touch())
+        patched.setattr(provenance, "_git_state", cache(provenance._git_state))
         yield
 
 
