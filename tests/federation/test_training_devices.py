@@ -253,9 +253,14 @@ def test_rounds_of_networks_are_those_of_the_cpu(request, name, augment):
             pytest.param("", a, {}, marks=pytest.mark.slow)
             for a in ("crop_flip", "flip_rotate", "resized_crop")
         ),
-        ("fedfa_plus", "none", {"probability": 1.0}),
-        ("mixstyle", "none", {"probability": 1.0}),
-        ("fedpg", "none", {"source": "noise", "images_per_class": 8}),
+        *(
+            pytest.param(name, "none", settings, marks=pytest.mark.slow)
+            for name, settings in (
+                ("fedfa_plus", {"probability": 1.0}),
+                ("mixstyle", {"probability": 1.0}),
+                ("fedpg", {"source": "noise", "images_per_class": 8}),
+            )
+        ),
     ],
 )
 def test_nothing_waits_for_a_gpu_within_an_epoch(gpu, name, augment, settings):
@@ -273,7 +278,8 @@ def test_nothing_waits_for_a_gpu_within_an_epoch(gpu, name, augment, settings):
     assert waits(2) == waits(1)
 
 
-@pytest.mark.parametrize("free", [1, pytest.param(10**9, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("free", [1, 10**9])
 def test_images_that_do_not_fit_stay_in_main_memory(free, gpu, monkeypatch, caplog):
     """The run says so, and the weights are the same."""
     monkeypatch.setattr(f"{fit.__module__}.free_memory", lambda device: free)

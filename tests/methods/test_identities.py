@@ -37,13 +37,17 @@ NEUTRAL = [
 ]
 
 
+#: One model says most.
+EITHER = ["mlp", pytest.param("linear", marks=pytest.mark.slow)]
+
+
 @cache
 def fedavg(model, sizes=(20, 30, 25), **options):
     """FedAvg's weights after each round."""
     return federate(FedAvg(), model=MODELS[model], sizes=sizes, **options).weights
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", EITHER)
 @pytest.mark.parametrize(
     ("method", "tolerance"), NEUTRAL, ids=lambda given: getattr(given, "name", "")
 )

@@ -102,7 +102,9 @@ def test_which_methods_have_a_batched_form():
     assert {"fedsam", "moon", "fedntd", "fedproto", "local"} <= set(BATCHED)
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    "model", ["mlp", pytest.param("linear", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("name", BATCHED)
 def test_every_batched_method_agrees(name, model):
     assert_agree(BATCHED[name], 2, model=MODELS[model], training=TWO_EPOCHS)
