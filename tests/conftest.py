@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import signal
 import sys
+from functools import cache
 from pathlib import Path
 
 import exchange_plugin
@@ -17,7 +19,9 @@ from fake_checkout import write_checkout
 from threadpoolctl import threadpool_limits
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cfg_ggeur.yaml_file import read_tree
 from federatedscope_ggeur.federation.exchanges import EXCHANGES
+from federatedscope_ggeur.reporting import plots, provenance
 
 # How long an example takes says more of the machine than of the code. The examples are
 # the same each time, so that none fails by luck. --hypothesis-profile search: others.
@@ -30,6 +34,16 @@ hypothesis.settings.load_profile("fixed")
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 EXAMPLES = Path(__file__).parent.parent / "scripts" / "example_configs"
+
+
+# Collecting tests makes much that stays: looking through it again and again takes a
+# tenth of that time.
+gc.disable()
+
+
+def pytest_collection_finish():
+    gc.enable()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -46,6 +60,16 @@ def _heeds_interrupts():
     """Programs that tests start heed Ctrl-C. A shell's background jobs ignore it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _what_no_run_needs():
+    """Runs in this process draw no curve, and ask git once: both take longer than most
+    of them."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(plots, "draw_curve", lambda results, path: path.touch())
+        patched.setattr(provenance, "_git_state", cache(provenance._git_state))
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -148,8 +172,14 @@ def in_units(embeddings_folder):
         np.savez(path, **held)
 
 
+@cache
+def _quickstart_settings() -> dict:
+    """Those of the quickstart, read once: reading YAML takes long."""
+    return read_tree(EXAMPLES / "ggeur_quickstart.yaml")[0]
+
+
 @pytest.fixture
-def config(quickstart, embeddings_folder):
+def config(embeddings_folder):
     """A run of three rounds over three small domains, with settings added to it."""
 
     def load(*overrides):
@@ -165,7 +195,7 @@ def config(quickstart, embeddings_folder):
             "ggeur.space", "raw",
             "train.optimizer.lr", "0.01",
         ]  # fmt: skip
-        return load_config(quickstart, [*base, *map(str, overrides)])
+        return load_config(_quickstart_settings(), [*base, *map(str, overrides)])
 
     return load
 

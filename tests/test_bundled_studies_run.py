@@ -87,7 +87,7 @@ def small(config, folder, cache):
     return {**HEADS, "data.root": str(place), "federate.client_num": min(clients, 12)}
 
 
-def distinct(path, tmp_path, cache):
+def distinct(path, place, cache):
     """A run of each row, the first one of the columns, as far as they differ small."""
     found, rows = {}, set()
     for cell, config in configs(path):
@@ -99,13 +99,13 @@ def distinct(path, tmp_path, cache):
             continue  # it needs CLIP's text tower: tests/engines/test_text_runs.py
         settings = dict(cell.settings)
         if config["data"]["type"] != "digits_quickstart@ggeur":
-            settings.update(small(config, tmp_path, cache))
+            settings.update(small(config, place, cache))
         else:
             settings.update(ALL)
         made = to_plain(load_config(cell.base, settings))
         made.pop("expname")
         found.setdefault(str(made), (cell, settings))
-    return found.values()
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -114,12 +114,27 @@ def cache(tmp_path_factory):
     return tmp_path_factory.mktemp("cache")
 
 
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    """Where embeddings are, once for all."""
+    return tmp_path_factory.mktemp("rows")
+
+
+@pytest.fixture(scope="module")
+def ran():
+    """What has run: several studies have the same row of another paper's table."""
+    return set()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
-def test_every_row_runs(path, tmp_path, cache):
-    found = list(distinct(path, tmp_path, cache))
+def test_every_row_runs(path, rows, cache, ran):
+    found = distinct(path, rows, cache)
     assert len(found) > 1
-    for cell, settings in found:
+    for made, (cell, settings) in found.items():
+        if made in ran:
+            continue
+        ran.add(made)
         results = run(cell.base, overrides=settings)
         assert results.status == "finished", cell.labels
         assert math.isfinite(results.final.avg), cell.labels

@@ -18,7 +18,6 @@ from federatedscope_ggeur.data.encoders.keys import ENCODER_KEYS
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.models.networks.keys import NETWORK_KEYS
-from federatedscope_ggeur.reporting import plots
 
 VALUES = (
     "-1", "0", "1e15", "1e308", "nan", "''", "[]", "{}", "None", "x" * 20_000,
@@ -78,8 +77,6 @@ IN_USE = in_use()
 def try_one(quickstart, embeddings_folder, tmp_path, monkeypatch, capsys):
     """Run the command line with one setting; its status and what it said of errors."""
     monkeypatch.chdir(tmp_path)
-    # The picture takes longer than the run, and no setting changes how it is drawn.
-    monkeypatch.setattr(plots, "draw_curve", lambda results, path: None)
     write_pixels(tmp_path / "pixels")
     write_images(tmp_path / "images")
     base = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections.abc import Iterable
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -78,20 +79,21 @@ def files_of(room: str) -> list[Path]:
 
 
 @cache
-def parsed(file: Path) -> ast.Module:
-    return ast.parse(file.read_text(encoding="utf-8"))
+def nodes_of(file: Path) -> list[ast.AST]:
+    """All nodes of a file, its module first."""
+    return list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
 
 
-def trees() -> dict[Path, ast.Module]:
+def files() -> dict[Path, list[ast.AST]]:
     return {
-        file.relative_to(PACKAGE): parsed(file)
+        file.relative_to(PACKAGE): nodes_of(file)
         for file in sorted(PACKAGE.rglob("*.py"))
     }
 
 
-def imports(tree: ast.Module):
+def imports(nodes: Iterable[ast.AST]):
     """Every module that is imported, in full, with names taken from packages."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -112,7 +114,7 @@ def test_arrows_run_downward_only(room):
     allowed = APART.get(room, set(FLOORS[: FLOORS.index(room)])) | {room}
     prefix = "federatedscope_ggeur."
     for file in files_of(room):
-        for name in imports(parsed(file)):
+        for name in imports(nodes_of(file)):
             if name.startswith(prefix):
                 other = name[len(prefix) :].split(".")[0]
                 # The package itself holds the version and the public names.
@@ -130,7 +132,7 @@ def imports_at_run_time(tree: ast.Module):
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             node.body = []
-    return imports(tree)
+    return imports(ast.walk(tree))
 
 
 def circle_among(modules: dict[str, ast.Module]) -> list[str]:
@@ -150,9 +152,11 @@ def circle_among(modules: dict[str, ast.Module]) -> list[str]:
 
 @pytest.mark.slow
 def test_there_is_no_circle_of_files():
-    files = sorted(PACKAGE.rglob("*.py"))
-    sources = {module_of(file): file.read_text(encoding="utf-8") for file in files}
-    assert not circle_among({name: ast.parse(text) for name, text in sources.items()})
+    sources = {
+        module_of(file): ast.parse(file.read_text(encoding="utf-8"))
+        for file in PACKAGE.rglob("*.py")
+    }
+    assert not circle_among(sources)
 
 
 def test_a_circle_within_functions_is_found():
@@ -166,8 +170,8 @@ def test_a_circle_within_functions_is_found():
 
 @pytest.mark.slow
 def test_only_the_engine_in_federatedscope_imports_it():
-    for file, tree in trees().items():
-        for name in imports(tree):
+    for file, nodes in files().items():
+        for name in imports(nodes):
             if name.split(".")[0] == "federatedscope":
                 assert file.parts[:2] == ("engines", "fs"), f"{file} imports {name}"
 
@@ -175,10 +179,10 @@ def test_only_the_engine_in_federatedscope_imports_it():
 def test_what_the_package_logs_is_made_printable():
     """By its loggers, since handlers of others get the records too."""
     copied = Path("engines", "fs", "loader.py")  # it works without the package
-    for file, tree in trees().items():
+    for file, (module, *_) in files().items():
         if file == copied:
             continue
-        for node in tree.body:
+        for node in module.body:
             if (
                 isinstance(node, ast.Assign)
                 and ast.unparse(node.targets[0]) == "logger"
@@ -190,8 +194,8 @@ def test_what_the_package_logs_is_made_printable():
 @pytest.mark.slow
 def test_errors_of_several_lines_are_given_lines():
     """A line end in any other text is escaped when the error is shown."""
-    for file, tree in trees().items():
-        for node in ast.walk(tree):
+    for file, nodes in files().items():
+        for node in nodes:
             if not (isinstance(node, ast.Call) and node.args):
                 continue
             made, first = ast.unparse(node.func), node.args[0]
@@ -204,7 +208,7 @@ def test_errors_of_several_lines_are_given_lines():
 
 def test_transport_imports_no_torch():
     for file in files_of("transport"):
-        for name in imports(parsed(file)):
+        for name in imports(nodes_of(file)):
             assert name.split(".")[0] not in ("torch", "safetensors", "numpy"), file
 
 
@@ -212,9 +216,9 @@ def test_transport_imports_no_torch():
 def test_who_sees_a_config(room):
     """No room below takes one: nothing is called cfg, and nothing imports yacs."""
     for file in files_of(room):
-        tree = parsed(file)
-        assert not [name for name in imports(tree) if name.startswith("yacs")], file
-        for node in ast.walk(tree):
+        nodes = nodes_of(file)
+        assert not [name for name in imports(nodes) if name.startswith("yacs")], file
+        for node in nodes:
             named = (
                 getattr(node, "arg", None) if isinstance(node, ast.arg) else None,
                 node.id if isinstance(node, ast.Name) else None,
@@ -228,8 +232,8 @@ def test_no_mixin_and_no_base_with_a_single_subclass():
     extended = {"Method", "Model", "ClosedForm"}
     subclasses: dict[str, list[str]] = {}
     classes: dict[str, ast.ClassDef] = {}
-    for tree in trees().values():
-        for node in ast.walk(tree):
+    for nodes in files().values():
+        for node in nodes:
             if isinstance(node, ast.ClassDef):
                 classes[node.name] = node
                 bases = [base.id for base in node.bases if isinstance(base, ast.Name)]
@@ -251,12 +255,12 @@ class TestExchanges:
     ROOMS = Path("federation/exchanges")
 
     @staticmethod
-    def imported(tree):
+    def imported(nodes):
         """The rooms of exchanges that a module imports."""
         start = "federatedscope_ggeur.federation.exchanges."
         names = [
             node.module
-            for node in ast.walk(tree)
+            for node in nodes
             if isinstance(node, ast.ImportFrom) and node.module
         ]
         found = {n[len(start) :].split(".")[0] for n in names if n.startswith(start)}
@@ -270,30 +274,30 @@ class TestExchanges:
     @pytest.mark.parametrize("room", ORDER)
     def test_a_room_imports_no_later_one(self, room):
         allowed = ORDER[: ORDER.index(room) + 1]
-        for file, tree in trees().items():
+        for file, nodes in files().items():
             if file.parts[:3] == (*self.ROOMS.parts, room):
-                assert self.imported(tree) <= set(allowed), file
+                assert self.imported(nodes) <= set(allowed), file
 
     def test_what_all_share_imports_no_exchange(self):
         shared = [
-            (file, tree)
-            for file, tree in trees().items()
+            (file, nodes)
+            for file, nodes in files().items()
             if file.parts[0] == "federation"
             and file.parts[1] not in ("exchanges", "course", "__init__.py")
         ]
         assert len(shared) > 10
-        for file, tree in shared:
-            assert not self.imported(tree), file
+        for file, nodes in shared:
+            assert not self.imported(nodes), file
 
     def test_requests_are_spelt_in_their_rooms(self):
         """Nobody else compares with the name of a request, or makes a kind."""
         names = {text for k in all_kinds() for text in (k.name, k.message)}
         names |= {kind.answer_message for kind in all_kinds() if kind.answer_message}
-        for file, tree in trees().items():
+        for file, nodes in files().items():
             is_room = file.parts[:2] == self.ROOMS.parts
             if file.parts[0] not in ("federation", "engines") or is_room:
                 continue
-            for node in ast.walk(tree):
+            for node in nodes:
                 is_made = (
                     isinstance(node, ast.Call)
                     and getattr(node.func, "id", "") == "RequestKind"
@@ -308,8 +312,8 @@ class TestExchanges:
     @pytest.mark.slow
     def test_answers_are_decoded_in_one_place(self):
         answers = {kind.answer.__name__ for kind in all_kinds() if kind.answer}
-        for file, tree in trees().items():
-            for node in ast.walk(tree):
+        for file, nodes in files().items():
+            for node in nodes:
                 if isinstance(node, ast.Attribute) and node.attr == "from_bytes":
                     whose = getattr(node.value, "id", getattr(node.value, "attr", ""))
                     assert whose not in answers, f"{file}, line {node.lineno}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 
 from federatedscope_ggeur.cfg_ggeur.distributed_keys import DISTRIBUTED_KEYS
 from federatedscope_ggeur.cfg_ggeur.fs_keys import section_of
@@ -196,8 +197,12 @@ def _of_parts(taken: set[str]) -> Iterator[Key]:
                     "for its settings, but it is taken; register it by another name"
                 )
             taken.add(name)
-            for key in part.SETTINGS:
-                yield replace(key, name=f"{name}.{key.name}")
+            yield from _in_section(part, name)
+
+
+@cache
+def _in_section(part: type, name: str) -> tuple[Key, ...]:
+    return tuple(replace(key, name=f"{name}.{key.name}") for key in part.SETTINGS)
 
 
 def extend_ggeur_cfg(cfg) -> None:

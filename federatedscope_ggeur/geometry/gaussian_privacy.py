@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 
 _HALVINGS = 200
 
@@ -32,6 +33,7 @@ def delta_of(epsilon: float, mu: float) -> float:
     return max(0.0, below - math.exp(epsilon) * _normal(-mu / 2 - epsilon / mu))
 
 
+@cache
 def mu_of(epsilon: float, delta: float) -> float:
     """The largest mu for which every mu-GDP mechanism is (epsilon, delta)-private.
 

@@ -37,7 +37,7 @@ def settings(by, square):
 def test_the_mechanism_keeps_its_claim(by, monkeypatch):
     # Fixed noise: some draws in a hundred exceed the limit by chance.
     monkeypatch.setattr("os.urandom", np.random.default_rng(0).bytes)
-    found = list(canaries(settings(by, square=True), 9))
+    found = list(canaries(settings(by, square=True), 9, runs=400))
     assert [one.passed for one in found] == [True] * 3
     # and the attack is a real one: it finds most of what it may
     assert found[-1].value > 0.7 * found[-1].limit

@@ -2,6 +2,7 @@
 
 import pytest
 from own_process import PATIENCE
+from private_words import SUMS
 
 from federatedscope_ggeur.audit import (
     ATTACKS,
@@ -14,9 +15,6 @@ from federatedscope_ggeur.audit import (
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.engines.transcript import recorded, truth_of
 
-SUMS = ["ggeur.privacy.secure_sums", "statistics", "ggeur.privacy.secure_sums_radius"]
-SUMS += [40, "ggeur.privacy.secure_sums_max_rows", 4096]
-SUMS += ["ggeur.privacy.secure_sums_fraction_bits", 38]
 LDA = ["ggeur.closed_form", "lda", "ggeur.lda.shrinkage", 0.3]
 OTHERS = ["ggeur.geometry", "pooled", "ggeur.prototypes", "others"]
 

@@ -48,13 +48,20 @@ def test_a_pooled_shape_tells_none():
 
 
 @pytest.mark.parametrize(
-    ("weight", "counts_for", "known"),
-    [("original", 19, 1.0), ("original", 17, 0.0), ("augmented", 150, 1.0)],
+    ("weight", "steps", "counts_for", "known"),
+    [
+        ("original", "[1]", 19, 1.0),
+        ("original", "[1]", 17, 0.0),
+        ("augmented", "[1]", 150, 1.0),
+        ("augmented", "[2]", 19, 1.0),
+        ("augmented", "[2]", 17, 0.0),
+    ],
 )
-def test_what_a_client_counts_for_tells_withheld_rows(weight, counts_for, known):
-    """Class 1 of 3 rows is withheld and has no shape; step 1 fills all up to 50."""
+def test_what_a_client_counts_for_tells_withheld_rows(weight, steps, counts_for, known):
+    """Class 1 of 3 rows is withheld and has no shape; step 1 fills all up to 50, and
+    there is no prototype for step 2."""
     clients, truth = federation()
-    settings = ["ggeur.weight", weight, "ggeur.steps", "[1]", "ggeur.step1_size", "50"]
+    settings = ["ggeur.weight", weight, "ggeur.steps", steps, "ggeur.step1_size", "50"]
     seen = transcript(
         settings=settings,
         uploads=uploaded(clients, least=5),

@@ -6,7 +6,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run, load_federated_data, run
 from federatedscope_ggeur.errors import ConfigError, DataError, GGEURError
 from federatedscope_ggeur.federation import evaluate
@@ -19,15 +18,6 @@ def scores(results) -> dict:
     """What must not depend on how the run was carried out."""
     kept = numbers(results)
     return {key: kept[key] for key in ("rounds", "final", "round0", "clients")}
-
-
-@pytest.mark.slow
-def test_the_quickstart_learns(quickstart):
-    results = run(load_config(quickstart, ["federate.total_round_num", "8"]))
-    assert results.domains == ["clean", "inverted", "blurred", "noisy"]
-    assert results.final.avg > 0.7  # ten classes: chance is 0.1
-    assert results.final.rounds == [4, 5, 6, 7, 8]
-    assert results.diverged is None
 
 
 def test_client_and_server_evaluation_agree_on_the_final_head(config):
@@ -96,16 +86,6 @@ def test_every_setting_has_an_effect(config, settings):
     assert scores(run(config(*SIX, *settings))) != scores(run(config(*SIX)))
 
 
-@pytest.mark.slow
-def test_adam_takes_its_own_settings(config, rewritten):
-    with pytest.raises(ConfigError, match=r"train\.optimizer\.momentum"):
-        config("train.optimizer.type", "Adam")
-    path = rewritten(("momentum: 0.9", "type: Adam\n    betas: [0.9, 0.99]"))
-    cfg = load_config(path, ["federate.total_round_num", "3"])
-    assert cfg.train.optimizer.type == "Adam"
-    assert run(cfg).final.avg > 0.7  # ten classes: chance is 0.1
-
-
 @pytest.mark.parametrize(
     ("settings", "error", "said"),
     [
@@ -170,14 +150,6 @@ class TestUnseenClients:
                 assert accuracy == sum(score.correct for score in parts) / rows
         assert last.avg == pytest.approx(np.mean(list(last.accuracy.values())))
         assert last.accuracy != last.unseen_clients
-
-    @pytest.mark.slow
-    def test_they_are_drawn_by_seed(self, config):
-        def unseen(seed):
-            return Run(config(*self.SETTINGS, "seed", seed)).engine.server.unseen
-
-        assert unseen(0) == unseen(0)
-        assert len({tuple(unseen(seed)) for seed in range(5)}) > 1
 
     @pytest.mark.parametrize(("rate", "unseen"), [(0.01, 1), (0.99, 2)])
     def test_at_least_one_is_unseen_and_one_is_not(self, config, rate, unseen):

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from federatedscope_ggeur.cfg_ggeur.load import load_config, to_plain
+from federatedscope_ggeur.cfg_ggeur.load import to_plain
 from federatedscope_ggeur.engines.run import Run, load_federated_data, run
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.reporting import Results, Round0, RoundRecord
@@ -108,18 +108,6 @@ def test_no_model_where_only_a_file_is_left(config):
             DataError, match=r"^model: these results were read from a file"
         ):
             read.predict(np.zeros((1, 16)), clients=1)
-
-
-@pytest.mark.slow
-def test_the_config_for_own_embeddings_needs_a_folder_alone(embeddings_folder):
-    cfg = load_config(
-        "ggeur_own_embeddings",
-        {"data.root": str(embeddings_folder), "federate.total_round_num": 2},
-    )
-    results = Run(cfg).follow(lambda record: None)
-    assert results.closed_form.details["chosen_by"] == "leave_one_out"
-    assert results.final.kept.by == "leave_one_out"
-    assert results.final.avg > 0.8
 
 
 def test_a_run_says_how_many_rows_each_domain_has_for_what(config):

@@ -6,6 +6,7 @@ import stat
 
 import pytest
 import torch
+from private_words import LDA, NOISE
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.leading import FAILED, FINISH, JOIN
@@ -26,22 +27,14 @@ SITE = [
     "distribute.role", "client",
     "distribute.data_idx", "2",
 ]  # fmt: skip
-ONE_SHOT = "ggeur.closed_form", "lda"
-NOISE = (
-    "ggeur.closed_form", "lda",
-    "ggeur.privacy.dp.epsilon", 4,
-    "ggeur.privacy.dp.noise", "client",
-    "ggeur.privacy.dp.rows_per_class", 20,
-    "ggeur.privacy.dp.ledger", "spent",
-    "ggeur.agreed.class_names", [str(c) for c in range(12)],
-)  # fmt: skip
+CHARGED = (*LDA, *NOISE, "ggeur.privacy.dp.ledger", "spent")
 
 
 @pytest.fixture
 def ask(config, tmp_path):
     """Ask site 2 messages of a run, each time as a new process would."""
 
-    def once(*asked: Envelope, run: str = "1", settings=ONE_SHOT) -> list[Envelope]:
+    def once(*asked: Envelope, run: str = "1", settings=LDA) -> list[Envelope]:
         cfg = load_config(config(), [*SITE, *map(str, settings)], on_fs=True)
         return ResumedSite(cfg, tmp_path / "site", run, "test").answer(asked)
 
@@ -124,15 +117,15 @@ def moments(session: bytes = b"s" * 16) -> Envelope:
 
 
 def test_a_release_is_charged_once_and_repeated_byte_by_byte(ask, tmp_path):
-    (joined,) = ask(join(), settings=NOISE)
+    (joined,) = ask(join(), settings=CHARGED)
     assert Join.from_bytes(joined.parts[0], "it").declared == Declared()
-    first = ask(moments(), settings=NOISE)
+    first = ask(moments(), settings=CHARGED)
     assert first[0].kind == "released_moments"
-    assert ask(moments(), settings=NOISE) == first
+    assert ask(moments(), settings=CHARGED) == first
     with pytest.raises(GGEURError, match="epsilon_total"):
-        ask(moments(b"t" * 16), settings=NOISE)
+        ask(moments(b"t" * 16), settings=CHARGED)
     with pytest.raises(MessageError, match="do not allow"):
-        ask(Envelope("statistics_request"), settings=NOISE)
+        ask(Envelope("statistics_request"), settings=CHARGED)
     ledger = ledger_path(str(tmp_path / "site" / "private" / "spent"), 2)
     spent, _ = read_ledger(ledger)
     assert [entry.session for entry in spent.entries] == [(b"s" * 16).hex()]

@@ -11,6 +11,7 @@ from copy import deepcopy
 import pytest
 from digits_network import digits_words
 from every_method import ADDED, ON_HEADS, words
+from private_words import SUMS
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run
@@ -29,11 +30,6 @@ VALIDATED = [
     "data.splitter", "domain", "data.splitter_args", [],
     "data.splits", [0.3, 0.55, 0.15], "eval.split", ["test", "val"],
     "eval.best_res_update_round_wise_key", "val_loss", *FEW,
-]  # fmt: skip
-SUMS = [
-    "ggeur.privacy.secure_sums", "statistics", "ggeur.privacy.secure_sums_radius", 40,
-    "ggeur.privacy.secure_sums_max_rows", 4096,
-    "ggeur.privacy.secure_sums_fraction_bits", 38,
 ]  # fmt: skip
 RUNS = {
     "ggeur": [],
@@ -172,7 +168,6 @@ def test_one_client_at_a_time_and_with_no_memory(made, whole, name):
 STOPS = [
     *((name, 2) for name in STOPPED),
     *((name, last) for name in ("scaffold", "sums", "calibrated") for last in (0, 3)),
-    *(pytest.param(name, 3, marks=pytest.mark.slow) for name in RUNS),
     *(
         pytest.param(name, 2, marks=pytest.mark.slow)
         for name in (*RUNS, *NETWORKS)

@@ -251,14 +251,8 @@ def check_found(found: tuple[int, dict[str, str], str], told: tuple[str, ...]) -
         assert part in problems[what]
 
 
-@each_of(FAULTS)
+@each_of({**FAULTS_AT_HOME, **FAULTS})
 def test_each_fault_is_found_with_what_to_do(site, check, fault, told):
-    fault(site)
-    check_found(check(), told)
-
-
-@each_of(FAULTS_AT_HOME)
-def test_what_is_wrong_at_home_is_found_there(site, check, fault, told):
     fault(site)
     check_found(check(), told)
 

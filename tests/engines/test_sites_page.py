@@ -112,8 +112,8 @@ def test_from_nothing_to_a_prediction_at_a_site(
         left = read_results(own / "runs" / "federation")
         assert left.status == "finished"
         check_own_score(own / "runs" / "federation", held)
-        said = run(place, of(name, "predict"))
-        right, rows = map(int, re.search(r"(\d+) of (\d+) rows", said).groups())
-        assert rows == len(left.class_names) * (rows // 12)
-        assert right / rows > 0.5
+    said = run(places["rome"], of("rome", "predict"))
+    right, rows = map(int, re.search(r"(\d+) of (\d+) rows", said).groups())
+    assert rows == len(left.class_names) * (rows // 12)
+    assert right / rows > 0.5
     assert not (places["rome"] / "rome" / "authority.key").exists()

@@ -4,15 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from private_words import LDA, SUMS
 
 from federatedscope_ggeur.audit import audit_run
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.engines.transcript import recorded, truth_of
 from federatedscope_ggeur.errors import GGEURError
-
-SUMS = ["ggeur.privacy.secure_sums", "statistics", "ggeur.privacy.secure_sums_radius"]
-SUMS += [40, "ggeur.privacy.secure_sums_max_rows", 4096]
-SUMS += ["ggeur.privacy.secure_sums_fraction_bits", 38, "ggeur.closed_form", "lda"]
 
 
 def test_of_a_run_with_rounds(config):
@@ -53,7 +50,7 @@ def test_of_answers_about_heads(config):
 
 
 def test_of_secure_sums(config):
-    run = Run(config(*SUMS))
+    run = Run(config(*LDA, *SUMS))
     seen = recorded(run)
     assert not seen.uploads
     assert not seen.updates

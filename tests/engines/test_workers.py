@@ -125,7 +125,8 @@ def test_a_run_goes_on_with_another_number(config, tmp_path, workers):
 def test_what_it_cannot_be_with_is_named(config):
     with pytest.raises(ConfigError, match=r"ggeur.workers 2: .*ggeur.num_threads 1"):
         Run(config("ggeur.workers", 2, "ggeur.num_threads", 2))
-    assert Run(config("ggeur.workers", 1, "ggeur.num_threads", 2))
+    for workers, threads in ((1, 2), (2, 1)):
+        assert Run(config("ggeur.workers", workers, "ggeur.num_threads", threads))
 
 
 @pytest.mark.parametrize(

@@ -202,7 +202,7 @@ def test_every_base_method_trains_a_network_and_statistics_are_the_mean(name):
     method = part(mu=0.1) if name == "fedprox" else part()
     if method.model_problem(make_model()):
         pytest.skip(f"{name} is not for this network")
-    run = federation(method, training=TrainingSettings(RATE, 1, "epoch", 7)).round0()
+    run = federation(method, training=TrainingSettings(RATE, 2, "batch", 7)).round0()
     model, server = run.server.model, run.server
     size = num_trainable(model)
     for number in (1, 2):

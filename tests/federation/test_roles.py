@@ -52,6 +52,10 @@ class TestWeights:
             federation.server.params, self.mean_by(updates, wanted or rows)
         )
 
+    def test_nobody_has_a_say_before_its_set_is_made(self):
+        federation = Federation(make_client_data((10, 40)))
+        assert [c.aggregation_weight for c in federation.clients.values()] == [0, 0]
+
     def test_with_equal_weights_a_client_without_data_still_has_no_say(self):
         federation = Federation(make_client_data((10, 0, 40)), ignore_weight=True)
         federation.round0()

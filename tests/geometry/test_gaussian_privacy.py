@@ -28,10 +28,9 @@ def test_no_noise_protects_nothing():
     assert epsilon_of(0.0, 1e-5) == 0.0
 
 
-@pytest.mark.parametrize("epsilon", [1, pytest.param(4, marks=pytest.mark.slow)])
-def test_an_accountant_of_others_agrees(epsilon):
+def test_an_accountant_of_others_agrees():
     accounting = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
-    mu = mu_of(epsilon, 1e-5)
+    epsilon, mu = 1, mu_of(1, 1e-5)
     found = accounting.from_gaussian_mechanism(
         1 / mu, value_discretization_interval=1e-5
     )

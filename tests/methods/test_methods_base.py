@@ -17,9 +17,9 @@ from federatedscope_ggeur.methods import (
 METHODS = {**OTHERS, **ADDED}
 
 
-@pytest.fixture(params=MODELS)
-def model(request):
-    return MODELS[request.param]
+@pytest.fixture
+def model():
+    return MODELS["mlp"]
 
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)

@@ -133,8 +133,8 @@ def test_whatever_stands_there_compare_ends_in_words(path, value, tmp_path, caps
 
 @pytest.mark.slow
 def test_a_long_run_opens_and_is_shown(tmp_path, capsys):
-    """20,000 rounds of 50 clients: what is read is what was written."""
-    results = made(noisy(0.8, 0, 20_000), 0)
+    """4,000 rounds of 50 clients: what is read is what was written."""
+    results = made(noisy(0.8, 0, 4_000), 0)
     rounds = [replace(one, clients=list(range(1, 51))) for one in results.rounds]
     results = replace(results, rounds=rounds)
     folder = write(tmp_path / "run", results)

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from private_words import LDA, SUMS
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.federation import Federation
@@ -250,17 +251,8 @@ def test_who_is_lost_and_comes_back_in_time_misses_nothing(lead, wire, caplog):
     assert "client 3 has come back" in caplog.text
 
 
-SUMS = [
-    "ggeur.closed_form", "lda",
-    "ggeur.privacy.secure_sums", "statistics",
-    "ggeur.privacy.secure_sums_radius", 40,
-    "ggeur.privacy.secure_sums_max_rows", 4096,
-    "ggeur.privacy.secure_sums_fraction_bits", 38,
-]  # fmt: skip
-
-
 @pytest.mark.usefixtures("joined")
-@pytest.mark.parametrize("settings", [SUMS])
+@pytest.mark.parametrize("settings", [[*LDA, *SUMS]])
 def test_a_sum_waits_for_who_is_lost_and_asks_it_again(lead, wire, caplog):
     """Though all others have answered; every other question goes on without it."""
     asked = []
@@ -279,16 +271,6 @@ def test_a_sum_waits_for_who_is_lost_and_asks_it_again(lead, wire, caplog):
     assert asked[0] == asked[1]
     assert federation.history.round0.sums.roster == ALL
     assert wire.finished == ALL
-
-
-@pytest.mark.usefixtures("joined")
-@pytest.mark.parametrize("settings", [SUMS])
-def test_a_sum_waits_for_nobody_once_one_has_refused(lead, wire):
-    wire.instead["sum_means", 0, 1] = lambda answer: None
-    refusal = b"its rows are too long"
-    wire.instead["sum_means", 0, 3] = lambda answer: wire.say(3, FAILED, 0, refusal)
-    with pytest.raises(GGEURError, match=r"1 of 3 are missing.*client 3: its"):
-        lead()
 
 
 @pytest.mark.usefixtures("joined")

@@ -9,6 +9,7 @@ import pytest
 from digits_network import digits_words
 from engines_under_test import ENGINES, Embedded
 from own_scores import check_own_score
+from private_words import LDA, NOISE, SUMS
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import load_federated_data
@@ -18,31 +19,19 @@ pytestmark = pytest.mark.slow
 
 PAGE = Path(__file__).parents[3] / "docs" / "flower.md"
 IID = ("data.splitter", "iid", "data.splitter_args", "[]")
-SUMS = (
-    "ggeur.closed_form", "lda",
-    "ggeur.privacy.secure_sums", "statistics",
-    "ggeur.privacy.secure_sums_radius", 40,
-    "ggeur.privacy.secure_sums_max_rows", 4096,
-    "ggeur.privacy.secure_sums_fraction_bits", 38,
-)  # fmt: skip
-NOISE = (
-    "ggeur.closed_form", "lda",
-    "ggeur.privacy.min_samples", 1,
-    "ggeur.privacy.dp.epsilon", 4,
-    "ggeur.privacy.dp.rows_per_class", 20,
-    "ggeur.privacy.dp.noise", "client",
-    "ggeur.privacy.dp.test_seed", 1,
-    "ggeur.privacy.dp.epsilon_total", 8,
-    "ggeur.agreed.class_names", [str(c) for c in range(12)],
-)  # fmt: skip
+SUMMED = (*LDA, *SUMS)
+NOISY = (
+    *(*LDA, *NOISE),
+    *("ggeur.privacy.dp.test_seed", 1, "ggeur.privacy.dp.epsilon_total", 8),
+)
 AUTO = ("ggeur.closed_form", "auto", *IID, "ggeur.privacy.min_samples", 2)
 #: Those of Flower are the rows of the docs' table, but for the network.
 RUNS = {
     "GGEUR, the quickstart": None,
     "SCAFFOLD": ("ggeur.base_method", "scaffold"),
     "one-shot head, chosen by leave-one-out": AUTO,
-    "one-shot head from secure sums": SUMS,
-    "one-shot head under differential privacy, with seeded noise": NOISE,
+    "one-shot head from secure sums": SUMMED,
+    "one-shot head under differential privacy, with seeded noise": NOISY,
     "a network": (),
 }
 
@@ -57,7 +46,7 @@ def settings_of(config, quickstart, tmp_path):
             return quickstart, rounds, 4
         if run == "a network":
             return quickstart, digits_words(tmp_path / "cache"), 4
-        more = ["ggeur.privacy.dp.ledger", str(ledger)] if RUNS[run] is NOISE else []
+        more = ["ggeur.privacy.dp.ledger", str(ledger)] if RUNS[run] is NOISY else []
         path = tmp_path / "run.yaml"
         path.write_text(config(*RUNS[run], *rounds, *more).dump())
         return path, more, 3
@@ -73,7 +62,7 @@ def settings_of(config, quickstart, tmp_path):
         for run, settings in RUNS.items()
         # A folder refuses them: tests/engines/sites/test_folder_runs.py.
         if engine != "embedded"
-        and (engine != "folder" or settings not in (SUMS, NOISE))
+        and (engine != "folder" or settings not in (SUMMED, NOISY))
     ],
     indirect=["engine"],
 )
@@ -86,7 +75,7 @@ def test_the_same_bits_as_embedded(engine, settings_of, run, tmp_path, monkeypat
     assert all(done.ended.values())
     assert done.head == wanted.head
     assert done.numbers == wanted.numbers
-    if RUNS[run] is NOISE:
+    if RUNS[run] is NOISY:
         for k in range(1, clients + 1):
             spent, _ = read_ledger(ledger_path(str(tmp_path / "spent"), k))
             assert len(spent.entries) == 1

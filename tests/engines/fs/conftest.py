@@ -13,7 +13,6 @@ from standalone import SEARCH, Standalone, as_before
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.commands.enable import enable
 from federatedscope_ggeur.engines.run import Run
-from federatedscope_ggeur.reporting import plots
 
 
 @pytest.fixture
@@ -84,8 +83,6 @@ def run(fleet):
 def fs(federatedscope, config, tmp_path, monkeypatch):
     """Standalone runs in this process, which stays as it was."""
     monkeypatch.chdir(tmp_path)
-    # Nobody looks at the pictures of these runs; test_fs_outputs.py looks at one.
-    monkeypatch.setattr(plots, "draw_curve", lambda results, path: None)
     with as_before():
         yield Standalone(config, tmp_path)
 

@@ -82,9 +82,10 @@ def run(fleet):
         cable.close()
 
 
-@pytest.mark.parametrize("method", ["fedavg", "scaffold"])
-@pytest.mark.parametrize("occasion", ["train 2", "evaluate 2"])
-def test_a_cut_of_seconds_changes_nothing(run, embedded, method, occasion):
+@pytest.mark.parametrize(
+    ("occasion", "method"), [("train 2", "scaffold"), ("evaluate 2", "fedavg")]
+)
+def test_a_cut_of_seconds_changes_nothing(run, embedded, occasion, method):
     """No quorum is set: all clients are needed. What the client did is not done twice,
     also where it keeps a state."""
     settings = ("ggeur.base_method", method)
@@ -107,23 +108,3 @@ def test_a_stop_of_half_a_minute_is_no_loss(run, embedded):
     clients[3].open_gate()
     check_same_head(server, list(clients.values()), embedded())
     assert "is gone" not in server.output
-
-
-def test_a_client_that_is_switched_off_costs_the_time_once(run):
-    settings = ("ggeur.deadline.return", 4, "ggeur.quorum", 3)
-    server, clients, _ = run(*settings, actions={"train 2": "die"})
-    assert clients.pop(3).wait() == -9
-    assert [worker.wait() for worker in (server, *clients.values())] == [0] * 4
-    assert server.output.count("for client 3 to come back") == 1
-    assert server.output.count("client 3 is not waited for any longer") == 1
-    trained = [record["clients"] for record in server.results["rounds"]]
-    assert trained == [[1, 2, 3, 4], [1, 2, 4], [1, 2, 4]]
-
-
-def test_who_says_goodbye_is_not_waited_for(run):
-    server, clients, _ = run("ggeur.quorum", 3, actions={"train 2": "hold"})
-    clients[3].wait_for("asked train 2", "trace")
-    os.kill(clients[3].pid, signal.SIGTERM)
-    for worker in (server, clients[1], clients[2], clients[4]):
-        assert worker.wait() == 0
-    assert "to come back" not in server.output

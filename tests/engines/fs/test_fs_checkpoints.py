@@ -35,10 +35,11 @@ TEMPERATURE = [
     "data.splits", [0.3, 0.55, 0.15], "eval.split", ["test", "val"],
     "data.splitter", "domain", "data.splitter_args", [],
 ]  # fmt: skip
+#: From which engine to which one a run goes.
 WAYS = [
-    ("standalone", "standalone"),
-    ("embedded", "standalone"),
-    ("standalone", "embedded"),
+    *(("standalone", "standalone", name) for name in SETTINGS),
+    ("embedded", "standalone", "states of a method"),
+    ("standalone", "embedded", "sampled"),
 ]
 
 
@@ -88,8 +89,7 @@ def engines(fs, config):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("first", "second"), WAYS)
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(("first", "second", "name"), WAYS)
 def test_a_run_that_was_stopped_ends_with_the_same_results(
     engines, tmp_path, first, second, name
 ):

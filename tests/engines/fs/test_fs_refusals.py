@@ -55,13 +55,6 @@ def keys_in(error) -> list[str]:
     return [line.split(":")[0].strip() for line in lines]
 
 
-@pytest.mark.parametrize("key", WRONG)
-def test_each_is_refused_by_name_and_nothing_else_is(fs, key):
-    with pytest.raises(ConfigError) as error:
-        fs.set_up(also=[key, *WRONG[key]])
-    assert keys_in(error) == [key]
-
-
 @pytest.mark.parametrize("plugin_first", [False, True])
 def test_all_are_in_one_list(fs, plugin_first):
     also = [word for key, value in WRONG.items() for word in (key, *value)]

@@ -23,4 +23,4 @@ def test_its_runs_have_the_scores_of_ours(federatedscope, tmp_path):
     assert found.final.accuracy == ours.final.accuracy
     assert not list((study.out / "ggeur").rglob("*.part"))
     study.write({**study.content, "axes": {"method": {"GGEUR": {}}}})
-    assert "1 of 1 runs are finished" in study.told()
+    assert "1 of 1 runs are finished" in study.run()

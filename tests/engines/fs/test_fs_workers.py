@@ -6,12 +6,8 @@ import atexit
 import logging
 
 import pytest
-from standalone import outcome
 
 from federatedscope_ggeur.errors import GGEURError, MessageError
-from federatedscope_ggeur.federation.exchanges.augmentation.exchange import PREPARE
-from federatedscope_ggeur.federation.exchanges.statistics.exchange import STATISTICS
-from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 
 #: FederatedScope's own type of a message.
 JOIN = "join_in"
@@ -47,26 +43,6 @@ def test_fs_s_own_check_of_completeness(fs):
     assert (there.folder / "msg_handler.png").exists()
 
 
-SETTINGS = [
-    "ggeur.round0_window", 2,
-    "ggeur.mlp_hidden_dim", 4,
-    "ggeur.space", "standard",
-    "ggeur.calibrate", "ccvr",
-]  # fmt: skip
-
-
-@pytest.fixture
-def half_way(fs):
-    """A run whose server has asked for the statistics of the first window."""
-    there = fs.set_up(*SETTINGS)
-    for client in there.runner.client.values():
-        client.join_in()
-    queue = there.runner.shared_comm_queue
-    while queue and queue[0].receiver == [0]:
-        there.server.msg_handlers[JOIN](queue.popleft())
-    return there
-
-
 def message(kind, sender, state=0, content=()):
     from federatedscope.core.message import Message
 
@@ -77,62 +53,6 @@ def message(kind, sender, state=0, content=()):
 
 def deliver(there, received) -> None:
     there.server.msg_handlers[received.msg_type](received)
-
-
-def ignored(there) -> int:
-    return there.log.count("that nobody waits for is ignored")
-
-
-def go_on(there):
-    """From where the queue stands to the end."""
-    there.runner._run_simulation()
-    there.server._monitor.finish_fed_runner(fl_mode="standalone")
-    return there
-
-
-@pytest.mark.slow
-def test_early_answers_and_a_second_join_change_nothing(half_way, fs):
-    there = half_way
-    coordinator = there.server.federation.coordinator
-    waiting = len(there.runner.shared_comm_queue)
-    there.runner.client[2].join_in()
-    deliver(there, there.runner.shared_comm_queue.pop())
-    assert there.server.federation.coordinator is coordinator
-    assert len(there.runner.shared_comm_queue) == waiting
-    early = [
-        message(TRAIN.answer_message, 1, 1, (b"x",)),  # of a round that has not begun
-        message(STATISTICS.answer_message, 3, 0, (b"x",)),  # of another window
-        message(STATISTICS.answer_message, 99, 0, (b"x",)),  # of nobody
-        message(PREPARE.answer_message, 2, 0, ()),
-    ]
-    for received in early:
-        deliver(there, received)
-    assert ignored(there) == len(early)
-    go_on(there)
-    assert outcome(there.results) == outcome(fs.run(*SETTINGS).results)
-
-
-@pytest.mark.slow
-def test_late_and_doubled_answers_cannot_start_anything_again(half_way):
-    there = half_way
-    server, kept = there.server, []
-    for kind, handler in list(server.msg_handlers.items()):
-        server.msg_handlers[kind] = lambda m, handler=handler: (
-            kept.append(m),
-            handler(m),
-        )
-    go_on(there)
-    results, model, lines = there.results, there.model, len(there.lines())
-    assert len({m.msg_type for m in kept}) > 5
-    count = len(kept)
-    for received in kept[:count]:
-        deliver(there, received)
-    assert ignored(there) == count
-    assert not there.runner.shared_comm_queue
-    assert server.state == results.rounds[-1].round + 1  # FS's own mark of the end
-    assert there.results == results
-    assert len(there.lines()) == lines
-    assert all(there.model[name].equal(model[name]) for name in model)
 
 
 @pytest.mark.slow

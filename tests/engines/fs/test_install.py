@@ -252,7 +252,6 @@ def test_an_enabled_federatedscope_knows_the_plugin(federatedscope, tmp_path):
     ends = "Server: Final evaluation is finished"
     needs = "error: this run needs the plugin federatedscope_ggeur"
     calls = [
-        (f"{shown} ggeur.privacy.min_samples 3", {}, 0, ends),
         (shown.replace("FILE", "ggeur_quickstart") + SHORT, {}, 0, ends),
         (main, broken, 0, ends),
         (f"{main} ggeur.use True", broken, 1, needs),

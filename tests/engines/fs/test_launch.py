@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
-import shlex
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.federation.course.checkpoint import checkpoint_rounds
 
 ROOT = Path(__file__).parents[3]
 PATIENCE = 600.0  # s
@@ -129,37 +123,3 @@ def test_what_is_missing_is_named(launched, monkeypatch, home):
     error = launched()
     assert "not installed: pympler." in error
     assert "pip install 'federatedscope-ggeur[federatedscope]'" in error
-
-
-@pytest.mark.slow
-def test_a_run_that_is_stopped_says_how_to_go_on(tmp_path, home):
-    """By the command that started it. What it leaves: `contract/test_contract.py`."""
-    settings = ["federate.total_round_num", "100000", "expname", "stopped"]
-    command = ["-m", "federatedscope_ggeur", "--engine", "federatedscope"]
-    log, folder = tmp_path / "log.txt", tmp_path / "exp" / "stopped"
-    going = subprocess.Popen(
-        [sys.executable, *command, "--cfg", "ggeur_quickstart.yaml", *settings],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "FEDERATEDSCOPE_HOME": str(home)},
-        stderr=log.open("w"),
-    )
-    try:
-        until = time.monotonic() + PATIENCE
-        while not (folder / "eval_results.log").exists():
-            assert going.poll() is None
-            assert time.monotonic() < until
-            time.sleep(0.05)
-        going.send_signal(signal.SIGINT)
-        assert going.wait(PATIENCE) == 130
-    finally:
-        going.kill()
-    last = checkpoint_rounds(folder / "private" / "checkpoint")
-    told = re.search(r"to go on: cd .* && ggeur (.*)", log.read_text())[1]
-    words = shlex.split(told.replace("\x1b[0m", ""))  # FS's colours
-    assert words[-2:] == ["federate.restore_from", "exp/stopped/private/checkpoint"]
-    more = ["federate.total_round_num", str(last + 2)]
-    done = run([*command[:2], *words, *more], home, tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert f"goes on after round {last} of the run of" in done.stderr + done.stdout
-    (again,) = folder.glob("sub_exp*/results.json")
-    assert len(json.loads(again.read_text())["rounds"]) == last + 2

@@ -11,6 +11,7 @@ import os
 import re
 
 import pytest
+from private_words import LDA, NOISE, SUMS
 from processes import TRACE, check_same_head
 
 from federatedscope_ggeur.federation import wire
@@ -19,21 +20,6 @@ from federatedscope_ggeur.federation.ledger import ledger_path, read_ledger
 pytestmark = pytest.mark.slow
 
 EVERYONE = (1, 2, 3, 4)
-SUMS = (
-    "ggeur.privacy.secure_sums", "statistics",
-    "ggeur.privacy.secure_sums_radius", 40,
-    "ggeur.privacy.secure_sums_max_rows", 4096,
-    "ggeur.privacy.secure_sums_fraction_bits", 38,
-    "ggeur.closed_form", "lda",
-)  # fmt: skip
-NOISE = (
-    "ggeur.closed_form", "lda",
-    "ggeur.privacy.dp.epsilon", 4,
-    "ggeur.privacy.dp.rows_per_class", 20,
-    "ggeur.privacy.dp.noise", "client",
-    "ggeur.privacy.min_samples", 1,
-    "ggeur.agreed.class_names", [str(c) for c in range(12)],
-)  # fmt: skip
 
 
 @pytest.fixture
@@ -57,7 +43,7 @@ def noted(tmp_path) -> dict:
 def test_a_client_that_dies_after_its_vector_and_then_the_server(run, kept, embedded):
     """The sum is made anew, with other keys, and is the same."""
     hold = {1: {"sum_counts 0": "hold"}}
-    one, server, clients = run(*SUMS, *kept[:2], actions=hold)
+    one, server, clients = run(*LDA, *SUMS, *kept[:2], actions=hold)
     server.wait_for("got masked_counts 0 of 3", TRACE)
     clients.pop(3).kill()
     server.wait_for("client 3 is gone")
@@ -66,13 +52,13 @@ def test_a_client_that_dies_after_its_vector_and_then_the_server(run, kept, embe
     server.kill()
     clients[1].open_gate()
     second = one.server(name="server_again")
-    check_same_head(second, list(clients.values()), embedded(*SUMS))
+    check_same_head(second, list(clients.values()), embedded(*LDA, *SUMS))
 
 
 @pytest.mark.parametrize("occasion", ["release_moments 0", "release_spread 0"])
 def test_a_client_that_dies_when_its_noise_is_drawn(run, kept, tmp_path, occasion):
     """It sends what it has noted, which is charged once."""
-    settings = (*NOISE, *kept[2:])
+    settings = (*LDA, *NOISE, *kept[2:])
     one, server, clients = run(*settings, actions={3: {occasion: "unsent"}})
     assert clients.pop(3).wait() == -9
     before = noted(tmp_path)
@@ -92,7 +78,7 @@ def test_the_server_is_told_why_a_client_stops_without_its_folders(run, kept, tm
     broken = ledger_path(str(tmp_path / "ledger"), 3)
     broken.parent.mkdir()
     broken.write_text("no ledger")
-    _, server, clients = run(*NOISE, *kept[2:])
+    _, server, clients = run(*LDA, *NOISE, *kept[2:])
     assert clients[3].wait() == 1
     assert str(broken) in clients[3].output
     server.wait_for(
@@ -117,7 +103,7 @@ def terminals():
 @pytest.mark.parametrize("typed", ["right", "wrong"])
 def test_people_compare_keys_by_telephone(fleet, kept, terminals, embedded, typed):
     """Each at the terminal of its own process; until then no vector goes up."""
-    one = fleet(*SUMS, *kept[:2], "ggeur.privacy.secure_sums_confirm", True)
+    one = fleet(*LDA, *SUMS, *kept[:2], "ggeur.privacy.secure_sums_confirm", True)
     server = one.server()
     clients = {k: one.client(k, terminal=terminals[k][0]) for k in EVERYONE}
     for k in EVERYONE:
@@ -139,6 +125,6 @@ def test_people_compare_keys_by_telephone(fleet, kept, terminals, embedded, type
     for client in clients.values():
         found = re.search(r"read to client (\d): ([0-9a-f ]+)", client.output)
         os.write(terminals[int(found[1])][1], found[2].encode() + b"\n")
-    check_same_head(server, list(clients.values()), embedded(*SUMS))
+    check_same_head(server, list(clients.values()), embedded(*LDA, *SUMS))
     keys = "keys through the server, compared by people"
     assert server.results["privacy"]["keys"] == keys

@@ -28,14 +28,11 @@ SEVEN = ["federate.client_num", 7, "data.splitter", "iid", "data.splitter_args",
 
 @pytest.fixture
 def run_with(fs, monkeypatch):
-    """Run with a rule; a list of what the clients sent up and the server started from.
-
-    `poison` makes an update of client 3's own.
-    """
+    """Run with a rule; a list of what the clients sent up."""
 
     make = fs.file
 
-    def run(rule, poison=None, settings=SEVEN, hostile=1):
+    def run(rule, settings=SEVEN, hostile=1):
         file = make(*settings)
         section = f"{{{RULES.get(rule, '')}}}"
         file.write_text(
@@ -46,15 +43,14 @@ def run_with(fs, monkeypatch):
         there = fs.set_up()
         updates = {}
         for number, client in there.runner.client.items():
-            trainer = client.trainer
-            _listen(number, trainer, updates, poison if number == 3 else None)
+            _listen(number, client.trainer, updates)
         there.go()
         return there, [updates[number] for number in sorted(updates)]
 
     return run
 
 
-def _listen(number, trainer, updates, poison) -> None:
+def _listen(number, trainer, updates) -> None:
     answer = trainer.answer
     model = trainer.client.model
     schema = MessageSchema(model.num_classes, model.in_features, num_parameters(model))
@@ -63,10 +59,6 @@ def _listen(number, trainer, updates, poison) -> None:
         sent = answer(kind, parts)
         if kind is TRAIN:
             update = ClientUpdate.from_bytes(sent[0], schema, f"client {number}")
-            if poison is not None:
-                params = poison(update.params)
-                update = ClientUpdate(number, 1, params, update.steps, {})
-                sent = (update.to_bytes(),)
             updates[number] = (trainer.client.aggregation_weight, update.params)
         return sent
 
@@ -108,26 +100,6 @@ def test_a_rule_gives_what_fs_s_aggregator_gives(run_with, rule):
     weights = torch.tensor([weight for weight, _ in updates])
     mean = weights @ torch.stack([params for _, params in updates]) / weights.sum()
     assert not torch.allclose(head_of(there), mean, atol=1e-6)
-
-
-@pytest.mark.parametrize("rule", ["krum", "median", "trimmedmean", "bulyan"])
-def test_one_hostile_client_does_not_decide(run_with, rule):
-    there, updates = run_with(rule, poison=lambda params: params - 1e3)
-    good = torch.stack([params for k, (_, params) in enumerate(updates, 1) if k != 3])
-    found = head_of(there)
-    assert (found >= good.amin(0) - 1e-3).all()
-    assert (found <= good.amax(0) + 1e-3).all()
-    if rule == "krum":  # by the mean it would
-        there, _ = run_with("fedavg", poison=lambda params: params - 1e3)
-        assert head_of(there).abs().max() > 1e2
-
-
-def test_norm_bounding_bounds(run_with):
-    there, updates = run_with("normbounding", poison=lambda params: params - 1e3)
-    start = start_of(there)
-    moved = (head_of(there) - start).norm().item()
-    assert 0 < moved <= 0.5 * (1 + 1e-5)
-    assert max((params - start).norm() for _, params in updates) > 1e3
 
 
 @pytest.mark.parametrize(

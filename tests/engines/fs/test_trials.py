@@ -249,7 +249,6 @@ def told(enabled, tmp_path_factory):
     (folder / "list.yaml").write_text("[1, 2]")
     calls["no rows"] = Call("hpo.py", (*cfg, *NO_ROWS))
     calls["no space"] = Call("hpo.py", (*cfg, "hpo.ss", "list.yaml"))
-    calls["main.py"] = Call("main.py", cfg)
     return dict(zip(calls, run_programs(enabled, folder, list(calls.values()), 600)))
 
 
@@ -279,12 +278,3 @@ def test_so_is_what_the_data_and_the_file_lack(told):
     assert line.startswith("error: hpo.metric: is client_summarized_weighted_avg.val_l")
     (line,) = lines_of(told, "no space")
     assert line.startswith("error: hpo.ss: 'list.yaml' is not a search space (")
-
-
-@needs_packages
-@pytest.mark.slow
-def test_main_py_leaves_the_search_alone(told):
-    status, output = told["main.py"]
-    assert status == 0
-    assert "this trial" not in output
-    assert "the run is finished" in output

@@ -10,6 +10,7 @@ import shutil
 
 import pytest
 from folder_world import Deaths, Killed
+from private_words import NOISE, SUMS
 
 from federatedscope_ggeur import files
 from federatedscope_ggeur.engines.sites import server as server_module
@@ -20,6 +21,11 @@ from federatedscope_ggeur.reporting import read_results
 from federatedscope_ggeur.reporting import run as reporting_run
 
 LDA = ("ggeur.closed_form", "lda", "ggeur.init", "random", "ggeur.keep", "trained")
+CHARGED = (*NOISE, "ggeur.privacy.dp.ledger", "ledger")
+OWN_HEADS = (
+    *("ggeur.closed_form", "lda", "ggeur.personal.head", "means"),
+    *("ggeur.privacy.min_samples", 1),
+)
 IID = (
     "data.splitter",
     "iid",
@@ -29,29 +35,10 @@ IID = (
     2,
 )
 RUNS = {
-    "one upload": LDA,
     "auto, by leave-one-out": ("ggeur.closed_form", "auto", *IID),
     "scaffold": ("ggeur.base_method", "scaffold", "federate.total_round_num", 5),
-    "personal heads": (
-        *("ggeur.closed_form", "lda", "ggeur.personal.head", "means"),
-        *("ggeur.privacy.min_samples", 1),
-    ),
+    "personal heads": OWN_HEADS,
 }
-
-SUMS = (
-    "ggeur.privacy.secure_sums", "statistics",
-    "ggeur.privacy.secure_sums_radius", 40,
-    "ggeur.privacy.secure_sums_max_rows", 4096,
-    "ggeur.privacy.secure_sums_fraction_bits", 38,
-)  # fmt: skip
-NOISE = (
-    "ggeur.privacy.dp.epsilon", 4,
-    "ggeur.privacy.min_samples", 1,
-    "ggeur.privacy.dp.rows_per_class", 20,
-    "ggeur.privacy.dp.noise", "client",
-    "ggeur.privacy.dp.ledger", "ledger",
-    "ggeur.agreed.class_names", [str(c) for c in range(12)],
-)  # fmt: skip
 
 
 def check_as_embedded(world, wanted) -> None:
@@ -73,7 +60,7 @@ def check_as_embedded(world, wanted) -> None:
 
 
 def test_one_upload_takes_a_few_turns_and_says_what_comes_next(world, embedded):
-    here = world(*LDA)
+    here = world(*OWN_HEADS)
     assert here.turn(here.sites[0]) == "nothing has come yet; awaited: hearts"
     assert here.turn(here.server) == "the sites join; awaited: s1, s2, s3"
     here.turn(here.sites[0])
@@ -85,7 +72,7 @@ def test_one_upload_takes_a_few_turns_and_says_what_comes_next(world, embedded):
     assert line == "answered statistics, round 0; awaited: hearts"
     assert here.turn(here.server) == "statistics, round 0; awaited: s1, s2"
     here.run()
-    check_as_embedded(here, embedded(*LDA))
+    check_as_embedded(here, embedded(*OWN_HEADS))
     # Once more changes nothing, not even a time of a file.
     kept = {p: p.stat().st_mtime_ns for p in here.server.shared.rglob("*.msg")}
     for side in here.sides:
@@ -94,7 +81,7 @@ def test_one_upload_takes_a_few_turns_and_says_what_comes_next(world, embedded):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("run", ["auto, by leave-one-out", "scaffold"])
 def test_a_carrier_that_delays_repeats_and_shuffles(run, world, embedded):
     here = world(*RUNS[run], apart=True)
     here.run_apart(seed=len(run))
@@ -102,7 +89,7 @@ def test_a_carrier_that_delays_repeats_and_shuffles(run, world, embedded):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("run", ["scaffold", "personal heads"])
 def test_kills_at_writes(run, world, embedded, monkeypatch):
     """The store is written first, then the folder; so any moment between will do."""
     wanted = embedded(*RUNS[run])
@@ -201,7 +188,7 @@ def test_rows_that_have_changed_since_the_run_began(world, embeddings_folder):
         here.turn(here.sites[0])
 
 
-@pytest.mark.parametrize("settings", [SUMS, NOISE])
+@pytest.mark.parametrize("settings", [SUMS, CHARGED])
 def test_what_does_not_go_by_folder_is_refused_by_name(settings, world):
     here = world("ggeur.closed_form", "lda", *settings)
     with pytest.raises(

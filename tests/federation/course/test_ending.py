@@ -11,7 +11,8 @@ from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.course.ending import Ending
 
-SHARES = st.dictionaries(st.text(max_size=8), st.floats(0, 1), max_size=5)
+NAMES = st.sampled_from(["art", "", "a b", "\u00e9\n", "\U0001f40e"])
+SHARES = st.dictionaries(NAMES, st.floats(0, 1), max_size=5)
 
 
 @settings(max_examples=25)

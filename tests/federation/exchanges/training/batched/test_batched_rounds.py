@@ -102,10 +102,12 @@ def test_which_methods_have_a_batched_form():
     assert {"fedsam", "moon", "fedntd", "fedproto", "local"} <= set(BATCHED)
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    "model", ["mlp", pytest.param("linear", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("name", BATCHED)
 def test_every_batched_method_agrees(name, model):
-    assert_agree(BATCHED[name], model=MODELS[model], training=TWO_EPOCHS)
+    assert_agree(BATCHED[name], 2, model=MODELS[model], training=TWO_EPOCHS)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -119,20 +121,18 @@ def test_graphs_on_a_gpu_take_the_steps_of_the_cpu(name, model, batch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("name", BATCHED)
-def test_every_batched_method_agrees_with_every_optimizer(name, optimizer):
-    chosen = OPTIMIZERS[optimizer]
+def test_every_batched_method_agrees_with_another_optimizer(name):
+    chosen = OPTIMIZERS["amsgrad"]
     if not list(BATCHED[name].optimizer_problems(chosen)):
         training = replace(TWO_EPOCHS, optimizer=chosen)
         assert_agree(BATCHED[name], 2, model=MODELS["mlp"], training=training)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("model", MODELS)
-def test_every_optimizer_agrees(model, optimizer):
+def test_every_optimizer_agrees(optimizer):
     training = replace(TWO_EPOCHS, optimizer=OPTIMIZERS[optimizer])
-    assert_agree(FedAvg(), model=MODELS[model], training=training)
+    assert_agree(FedAvg(), 2, model=MODELS["mlp"], training=training)
 
 
 @given(
@@ -143,7 +143,7 @@ def test_every_optimizer_agrees(model, optimizer):
     drop_last=st.booleans(),
     clip=st.sampled_from([-1.0, 0.5]),
 )
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=20)
 def test_sizes_batches_and_epochs(sizes, batch, epochs, by_batches, drop_last, clip):
     assume(not drop_last or max(sizes) >= batch)
     kind = "batch" if by_batches else "epoch"
@@ -161,7 +161,7 @@ def test_sizes_batches_and_epochs(sizes, batch, epochs, by_batches, drop_last, c
 @pytest.mark.parametrize("memory", [1e9, 5000, 0])
 @pytest.mark.parametrize("noise", ["fixed", "fresh"])
 def test_augmented_sets_that_are_kept_drawn_anew_or_too_many(noise, memory):
-    assert_agree(FedAvg(), noise=noise, memory=memory, steps=(1, 2))
+    assert_agree(FedAvg(), 2, noise=noise, memory=memory, steps=(1, 2))
 
 
 def test_some_clients_are_drawn_and_rows_have_no_order():
