@@ -541,7 +541,7 @@ class ClosedFormExchange(Exchange):
         """Choose a finalist and its temperature by clients' rows; solve the head."""
         candidates, places = self._form.candidates(), choice.finalists
         solved = [self.solver.solve(candidates[place], held) for place in places]
-        found, best = Temperature(1.0, {}), 0
+        found = Temperature(1.0, {})
         if len(places) > 1 or (
             solved and not self._not_calibrated(choice, solved[0].model)
         ):
@@ -553,27 +553,23 @@ class ClosedFormExchange(Exchange):
             choice, found = choose_by_losses(
                 candidates, choice, answers, by, self._withheld
             )
-        if choice.candidate is not None:
-            best = places.index(choice.candidate)
-        head = solved[best] if solved else self.solver.solve(choice.form, held)
+        if choice.candidate is None:
+            head = self.solver.solve(choice.form, held)
+        else:
+            head = solved[places.index(choice.candidate)]
         choice = noted_grid_end(choice)
         self.lda = lda_of(best_finalist(candidates, choice, lda_of))
         if self.server.task.scored is not None and choice.start is not None:
             start = best_finalist(candidates, choice, lambda one: one.can_start)
             choice = choice._replace(start=(start or self._form.untuned()).as_start())
         reason = self._not_calibrated(choice, head.model)
-        if components is None or choice.candidate is None:
+        if choice.candidate is None:
             reason = reason or "the run leaves no rows out"
         if reason:
             return choice, Temperature(1.0, {"not_calibrated": reason}), head
         if "temperature" in found.details and self._demands.tells_confidence:
-            asked = ConfidenceQuery(choice.candidate, found.value).to_bytes()
-            counted = yield from self.course.ask(
-                CONFIDENCES, 0, dict.fromkeys(self._asked(), (asked,))
-            )
-            counts = torch.zeros(CONFIDENCE_BINS, dtype=torch.int64)
-            counts = sum((one.counts for one in counted), counts)
-            found.details["confidence_bins"] = counts.tolist()
+            bins = yield from self._confidences(choice.candidate, found.value)
+            found.details["confidence_bins"] = bins
         return choice, found, head
 
     def _losses(
@@ -588,6 +584,18 @@ class ClosedFormExchange(Exchange):
             parts = LeaveOneOut(self._left_out_of(components)).to_bytes()
         asked = dict.fromkeys(self._asked(), (parts, query))
         return (yield from self.course.ask(LOG_LOSSES, 0, asked))
+
+    def _confidences(
+        self, candidate: int | None, temperature: float
+    ) -> Requests[list[int]]:
+        """Ask clients how sure a candidate is of their left-out rows; returns bins."""
+        assert candidate is not None, "left-out rows have scored the candidates"
+        query = ConfidenceQuery(candidate, temperature).to_bytes()
+        counted = yield from self.course.ask(
+            CONFIDENCES, 0, dict.fromkeys(self._asked(), (query,))
+        )
+        counts = torch.zeros(CONFIDENCE_BINS, dtype=torch.int64)
+        return sum((one.counts for one in counted), counts).tolist()
 
     def _not_calibrated(self, choice: Choice, model: Model) -> str:
         """The reason why the head gets no temperature; "" if it can get one."""
