@@ -151,6 +151,14 @@ class TestUnseenClients:
         assert last.avg == pytest.approx(np.mean(list(last.accuracy.values())))
         assert last.accuracy != last.unseen_clients
 
+    @pytest.mark.slow
+    def test_they_are_drawn_by_seed(self, config):
+        def unseen(seed):
+            return Run(config(*self.SETTINGS, "seed", seed)).engine.server.unseen
+
+        assert unseen(0) == unseen(0)
+        assert len({tuple(unseen(seed)) for seed in range(5)}) > 1
+
     @pytest.mark.parametrize(("rate", "unseen"), [(0.01, 1), (0.99, 2)])
     def test_at_least_one_is_unseen_and_one_is_not(self, config, rate, unseen):
         server = Run(config("federate.unseen_clients_rate", rate)).engine.server

@@ -169,3 +169,25 @@ def test_a_client_does_not_write_over_a_state_that_it_does_not_go_on_from(
     assert client.wait() == 1
     assert "client_0002" in client.output
     assert "is the state of client 2 in" in client.output
+
+
+def test_secure_sums_say_which_classes_the_head_lacks(run, tmp_path):
+    """Client 1 owns nearly all rows of some classes, of which the mean never goes down
+    beside a shape."""
+    _, server, clients = run(
+        "ggeur.privacy.secure_sums", "statistics",
+        "ggeur.privacy.secure_sums_radius", 40,
+        "ggeur.privacy.secure_sums_max_rows", 4096,
+        "ggeur.privacy.secure_sums_fraction_bits", 38,
+        "ggeur.closed_form", "ncm",
+        "data.splitter_args", "[{'alpha': 0.1}]",
+        "ggeur.privacy.min_samples", 5,
+    )  # fmt: skip
+    assert [worker.wait() for worker in (server, *clients.values())] == [0] * 5
+    results = read_results(server.run_folder)
+    kept_back = {results.class_names[c] for c in results.round0.sums.kept_back}
+    assert kept_back
+    for worker in clients.values():
+        (note,) = read_results(worker.run_folder).notes
+        named = set(note[note.index("(") + 1 : note.index(")")].split(", "))
+        assert kept_back <= named
