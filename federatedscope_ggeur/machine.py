@@ -49,7 +49,7 @@ def fetched(tensor: Tensor) -> Tensor:
     From a GPU it goes into pinned memory, which takes a fraction of the time. torch
     keeps such memory for the next copy.
     """
-    if tensor.device.type != "cuda":
+    if not tensor.is_cuda:
         return tensor.to("cpu", copy=True)
     import torch
 

@@ -75,7 +75,7 @@ def test_the_head_that_is_left_is_one_of_the_two(config, kind, validated):
 @pytest.mark.slow
 def test_the_mixture_may_be_left_while_a_linear_head_is_trained(config):
     """Both are scored and left as mixtures: a linear one has a component a class."""
-    results, head = follow(config(*KINDS["auto"], *BEST, *ABSENT))
+    results, head = follow(config(*KINDS["auto"], *BEST, *IID, *FEW, *VALIDATED))
     details = results.round0.closed_form.details
     assert details["start"]["closed_form"] == "lda"
     kinds = {c["closed_form"] for c in details["candidates"]}
