@@ -61,14 +61,14 @@ def test_embeddings_need_none(quickstart, capsys):
 
 
 HELD = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.data import images
 from federatedscope_ggeur.data.cache.entry import Parts
 from federatedscope_ggeur.data.images import base
 
-read, add, flush = base.IMAGE_READERS["image_folder"], Parts.add, Parts.flush
+read, add = base.IMAGE_READERS["image_folder"], Parts.add
 gate, *words = sys.argv[1:]
 
 def held(root):
@@ -85,14 +85,15 @@ def told(parts, features):
     add(parts, features)
     print("made", flush=True)
 
-def opened(parts):
-    flush(parts)
-    if sys.exc_info()[0] is KeyboardInterrupt:
-        Path(gate).touch()
+def opened(*how):
+    # Before the interrupt, which may have to wait for the thread that loads.
+    Path(gate).touch()
+    signal.default_int_handler(*how)
 
 vars(held).update(vars(read))
 base.IMAGE_READERS._parts["image_folder"] = held
-Parts.add, Parts.flush = told, opened
+Parts.add = told
+signal.signal(signal.SIGINT, opened)
 sys.exit(main(words))
 """
 
