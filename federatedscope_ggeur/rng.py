@@ -20,8 +20,7 @@ def derive_seed(seed: int, *key: int | str) -> int:
     and the number 1 differs from the text "1".
     """
     # Most seeds come once, so `_part` need not remember them.
-    number = str(int(seed))
-    data = f"i{len(number)}:{number};" + "".join(map(_part, key))
+    data = _part.__wrapped__(int(seed)) + "".join(map(_part, key))
     # A part may be a file's name, which may hold bytes that are not UTF-8.
     encoded = data.encode("utf-8", "surrogatepass")
     digest = hashlib.blake2b(encoded, digest_size=8).digest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -14,6 +13,7 @@ from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config, to_
 from federatedscope_ggeur.data import FederatedData
 from federatedscope_ggeur.engines.run import Run, load_federated_data
 from federatedscope_ggeur.errors import ConfigError, listed
+from federatedscope_ggeur.federation.exchanges.closed_form.choice import rank
 from federatedscope_ggeur.geometry import GridStatistics
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.settings import NOT_SET, flatten
@@ -116,11 +116,7 @@ def chosen_form(book: Federation) -> dict[str, str | float]:
         for each in known["candidates"]
         if CLOSED_FORMS[each["closed_form"]].from_sums
     ]
-    # The log-losses of the best heads are known; hits decide without them.
-    best = min(
-        from_sums,
-        key=lambda each: (each.get("left_out_loss", math.inf), -each["hits"]),
-    )
+    best = min(from_sums, key=rank)
     scores = {"hits", "accuracy", "left_out_loss"}
     return {name: value for name, value in best.items() if name not in scores}
 

@@ -207,9 +207,9 @@ def noted_grid_end(choice: Choice) -> Choice:
 def units_note(form: ClosedForm, statistics: Statistics, tried: bool) -> str:
     """A note if few dimensions have nearly all the variance, or "".
 
-    There is none for standardized rows, or if rows that are left out have `tried`
-    strengths: `auto` then tries standardized rows, and the others have a note of their
-    own.
+    There is none for standardized rows. If rows that are left out have `tried`
+    strengths, forms that can standardize rows need none: `auto` tries it, and the
+    others have a note of their own.
     """
     taken = form.choice or form.lda if isinstance(form, Automatic) else form
     can = _can_standardize(taken)
@@ -236,18 +236,20 @@ def best_finalist(
     choice: Choice,
     takes: Callable[[ClosedForm], Any],
 ) -> ClosedForm | None:
-    """The best of the finalists that `takes` accepts; None if there is none.
-
-    The best one has the least log-loss, or the most hits if clients told no log-loss.
-    """
+    """The best of the accepted finalists, by `rank`; None if `takes` accepts none."""
     places = [place for place in choice.finalists if takes(candidates[place])]
     scored = choice.details.get("candidates", [{}] * len(candidates))
+    best = min(places, key=lambda place: rank(scored[place]), default=None)
+    return None if best is None else candidates[best]
 
-    def rank(place: int) -> tuple[float, int]:
-        known = scored[place]
-        return known.get("left_out_loss", 0.0), -known.get("hits", 0)
 
-    return candidates[min(places, key=rank)] if places else None
+def rank(scored: Mapping[str, Any]) -> tuple[float, int]:
+    """The order of candidates in a record of the choice; the best comes first.
+
+    The best one has the least log-loss. Where no client told log-losses, it has the
+    most hits.
+    """
+    return scored.get("left_out_loss", math.inf), -scored.get("hits", 0)
 
 
 def lda_of(form: ClosedForm | None) -> LinearDiscriminant | None:

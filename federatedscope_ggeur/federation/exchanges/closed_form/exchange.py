@@ -529,8 +529,11 @@ class ClosedFormExchange(Exchange):
         )
         uploaded, classes = self.server.uploaded_rows, components.num_classes
         self._withheld = cost_of_withheld(counts, uploaded, classes)
-        by_client = confounded_share(components.with_clients_as_domains())
-        choice = choose_by_hits(form, counts, share, by_client <= LARGER_PART)
+        takes_clients = False
+        if form.by_losses:
+            by_client = confounded_share(components.with_clients_as_domains())
+            takes_clients = by_client <= LARGER_PART
+        choice = choose_by_hits(form, counts, share, takes_clients)
         if keeps_best:
             choice = end_or_train(choice, counts, uploaded)
         return choice

@@ -226,9 +226,7 @@ class LossQuery:
         message = wire.unpack(data, "loss_query", sender)
         message.only(("candidates", "by"))
         candidates = message.tensor("candidates", I64, (None,))
-        if not 0 < len(candidates) <= FINALISTS:
-            problem = f"expected 1 to {FINALISTS} candidates, got {len(candidates)}"
-            raise message.refuse("candidates", problem)
+        _check_few(message, "candidates", candidates)
         if (candidates < 0).any() or (candidates.diff() <= 0).any():
             raise message.refuse("candidates", "they must be ascending, from 0")
         by = message.tensor("by", F64, (len(candidates), TEMPERATURES))
@@ -268,10 +266,15 @@ class LogLosses:
     def from_bytes(cls, data: bytes, schema: MessageSchema, sender: str) -> LogLosses:
         message = wire.unpack(data, "log_losses", sender)
         rows, losses = take_losses(message, (None, TEMPERATURES))
-        if not 0 < len(losses) <= FINALISTS:
-            problem = f"expected 1 to {FINALISTS} candidates, got {len(losses)}"
-            raise message.refuse("losses", problem)
+        _check_few(message, "losses", losses)
         return cls(message.client(), rows, losses)
+
+
+def _check_few(message: wire.Message, field: str, found: Tensor) -> None:
+    """Refuse no candidate, and more than `FINALISTS`."""
+    if not 0 < len(found) <= FINALISTS:
+        problem = f"expected 1 to {FINALISTS} candidates, got {len(found)}"
+        raise message.refuse(field, problem)
 
 
 def take_losses(
