@@ -3,11 +3,5 @@
 The audit reports how much each attack finds. A passed audit is no proof of privacy.
 """
 
-from federatedscope_ggeur.audit.base import ADVERSARIES, Finding, Transcript, Truth
-from federatedscope_ggeur.audit.suite import (
-    ATTACKS,
-    LEVELS,
-    Verdict,
-    audit_run,
-    self_audit,
-)
+from .base import ADVERSARIES, Finding, Transcript, Truth
+from .suite import ATTACKS, LEVELS, Verdict, audit_run, self_audit

@@ -11,15 +11,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from federatedscope_ggeur.audit.base import (
-    Clock,
-    Finding,
-    Transcript,
-    Truth,
-    nothing,
-    untried,
-)
-from federatedscope_ggeur.audit.scores import reidentified
 from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
     LeaveOneOut,
     LossQuery,
@@ -31,6 +22,9 @@ from federatedscope_ggeur.models.closed_forms import (
     is_right,
     log_losses,
 )
+
+from .base import Clock, Finding, Transcript, Truth, nothing, untried
+from .scores import reidentified
 
 #: The standard deviations of reported counts, and of rounded numbers.
 _EXACT, _ROUNDED = 0.01, 12**-0.5

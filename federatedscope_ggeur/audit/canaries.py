@@ -9,14 +9,15 @@ import numpy as np
 import torch
 from scipy import stats
 
-from federatedscope_ggeur.audit.base import Finding
-from federatedscope_ggeur.audit.scores import hit_rate
 from federatedscope_ggeur.federation.noise import SERVER, NoiseSettings
 from federatedscope_ggeur.geometry.noisy_release import (
     MOMENTS,
     RELEASE_STAGES,
     ReleasePlan,
 )
+
+from .base import Finding
+from .scores import hit_rate
 
 #: The rates of false alarms at which attacks are scored.
 ALARMS = (0.01, 0.05, 0.1)

@@ -14,7 +14,9 @@ import torch
 from scipy.optimize import least_squares, linprog
 from torch import Tensor
 
-from federatedscope_ggeur.audit.base import (
+from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
+
+from .base import (
     Clock,
     Finding,
     Transcript,
@@ -24,7 +26,6 @@ from federatedscope_ggeur.audit.base import (
     nothing,
     recovered,
 )
-from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
 
 #: With more rows, the attacks recover no row.
 _MOST_ROWS, _MOST_BY_NORM = 40, 4

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.audit.base import (
+from .base import (
     Clock,
     Finding,
     Transcript,
@@ -19,7 +19,7 @@ from federatedscope_ggeur.audit.base import (
     nothing,
     untried,
 )
-from federatedscope_ggeur.audit.scores import auc, reidentified
+from .scores import auc, reidentified
 
 #: The attack tries classes with at most this many rows, or fewer than the threshold.
 _MOST_ROWS = 4

@@ -8,20 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.audit.base import (
-    Clock,
-    Finding,
-    Transcript,
-    Truth,
-    cosine,
-    nothing,
-)
-from federatedscope_ggeur.audit.released import a10_of_release
-from federatedscope_ggeur.audit.scores import membership
 from federatedscope_ggeur.federation.exchanges.augmentation.prototypes import (
     of_the_others,
 )
 from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
+
+from .base import Clock, Finding, Transcript, Truth, cosine, nothing
+from .released import a10_of_release
+from .scores import membership
 
 _LEVEL = "membership"
 Scores = list[tuple[np.ndarray, np.ndarray]]

@@ -19,19 +19,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.audit.base import (
-    LYING,
-    Claim,
-    Clock,
-    Finding,
-    Transcript,
-    Truth,
-    counted,
-    nothing,
-    untried,
-)
-from federatedscope_ggeur.audit.released import a11_of_release
-from federatedscope_ggeur.audit.subtractions import Owner, by_covariance, by_means
 from federatedscope_ggeur.federation.exchanges.secure_sums.fixed_point import (
     encode,
     svec,
@@ -44,6 +31,20 @@ from federatedscope_ggeur.federation.exchanges.secure_sums.vectors import (
     ClientRows,
     Named,
 )
+
+from .base import (
+    LYING,
+    Claim,
+    Clock,
+    Finding,
+    Transcript,
+    Truth,
+    counted,
+    nothing,
+    untried,
+)
+from .released import a11_of_release
+from .subtractions import Owner, by_covariance, by_means
 
 
 @dataclass(frozen=True)

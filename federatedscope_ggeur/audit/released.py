@@ -8,7 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.audit.base import (
+from federatedscope_ggeur.geometry.noisy_release import (
+    ROW_BITS,
+    NoisyStatistics,
+    cut_rows,
+    unit_rows,
+)
+
+from .base import (
     LYING,
     RECOVERED,
     Clock,
@@ -19,13 +26,7 @@ from federatedscope_ggeur.audit.base import (
     counted,
     nothing,
 )
-from federatedscope_ggeur.audit.scores import membership
-from federatedscope_ggeur.geometry.noisy_release import (
-    ROW_BITS,
-    NoisyStatistics,
-    cut_rows,
-    unit_rows,
-)
+from .scores import membership
 
 #: A mean over more rows of others reveals no single row.
 _FEW = 4

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import stats
 
-from federatedscope_ggeur.audit.base import Finding, untried
+from .base import Finding, untried
 
 #: Limits of the AUC, and of the hit rate at AT false alarms. A run fails at level
 #: membership if an attack's lower bound is above its limit.

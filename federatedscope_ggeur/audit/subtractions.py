@@ -15,19 +15,12 @@ import torch
 from scipy.optimize import least_squares
 from torch import Tensor
 
-from federatedscope_ggeur.audit.base import (
-    Clock,
-    Finding,
-    Transcript,
-    Truth,
-    counted,
-    nothing,
-    untried,
-)
 from federatedscope_ggeur.errors import StatisticsError
 from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
 from federatedscope_ggeur.models.closed_forms.ridge import RidgeRegression
 from federatedscope_ggeur.models.closed_forms.shrinkage import common_covariance
+
+from .base import Clock, Finding, Transcript, Truth, counted, nothing, untried
 
 #: A mean counts as known if its error is less than this share of its distance from the
 #: client's own mean.

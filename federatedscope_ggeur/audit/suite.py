@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from federatedscope_ggeur.audit.answers import a13
-from federatedscope_ggeur.audit.base import Attack, Clock, Finding, Transcript, Truth
-from federatedscope_ggeur.audit.class_rows import a1, a1b
-from federatedscope_ggeur.audit.head_updates import a4, a5
-from federatedscope_ggeur.audit.known_rows import a2, a3, a8, a10
-from federatedscope_ggeur.audit.lying_client import a11
-from federatedscope_ggeur.audit.subtractions import a9, s1, s2, s3, s4
-from federatedscope_ggeur.audit.told_numbers import a6, a7, a12
+from .answers import a13
+from .base import Attack, Clock, Finding, Transcript, Truth
+from .class_rows import a1, a1b
+from .head_updates import a4, a5
+from .known_rows import a2, a3, a8, a10
+from .lying_client import a11
+from .subtractions import a9, s1, s2, s3, s4
+from .told_numbers import a6, a7, a12
 
 #: The levels of an audit, the weakest first.
 LEVELS = ("rows", "membership", "dp")

@@ -6,17 +6,10 @@ from collections.abc import Iterator
 
 import torch
 
-from federatedscope_ggeur.audit.base import (
-    Clock,
-    Finding,
-    Transcript,
-    Truth,
-    counted,
-    nothing,
-    untried,
-)
 from federatedscope_ggeur.federation.exchanges.base import plugin_exchanges
 from federatedscope_ggeur.geometry import TotalSizes
+
+from .base import Clock, Finding, Transcript, Truth, counted, nothing, untried
 
 
 def a6(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:

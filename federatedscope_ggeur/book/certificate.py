@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from federatedscope_ggeur.book.chain import (
-    check_chain,
-    check_signed,
-    check_types,
-    present,
-)
-from federatedscope_ggeur.book.federation import Federation
 from federatedscope_ggeur.errors import DataError
+
+from .chain import check_chain, check_signed, check_types, present
+from .federation import Federation
 
 #: What no certificate proves.
 NOT_PROVEN = (

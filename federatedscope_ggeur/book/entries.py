@@ -10,10 +10,11 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from federatedscope_ggeur.book.chain import check_types
 from federatedscope_ggeur.errors import DataError, StatisticsError
 from federatedscope_ggeur.files import safetensors_header
 from federatedscope_ggeur.geometry import Grid, GridStatistics
+
+from .chain import check_types
 
 _SALT = 32
 _TYPES = {

@@ -18,20 +18,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.book.chain import (
-    SIGNATURE,
-    Link,
-    canonical,
-    check_chain,
-    check_signed,
-    new_key,
-    present,
-    public_of,
-    signed,
-)
-from federatedscope_ggeur.book.entries import Entry, entry_name
-from federatedscope_ggeur.book.folder import Folder
-from federatedscope_ggeur.book.places import RunPlaces, write_folder
 from federatedscope_ggeur.data import Expected, Given
 from federatedscope_ggeur.data.labels import checked_names
 from federatedscope_ggeur.data.rows import NOT_KNOWN
@@ -47,6 +33,21 @@ from federatedscope_ggeur.models import (
 )
 from federatedscope_ggeur.models.closed_forms import Solved
 from federatedscope_ggeur.reporting import HEAD_FILE, RESULTS_FILE, Results
+
+from .chain import (
+    SIGNATURE,
+    Link,
+    canonical,
+    check_chain,
+    check_signed,
+    new_key,
+    present,
+    public_of,
+    signed,
+)
+from .entries import Entry, entry_name
+from .folder import Folder
+from .places import RunPlaces, write_folder
 
 _FORMAT = 2
 #: Of older releases: its book.json has no signature, and its runs have no marks.

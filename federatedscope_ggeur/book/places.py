@@ -11,7 +11,6 @@ from hmac import compare_digest
 from pathlib import Path
 from typing import Any
 
-from federatedscope_ggeur.book.folder import remove
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.files import path_below, read_regular, write_atomically
 from federatedscope_ggeur.reporting.run_files import (
@@ -19,6 +18,8 @@ from federatedscope_ggeur.reporting.run_files import (
     MADE_FILES,
     SETTINGS_FILES,
 )
+
+from .folder import remove
 
 _MARK = "book.mark"
 

@@ -12,10 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.book.federation import Federation
 from federatedscope_ggeur.errors import ConfigError, StatisticsError
 from federatedscope_ggeur.geometry import GridStatistics
 from federatedscope_ggeur.machine import torch_threads, usable_cores
+
+from .federation import Federation
 
 #: A set of clients, ascending.
 Part = tuple[int, ...]

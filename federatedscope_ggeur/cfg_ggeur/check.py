@@ -4,16 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from federatedscope_ggeur.cfg_ggeur.demands import demands_of
-from federatedscope_ggeur.cfg_ggeur.fs_keys import (
-    OPEN_SECTION,
-    section_of,
-    settings_in,
-    switch_of,
-    switches,
-)
-from federatedscope_ggeur.cfg_ggeur.keys import get_key
-from federatedscope_ggeur.cfg_ggeur.method_settings import part_settings, parts_in_use
 from federatedscope_ggeur.errors import ConfigError, shown
 from federatedscope_ggeur.federation import OptimizerSettings
 from federatedscope_ggeur.federation.exchanges import EXCHANGES, ORDER
@@ -23,6 +13,11 @@ from federatedscope_ggeur.models import TEXT_MODELS, build_closed_form
 from federatedscope_ggeur.models.networks import keys as network_keys
 from federatedscope_ggeur.models.text import keys as text_keys
 from federatedscope_ggeur.settings import NOT_SET, number_problem, problems_of
+
+from .demands import demands_of
+from .fs_keys import OPEN_SECTION, section_of, settings_in, switch_of, switches
+from .keys import get_key
+from .method_settings import part_settings, parts_in_use
 
 
 def contradictions(cfg, wrong: Collection[str]) -> Iterator[str]:

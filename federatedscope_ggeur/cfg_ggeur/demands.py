@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from federatedscope_ggeur.cfg_ggeur.fs_keys import FIXED, HONOURED
-from federatedscope_ggeur.cfg_ggeur.keys import FS_FIELDS, all_keys, field_of, get_key
 from federatedscope_ggeur.data import is_image_type
 from federatedscope_ggeur.errors import ConfigError, setting
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.methods import METHODS
 from federatedscope_ggeur.models import CLOSED_FORMS, ClosedForm, build_closed_form
 from federatedscope_ggeur.models.text import ClassTexts
+
+from .fs_keys import FIXED, HONOURED
+from .keys import FS_FIELDS, all_keys, field_of, get_key
 
 
 def demands_of(cfg, wrong: Collection[str] = ()) -> Demands:

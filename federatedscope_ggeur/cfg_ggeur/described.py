@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from federatedscope_ggeur.cfg_ggeur.keys import REGISTRIES, all_keys
 from federatedscope_ggeur.data import IMAGE_READERS, READERS, SPLITTERS
 from federatedscope_ggeur.settings import Registry
+
+from .keys import REGISTRIES, all_keys
 
 
 def describe_keys(words: Sequence[str] = ()) -> str:

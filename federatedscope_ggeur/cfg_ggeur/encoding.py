@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from federatedscope_ggeur.cfg_ggeur.method_settings import options_of
 from federatedscope_ggeur.data import (
     ENCODERS,
     EncoderSettings,
@@ -12,6 +11,8 @@ from federatedscope_ggeur.data import (
     ExtractionSettings,
 )
 from federatedscope_ggeur.settings import NOT_SET
+
+from .method_settings import options_of
 
 
 def encoder_settings(ggeur) -> EncoderSettings:

@@ -12,10 +12,6 @@ from pathlib import Path
 
 from yacs.config import CfgNode
 
-from federatedscope_ggeur.cfg_ggeur.encoding import encoder_settings
-from federatedscope_ggeur.cfg_ggeur.keys import all_keys, get_key
-from federatedscope_ggeur.cfg_ggeur.load import default_config, set_key
-from federatedscope_ggeur.cfg_ggeur.plugins import check_loaded
 from federatedscope_ggeur.data import ENCODERS, find_reader, is_image_type
 from federatedscope_ggeur.data.encoders.keys import ENCODER_KEYS
 from federatedscope_ggeur.downloads import refused
@@ -23,6 +19,11 @@ from federatedscope_ggeur.errors import ConfigError, UntrustedError, shown
 from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.reporting import RESULTS_FILE, Results
 from federatedscope_ggeur.settings import flatten
+
+from .encoding import encoder_settings
+from .keys import all_keys, get_key
+from .load import default_config, set_key
+from .plugins import check_loaded
 
 TRUST = "--trust"
 _CACHE = next(key for key in ENCODER_KEYS if key.name == "encoder.cache")

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from federatedscope_ggeur.cfg_ggeur.fs_keys import HEAD, TRAINER, FSKey, anything, table
-from federatedscope_ggeur.cfg_ggeur.keys import get_key
-from federatedscope_ggeur.cfg_ggeur.transform import row_transform
 from federatedscope_ggeur.data import NO_TRANSFORM
 from federatedscope_ggeur.settings import Rule, rule_of
+
+from .fs_keys import HEAD, TRAINER, FSKey, anything, table
+from .keys import get_key
+from .transform import row_transform
 
 #: Keys whose default in FS is replaced by the plugin's, because no user chose it.
 _STANDS_FOR = {

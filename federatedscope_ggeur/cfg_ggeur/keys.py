@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
-from federatedscope_ggeur.cfg_ggeur.distributed_keys import DISTRIBUTED_KEYS
-from federatedscope_ggeur.cfg_ggeur.fs_keys import section_of
 from federatedscope_ggeur.data import ENCODERS, IMAGE_READERS, READERS, SPLITTERS
 from federatedscope_ggeur.data.encoders.keys import ENCODER_KEYS
 from federatedscope_ggeur.data.text import TEXT_KEYS
@@ -28,6 +26,9 @@ from federatedscope_ggeur.settings import (
     positive_up_to,
     whole,
 )
+
+from .distributed_keys import DISTRIBUTED_KEYS
+from .fs_keys import section_of
 
 #: Registries of parts with settings, below `ggeur.<name>` or in a `SECTION`.
 REGISTRIES: tuple[Registry, ...] = (

@@ -10,37 +10,6 @@ from pathlib import Path
 import torch
 from yacs.config import CfgNode
 
-from federatedscope_ggeur.cfg_ggeur.check import contradictions
-from federatedscope_ggeur.cfg_ggeur.encoding import encoder_settings
-from federatedscope_ggeur.cfg_ggeur.fs_defaults import OTHER_KEYS, settle_defaults
-from federatedscope_ggeur.cfg_ggeur.fs_keys import (
-    OPEN_SECTION,
-    FSKey,
-    fs_keys,
-    open_sections,
-    settings_in,
-)
-from federatedscope_ggeur.cfg_ggeur.keys import (
-    PLUGINS,
-    add_key,
-    all_keys,
-    extend_ggeur_cfg,
-    get_key,
-    removed_key,
-)
-from federatedscope_ggeur.cfg_ggeur.method_settings import settle_switches
-from federatedscope_ggeur.cfg_ggeur.plugins import (
-    check_loaded,
-    load_plugins,
-    plugins_in,
-)
-from federatedscope_ggeur.cfg_ggeur.run_settings import (
-    divides_by_domain,
-    divides_nothing,
-)
-from federatedscope_ggeur.cfg_ggeur.schedule import schedule_problems
-from federatedscope_ggeur.cfg_ggeur.transform import check_transform
-from federatedscope_ggeur.cfg_ggeur.yaml_file import literal, read_yaml, to_plain
 from federatedscope_ggeur.data import (
     check_encoder,
     check_splits,
@@ -52,6 +21,18 @@ from federatedscope_ggeur.examples import find_config
 from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.reporting import missing_package
 from federatedscope_ggeur.settings import flatten, number_problem
+
+from .check import contradictions
+from .encoding import encoder_settings
+from .fs_defaults import OTHER_KEYS, settle_defaults
+from .fs_keys import OPEN_SECTION, FSKey, fs_keys, open_sections, settings_in
+from .keys import PLUGINS, add_key, all_keys, extend_ggeur_cfg, get_key, removed_key
+from .method_settings import settle_switches
+from .plugins import check_loaded, load_plugins, plugins_in
+from .run_settings import divides_by_domain, divides_nothing
+from .schedule import schedule_problems
+from .transform import check_transform
+from .yaml_file import literal, read_yaml, to_plain
 
 _LISTED = 25  # problems in one message
 _HINT = "'ggeur configs' lists configs to start from."

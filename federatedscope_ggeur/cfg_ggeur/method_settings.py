@@ -4,15 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from federatedscope_ggeur.cfg_ggeur.demands import demands_of
-from federatedscope_ggeur.cfg_ggeur.fs_keys import (
-    open_sections,
-    section_of,
-    settings_in,
-    switch_of,
-)
-from federatedscope_ggeur.cfg_ggeur.keys import all_keys, get_key
-from federatedscope_ggeur.cfg_ggeur.text import uses_text
 from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.federation.exchanges.base import (
     due_exchanges,
@@ -20,6 +11,11 @@ from federatedscope_ggeur.federation.exchanges.base import (
 )
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method, build_method
 from federatedscope_ggeur.models import CLOSED_FORMS, TEXT_MODELS
+
+from .demands import demands_of
+from .fs_keys import open_sections, section_of, settings_in, switch_of
+from .keys import all_keys, get_key
+from .text import uses_text
 
 
 def base_method(cfg) -> type[Method]:

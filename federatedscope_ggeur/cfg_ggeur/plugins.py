@@ -18,11 +18,12 @@ from importlib.machinery import ModuleSpec
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from federatedscope_ggeur.cfg_ggeur.keys import PLUGINS, all_keys
-from federatedscope_ggeur.cfg_ggeur.yaml_file import literal, read_yaml
 from federatedscope_ggeur.errors import ConfigError, PluginError, UntrustedError
 from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.settings import ENTRY_POINTS
+
+from .keys import PLUGINS, all_keys
+from .yaml_file import literal, read_yaml
 
 _KEY = f"ggeur.{PLUGINS.name}"
 #: The environment variable with the folder where a study's run on FederatedScope looks

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from federatedscope_ggeur.cfg_ggeur.demands import demands_of
-from federatedscope_ggeur.cfg_ggeur.method_settings import base_method, parts_in_use
-from federatedscope_ggeur.cfg_ggeur.run_settings import server_evaluates
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import plugin_exchanges
 from federatedscope_ggeur.federation.exchanges.noisy_release.keys import noise_settings
@@ -18,6 +15,10 @@ from federatedscope_ggeur.federation.noise import CLIENT, SERVER
 from federatedscope_ggeur.geometry.gaussian_privacy import epsilon_of
 from federatedscope_ggeur.geometry.noisy_release import replaced_mu
 from federatedscope_ggeur.reporting import DifferentialPrivacy, Privacy
+
+from .demands import demands_of
+from .method_settings import base_method, parts_in_use
+from .run_settings import server_evaluates
 
 _TRAINING = "training rounds escape the masks: each client's update is seen"
 _COUNTS_FOR = "each client's aggregation weight escapes them, too"

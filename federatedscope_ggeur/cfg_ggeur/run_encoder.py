@@ -14,7 +14,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from federatedscope_ggeur.cfg_ggeur.networks import network_settings
 from federatedscope_ggeur.data.encoders import (
     Encoder,
     EncoderSettings,
@@ -35,6 +34,8 @@ from federatedscope_ggeur.reporting import (
     read_results,
 )
 from federatedscope_ggeur.settings import flatten
+
+from .networks import network_settings
 
 
 def _stamp(settings: EncoderSettings) -> dict[str, str | None]:
@@ -112,8 +113,8 @@ def other_rows_note(cfg) -> str:
 def _read(folder: Path) -> tuple[Results, Encoder, ImageNetwork]:
     """Read the run in `folder`: its results, its encoder of pixels, and its network."""
     # Imported here: these modules gather the keys, with those of encoders.
-    from federatedscope_ggeur.cfg_ggeur.encoding import encoder_settings
-    from federatedscope_ggeur.cfg_ggeur.foreign import config_left
+    from .encoding import encoder_settings
+    from .foreign import config_left
 
     where = f"ggeur.encoder.model: '{folder}'"
     if not all((folder / name).is_file() for name in (RESULTS_FILE, HEAD_FILE)):

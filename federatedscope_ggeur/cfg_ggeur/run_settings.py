@@ -8,28 +8,6 @@ from functools import partial
 
 import torch
 
-from federatedscope_ggeur.cfg_ggeur.check import local_optimizer
-from federatedscope_ggeur.cfg_ggeur.demands import (
-    closed_form_of,
-    demands_of,
-    keeps_best,
-)
-from federatedscope_ggeur.cfg_ggeur.devices import training_device
-from federatedscope_ggeur.cfg_ggeur.keys import MEMORY_LIMIT
-from federatedscope_ggeur.cfg_ggeur.method_settings import (
-    agreed_settings,
-    base_method,
-    method_of,
-    options_of,
-)
-from federatedscope_ggeur.cfg_ggeur.networks import network_settings, trained_space
-from federatedscope_ggeur.cfg_ggeur.schedule import local_schedule
-from federatedscope_ggeur.cfg_ggeur.tracking import tracking_settings
-from federatedscope_ggeur.cfg_ggeur.transform import (
-    expected_rows,
-    row_transform,
-)
-from federatedscope_ggeur.cfg_ggeur.yaml_file import plain_config
 from federatedscope_ggeur.data.rows import NOT_KNOWN, Given
 from federatedscope_ggeur.federation import (
     EarlyStopSettings,
@@ -68,6 +46,17 @@ from federatedscope_ggeur.models import (
 from federatedscope_ggeur.models.text import ClassTexts
 from federatedscope_ggeur.reporting import TrackingSettings
 from federatedscope_ggeur.settings import NOT_SET
+
+from .check import local_optimizer
+from .demands import closed_form_of, demands_of, keeps_best
+from .devices import training_device
+from .keys import MEMORY_LIMIT
+from .method_settings import agreed_settings, base_method, method_of, options_of
+from .networks import network_settings, trained_space
+from .schedule import local_schedule
+from .tracking import tracking_settings
+from .transform import expected_rows, row_transform
+from .yaml_file import plain_config
 
 #: The share of a GPU's free memory that kept sets may take.
 GPU_SHARE = 0.6

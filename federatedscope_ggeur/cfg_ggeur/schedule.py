@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from federatedscope_ggeur.cfg_ggeur.fs_keys import SCHEDULER_SECTION, settings_in
 from federatedscope_ggeur.federation import CosineSchedule, StepSchedule
 from federatedscope_ggeur.settings import not_negative, positive_share, whole
+
+from .fs_keys import SCHEDULER_SECTION, settings_in
 
 #: The settings of each schedule, with torch's defaults and with rules. The value 0 of
 #: T_max stands for the number of rounds. The value 0 of first_rate (the rate of round

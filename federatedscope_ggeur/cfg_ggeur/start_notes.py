@@ -8,9 +8,6 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from federatedscope_ggeur.cfg_ggeur.method_settings import base_method, run_notes
-from federatedscope_ggeur.cfg_ggeur.run_encoder import other_rows_note
-from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings
 from federatedscope_ggeur.federation.advice import (
     batches_note,
     gpu_note,
@@ -36,6 +33,10 @@ from federatedscope_ggeur.federation.holdings import (
     sources,
 )
 from federatedscope_ggeur.geometry import AugmentationSettings
+
+from .method_settings import base_method, run_notes
+from .run_encoder import other_rows_note
+from .run_settings import RunSettings
 
 
 def start_notes(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from federatedscope_ggeur.cfg_ggeur.yaml_file import to_plain
 from federatedscope_ggeur.reporting import TrackingSettings
+
+from .yaml_file import to_plain
 
 
 def tracking_settings(cfg) -> TrackingSettings:

@@ -7,8 +7,6 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from federatedscope_ggeur.cfg_ggeur.keys import get_key
-from federatedscope_ggeur.cfg_ggeur.text import uses_text
 from federatedscope_ggeur.data import (
     NO_TRANSFORM,
     TRANSFORMS,
@@ -20,6 +18,9 @@ from federatedscope_ggeur.data import (
 from federatedscope_ggeur.data.rows import NOT_KNOWN
 from federatedscope_ggeur.data.transforms import names_listed, projected, rows_before
 from federatedscope_ggeur.errors import ConfigError, shown
+
+from .keys import get_key
+from .text import uses_text
 
 
 def row_transform(cfg) -> str:

@@ -19,7 +19,6 @@ from federatedscope_ggeur.audit.canaries import canaries
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
-from federatedscope_ggeur.commands import config_parser
 from federatedscope_ggeur.engines.forecast import rehearsed
 from federatedscope_ggeur.engines.run import Run, load_federated_data
 from federatedscope_ggeur.engines.transcript import recorded, truth_of
@@ -29,6 +28,8 @@ from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import say
 from federatedscope_ggeur.reporting import new_run_folder
 from federatedscope_ggeur.reporting.tables import text_table
+
+from . import config_parser
 
 PASSED, COULD_NOT, FAILED = 0, 2, 3
 _STATUS = {

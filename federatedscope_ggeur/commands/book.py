@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from federatedscope_ggeur.commands import add_labels_option, command_parser
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.printable import say
+
+from . import add_labels_option, command_parser
 
 _DAYS = {"d": 1, "w": 7, "y": 365}
 
@@ -229,8 +230,9 @@ def _mark_runs(book: Any, yes: bool) -> None:
 def _retrain(book: Any, settings: Sequence[str]) -> int:
     """Train with the clients in the book; returns the run's exit status."""
     from federatedscope_ggeur.book.places import RunPlaces
-    from federatedscope_ggeur.commands.console import run_with_files
     from federatedscope_ggeur.engines.book_runs import new_run
+
+    from .console import run_with_files
 
     cfg, data = new_run(book, settings)
     runs: list[RunPlaces] = []

@@ -13,7 +13,6 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from federatedscope_ggeur.commands import command_parser
 from federatedscope_ggeur.errors import ConfigError, did_you_mean, shown
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import Lines, say
@@ -30,6 +29,8 @@ from federatedscope_ggeur.transport.security import (
     make_token,
     write_private,
 )
+
+from . import command_parser
 
 _KEYS = {"engine", "server", "port", "sites", "settings", "days"}
 _ENGINES = ("federatedscope", "flower")

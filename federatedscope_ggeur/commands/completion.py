@@ -10,9 +10,10 @@ from pathlib import Path
 
 import argcomplete
 
-from federatedscope_ggeur.commands import COMMANDS
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.examples import example_folder, study_folder
+
+from . import COMMANDS
 
 #: Written by .ci/completion_names.py: asking the parts themselves imports torch.
 _NAMES = Path(__file__).with_suffix(".json")

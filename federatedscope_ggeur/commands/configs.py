@@ -7,9 +7,10 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from federatedscope_ggeur.commands import PROGRAM, command_parser
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.examples import example_folder
+
+from . import PROGRAM, command_parser
 
 
 def configs(arguments: Sequence[str]) -> int:

@@ -10,7 +10,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
-from federatedscope_ggeur.commands import INTERRUPTED, PROGRAM
 from federatedscope_ggeur.data import FederatedData
 from federatedscope_ggeur.engines.checkpoints import TO_GO_ON, from_any_folder
 from federatedscope_ggeur.engines.run import Run
@@ -32,6 +31,8 @@ from federatedscope_ggeur.reporting import (
 from federatedscope_ggeur.reporting.client_table import MOST
 from federatedscope_ggeur.reporting.log_file import handled_by, logging_to
 from federatedscope_ggeur.reporting.run_files import CONFIG_FILE, LOG_FILE
+
+from . import INTERRUPTED, PROGRAM
 
 logger = get_logger("federatedscope_ggeur")
 _STOPS = (signal.SIGINT, signal.SIGTERM)

@@ -10,12 +10,13 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from federatedscope_ggeur.commands import command_parser
 from federatedscope_ggeur.engines.fs import install
 from federatedscope_ggeur.engines.fs.install import State
 from federatedscope_ggeur.engines.fs.protobuf import outlook
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.version import __version__
+
+from . import command_parser
 
 #: package on PyPI, module, what it is for
 _CORE = (

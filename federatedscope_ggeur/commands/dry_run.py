@@ -8,7 +8,6 @@ from federatedscope_ggeur.cfg_ggeur.devices import encoder_device
 from federatedscope_ggeur.cfg_ggeur.encoding import encoding_settings
 from federatedscope_ggeur.cfg_ggeur.method_settings import options_of
 from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
-from federatedscope_ggeur.commands.console import shown_on_console
 from federatedscope_ggeur.data import Pending, find_pending, find_reader
 from federatedscope_ggeur.engines.forecast import Forecast, forecast, set_up
 from federatedscope_ggeur.engines.meter import Traffic
@@ -18,6 +17,8 @@ from federatedscope_ggeur.printable import say
 from federatedscope_ggeur.progress import bytes_text, duration_text
 from federatedscope_ggeur.reporting import privacy_line
 from federatedscope_ggeur.reporting.tables import text_table
+
+from .console import shown_on_console
 
 #: Up to so many clients have a line each; more are summed up.
 _MOST_CLIENTS = 12

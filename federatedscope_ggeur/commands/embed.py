@@ -9,15 +9,12 @@ from federatedscope_ggeur.cfg_ggeur.encoding import encoding_settings
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.method_settings import options_of
 from federatedscope_ggeur.cfg_ggeur.text import uses_text
-from federatedscope_ggeur.commands import (
-    INTERRUPTED,
-    add_console_options,
-    config_parser,
-)
-from federatedscope_ggeur.commands.console import shown_on_console
 from federatedscope_ggeur.data import Encoded, embed_data, find_reader, is_image_type
 from federatedscope_ggeur.engines.run import load_data_set
 from federatedscope_ggeur.printable import get_logger, say
+
+from . import INTERRUPTED, add_console_options, config_parser
+from .console import shown_on_console
 
 logger = get_logger("federatedscope_ggeur")
 

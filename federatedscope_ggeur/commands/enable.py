@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from federatedscope_ggeur.commands import command_parser
 from federatedscope_ggeur.engines.fs import install
+
+from . import command_parser
 
 
 def enable(arguments: Sequence[str]) -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from federatedscope_ggeur.commands import command_parser
 from federatedscope_ggeur.examples import find_config
 from federatedscope_ggeur.printable import say
+
+from . import command_parser
 
 
 def flower_app(arguments: Sequence[str]) -> int:

@@ -12,8 +12,6 @@ import numpy as np
 
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.commands import config_parser
-from federatedscope_ggeur.commands.console import shown_on_console
 from federatedscope_ggeur.data import DataSet, Embeddings
 from federatedscope_ggeur.engines.run import divide, load_data_set
 from federatedscope_ggeur.errors import ConfigError, listed
@@ -32,6 +30,9 @@ from federatedscope_ggeur.reporting.client_counts import draw_client_counts
 from federatedscope_ggeur.reporting.formats import read_formats
 from federatedscope_ggeur.reporting.heatmaps import draw_heatmap
 from federatedscope_ggeur.reporting.tables import csv_text, text_table
+
+from . import config_parser
+from .console import shown_on_console
 
 _MOST_NAMES = 12
 

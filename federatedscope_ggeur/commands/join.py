@@ -9,14 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from federatedscope_ggeur.commands import (
-    PROGRAM,
-    add_console_options,
-    command_parser,
-)
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.files import read_regular
 from federatedscope_ggeur.printable import say
+
+from . import PROGRAM, add_console_options, command_parser
 
 #: Bytes of a file of settings.
 _LARGEST = 1 << 20
@@ -161,9 +158,10 @@ def _by_folder(
     """Run this side over a shared folder, and print what comes next."""
     _require_cfg(parser, options)
     # Imported here: torch takes seconds, and --help needs none of it.
-    from federatedscope_ggeur.commands.console import shown_on_console
     from federatedscope_ggeur.engines.sites.keys import read_identity
     from federatedscope_ggeur.transport.certificates import require_cryptography
+
+    from .console import shown_on_console
 
     require_cryptography()
     # Before this process changes to the folder of the YAML file.
@@ -178,10 +176,11 @@ def _by_folder(
 
 def _start(options: argparse.Namespace, role: str, settings: Sequence[str] = ()) -> int:
     # Imported here: torch takes seconds, and --help needs none of it.
-    from federatedscope_ggeur.commands.console import shown_on_console
     from federatedscope_ggeur.engines.checkpoints import note_start
     from federatedscope_ggeur.engines.roles import role_config
     from federatedscope_ggeur.engines.sites.connected import lead, take_part
+
+    from .console import shown_on_console
 
     note_start([PROGRAM])  # before this process changes to the folder of the file
     cfg = role_config(options.cfg, role, overrides=settings)
@@ -211,7 +210,6 @@ def check(arguments: Sequence[str]) -> int:
 
 def _findings(path: str) -> Iterator:
     # Imported here: torch takes seconds, and --help needs none of it.
-    from federatedscope_ggeur.commands.console import shown_on_console
     from federatedscope_ggeur.engines.facts import release_text
     from federatedscope_ggeur.engines.roles import names_server, role_config
     from federatedscope_ggeur.engines.site_check import (
@@ -221,6 +219,8 @@ def _findings(path: str) -> Iterator:
         server_findings,
     )
     from federatedscope_ggeur.errors import ConfigError
+
+    from .console import shown_on_console
 
     yield Finding("program", release_text())
     try:

@@ -7,8 +7,9 @@ from difflib import get_close_matches
 
 from federatedscope_ggeur.cfg_ggeur import all_keys, describe_keys
 from federatedscope_ggeur.cfg_ggeur.load import read_settings
-from federatedscope_ggeur.commands import config_parser
 from federatedscope_ggeur.errors import ConfigError, shown
+
+from . import config_parser
 
 
 def keys(arguments: Sequence[str]) -> int:

@@ -8,13 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
-from federatedscope_ggeur.commands import (
-    add_console_options,
-    add_folder_options,
-    add_labels_option,
-    command_parser,
-)
-from federatedscope_ggeur.commands.console import shown_on_console
 from federatedscope_ggeur.data import (
     ROW_FILES,
     EncoderSettings,
@@ -36,6 +29,9 @@ from federatedscope_ggeur.predictor.predictor import (
 )
 from federatedscope_ggeur.printable import say, say_json
 from federatedscope_ggeur.reporting.tables import csv_text
+
+from . import add_console_options, add_folder_options, add_labels_option, command_parser
+from .console import shown_on_console
 
 
 def predict(arguments: Sequence[str]) -> int:

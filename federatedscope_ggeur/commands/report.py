@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from federatedscope_ggeur.commands import add_folder_options, command_parser
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.printable import say
+
+from . import add_folder_options, command_parser
 
 if TYPE_CHECKING:
     from federatedscope_ggeur.reporting.comparison import Comparison
@@ -69,12 +70,13 @@ def _by_class(
     """Make the figures by class; adds `classes.csv` to `texts`."""
     # Imported here: the rest of a report needs no torch.
     from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins
-    from federatedscope_ggeur.commands.class_scores import class_counts
     from federatedscope_ggeur.reporting.comparison.class_figures import (
         class_csv,
         class_figures,
         macro_f1_notes,
     )
+
+    from .class_scores import class_counts
 
     runs = [
         run

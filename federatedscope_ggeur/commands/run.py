@@ -5,16 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from federatedscope_ggeur.commands import (
-    COMMANDS,
-    PROGRAM,
-    add_console_options,
-    overview,
-)
 from federatedscope_ggeur.errors import ConfigError, did_you_mean, shown
 from federatedscope_ggeur.examples import find_config
 from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.version import __version__
+
+from . import COMMANDS, PROGRAM, add_console_options, overview
 
 _DRY_RUN = "--dry-run"
 _EPILOG = f"""\
@@ -67,10 +63,10 @@ def run(arguments: Sequence[str]) -> int:
         _refuse_several_seeds(options.cfg, given, settings)
         raise
     if options.dry_run:
-        from federatedscope_ggeur.commands.dry_run import show_forecast
+        from .dry_run import show_forecast
 
         return show_forecast(cfg)
-    from federatedscope_ggeur.commands.console import run_with_files
+    from .console import run_with_files
 
     return run_with_files(cfg, options.log_level)
 

@@ -10,13 +10,14 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from federatedscope_ggeur.commands import INTERRUPTED, PROGRAM, command_parser
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.examples import study_folder
 from federatedscope_ggeur.machine import usable_cores
 from federatedscope_ggeur.printable import get_logger, say
 from federatedscope_ggeur.progress import Progress
 from federatedscope_ggeur.reporting.study import Study
+
+from . import INTERRUPTED, PROGRAM, command_parser
 
 if TYPE_CHECKING:
     from federatedscope_ggeur.reporting.comparison import Comparison
@@ -173,9 +174,10 @@ def _run(
     workers: Workers,
     show: Callable[[Comparison], str],
 ) -> int:
-    from federatedscope_ggeur.commands.console import shown_on_console
     from federatedscope_ggeur.studies.running import StudyRun
     from federatedscope_ggeur.studies.study_file import load_study
+
+    from .console import shown_on_console
 
     plan = load_study(file, options.settings)
     if options.workers is None and plan.workers is not None:

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Sequence
 
-from federatedscope_ggeur.commands import command_parser
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.transport.security import (
     Security,
@@ -14,6 +13,8 @@ from federatedscope_ggeur.transport.security import (
     make_token,
     write_private,
 )
+
+from . import command_parser
 
 
 def token(arguments: Sequence[str]) -> int:

@@ -3,18 +3,14 @@
 All modules of this folder are imported, and register their readers.
 """
 
-from federatedscope_ggeur.data.centralise import centralise
-from federatedscope_ggeur.data.clients import (
-    ClientData,
-    ClientRange,
-    class_counts,
-    held_lazily,
-    sizes_of,
-)
-from federatedscope_ggeur.data.digits import read_digits_quickstart
-from federatedscope_ggeur.data.embeddings import DataSet, Domain, Embeddings
-from federatedscope_ggeur.data.encoded import Encoded
-from federatedscope_ggeur.data.encoders import (
+from federatedscope_ggeur.settings import import_modules
+
+from .centralise import centralise
+from .clients import ClientData, ClientRange, class_counts, held_lazily, sizes_of
+from .digits import read_digits_quickstart
+from .embeddings import DataSet, Domain, Embeddings
+from .encoded import Encoded
+from .encoders import (
     ENCODERS,
     Encoder,
     EncoderSettings,
@@ -23,14 +19,14 @@ from federatedscope_ggeur.data.encoders import (
     pick_device,
     register_encoder,
 )
-from federatedscope_ggeur.data.encoding import EncodingSettings, Pending
-from federatedscope_ggeur.data.expected import Expected
-from federatedscope_ggeur.data.extraction import ExtractionSettings, extract
-from federatedscope_ggeur.data.fingerprint import fingerprint
-from federatedscope_ggeur.data.folder import read_embeddings_folder
-from federatedscope_ggeur.data.images import IMAGE_READERS, register_image_reader
-from federatedscope_ggeur.data.partition import FederatedData, partition
-from federatedscope_ggeur.data.registry import (
+from .encoding import EncodingSettings, Pending
+from .expected import Expected
+from .extraction import ExtractionSettings, extract
+from .fingerprint import fingerprint
+from .folder import read_embeddings_folder
+from .images import IMAGE_READERS, register_image_reader
+from .partition import FederatedData, partition
+from .registry import (
     READERS,
     SUFFIX,
     embed_data,
@@ -40,9 +36,9 @@ from federatedscope_ggeur.data.registry import (
     load_data,
     register_reader,
 )
-from federatedscope_ggeur.data.rows import ROW_FILES, Given, Rows
-from federatedscope_ggeur.data.split import check_splits, validation_share
-from federatedscope_ggeur.data.splitters import (
+from .rows import ROW_FILES, Given, Rows
+from .split import check_splits, validation_share
+from .splitters import (
     SPLITTERS,
     Holders,
     Shares,
@@ -51,14 +47,13 @@ from federatedscope_ggeur.data.splitters import (
     read_arguments,
     register_splitter,
 )
-from federatedscope_ggeur.data.text import TextFeatures
-from federatedscope_ggeur.data.transforms import (
+from .text import TextFeatures
+from .transforms import (
     NO_TRANSFORM,
     TRANSFORMS,
     named_transform,
     transform_data,
     transform_rows,
 )
-from federatedscope_ggeur.settings import import_modules
 
 import_modules(__name__, __path__)

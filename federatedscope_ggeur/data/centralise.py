@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from federatedscope_ggeur.data.clients import ClientData
-from federatedscope_ggeur.data.embeddings import Embeddings
-from federatedscope_ggeur.data.partition import FederatedData
+from .clients import ClientData
+from .embeddings import Embeddings
+from .partition import FederatedData
 
 ALL_DOMAINS = "all domains"
 

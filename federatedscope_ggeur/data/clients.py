@@ -8,9 +8,10 @@ from typing import Union, overload
 
 import numpy as np
 
-from federatedscope_ggeur.data.embeddings import Embeddings
-from federatedscope_ggeur.data.split import hold_out
 from federatedscope_ggeur.rng import numpy_generator
+
+from .embeddings import Embeddings
+from .split import hold_out
 
 SPLITS = ("train", "test", "val")
 

@@ -19,10 +19,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from federatedscope_ggeur.data.encoders.base import Encoder
-from federatedscope_ggeur.data.encoders.frames import Frame
-from federatedscope_ggeur.data.images.base import Loader
-from federatedscope_ggeur.data.images.files import GREY_BITS, load_image, plain_jpeg
+from .encoders.base import Encoder
+from .encoders.frames import Frame
+from .images.base import Loader
+from .images.files import GREY_BITS, load_image, plain_jpeg
 
 T = TypeVar("T")
 

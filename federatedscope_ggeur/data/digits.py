@@ -7,10 +7,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from federatedscope_ggeur.data.embeddings import DataSet, Embeddings
-from federatedscope_ggeur.data.images.bundled_digits import DIGITS, WHITE, imaged_digits
-from federatedscope_ggeur.data.registry import register_reader
-from federatedscope_ggeur.data.split import split_domain
+from .embeddings import DataSet, Embeddings
+from .images.bundled_digits import DIGITS, WHITE, imaged_digits
+from .registry import register_reader
+from .split import split_domain
 
 
 def read_digits_quickstart(splits: Sequence[float], seed: int) -> DataSet:

@@ -9,16 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from federatedscope_ggeur.data.labels import checked_names, out_of_range, whole_numbers
-from federatedscope_ggeur.data.rows import (
-    NOT_KNOWN,
-    Given,
-    Rows,
-    check_shapes,
-    check_values,
-    shared,
-)
 from federatedscope_ggeur.errors import DataError
+
+from .labels import checked_names, out_of_range, whole_numbers
+from .rows import NOT_KNOWN, Given, Rows, check_shapes, check_values, shared
 
 
 def _first_row(bad: torch.Tensor) -> int:

@@ -6,18 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from federatedscope_ggeur.data.cache.entry import Entry
-from federatedscope_ggeur.data.cache.files import DamagedError
-from federatedscope_ggeur.data.cache.index import (
-    Request,
-    SplitRecord,
-    all_records,
-    find_carried,
-)
-from federatedscope_ggeur.data.embeddings import DataSet, Domain, Embeddings
-from federatedscope_ggeur.data.split import split_domain
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.printable import Lines, get_logger
+
+from .cache.entry import Entry
+from .cache.files import DamagedError
+from .cache.index import Request, SplitRecord, all_records, find_carried
+from .embeddings import DataSet, Domain, Embeddings
+from .split import split_domain
 
 logger = get_logger(__name__)
 

@@ -10,8 +10,12 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
-from federatedscope_ggeur.data.cache.entry import Entry, content_key, entry_file
-from federatedscope_ggeur.data.cache.index import (
+from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.printable import get_logger
+from federatedscope_ggeur.settings import check_returned
+
+from .cache.entry import Entry, content_key, entry_file
+from .cache.index import (
     DomainRecord,
     Record,
     Request,
@@ -20,9 +24,9 @@ from federatedscope_ggeur.data.cache.index import (
     record_path,
     write_record,
 )
-from federatedscope_ggeur.data.embeddings import Embeddings
-from federatedscope_ggeur.data.encoded import Encoded, read_carried
-from federatedscope_ggeur.data.encoders import (
+from .embeddings import Embeddings
+from .encoded import Encoded, read_carried
+from .encoders import (
     Encoder,
     EncoderSettings,
     build_encoder,
@@ -31,23 +35,11 @@ from federatedscope_ggeur.data.encoders import (
     pick_device,
     resolve,
 )
-from federatedscope_ggeur.data.extraction import (
-    ExtractionSettings,
-    UnreadableError,
-    extract,
-    hash_contents,
-)
-from federatedscope_ggeur.data.image_faults import (
-    LeftOut,
-    warn_of_dark_grey,
-    warn_of_several_classes,
-)
-from federatedscope_ggeur.data.images.base import ImageDataSet, ImageReader, Images
-from federatedscope_ggeur.data.parts import filled_in
-from federatedscope_ggeur.data.processes import Processes
-from federatedscope_ggeur.errors import ConfigError, DataError
-from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.settings import check_returned
+from .extraction import ExtractionSettings, UnreadableError, extract, hash_contents
+from .image_faults import LeftOut, warn_of_dark_grey, warn_of_several_classes
+from .images.base import ImageDataSet, ImageReader, Images
+from .parts import filled_in
+from .processes import Processes
 
 logger = get_logger(__name__)
 

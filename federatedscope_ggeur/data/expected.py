@@ -10,17 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.data.labels import NAMES, POSITIONS, matched
-from federatedscope_ggeur.data.rows import (
-    NOT_KNOWN,
-    Given,
-    Rows,
-    is_unit_length,
-    shared,
-)
-from federatedscope_ggeur.data.transforms import transform_rows
 from federatedscope_ggeur.errors import DataError, listed, shown
 from federatedscope_ggeur.printable import get_logger
+
+from .labels import NAMES, POSITIONS, matched
+from .rows import NOT_KNOWN, Given, Rows, is_unit_length, shared
+from .transforms import transform_rows
 
 logger = get_logger(__name__)
 

@@ -16,18 +16,14 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from federatedscope_ggeur.data.decoding import Preparation, batch_of
-from federatedscope_ggeur.data.encoders import Encoder
-from federatedscope_ggeur.data.images.base import Images, Loader
-from federatedscope_ggeur.data.images.files import GREY_BITS
-from federatedscope_ggeur.data.processes import (
-    ProcessDied,
-    Processes,
-    ahead,
-    is_picklable,
-)
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.machine import start_method, torch_threads, usable_cores
+
+from .decoding import Preparation, batch_of
+from .encoders import Encoder
+from .images.base import Images, Loader
+from .images.files import GREY_BITS
+from .processes import ProcessDied, Processes, ahead, is_picklable
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from federatedscope_ggeur.data.embeddings import Embeddings
-from federatedscope_ggeur.data.partition import FederatedData
+from .embeddings import Embeddings
+from .partition import FederatedData
 
 _BYTES = 32
 _MODULUS = 1 << (8 * _BYTES)

@@ -6,14 +6,15 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from federatedscope_ggeur.data.embeddings import DataSet, Domain, Embeddings
-from federatedscope_ggeur.data.images.layout import split_problem, unreadable_named
-from federatedscope_ggeur.data.labels import NAMES, POSITIONS, classes_of, numbered
-from federatedscope_ggeur.data.registry import register_reader
-from federatedscope_ggeur.data.rows import Given, Rows, read_npz
-from federatedscope_ggeur.data.split import split_domain
-from federatedscope_ggeur.data.text.features import TEXT, is_text_file
 from federatedscope_ggeur.errors import DataError
+
+from .embeddings import DataSet, Domain, Embeddings
+from .images.layout import split_problem, unreadable_named
+from .labels import NAMES, POSITIONS, classes_of, numbered
+from .registry import register_reader
+from .rows import Given, Rows, read_npz
+from .split import split_domain
+from .text.features import TEXT, is_text_file
 
 LAYOUTS = (
     "Accepted layouts of data.root: <domain>.npz for each domain; or "

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
-from federatedscope_ggeur.data.extraction import ExtractionSettings, unreadable_rows
-from federatedscope_ggeur.data.images.base import Images
-from federatedscope_ggeur.data.images.files import largest_grey
-from federatedscope_ggeur.data.images.layout import shown
 from federatedscope_ggeur.errors import ConfigError, DataError, setting
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import Lines, get_logger
+
+from .extraction import ExtractionSettings, unreadable_rows
+from .images.base import Images
+from .images.files import largest_grey
+from .images.layout import shown
 
 logger = get_logger(__name__)
 

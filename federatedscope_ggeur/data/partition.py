@@ -10,33 +10,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from federatedscope_ggeur.data.clients import (
-    SPLITS,
-    ClientData,
-    ClientRanges,
-    all_rows,
-    held_lazily,
-    held_out,
-)
-from federatedscope_ggeur.data.embeddings import (
-    DataSet,
-    Domain,
-    Embeddings,
-    check_alike,
-)
-from federatedscope_ggeur.data.encoders import EncoderSettings
-from federatedscope_ggeur.data.labels import (
-    POSITIONS,
-    as_array,
-    checked_names,
-    classes_of,
-    numbered,
-)
-from federatedscope_ggeur.data.rows import NOT_KNOWN, Given, Rows
-from federatedscope_ggeur.data.splitters import Task, divide, read_arguments
-from federatedscope_ggeur.data.torch_datasets import embed_datasets
 from federatedscope_ggeur.errors import ConfigError, DataError, listed, setting, shown
 from federatedscope_ggeur.machine import plain_torch
+
+from .clients import SPLITS, ClientData, ClientRanges, all_rows, held_lazily, held_out
+from .embeddings import DataSet, Domain, Embeddings, check_alike
+from .encoders import EncoderSettings
+from .labels import POSITIONS, as_array, checked_names, classes_of, numbered
+from .rows import NOT_KNOWN, Given, Rows
+from .splitters import Task, divide, read_arguments
+from .torch_datasets import embed_datasets
 
 #: The domain of rows that come without a domain.
 ALL = "all"

@@ -5,22 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from federatedscope_ggeur.data.embeddings import DataSet
-from federatedscope_ggeur.data.encoded import Encoded
-from federatedscope_ggeur.data.encoding import (
-    Encoding,
-    EncodingSettings,
-    Pending,
-    encoded,
-    find_images,
-)
-from federatedscope_ggeur.data.images import IMAGE_READERS
-from federatedscope_ggeur.data.images.base import ImageReader
-from federatedscope_ggeur.data.parts import filled_in, registered
-from federatedscope_ggeur.data.split import check_splits
-from federatedscope_ggeur.data.transforms import NO_TRANSFORM, transform_data
 from federatedscope_ggeur.errors import ConfigError, did_you_mean
 from federatedscope_ggeur.settings import Key, Registry, check_returned
+
+from .embeddings import DataSet
+from .encoded import Encoded
+from .encoding import Encoding, EncodingSettings, Pending, encoded, find_images
+from .images import IMAGE_READERS
+from .images.base import ImageReader
+from .parts import filled_in, registered
+from .split import check_splits
+from .transforms import NO_TRANSFORM, transform_data
 
 SUFFIX = "@ggeur"
 Reader = Callable[..., DataSet]

@@ -15,13 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.data.labels import (
-    as_array,
-    checked_names,
-    read_labels,
-    whole_numbers,
-)
 from federatedscope_ggeur.errors import DataError, listed, shown
+
+from .labels import as_array, checked_names, read_labels, whole_numbers
 
 ROW_FILES = (".npz", ".npy", ".csv")
 #: The titles of the column of labels in a csv file.

@@ -7,9 +7,10 @@ from numbers import Real
 
 import numpy as np
 
-from federatedscope_ggeur.data.embeddings import Domain, Embeddings
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.rng import numpy_generator
+
+from .embeddings import Domain, Embeddings
 
 
 def check_splits(splits: Sequence[float]) -> None:

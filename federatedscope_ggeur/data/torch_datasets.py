@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from federatedscope_ggeur.data.encoded import Encoded
-from federatedscope_ggeur.data.encoders import EncoderSettings
-from federatedscope_ggeur.data.encoding import EncodingSettings, encoded, find_images
-from federatedscope_ggeur.data.images.base import ImageDataSet, ImageDomain, Images
-from federatedscope_ggeur.data.labels import checked_names
 from federatedscope_ggeur.errors import ConfigError, DataError, shown
+
+from .encoded import Encoded
+from .encoders import EncoderSettings
+from .encoding import EncodingSettings, encoded, find_images
+from .images.base import ImageDataSet, ImageDomain, Images
+from .labels import checked_names
 
 
 def embed_datasets(

@@ -10,11 +10,12 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.data.embeddings import DataSet, Embeddings
-from federatedscope_ggeur.data.partition import FederatedData
-from federatedscope_ggeur.data.rows import is_unit_length
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.rng import torch_generator
+
+from .embeddings import DataSet, Embeddings
+from .partition import FederatedData
+from .rows import is_unit_length
 
 NO_TRANSFORM = "none"
 TRANSFORMS = (NO_TRANSFORM, "l2", "sqrt_l2")

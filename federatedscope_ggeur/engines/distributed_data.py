@@ -16,12 +16,13 @@ from federatedscope_ggeur.data import (
     FederatedData,
     validation_share,
 )
-from federatedscope_ggeur.engines.run import load_data_set, load_federated_data
-from federatedscope_ggeur.engines.text import class_texts
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.federation import Client
 from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.models.text import ClassTexts
+
+from .run import load_data_set, load_federated_data
+from .text import class_texts
 
 
 @dataclass(frozen=True)

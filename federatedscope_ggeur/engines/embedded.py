@@ -18,13 +18,6 @@ from torch import Tensor
 
 from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings
 from federatedscope_ggeur.data import FederatedData, class_counts, held_lazily
-from federatedscope_ggeur.engines.sides import (
-    Shared,
-    client_side,
-    handshake_of,
-    server_side,
-)
-from federatedscope_ggeur.engines.workers import Workers
 from federatedscope_ggeur.federation import Client, MemoryBudget
 from federatedscope_ggeur.federation.course.checkpoint import Progress
 from federatedscope_ggeur.federation.course.checkpoint_files import (
@@ -48,6 +41,9 @@ from federatedscope_ggeur.federation.exchanges.training.messages import Broadcas
 from federatedscope_ggeur.machine import torch_threads
 from federatedscope_ggeur.models.text import ClassTexts
 from federatedscope_ggeur.reporting import Capture, Results, Round0, RoundRecord
+
+from .sides import Shared, client_side, handshake_of, server_side
+from .workers import Workers
 
 Order = Callable[[list[int]], list[int]]
 T = TypeVar("T")

@@ -22,22 +22,6 @@ from federatedscope_ggeur.cfg_ggeur.start_notes import (
     withheld_line,
 )
 from federatedscope_ggeur.cfg_ggeur.yaml_file import plain_config
-from federatedscope_ggeur.engines.checkpoints import (
-    TO_GO_ON,
-    command_to_go_on,
-    server_checkpoints,
-    take_sigterm,
-)
-from federatedscope_ggeur.engines.distributed_data import ServerData
-from federatedscope_ggeur.engines.run import pooled_rows
-from federatedscope_ggeur.engines.sides import (
-    handshake_of,
-    known_of_rows,
-    server_side,
-    settings_for,
-)
-from federatedscope_ggeur.engines.text import class_texts, text_key
-from federatedscope_ggeur.engines.watch import round_line
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation.course.checkpoint import (
     check_place,
@@ -66,6 +50,13 @@ from federatedscope_ggeur.reporting import (
     results_table,
     write_run,
 )
+
+from .checkpoints import TO_GO_ON, command_to_go_on, server_checkpoints, take_sigterm
+from .distributed_data import ServerData
+from .run import pooled_rows
+from .sides import handshake_of, known_of_rows, server_side, settings_for
+from .text import class_texts, text_key
+from .watch import round_line
 
 logger = get_logger(__name__)
 

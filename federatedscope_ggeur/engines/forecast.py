@@ -12,9 +12,6 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from federatedscope_ggeur.engines.embedded import EmbeddedEngine
-from federatedscope_ggeur.engines.meter import Meter, Traffic, timed
-from federatedscope_ggeur.engines.run import Run, pooled_rows
 from federatedscope_ggeur.federation.exchanges import Requests
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUATE
 from federatedscope_ggeur.federation.exchanges.training.exchange import (
@@ -25,6 +22,10 @@ from federatedscope_ggeur.federation.exchanges.training.exchange import (
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 from federatedscope_ggeur.machine import torch_threads
 from federatedscope_ggeur.reporting import PooledRows
+
+from .embedded import EmbeddedEngine
+from .meter import Meter, Traffic, timed
+from .run import Run, pooled_rows
 
 #: The number of mini-batches whose mean time is the time of one.
 _TIMED = 32

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from federatedscope_ggeur.engines.driver import Driver, now
-from federatedscope_ggeur.engines.federation import Federation, course
-from federatedscope_ggeur.engines.watch import server_status
 from federatedscope_ggeur.errors import MessageError, without_folders
 from federatedscope_ggeur.federation.course.ending import Ending
 from federatedscope_ggeur.federation.exchanges import Absence, Request, RequestKind
@@ -16,6 +13,10 @@ from federatedscope_ggeur.federation.wire.handshake import Join
 from federatedscope_ggeur.federation.wire.limits import PLAIN
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.transport import BROKEN, Envelope, Event
+
+from .driver import Driver, now
+from .federation import Federation, course
+from .watch import server_status
 
 logger = get_logger(__name__)
 

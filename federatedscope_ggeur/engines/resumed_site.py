@@ -11,9 +11,6 @@ from typing import Any
 
 import torch
 
-from federatedscope_ggeur.engines.leading import FAILED, FINISH, JOIN
-from federatedscope_ggeur.engines.site_folder import Site, question
-from federatedscope_ggeur.engines.streams import transport_settings
 from federatedscope_ggeur.errors import ConfigError, MessageError
 from federatedscope_ggeur.federation.course.client_store import ClientStore
 from federatedscope_ggeur.federation.exchanges import RequestKind
@@ -25,6 +22,10 @@ from federatedscope_ggeur.reporting import RESULTS_FILE
 from federatedscope_ggeur.reporting.log_file import logging_to
 from federatedscope_ggeur.reporting.run_files import LOG_FILE, PRIVATE
 from federatedscope_ggeur.transport import Envelope
+
+from .leading import FAILED, FINISH, JOIN
+from .site_folder import Site, question
+from .streams import transport_settings
 
 logger = get_logger(__name__)
 

@@ -10,9 +10,10 @@ from federatedscope_ggeur.cfg_ggeur.fs_defaults import OTHER_KEYS
 from federatedscope_ggeur.cfg_ggeur.keys import add_key
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.yaml_file import read_yaml
-from federatedscope_ggeur.engines.facts import release_text
 from federatedscope_ggeur.errors import ConfigError, shown
 from federatedscope_ggeur.examples import find_config
+
+from .facts import release_text
 
 #: How each role is started.
 COMMANDS = {"client": "ggeur join", "server": "ggeur serve"}

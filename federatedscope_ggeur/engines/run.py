@@ -43,10 +43,6 @@ from federatedscope_ggeur.data import (
     transform_data,
     validation_share,
 )
-from federatedscope_ggeur.engines.embedded import EmbeddedEngine, Order
-from federatedscope_ggeur.engines.sides import known_of_rows, settings_for
-from federatedscope_ggeur.engines.text import class_texts
-from federatedscope_ggeur.engines.workers import workers_problem
 from federatedscope_ggeur.errors import ConfigError, DataError, setting
 from federatedscope_ggeur.federation.course.checkpoint import check_place
 from federatedscope_ggeur.federation.holdings import Holdings
@@ -64,6 +60,11 @@ from federatedscope_ggeur.reporting import (
     Tracking,
 )
 from federatedscope_ggeur.settings import flatten, kind_of
+
+from .embedded import EmbeddedEngine, Order
+from .sides import known_of_rows, settings_for
+from .text import class_texts
+from .workers import workers_problem
 
 logger = get_logger(__name__)
 

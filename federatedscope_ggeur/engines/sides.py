@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, Protocol
 from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings, run_settings
 from federatedscope_ggeur.cfg_ggeur.transform import expected_rows
 from federatedscope_ggeur.data import ClientData, Embeddings, Given
-from federatedscope_ggeur.engines.text import text_key
 from federatedscope_ggeur.federation import MemoryBudget, Server
 from federatedscope_ggeur.federation.course.checkpoint import Progress, restore
 from federatedscope_ggeur.federation.course.client_handler import (
@@ -22,6 +21,8 @@ from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.wire.declared import Declared
 from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
 from federatedscope_ggeur.models.text import ClassTexts
+
+from .text import text_key
 
 
 class Described(Protocol):

@@ -18,10 +18,6 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings
 from federatedscope_ggeur.cfg_ggeur.start_notes import set_rows
 from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
 from federatedscope_ggeur.data import find_pending, find_reader
-from federatedscope_ggeur.engines.distributed_data import SiteData
-from federatedscope_ggeur.engines.facts import Facts
-from federatedscope_ggeur.engines.site_folder import Site
-from federatedscope_ggeur.engines.streams import transport_settings
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.federation.advice import better_threshold, withheld_text
 from federatedscope_ggeur.federation.holdings import Holdings, Withheld
@@ -38,6 +34,11 @@ from federatedscope_ggeur.transport.asking import (
 )
 from federatedscope_ggeur.transport.probe import handshake_problem
 from federatedscope_ggeur.transport.settings import require_grpc
+
+from .distributed_data import SiteData
+from .facts import Facts
+from .site_folder import Site
+from .streams import transport_settings
 
 _F32 = 4  # bytes
 #: Log, settings and results of a run.

@@ -20,17 +20,6 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings
 from federatedscope_ggeur.cfg_ggeur.start_notes import client_notes
 from federatedscope_ggeur.cfg_ggeur.yaml_file import plain_config
 from federatedscope_ggeur.data import ClientData
-from federatedscope_ggeur.engines.distributed_data import site_data
-from federatedscope_ggeur.engines.leading import JOIN
-from federatedscope_ggeur.engines.sides import (
-    Described,
-    Shared,
-    client_side,
-    handshake_of,
-    join_of,
-    known_of_rows,
-    settings_for,
-)
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation import Client, MemoryBudget
 from federatedscope_ggeur.federation.course.client_handler import ClientHandler
@@ -65,6 +54,18 @@ from federatedscope_ggeur.reporting import (
 from federatedscope_ggeur.reporting.lines import percent
 from federatedscope_ggeur.reporting.results import Status
 from federatedscope_ggeur.transport import Envelope
+
+from .distributed_data import site_data
+from .leading import JOIN
+from .sides import (
+    Described,
+    Shared,
+    client_side,
+    handshake_of,
+    join_of,
+    known_of_rows,
+    settings_for,
+)
 
 logger = get_logger(__name__)
 

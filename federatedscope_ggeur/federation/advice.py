@@ -12,9 +12,10 @@ from dataclasses import replace
 import numpy as np
 
 from federatedscope_ggeur.errors import listed, setting
-from federatedscope_ggeur.federation.holdings import Withheld, median_rows
-from federatedscope_ggeur.federation.optimizers import OptimizerSettings
-from federatedscope_ggeur.federation.training_settings import TrainingSettings
+
+from .holdings import Withheld, median_rows
+from .optimizers import OptimizerSettings
+from .training_settings import TrainingSettings
 
 #: Shares of pairs and of rows that may be withheld without a note; see `is_much`.
 MOST_PAIRS, MOST_ROWS = 0.5, 0.1

@@ -9,14 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.federation.memory import MemoryBudget
-from federatedscope_ggeur.federation.rows import check_rows
-from federatedscope_ggeur.federation.settings import RoleSettings
-from federatedscope_ggeur.federation.task import Task
-from federatedscope_ggeur.federation.training_settings import TrainingSettings
 from federatedscope_ggeur.geometry import AugmentedSet
 from federatedscope_ggeur.methods import LocalContext
 from federatedscope_ggeur.models import trainable_part
+
+from .memory import MemoryBudget
+from .rows import check_rows
+from .settings import RoleSettings
+from .task import Task
+from .training_settings import TrainingSettings
 
 
 class Rows(Protocol):

@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from federatedscope_ggeur.errors import ConfigError, setting
-from federatedscope_ggeur.federation.row_digests import SALT_BYTES
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.lock import locked
+
+from .row_digests import SALT_BYTES
 
 
 class KeptFile:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.federation.task import Task
-from federatedscope_ggeur.federation.wire.schema import MessageSchema
 from federatedscope_ggeur.geometry import Space
 from federatedscope_ggeur.models import Model, ModelSettings, build_model
+
+from .task import Task
+from .wire.schema import MessageSchema
 
 
 @dataclass(frozen=True)

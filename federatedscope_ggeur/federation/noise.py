@@ -10,8 +10,6 @@ import numpy as np
 from torch import Tensor
 
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.federation.ledger import Ledger
-from federatedscope_ggeur.federation.row_digests import row_digests
 from federatedscope_ggeur.geometry.discrete_gaussian import (
     Words,
     seeded_words,
@@ -20,6 +18,9 @@ from federatedscope_ggeur.geometry.discrete_gaussian import (
 from federatedscope_ggeur.geometry.gaussian_privacy import epsilon_of
 from federatedscope_ggeur.geometry.noisy_release import MOMENTS, PublicRows, ReleasePlan
 from federatedscope_ggeur.rng import numpy_generator
+
+from .ledger import Ledger
+from .row_digests import row_digests
 
 #: Who adds the noise.
 DISTRIBUTED, SERVER, CLIENT = NOISE_BY = ("distributed", "server", "client")

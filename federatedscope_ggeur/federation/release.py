@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from federatedscope_ggeur.federation.wire.schema import Statistics
 from federatedscope_ggeur.models import ClosedForm
+
+from .wire.schema import Statistics
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,10 +14,11 @@ from dataclasses import replace
 import numpy as np
 
 from federatedscope_ggeur.errors import setting
-from federatedscope_ggeur.federation.wire.declared import Declarations
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import Finding
 from federatedscope_ggeur.reporting.records import About
+
+from .wire.declared import Declarations
 
 logger = get_logger(__name__)
 

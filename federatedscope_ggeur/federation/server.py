@@ -7,10 +7,6 @@ from collections.abc import Iterable, Mapping
 from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.federation.release import Release
-from federatedscope_ggeur.federation.sampling import draw_clients
-from federatedscope_ggeur.federation.settings import RoleSettings
-from federatedscope_ggeur.federation.wire.schema import Statistics
 from federatedscope_ggeur.geometry import Space
 from federatedscope_ggeur.geometry.noisy_release import NoisyStatistics
 from federatedscope_ggeur.methods import ServerContext, initial_weights
@@ -24,6 +20,11 @@ from federatedscope_ggeur.models import (
 )
 from federatedscope_ggeur.models.closed_forms import cool
 from federatedscope_ggeur.models.strangeness import Strangeness
+
+from .release import Release
+from .sampling import draw_clients
+from .settings import RoleSettings
+from .wire.schema import Statistics
 
 
 class Server:

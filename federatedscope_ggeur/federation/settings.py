@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from federatedscope_ggeur.federation.demands import Demands
-from federatedscope_ggeur.federation.task import Task
-from federatedscope_ggeur.federation.text import TextMix
-from federatedscope_ggeur.federation.training_settings import TrainingSettings
+from .demands import Demands
+from .task import Task
+from .text import TextMix
+from .training_settings import TrainingSettings
 
 T = TypeVar("T")
 

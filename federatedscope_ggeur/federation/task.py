@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from federatedscope_ggeur.federation.wire.schema import (
-    EACH_CLASS,
-    MessageSchema,
-    StatisticsForm,
-)
 from federatedscope_ggeur.geometry import SpaceSettings
 from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.models import Model, ModelSettings, build_model
+
+from .wire.schema import EACH_CLASS, MessageSchema, StatisticsForm
 
 _RAW = SpaceSettings("raw")
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from federatedscope_ggeur.errors import ConfigError, setting
-from federatedscope_ggeur.federation.optimizers import OptimizerSettings, Schedule
 from federatedscope_ggeur.models import CPU, Model
+
+from .optimizers import OptimizerSettings, Schedule
 
 #: The least momentum of SGD on a share of the set.
 SHARE_MOMENTUM = 0.9

@@ -1,27 +1,14 @@
 """Pure maths on tensors: class statistics, shapes, augmentation, spaces."""
 
-from federatedscope_ggeur.geometry.augmentation import (
-    AugmentationSettings,
-    AugmentedSet,
-    augment,
-)
-from federatedscope_ggeur.geometry.compressed import (
-    CompressedStatistics,
-    Compression,
-    CompressionLoss,
-)
-from federatedscope_ggeur.geometry.grid import Grid, GridStatistics
-from federatedscope_ggeur.geometry.mean_statistics import MeanStatistics
-from federatedscope_ggeur.geometry.rounded_rows import ROW_DTYPES, RoundedRows
-from federatedscope_ggeur.geometry.scatter import thin_factor
-from federatedscope_ggeur.geometry.shape import GeometricShape, shape_similarity
-from federatedscope_ggeur.geometry.sizes import (
-    PerAnchorSizes,
-    ReleaseSizes,
-    Sizes,
-    TotalSizes,
-)
-from federatedscope_ggeur.geometry.spaces import SPACES, Space, SpaceSettings
-from federatedscope_ggeur.geometry.statistics import LARGEST_EMBEDDING, ClassStatistics
-from federatedscope_ggeur.geometry.summed import SummedStatistics
-from federatedscope_ggeur.geometry.totals import Totals, varying
+from .augmentation import AugmentationSettings, AugmentedSet, augment
+from .compressed import CompressedStatistics, Compression, CompressionLoss
+from .grid import Grid, GridStatistics
+from .mean_statistics import MeanStatistics
+from .rounded_rows import ROW_DTYPES, RoundedRows
+from .scatter import thin_factor
+from .shape import GeometricShape, shape_similarity
+from .sizes import PerAnchorSizes, ReleaseSizes, Sizes, TotalSizes
+from .spaces import SPACES, Space, SpaceSettings
+from .statistics import LARGEST_EMBEDDING, ClassStatistics
+from .summed import SummedStatistics
+from .totals import Totals, varying

@@ -18,10 +18,11 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import StatisticsError
-from federatedscope_ggeur.geometry.shape import SCALES, GeometricShape
-from federatedscope_ggeur.geometry.sizes import Sizes, TotalSizes, share_of
-from federatedscope_ggeur.geometry.spaces import Space
 from federatedscope_ggeur.rng import torch_generator
+
+from .shape import SCALES, GeometricShape
+from .sizes import Sizes, TotalSizes, share_of
+from .spaces import Space
 
 NOISES = ("fixed", "fresh")
 _PAPERS = TotalSizes(500, 500)

@@ -12,9 +12,9 @@ from typing import Union
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.geometry.mean_statistics import MeanStatistics
-from federatedscope_ggeur.geometry.rounded_rows import RoundedRows
-from federatedscope_ggeur.geometry.summed import SummedStatistics
+from .mean_statistics import MeanStatistics
+from .rounded_rows import RoundedRows
+from .summed import SummedStatistics
 
 Pooled = Union[SummedStatistics, MeanStatistics]
 

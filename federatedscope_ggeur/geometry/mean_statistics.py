@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.geometry.moments import Located, Means
+from .moments import Located, Means
 
 
 class MeanStatistics(Located):

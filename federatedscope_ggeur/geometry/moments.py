@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import StatisticsError
-from federatedscope_ggeur.geometry.scatter import Scatter
+
+from .scatter import Scatter
 
 
 def moments(rows: Tensor) -> tuple[Tensor, Tensor, Scatter]:

@@ -32,12 +32,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.geometry.discrete_gaussian import (
-    Words,
-    discrete_gaussian,
-    system_words,
-)
-from federatedscope_ggeur.geometry.gaussian_privacy import mu_of
+from .discrete_gaussian import Words, discrete_gaussian, system_words
+from .gaussian_privacy import mu_of
 
 MOMENTS, SPREAD = RELEASE_STAGES = ("moments", "spread")
 #: Binary digits after the point: of the released numbers, and of a row's entries.

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import StatisticsError
-from federatedscope_ggeur.geometry.scatter import canonical_signs
-from federatedscope_ggeur.geometry.statistics import ClassStatistics
-from federatedscope_ggeur.geometry.summed import SummedStatistics
+
+from .scatter import canonical_signs
+from .statistics import ClassStatistics
+from .summed import SummedStatistics
 
 SCALES = ("covariance", "eigenvalue")
 

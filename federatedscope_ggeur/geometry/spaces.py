@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import StatisticsError, setting
-from federatedscope_ggeur.geometry.mean_statistics import MeanStatistics
-from federatedscope_ggeur.geometry.statistics import ClassStatistics
-from federatedscope_ggeur.geometry.summed import SummedStatistics
-from federatedscope_ggeur.geometry.totals import Totals, varying
+
+from .mean_statistics import MeanStatistics
+from .statistics import ClassStatistics
+from .summed import SummedStatistics
+from .totals import Totals, varying
 
 SPACES = ("standard", "raw", "whitened")
 

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import StatisticsError
-from federatedscope_ggeur.geometry.moments import Located, Means, moments
-from federatedscope_ggeur.geometry.scatter import Scatter
+
+from .moments import Located, Means, moments
+from .scatter import Scatter
 
 #: The largest allowed entry of an embedding or a mean, far below the limit of float32.
 #: So squares and scatters stay finite, and in float64 squared scatters do, too.

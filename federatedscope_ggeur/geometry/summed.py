@@ -12,9 +12,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.geometry.moments import Located, Means
-from federatedscope_ggeur.geometry.scatter import Scatter
-from federatedscope_ggeur.geometry.statistics import ClassStatistics
+from .moments import Located, Means
+from .scatter import Scatter
+from .statistics import ClassStatistics
 
 
 class SummedStatistics(Located):

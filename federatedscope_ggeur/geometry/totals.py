@@ -8,9 +8,9 @@ from typing import Union
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.geometry.mean_statistics import MeanStatistics
-from federatedscope_ggeur.geometry.statistics import ClassStatistics
-from federatedscope_ggeur.geometry.summed import SummedStatistics
+from .mean_statistics import MeanStatistics
+from .statistics import ClassStatistics
+from .summed import SummedStatistics
 
 #: A deviation below this share of the mean is rounding: float64 resolves 1e-16.
 _OF_MEAN = 1e-10

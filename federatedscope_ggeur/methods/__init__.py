@@ -3,10 +3,12 @@
 A new method is one file of this folder, which registers it.
 """
 
-from federatedscope_ggeur.methods.base import Method, initial_weights, weighted_mean
-from federatedscope_ggeur.methods.batched import BatchedHooks, GroupBatch
-from federatedscope_ggeur.methods.combined import Combined
-from federatedscope_ggeur.methods.contexts import (
+from federatedscope_ggeur.settings import import_modules
+
+from .base import Method, initial_weights, weighted_mean
+from .batched import BatchedHooks, GroupBatch
+from .combined import Combined
+from .contexts import (
     Batch,
     LinearCorrection,
     LocalContext,
@@ -15,16 +17,15 @@ from federatedscope_ggeur.methods.contexts import (
     ServerContext,
     Update,
 )
-from federatedscope_ggeur.methods.fedavg import FedAvg
-from federatedscope_ggeur.methods.registry import (
+from .fedavg import FedAvg
+from .registry import (
     AUGMENTATIONS,
     METHODS,
     build_method,
     register_augmentation,
     register_method,
 )
-from federatedscope_ggeur.methods.tensors import TensorSpec
-from federatedscope_ggeur.settings import import_modules
+from .tensors import TensorSpec
 
 import_modules(__name__, __path__)
 # Every method's class can also be imported from here.

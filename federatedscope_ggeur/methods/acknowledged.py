@@ -14,13 +14,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.methods.base import (
-    LocalContext,
-    ServerContext,
-    Tensors,
-    Update,
-)
 from federatedscope_ggeur.printable import get_logger
+
+from .base import LocalContext, ServerContext, Tensors, Update
 
 logger = get_logger(__name__)
 

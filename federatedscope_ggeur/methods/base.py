@@ -29,8 +29,12 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import setting
-from federatedscope_ggeur.methods.batched import BatchedHooks, stacked
-from federatedscope_ggeur.methods.contexts import (
+from federatedscope_ggeur.models import Model, to_vector
+from federatedscope_ggeur.rng import torch_generator
+from federatedscope_ggeur.settings import Key, Objection, Objections, Problem
+
+from .batched import BatchedHooks, stacked
+from .contexts import (
     LocalContext,
     LocalHooks,
     Optimizer,
@@ -38,10 +42,7 @@ from federatedscope_ggeur.methods.contexts import (
     Tensors,
     Update,
 )
-from federatedscope_ggeur.methods.tensors import Specs
-from federatedscope_ggeur.models import Model, to_vector
-from federatedscope_ggeur.rng import torch_generator
-from federatedscope_ggeur.settings import Key, Objection, Objections, Problem
+from .tensors import Specs
 
 
 class Method:

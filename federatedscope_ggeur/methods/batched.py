@@ -10,12 +10,8 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import PluginError
-from federatedscope_ggeur.methods.contexts import (
-    LinearCorrection,
-    LocalHooks,
-    LocalOutcome,
-    Tensors,
-)
+
+from .contexts import LinearCorrection, LocalHooks, LocalOutcome, Tensors
 
 Finish = Callable[[LocalOutcome], tuple[Tensors, Tensors]]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from federatedscope_ggeur.methods.base import Method
-from federatedscope_ggeur.methods.registry import register_method
+from .base import Method
+from .registry import register_method
 
 
 @register_method("centralised")

@@ -16,13 +16,6 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import PluginError, setting
-from federatedscope_ggeur.methods.base import Method
-from federatedscope_ggeur.methods.contexts import (
-    LinearCorrection,
-    LocalContext,
-    LocalHooks,
-)
-from federatedscope_ggeur.methods.tensors import Specs, TensorSpec
 from federatedscope_ggeur.settings import (
     check_function,
     is_number,
@@ -30,6 +23,10 @@ from federatedscope_ggeur.settings import (
     kind_of,
     where_of,
 )
+
+from .base import Method
+from .contexts import LinearCorrection, LocalContext, LocalHooks
+from .tensors import Specs, TensorSpec
 
 
 def checked(part: type[Method]) -> type[Method]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.methods.base import Tensors
-from federatedscope_ggeur.methods.tensors import Specs, TensorSpec, value_problem
 from federatedscope_ggeur.models import Model
+
+from .base import Tensors
+from .tensors import Specs, TensorSpec, value_problem
 
 
 def class_means_specs(model: Model) -> Specs:

@@ -8,14 +8,9 @@ from dataclasses import replace
 from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.methods.base import Method
-from federatedscope_ggeur.methods.contexts import (
-    LocalContext,
-    LocalHooks,
-    LocalOutcome,
-    ServerContext,
-    Tensors,
-)
+
+from .base import Method
+from .contexts import LocalContext, LocalHooks, LocalOutcome, ServerContext, Tensors
 
 
 class Combined(Method):

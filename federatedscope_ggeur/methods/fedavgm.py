@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from federatedscope_ggeur.methods.base import Method, weighted_mean
-from federatedscope_ggeur.methods.registry import register_method
 from federatedscope_ggeur.settings import Key, below, positive
+
+from .base import Method, weighted_mean
+from .registry import register_method
 
 
 @register_method("fedavgm")

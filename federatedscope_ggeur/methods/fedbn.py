@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from federatedscope_ggeur.methods.base import Method
-from federatedscope_ggeur.methods.own_part import keeping, with_own
-from federatedscope_ggeur.methods.registry import register_method
+from .base import Method
+from .own_part import keeping, with_own
+from .registry import register_method
 
 
 @register_method("fedbn")

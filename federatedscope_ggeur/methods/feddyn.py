@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from federatedscope_ggeur.methods.acknowledged import (
-    counted,
-    first_state,
-    kept,
-    next_state,
-)
-from federatedscope_ggeur.methods.base import (
-    LocalContext,
-    LocalHooks,
-    Method,
-    weighted_mean,
-)
-from federatedscope_ggeur.methods.contexts import LinearCorrection
-from federatedscope_ggeur.methods.registry import register_method
 from federatedscope_ggeur.settings import Key, positive
+
+from .acknowledged import counted, first_state, kept, next_state
+from .base import LocalContext, LocalHooks, Method, weighted_mean
+from .contexts import LinearCorrection
+from .registry import register_method
 
 
 @register_method("feddyn")

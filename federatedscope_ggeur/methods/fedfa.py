@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from federatedscope_ggeur.methods.base import (
-    LocalContext,
-    LocalHooks,
-    Method,
-    weighted_mean,
-)
-from federatedscope_ggeur.methods.registry import register_augmentation
-from federatedscope_ggeur.methods.tensors import TensorSpec, value_problem
 from federatedscope_ggeur.settings import Key, fraction
+
+from .base import LocalContext, LocalHooks, Method, weighted_mean
+from .registry import register_augmentation
+from .tensors import TensorSpec, value_problem
 
 
 @register_augmentation("fedfa")

@@ -8,17 +8,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from federatedscope_ggeur.methods.adam import Adam
-from federatedscope_ggeur.methods.base import (
-    LocalContext,
-    LocalHooks,
-    Method,
-    ServerContext,
-    Update,
-    weighted_mean,
-)
-from federatedscope_ggeur.methods.registry import register_augmentation
-from federatedscope_ggeur.methods.tensors import TensorSpec, count_problem
 from federatedscope_ggeur.models import LinearHead, Model
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.settings import (
@@ -29,6 +18,11 @@ from federatedscope_ggeur.settings import (
     not_negative,
     positive,
 )
+
+from .adam import Adam
+from .base import LocalContext, LocalHooks, Method, ServerContext, Update, weighted_mean
+from .registry import register_augmentation
+from .tensors import TensorSpec, count_problem
 
 logger = get_logger(__name__)
 

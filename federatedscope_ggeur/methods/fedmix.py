@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from federatedscope_ggeur.methods.base import LocalContext, LocalHooks, Method
-from federatedscope_ggeur.methods.registry import register_augmentation
-from federatedscope_ggeur.methods.tensors import TensorSpec, value_problem
 from federatedscope_ggeur.settings import Key, below, whole
+
+from .base import LocalContext, LocalHooks, Method
+from .registry import register_augmentation
+from .tensors import TensorSpec, value_problem
 
 
 @register_augmentation("fedmix")

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from federatedscope_ggeur.methods.base import LocalContext, LocalHooks, Method
-from federatedscope_ggeur.methods.batched import BatchedHooks
-from federatedscope_ggeur.methods.registry import register_method
 from federatedscope_ggeur.settings import Key, not_negative, positive
+
+from .base import LocalContext, LocalHooks, Method
+from .batched import BatchedHooks
+from .registry import register_method
 
 
 @register_method("fedntd")

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from federatedscope_ggeur.methods.base import (
-    LocalContext,
-    LocalHooks,
-    Method,
-    weighted_mean,
-)
-from federatedscope_ggeur.methods.batched import BatchedHooks
-from federatedscope_ggeur.methods.class_means import class_means
-from federatedscope_ggeur.methods.registry import register_method
-from federatedscope_ggeur.methods.tensors import (
-    TensorSpec,
-    count_problem,
-    value_problem,
-)
 from federatedscope_ggeur.settings import Key, not_negative
+
+from .base import LocalContext, LocalHooks, Method, weighted_mean
+from .batched import BatchedHooks
+from .class_means import class_means
+from .registry import register_method
+from .tensors import TensorSpec, count_problem, value_problem
 
 
 @register_method("fedproto")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from federatedscope_ggeur.methods.base import LocalContext, LocalHooks, Method
-from federatedscope_ggeur.methods.contexts import LinearCorrection
-from federatedscope_ggeur.methods.registry import register_method
 from federatedscope_ggeur.settings import Key, not_negative
+
+from .base import LocalContext, LocalHooks, Method
+from .contexts import LinearCorrection
+from .registry import register_method
 
 
 @register_method("fedprox")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.methods.base import LocalContext, LocalHooks, Method
-from federatedscope_ggeur.methods.registry import register_method
 from federatedscope_ggeur.models import Model
 from federatedscope_ggeur.settings import Key, not_negative, one_of
+
+from .base import LocalContext, LocalHooks, Method
+from .registry import register_method
 
 
 @register_method("fedsam")

@@ -6,20 +6,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from federatedscope_ggeur.methods.base import (
-    LocalContext,
-    LocalHooks,
-    Method,
-    weighted_mean,
-)
-from federatedscope_ggeur.methods.class_means import (
-    class_means,
-    class_means_problem,
-    class_means_specs,
-)
-from federatedscope_ggeur.methods.finch import cluster_means, finch
-from federatedscope_ggeur.methods.registry import register_method
 from federatedscope_ggeur.settings import Key, not_negative, positive
+
+from .base import LocalContext, LocalHooks, Method, weighted_mean
+from .class_means import class_means, class_means_problem, class_means_specs
+from .finch import cluster_means, finch
+from .registry import register_method
 
 
 @register_method("fpl")

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from federatedscope_ggeur.methods.base import (
-    LocalContext,
-    LocalHooks,
-    Method,
-    initial_weights,
-)
-from federatedscope_ggeur.methods.registry import register_method
+from .base import LocalContext, LocalHooks, Method, initial_weights
+from .registry import register_method
 
 
 @register_method("local")

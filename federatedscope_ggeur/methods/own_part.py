@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from federatedscope_ggeur.methods.contexts import LocalContext, LocalHooks
+from .contexts import LocalContext, LocalHooks
 
 
 def keeping(context: LocalContext, own: Tensor) -> LocalHooks:

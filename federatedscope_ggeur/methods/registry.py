@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from federatedscope_ggeur.methods.base import Method
-from federatedscope_ggeur.methods.checked import checked
-from federatedscope_ggeur.methods.combined import Combined
 from federatedscope_ggeur.settings import Registry, check_class
+
+from .base import Method
+from .checked import checked
+from .combined import Combined
 
 #: FedAvg comes first, then the others by module name, then a user's own.
 METHODS: Registry[type[Method]] = Registry("method", "base_method")

@@ -5,23 +5,14 @@ from __future__ import annotations
 import torch
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.methods.acknowledged import (
-    counted,
-    first_state,
-    kept,
-    next_state,
-)
-from federatedscope_ggeur.methods.base import (
-    LocalContext,
-    LocalHooks,
-    Method,
-    weighted_mean,
-)
-from federatedscope_ggeur.methods.contexts import LinearCorrection
-from federatedscope_ggeur.methods.registry import register_method
-from federatedscope_ggeur.methods.tensors import TensorSpec
 from federatedscope_ggeur.models import num_trainable
 from federatedscope_ggeur.settings import Key, below, positive
+
+from .acknowledged import counted, first_state, kept, next_state
+from .base import LocalContext, LocalHooks, Method, weighted_mean
+from .contexts import LinearCorrection
+from .registry import register_method
+from .tensors import TensorSpec
 
 
 @register_method("scaffold")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.methods.base import Method
-from federatedscope_ggeur.methods.own_part import keeping, with_own
-from federatedscope_ggeur.methods.registry import register_method
 from federatedscope_ggeur.models import Model, num_buffers, num_parameters
+
+from .base import Method
+from .own_part import keeping, with_own
+from .registry import register_method
 
 
 @register_method("silobn")

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.models.vectors import load_vector, norm_mask, norm_modules
+
+from .vectors import load_vector, norm_mask, norm_modules
 
 CPU = torch.device("cpu")
 Accumulator = Callable[[Tensor, Tensor], None]

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.models.base import Model
-from federatedscope_ggeur.models.closed_forms import CLOSED_FORMS
-from federatedscope_ggeur.models.ensemble import EnsembleHead
-from federatedscope_ggeur.models.linear import LinearHead
-from federatedscope_ggeur.models.mlp import MLPHead
-from federatedscope_ggeur.models.networks import ImageNetwork, NetworkSettings
-from federatedscope_ggeur.models.text import TextModelSettings
+
+from .base import Model
+from .closed_forms import CLOSED_FORMS
+from .ensemble import EnsembleHead
+from .linear import LinearHead
+from .mlp import MLPHead
+from .networks import ImageNetwork, NetworkSettings
+from .text import TextModelSettings
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,11 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import StatisticsError
 from federatedscope_ggeur.geometry import ClassStatistics, GeometricShape
-from federatedscope_ggeur.models.base import Model
-from federatedscope_ggeur.models.vectors import split_vector
 from federatedscope_ggeur.rng import torch_generator
 from federatedscope_ggeur.settings import Key, amount
+
+from .base import Model
+from .vectors import split_vector
 
 SETTINGS = (
     Key("samples", 500.0, "CCVR: draws for each class.", amount),

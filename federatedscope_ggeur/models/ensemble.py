@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from federatedscope_ggeur.models.base import Model
-from federatedscope_ggeur.models.linear import LinearHead
-from federatedscope_ggeur.models.mixture import MixtureHead
-from federatedscope_ggeur.models.text.classes import ClassTexts
+from .base import Model
+from .linear import LinearHead
+from .mixture import MixtureHead
+from .text.classes import ClassTexts
 
 
 class EnsembleHead(Model):

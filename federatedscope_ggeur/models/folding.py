@@ -8,11 +8,12 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.geometry import Space
-from federatedscope_ggeur.models.base import Model
-from federatedscope_ggeur.models.linear import LinearHead
-from federatedscope_ggeur.models.mixture import MixtureHead
-from federatedscope_ggeur.models.text import CosineHead, PromptHead
-from federatedscope_ggeur.models.vectors import load_vector, named_tensors, to_vector
+
+from .base import Model
+from .linear import LinearHead
+from .mixture import MixtureHead
+from .text import CosineHead, PromptHead
+from .vectors import load_vector, named_tensors, to_vector
 
 
 def fold(model: Model, params: Tensor, space: Space) -> Tensor:

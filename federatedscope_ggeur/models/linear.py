@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from federatedscope_ggeur.models.base import Model
-from federatedscope_ggeur.models.vectors import split_vector
+from .base import Model
+from .vectors import split_vector
 
 
 class LinearHead(Model):

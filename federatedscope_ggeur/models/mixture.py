@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.models.base import Model
-from federatedscope_ggeur.models.linear import LinearHead
+
+from .base import Model
+from .linear import LinearHead
 
 
 class MixtureHead(Model):

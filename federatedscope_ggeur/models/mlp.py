@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from federatedscope_ggeur.models.base import Model
-from federatedscope_ggeur.models.dropout import Dropout
+from .base import Model
+from .dropout import Dropout
 
 
 class MLPHead(Model):

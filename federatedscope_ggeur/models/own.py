@@ -12,8 +12,9 @@ from safetensors.torch import save as save_safetensors
 from torch import Tensor
 
 from federatedscope_ggeur.errors import DataError
-from federatedscope_ggeur.models.base import Model
-from federatedscope_ggeur.models.vectors import named_tensors
+
+from .base import Model
+from .vectors import named_tensors
 
 #: The metadata field with the SHA-256 of the head that a client's model belongs to.
 OF_HEAD = "of_head"

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from federatedscope_ggeur.models.own import OF_HEAD
+from .own import OF_HEAD
 
 _NAMES = ("centre", "matrix", "weight", "offset")
 

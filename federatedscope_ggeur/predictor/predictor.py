@@ -45,9 +45,10 @@ from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.machine import torch_threads
 from federatedscope_ggeur.models import Model, OwnModels
 from federatedscope_ggeur.models.closed_forms.temperature import confidence_edges
-from federatedscope_ggeur.predictor.left_models import LeftModels
 from federatedscope_ggeur.reporting import RESULTS_FILE, Results
 from federatedscope_ggeur.settings import flatten
+
+from .left_models import LeftModels
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,9 @@
 """The results of a run: their schema, their files, the table and the curve."""
 
-from federatedscope_ggeur.reporting.lines import (
-    divergence_line,
-    privacy_line,
-    record_lines,
-    screening_lines,
-)
-from federatedscope_ggeur.reporting.model_owners import numbers_of_rows
-from federatedscope_ggeur.reporting.provenance import (
-    Capture,
-    DataFingerprint,
-    Origin,
-    Provenance,
-)
-from federatedscope_ggeur.reporting.records import (
+from .lines import divergence_line, privacy_line, record_lines, screening_lines
+from .model_owners import numbers_of_rows
+from .provenance import Capture, DataFingerprint, Origin, Provenance
+from .records import (
     Chosen,
     ClientCompression,
     ClientInfo,
@@ -37,14 +27,8 @@ from federatedscope_ggeur.reporting.records import (
     TemperatureScaling,
     WorstClient,
 )
-from federatedscope_ggeur.reporting.results import (
-    SCHEMA_VERSION,
-    Results,
-    metrics_csv,
-    numbers,
-    results_table,
-)
-from federatedscope_ggeur.reporting.run import (
+from .results import SCHEMA_VERSION, Results, metrics_csv, numbers, results_table
+from .run import (
     ELSEWHERE,
     new_run_folder,
     obstacle,
@@ -53,15 +37,6 @@ from federatedscope_ggeur.reporting.run import (
     write_left,
     write_run,
 )
-from federatedscope_ggeur.reporting.run_files import (
-    HEAD_FILE,
-    OWN_FOLDER,
-    RESULTS_FILE,
-    STRANGENESS_FILE,
-)
-from federatedscope_ggeur.reporting.summary import average, summarise
-from federatedscope_ggeur.reporting.tracking import (
-    Tracking,
-    TrackingSettings,
-    missing_package,
-)
+from .run_files import HEAD_FILE, OWN_FOLDER, RESULTS_FILE, STRANGENESS_FILE
+from .summary import average, summarise
+from .tracking import Tracking, TrackingSettings, missing_package

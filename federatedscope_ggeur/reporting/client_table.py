@@ -16,9 +16,10 @@ from itertools import groupby
 from typing import Any, Optional
 
 from federatedscope_ggeur.errors import DataError
-from federatedscope_ggeur.reporting.json_values import parse_json
-from federatedscope_ggeur.reporting.run_files import CLIENTS_FILE
-from federatedscope_ggeur.reporting.tables import csv_text
+
+from .json_values import parse_json
+from .run_files import CLIENTS_FILE
+from .tables import csv_text
 
 #: With more clients, results.json does not list them one by one.
 MOST = 1000

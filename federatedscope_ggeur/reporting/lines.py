@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from federatedscope_ggeur.errors import setting
-from federatedscope_ggeur.reporting.records import (
+
+from .records import (
     Divergence,
     Final,
     Finding,

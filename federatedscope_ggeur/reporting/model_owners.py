@@ -10,7 +10,7 @@ from federatedscope_ggeur.errors import DataError, listed, shown
 if TYPE_CHECKING:
     import numpy as np
 
-    from federatedscope_ggeur.reporting.records import ClientInfo
+    from .records import ClientInfo
 
 _LISTED = 20
 

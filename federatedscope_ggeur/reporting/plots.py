@@ -14,8 +14,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from federatedscope_ggeur.printable import LINE, printable
-from federatedscope_ggeur.reporting.formats import write_figure
-from federatedscope_ggeur.reporting.results import Results, RoundRecord
+
+from .formats import write_figure
+from .results import Results, RoundRecord
 
 #: Okabe and Ito's colours: colour-blind readers can distinguish them. AVG is black.
 #: Their yellow is too pale on white, so it is darkened. Markers distinguish lines in

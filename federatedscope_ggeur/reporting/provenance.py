@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Optional
 
 from federatedscope_ggeur.machine import peak_memory, usable_cores
-from federatedscope_ggeur.reporting.json_values import Seconds
+
+from .json_values import Seconds
 
 _PEAK_RESET = "5"  # written to /proc/self/clear_refs, it resets the peak (Linux)
 _GIT_SECONDS = 10

@@ -6,7 +6,7 @@ docs/results.md describes every field.
 from dataclasses import dataclass, field
 from typing import Any, Literal, Optional
 
-from federatedscope_ggeur.reporting.json_values import Seconds, Share
+from .json_values import Seconds, Share
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal, Optional
 from federatedscope_ggeur.errors import DataError, shown
 from federatedscope_ggeur.machine import plain_torch
 from federatedscope_ggeur.printable import Lines, as_html, printable
-from federatedscope_ggeur.reporting.client_table import joined
-from federatedscope_ggeur.reporting.json_values import (
-    as_json_value,
-    from_json_value,
-    json_text,
-    parse_json,
-)
-from federatedscope_ggeur.reporting.lines import (
+from federatedscope_ggeur.settings import ENTRY_POINTS
+from federatedscope_ggeur.version import __version__
+
+from .client_table import joined
+from .json_values import as_json_value, from_json_value, json_text, parse_json
+from .lines import (
     divergence_line,
     kept_line,
     percent,
@@ -30,9 +28,9 @@ from federatedscope_ggeur.reporting.lines import (
     screening_lines,
     worst_client_line,
 )
-from federatedscope_ggeur.reporting.model_owners import numbers_of_rows
-from federatedscope_ggeur.reporting.provenance import Provenance
-from federatedscope_ggeur.reporting.records import (
+from .model_owners import numbers_of_rows
+from .provenance import Provenance
+from .records import (
     ClientInfo,
     Divergence,
     Final,
@@ -44,10 +42,8 @@ from federatedscope_ggeur.reporting.records import (
     SharedScores,
     TemperatureScaling,
 )
-from federatedscope_ggeur.reporting.summary import average, summarise
-from federatedscope_ggeur.reporting.tables import csv_text, html_table, text_table
-from federatedscope_ggeur.settings import ENTRY_POINTS
-from federatedscope_ggeur.version import __version__
+from .summary import average, summarise
+from .tables import csv_text, html_table, text_table
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,10 +11,11 @@ from tempfile import TemporaryDirectory
 
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.files import read_regular, write_atomically
-from federatedscope_ggeur.reporting.client_table import divided
-from federatedscope_ggeur.reporting.json_values import as_json_value, json_text
-from federatedscope_ggeur.reporting.results import Results, metrics_csv
-from federatedscope_ggeur.reporting.run_files import (
+
+from .client_table import divided
+from .json_values import as_json_value, json_text
+from .results import Results, metrics_csv
+from .run_files import (
     CLIENTS_FILE,
     CURVE_FILE,
     HEAD_FILE,
@@ -57,7 +58,7 @@ def write_run(
         A file cannot be written.
     """
     # Imported here: nothing else needs matplotlib.
-    from federatedscope_ggeur.reporting.plots import draw_curve
+    from .plots import draw_curve
 
     folder = Path(folder)
     try:

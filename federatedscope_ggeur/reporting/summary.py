@@ -7,14 +7,8 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.reporting.records import (
-    Final,
-    Kept,
-    PooledRows,
-    Round0,
-    RoundRecord,
-    TemperatureScaling,
-)
+
+from .records import Final, Kept, PooledRows, Round0, RoundRecord, TemperatureScaling
 
 
 def average(accuracy: dict[str, float | None]) -> tuple[float | None, float | None]:

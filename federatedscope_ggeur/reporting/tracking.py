@@ -13,7 +13,8 @@ from typing import Any, Protocol
 
 from federatedscope_ggeur.errors import ConfigError, setting
 from federatedscope_ggeur.printable import printable
-from federatedscope_ggeur.reporting.records import Round0, RoundRecord
+
+from .records import Round0, RoundRecord
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,8 @@
 """What a setting is, and how parts register with their settings."""
 
-from federatedscope_ggeur.settings.key import Key, alike, flatten
-from federatedscope_ggeur.settings.objections import (
-    Objection,
-    Objections,
-    Problem,
-    problems_of,
-)
-from federatedscope_ggeur.settings.of_plugins import (
+from .key import Key, alike, flatten
+from .objections import Objection, Objections, Problem, problems_of
+from .of_plugins import (
     ENTRY_POINTS,
     check_class,
     check_function,
@@ -17,8 +12,8 @@ from federatedscope_ggeur.settings.of_plugins import (
     place_of,
     where_of,
 )
-from federatedscope_ggeur.settings.registry import Registry, import_modules
-from federatedscope_ggeur.settings.rules import (
+from .registry import Registry, import_modules
+from .rules import (
     NOT_SET,
     Rule,
     amount,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from federatedscope_ggeur.settings.rules import Rule
+from .rules import Rule
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from pkgutil import iter_modules
 from typing import TypeVar
 
 from federatedscope_ggeur.errors import ConfigError, did_you_mean
-from federatedscope_ggeur.settings.key import Key
-from federatedscope_ggeur.settings.rules import Rule, one_of
+
+from .key import Key
+from .rules import Rule, one_of
 
 Part = TypeVar("Part")
 

@@ -33,10 +33,11 @@ from federatedscope_ggeur.reporting.study import (
     read_study,
     to_text,
 )
-from federatedscope_ggeur.studies.jobs import Job, is_finished, results_in
-from federatedscope_ggeur.studies.plan import PlannedCell, StudyPlan
-from federatedscope_ggeur.studies.study_file import TAKEN
-from federatedscope_ggeur.studies.workers import Event, Workers
+
+from .jobs import Job, is_finished, results_in
+from .plan import PlannedCell, StudyPlan
+from .study_file import TAKEN
+from .workers import Event, Workers
 
 #: The metric of tuning: accuracy on validation rows.
 METRIC = "val_acc"

@@ -14,7 +14,8 @@ from federatedscope_ggeur.examples import find_config, find_study
 from federatedscope_ggeur.reporting.paper import paper_table
 from federatedscope_ggeur.reporting.study import Point
 from federatedscope_ggeur.settings import flatten
-from federatedscope_ggeur.studies.plan import PlannedPoint, StudyPlan, slug
+
+from .plan import PlannedPoint, StudyPlan, slug
 
 ENGINES = ("embedded", "federatedscope")
 _KEYS = (

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal
 from federatedscope_ggeur.machine import start_method
 
 if TYPE_CHECKING:
-    from federatedscope_ggeur.studies.jobs import Job
+    from .jobs import Job
 
 #: How many times a job may start again after its process was killed.
 MOST_KILLS = 2
@@ -215,7 +215,8 @@ def work(pipe: Connection) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with contextlib.suppress(KeyboardInterrupt, EOFError, OSError):
         from federatedscope_ggeur.progress import no_progress
-        from federatedscope_ggeur.studies.jobs import Runner
+
+        from .jobs import Runner
 
         runner = Runner()
         with no_progress():

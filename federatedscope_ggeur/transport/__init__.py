@@ -4,14 +4,9 @@ This package handles only bytes. It uses neither FederatedScope nor protobuf, an
 unpickles.
 """
 
-from federatedscope_ggeur.transport.endings import (
-    ConnectionLost,
-    HubClosed,
-    Refused,
-    StreamEnded,
-)
-from federatedscope_ggeur.transport.frames import Envelope
-from federatedscope_ggeur.transport.hub import ALREADY_JOINED, BROKEN, Event, Hub
-from federatedscope_ggeur.transport.link import Link
-from federatedscope_ggeur.transport.security import Security, check_token, make_token
-from federatedscope_ggeur.transport.settings import TransportSettings
+from .endings import ConnectionLost, HubClosed, Refused, StreamEnded
+from .frames import Envelope
+from .hub import ALREADY_JOINED, BROKEN, Event, Hub
+from .link import Link
+from .security import Security, check_token, make_token
+from .settings import TransportSettings

@@ -7,11 +7,11 @@ import ssl
 from datetime import datetime, timezone
 from pathlib import Path
 
-from federatedscope_ggeur.transport.endings import ConnectionLost, Refused
-from federatedscope_ggeur.transport.frames import Introduction, asking_frame
-from federatedscope_ggeur.transport.probe import PATIENCE, split_address
-from federatedscope_ggeur.transport.security import Security
-from federatedscope_ggeur.transport.settings import (
+from .endings import ConnectionLost, Refused
+from .frames import Introduction, asking_frame
+from .probe import PATIENCE, split_address
+from .security import Security
+from .settings import (
     ASK,
     REASON,
     SERVICE,

@@ -18,11 +18,8 @@ from itertools import chain
 from typing import NamedTuple
 
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.transport.settings import (
-    HEADER_LIMIT,
-    JOIN_LIMIT,
-    TransportSettings,
-)
+
+from .settings import HEADER_LIMIT, JOIN_LIMIT, TransportSettings
 
 VERSION = 1
 JOIN = "join_in"

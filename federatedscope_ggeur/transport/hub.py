@@ -12,8 +12,9 @@ from typing import Any
 
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.transport.endings import Refused
-from federatedscope_ggeur.transport.frames import (
+
+from .endings import Refused
+from .frames import (
     ALIVE,
     LEAVE,
     WELCOME,
@@ -24,7 +25,7 @@ from federatedscope_ggeur.transport.frames import (
     read_join,
     to_frames,
 )
-from federatedscope_ggeur.transport.settings import (
+from .settings import (
     ASK,
     HEALTH,
     HEALTH_SERVICE,
@@ -37,13 +38,8 @@ from federatedscope_ggeur.transport.settings import (
     require_grpc,
     server_options,
 )
-from federatedscope_ggeur.transport.streams import (
-    DaemonThreads,
-    Goodbye,
-    Question,
-    Stream,
-)
-from federatedscope_ggeur.transport.waiting import SparingLog, WaitingRoom
+from .streams import DaemonThreads, Goodbye, Question, Stream
+from .waiting import SparingLog, WaitingRoom
 
 logger = get_logger(__name__)
 

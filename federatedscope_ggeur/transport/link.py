@@ -10,22 +10,11 @@ from queue import Empty, Queue  # SimpleQueue.get(timeout=0.0) may hang before 3
 from typing import Any
 
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.transport.endings import (
-    ConnectionLost,
-    HubClosed,
-    Refused,
-    StreamEnded,
-)
-from federatedscope_ggeur.transport.frames import (
-    ALIVE,
-    LEAVE,
-    Envelope,
-    Introduction,
-    read_envelope,
-    to_frames,
-)
-from federatedscope_ggeur.transport.probe import handshake_problem
-from federatedscope_ggeur.transport.settings import (
+
+from .endings import ConnectionLost, HubClosed, Refused, StreamEnded
+from .frames import ALIVE, LEAVE, Envelope, Introduction, read_envelope, to_frames
+from .probe import handshake_problem
+from .settings import (
     METHOD,
     REASON,
     SERVICE,
@@ -33,7 +22,7 @@ from federatedscope_ggeur.transport.settings import (
     open_channel,
     require_grpc,
 )
-from federatedscope_ggeur.transport.streams import Allowance
+from .streams import Allowance
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 # Seconds without an answer; after them a probe looks for the reason.

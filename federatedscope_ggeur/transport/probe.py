@@ -10,12 +10,8 @@ import socket
 import ssl
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.transport.security import (
-    AUTHORITY,
-    CERTIFICATE,
-    KEY,
-    Security,
-)
+
+from .security import AUTHORITY, CERTIFICATE, KEY, Security
 
 #: Seconds for each step of a probe.
 PATIENCE = 2.0

@@ -7,7 +7,8 @@ from types import ModuleType
 from typing import Any
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.transport.security import Security
+
+from .security import Security
 
 try:
     import grpc

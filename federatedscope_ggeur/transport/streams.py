@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from queue import Empty, Queue  # SimpleQueue.get(timeout=0.0) may hang before 3.11
 from typing import Any
 
-from federatedscope_ggeur.transport.settings import JOIN_PATIENCE
+from .settings import JOIN_PATIENCE
 
 # The seconds in which a dismissed client may still take messages on their way.
 _LAST_WORDS = 5.0

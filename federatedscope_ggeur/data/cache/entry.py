@@ -16,21 +16,17 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.data.cache.files import (
-    DamagedError,
-    cannot_write,
-    read_tensors,
-    write_tensors,
-)
-from federatedscope_ggeur.data.embeddings import Embeddings
-from federatedscope_ggeur.data.encoders import Encoder, identity_hash
-from federatedscope_ggeur.data.extraction import ExtractionSettings, extract
-from federatedscope_ggeur.data.images.base import Images
-from federatedscope_ggeur.data.processes import Processes
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.lock import locked
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.progress import Progress
+
+from ..embeddings import Embeddings
+from ..encoders import Encoder, identity_hash
+from ..extraction import ExtractionSettings, extract
+from ..images.base import Images
+from ..processes import Processes
+from .files import DamagedError, cannot_write, read_tensors, write_tensors
 
 logger = get_logger(__name__)
 

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePath
 
-from federatedscope_ggeur.data.cache.files import VERSION, write_in_cache
-from federatedscope_ggeur.data.encoders import EncoderSettings
 from federatedscope_ggeur.printable import get_logger
+
+from ..encoders import EncoderSettings
+from .files import VERSION, write_in_cache
 
 logger = get_logger(__name__)
 

@@ -1,6 +1,8 @@
 """Encoders, which turn images into features. All modules here are imported."""
 
-from federatedscope_ggeur.data.encoders.base import (
+from federatedscope_ggeur.settings import import_modules
+
+from .base import (
     ENCODERS,
     Encoder,
     EncoderSettings,
@@ -12,7 +14,6 @@ from federatedscope_ggeur.data.encoders.base import (
     register_encoder,
     resolve,
 )
-from federatedscope_ggeur.data.encoders.model import pick_device
-from federatedscope_ggeur.settings import import_modules
+from .model import pick_device
 
 import_modules(__name__, __path__)

@@ -12,12 +12,13 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from federatedscope_ggeur.data.encoders.frames import Frame
-from federatedscope_ggeur.data.images.files import GREY_BITS
-from federatedscope_ggeur.data.parts import filled_in, registered
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.settings import Key, Registry, check_returned
+
+from ..images.files import GREY_BITS
+from ..parts import filled_in, registered
+from .frames import Frame
 
 logger = get_logger(__name__)
 

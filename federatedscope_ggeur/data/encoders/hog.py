@@ -9,13 +9,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from federatedscope_ggeur.data.encoders.base import (
-    Encoder,
-    EncoderSettings,
-    register_encoder,
-)
-from federatedscope_ggeur.data.encoders.pixels import hand_made
 from federatedscope_ggeur.errors import ConfigError
+
+from .base import Encoder, EncoderSettings, register_encoder
+from .pixels import hand_made
 
 _SIZE, _CELL, _BLOCK = 64, 8, 2
 

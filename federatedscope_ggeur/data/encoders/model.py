@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from federatedscope_ggeur.data.encoders.base import Encoder, EncoderSettings
-from federatedscope_ggeur.data.encoders.frames import Frame
-from federatedscope_ggeur.data.encoders.weights import file_stamp, local_file
 from federatedscope_ggeur.downloads import Remote, find
 from federatedscope_ggeur.errors import ConfigError
+
+from .base import Encoder, EncoderSettings
+from .frames import Frame
+from .weights import file_stamp, local_file
 
 RANDOM = "none"
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}

@@ -14,13 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.data.encoders.base import (
-    Encoder,
-    EncoderSettings,
-    register_encoder,
-)
-from federatedscope_ggeur.data.encoders.frames import frame_of
-from federatedscope_ggeur.data.encoders.model import (
+from federatedscope_ggeur.downloads import Remote, check_allowed, obtain, sha256_file
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.printable import get_logger
+from federatedscope_ggeur.weights import load_library, parameter_bytes
+
+from .base import Encoder, EncoderSettings, register_encoder
+from .frames import frame_of
+from .model import (
     check_precision,
     forward_pass,
     is_random,
@@ -29,23 +30,8 @@ from federatedscope_ggeur.data.encoders.model import (
     model_encoder,
     state_hash,
 )
-from federatedscope_ggeur.data.encoders.quick_gelu import (
-    beside,
-    needs_quick_gelu,
-    plain_name,
-    trained_with,
-)
-from federatedscope_ggeur.data.encoders.weights import (
-    check_readable,
-    is_script,
-    local_file,
-    places,
-    read_script,
-)
-from federatedscope_ggeur.downloads import Remote, check_allowed, obtain, sha256_file
-from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.weights import load_library, parameter_bytes
+from .quick_gelu import beside, needs_quick_gelu, plain_name, trained_with
+from .weights import check_readable, is_script, local_file, places, read_script
 
 logger = get_logger(__name__)
 

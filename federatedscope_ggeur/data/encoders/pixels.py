@@ -9,11 +9,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from federatedscope_ggeur.data.encoders.base import (
-    Encoder,
-    EncoderSettings,
-    register_encoder,
-)
+from .base import Encoder, EncoderSettings, register_encoder
 
 _SIZE = 16
 

@@ -9,27 +9,6 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from federatedscope_ggeur.data.encoders.base import (
-    Encoder,
-    EncoderSettings,
-    register_encoder,
-)
-from federatedscope_ggeur.data.encoders.frames import frame_of
-from federatedscope_ggeur.data.encoders.model import (
-    check_precision,
-    forward_pass,
-    is_random,
-    library_stamp,
-    making,
-    model_encoder,
-    state_hash,
-)
-from federatedscope_ggeur.data.encoders.weights import (
-    KEY,
-    check_readable,
-    local_file,
-    places,
-)
 from federatedscope_ggeur.downloads import obtain, of_timm, sha256_file
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.weights import (
@@ -38,6 +17,19 @@ from federatedscope_ggeur.weights import (
     parameter_bytes,
     timm_config,
 )
+
+from .base import Encoder, EncoderSettings, register_encoder
+from .frames import frame_of
+from .model import (
+    check_precision,
+    forward_pass,
+    is_random,
+    library_stamp,
+    making,
+    model_encoder,
+    state_hash,
+)
+from .weights import KEY, check_readable, local_file, places
 
 
 def _stamp(settings: EncoderSettings) -> dict[str, str | None]:

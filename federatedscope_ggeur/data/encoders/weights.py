@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur import weights
-from federatedscope_ggeur.data.encoders.base import EncoderSettings
 from federatedscope_ggeur.errors import ConfigError
+
+from .base import EncoderSettings
 
 KEY = "ggeur.encoder.pretrained"
 

@@ -20,9 +20,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from federatedscope_ggeur.data.images.base import Images
-from federatedscope_ggeur.data.images.files import stamp_of
 from federatedscope_ggeur.errors import DataError
+
+from .base import Images
+from .files import stamp_of
 
 #: Reads the pixels of a file: uint8 [n, H, W] (grey) or [n, H, W, 3] (RGB).
 PixelReader = Callable[[str], np.ndarray]

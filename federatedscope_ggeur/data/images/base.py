@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-from federatedscope_ggeur.data.parts import registered
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.settings import Key, Registry
+
+from ..parts import registered
 
 Loader = Callable[[int], Image.Image]
 

@@ -10,15 +10,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from federatedscope_ggeur.data.images.base import (
-    ImageDataSet,
-    ImageDomain,
-    Images,
-    register_image_reader,
-)
-from federatedscope_ggeur.data.split import deal_evenly
 from federatedscope_ggeur.rng import numpy_generator
 from federatedscope_ggeur.settings import Key, one_of
+
+from ..split import deal_evenly
+from .base import ImageDataSet, ImageDomain, Images, register_image_reader
 
 #: The digits' largest value; the smallest is 0.
 WHITE = 16.0

@@ -14,18 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from federatedscope_ggeur.data.images.arrays import (
-    PackedFile,
-    damage_named,
-    images_from_arrays,
-)
-from federatedscope_ggeur.data.images.base import (
-    ImageDataSet,
-    ImageDomain,
-    register_image_reader,
-)
-from federatedscope_ggeur.data.images.layout import Layout, spelling
 from federatedscope_ggeur.errors import DataError
+
+from .arrays import PackedFile, damage_named, images_from_arrays
+from .base import ImageDataSet, ImageDomain, register_image_reader
+from .layout import Layout, spelling
 
 _SHAPE = (3, 32, 32)
 _BYTES = math.prod(_SHAPE)

@@ -8,25 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from federatedscope_ggeur.data.images.arrays import (
-    PackedFile,
-    idx_file,
-    images_from_arrays,
-    mat_file,
-    usps_file,
-)
-from federatedscope_ggeur.data.images.base import (
-    ImageDataSet,
-    ImageDomain,
-    Images,
-    register_image_reader,
-)
-from federatedscope_ggeur.data.images.folder import (
-    check_same_classes,
-    images_of,
-    read_domain,
-)
-from federatedscope_ggeur.data.images.layout import Layout, shown, spelling, subfolders
+from .arrays import PackedFile, idx_file, images_from_arrays, mat_file, usps_file
+from .base import ImageDataSet, ImageDomain, Images, register_image_reader
+from .folder import check_same_classes, images_of, read_domain
+from .layout import Layout, shown, spelling, subfolders
 
 _DIGITS = tuple(str(digit) for digit in range(10))
 _TRAINS = ("train", "imgs_train")

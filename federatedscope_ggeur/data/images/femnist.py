@@ -12,19 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from federatedscope_ggeur.data.images.arrays import (
-    PackedFile,
-    damage_named,
-    images_from_arrays,
-)
-from federatedscope_ggeur.data.images.base import (
-    ImageDataSet,
-    ImageDomain,
-    Images,
-    register_image_reader,
-)
-from federatedscope_ggeur.data.images.layout import Layout, subfolders
 from federatedscope_ggeur.errors import DataError
+
+from .arrays import PackedFile, damage_named, images_from_arrays
+from .base import ImageDataSet, ImageDomain, Images, register_image_reader
+from .layout import Layout, subfolders
 
 #: Class c is the c-th of these characters, as LEAF numbers them.
 CLASSES = (*digits, *ascii_uppercase, *ascii_lowercase)

@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageFile, ImageOps
 
-from federatedscope_ggeur.data.images.base import Images
 from federatedscope_ggeur.errors import DataError, setting
 from federatedscope_ggeur.printable import get_logger
+
+from .base import Images
 
 logger = get_logger(__name__)
 

@@ -16,28 +16,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from federatedscope_ggeur.data.images.base import (
-    ImageDataSet,
-    ImageDomain,
-    Images,
-    register_image_reader,
-)
-from federatedscope_ggeur.data.images.files import (
-    NOT_READ,
-    images_from_files,
-    is_image_name,
-)
-from federatedscope_ggeur.data.images.layout import (
-    Layout,
-    read_lines,
-    shown,
-    spelling,
-    split_problem,
-    subfolders,
-)
-from federatedscope_ggeur.data.labels import in_order
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.printable import get_logger
+
+from ..labels import in_order
+from .base import ImageDataSet, ImageDomain, Images, register_image_reader
+from .files import NOT_READ, images_from_files, is_image_name
+from .layout import Layout, read_lines, shown, spelling, split_problem, subfolders
 
 logger = get_logger(__name__)
 

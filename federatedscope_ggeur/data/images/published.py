@@ -14,9 +14,15 @@ from pathlib import Path
 
 import numpy as np
 
-from federatedscope_ggeur.data.images.base import ImageDataSet, register_image_reader
-from federatedscope_ggeur.data.images.files import is_image_name
-from federatedscope_ggeur.data.images.folder import (
+from federatedscope_ggeur.errors import DataError
+from federatedscope_ggeur.printable import get_logger
+from federatedscope_ggeur.rng import numpy_generator
+from federatedscope_ggeur.settings import Key, one_of
+
+from ..split import stratified_split
+from .base import ImageDataSet, register_image_reader
+from .files import is_image_name
+from .folder import (
     DomainFiles,
     Files,
     OfficialLists,
@@ -27,12 +33,7 @@ from federatedscope_ggeur.data.images.folder import (
     read_domain,
     read_domains,
 )
-from federatedscope_ggeur.data.images.layout import Layout, shown, spelling, subfolders
-from federatedscope_ggeur.data.split import stratified_split
-from federatedscope_ggeur.errors import DataError
-from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.rng import numpy_generator
-from federatedscope_ggeur.settings import Key, one_of
+from .layout import Layout, shown, spelling, subfolders
 
 logger = get_logger(__name__)
 

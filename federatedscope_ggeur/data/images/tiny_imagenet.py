@@ -7,21 +7,11 @@ from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
 
-from federatedscope_ggeur.data.images.base import ImageDataSet, register_image_reader
-from federatedscope_ggeur.data.images.folder import (
-    DomainFiles,
-    Files,
-    by_class,
-    data_set,
-    image_files,
-)
-from federatedscope_ggeur.data.images.layout import (
-    Layout,
-    read_lines,
-    shown,
-    subfolders,
-)
 from federatedscope_ggeur.errors import DataError
+
+from .base import ImageDataSet, register_image_reader
+from .folder import DomainFiles, Files, by_class, data_set, image_files
+from .layout import Layout, read_lines, shown, subfolders
 
 _LAYOUT = Layout(
     name="tiny_imagenet",

@@ -1,6 +1,8 @@
 """Splitters (``data.splitter``). All modules of this folder are imported."""
 
-from federatedscope_ggeur.data.splitters.base import (
+from federatedscope_ggeur.settings import import_modules
+
+from .base import (
     SPLITTERS,
     Holders,
     Shares,
@@ -9,7 +11,6 @@ from federatedscope_ggeur.data.splitters.base import (
     read_arguments,
     register_splitter,
 )
-from federatedscope_ggeur.data.splitters.skew import lds_matrix
-from federatedscope_ggeur.settings import import_modules
+from .skew import lds_matrix
 
 import_modules(__name__, __path__)

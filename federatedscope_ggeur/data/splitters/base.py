@@ -7,12 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from federatedscope_ggeur.data.embeddings import Domain
-from federatedscope_ggeur.data.parts import filled_in, registered
-from federatedscope_ggeur.data.split import deal_evenly
 from federatedscope_ggeur.errors import ConfigError, PluginError, did_you_mean
 from federatedscope_ggeur.rng import numpy_generator
 from federatedscope_ggeur.settings import Key, Registry, kind_of, where_of, whole
+
+from ..embeddings import Domain
+from ..parts import filled_in, registered
+from ..split import deal_evenly
 
 #: The sum of shares may be wrong by this much.
 ROUNDING = 1e-9

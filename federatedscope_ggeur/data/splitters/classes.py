@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from federatedscope_ggeur.data.splitters.base import Task, register_splitter
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.settings import Key, whole
+
+from .base import Task, register_splitter
 
 _PER_CLIENT = Key(
     "per_client",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from federatedscope_ggeur.data.splitters.base import Holders, Task, register_splitter
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.settings import Key, whole
+
+from .base import Holders, Task, register_splitter
 
 logger = get_logger(__name__)
 

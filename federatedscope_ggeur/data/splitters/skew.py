@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from federatedscope_ggeur.data.splitters.base import (
-    ROUNDING,
-    Shares,
-    Task,
-    register_splitter,
-)
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.rng import numpy_generator
 from federatedscope_ggeur.settings import NOT_SET, Key, positive, positive_up_to, whole
+
+from .base import ROUNDING, Shares, Task, register_splitter
 
 
 def lds_matrix(

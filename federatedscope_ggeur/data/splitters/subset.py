@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from federatedscope_ggeur.data.splitters.base import Holders, Task, register_splitter
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.settings import Key, positive_share
+
+from .base import Holders, Task, register_splitter
 
 _SHARE = Key(
     "share",

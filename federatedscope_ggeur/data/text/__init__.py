@@ -4,6 +4,6 @@ This package imports only settings and plain containers. Code that needs `load`,
 or `prompts` imports them itself.
 """
 
-from federatedscope_ggeur.data.text.features import TextFeatures
-from federatedscope_ggeur.data.text.keys import TEXT_KEYS
-from federatedscope_ggeur.data.text.templates import expand, fill
+from .features import TextFeatures
+from .keys import TEXT_KEYS
+from .templates import expand, fill

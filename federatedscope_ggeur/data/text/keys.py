@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from federatedscope_ggeur.data.text.templates import LISTS
 from federatedscope_ggeur.settings.key import Key
+
+from .templates import LISTS
 
 #: The most templates, and the most characters of a template.
 _MOST, _LONGEST = 1000, 300

@@ -11,12 +11,12 @@ from pathlib import Path, PurePath
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.data.cache.files import (
-    DamagedError,
-    read_tensors,
-    write_tensors,
-)
-from federatedscope_ggeur.data.encoders import (
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.machine import torch_threads
+from federatedscope_ggeur.printable import get_logger
+
+from ..cache.files import DamagedError, read_tensors, write_tensors
+from ..encoders import (
     Encoder,
     EncoderSettings,
     build_encoder,
@@ -26,13 +26,10 @@ from federatedscope_ggeur.data.encoders import (
     pick_device,
     resolve,
 )
-from federatedscope_ggeur.data.encoding import EncodingSettings
-from federatedscope_ggeur.data.text.features import TextFeatures, mean_features
-from federatedscope_ggeur.data.text.templates import expand, fill
-from federatedscope_ggeur.data.text.tower import TextTower
-from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.machine import torch_threads
-from federatedscope_ggeur.printable import get_logger
+from ..encoding import EncodingSettings
+from .features import TextFeatures, mean_features
+from .templates import expand, fill
+from .tower import TextTower
 
 logger = get_logger(__name__)
 

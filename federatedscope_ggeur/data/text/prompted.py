@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.data.text.templates import fill
-from federatedscope_ggeur.data.text.tower import TextTower
-from federatedscope_ggeur.data.text.tree import TokenTree
 from federatedscope_ggeur.errors import ConfigError
+
+from .templates import fill
+from .tower import TextTower
+from .tree import TokenTree
 
 #: Classes in one sequence. More would be costly: a tree's mask is as wide as its nodes.
 CLASSES = 128

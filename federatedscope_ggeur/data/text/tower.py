@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from federatedscope_ggeur.data.encoders.open_clip import OpenClip
-from federatedscope_ggeur.data.text.tree import TokenTree
 from federatedscope_ggeur.errors import ConfigError
+
+from ..encoders.open_clip import OpenClip
+from .tree import TokenTree
 
 _PARTS = (
     "token_embedding",

@@ -9,9 +9,10 @@ from pprint import pformat
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.run_settings import divides_by_domain
 from federatedscope_ggeur.cfg_ggeur.yaml_file import plain_config
-from federatedscope_ggeur.engines.run import load_federated_data
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.files import write_atomically
+
+from ..run import load_federated_data
 
 _PROJECT = """\
 # Made by `ggeur flower-app`; `flwr run` takes this folder to a federation.

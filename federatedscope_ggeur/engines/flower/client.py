@@ -11,13 +11,14 @@ from flwr.clientapp import ClientApp
 
 from federatedscope_ggeur.cfg_ggeur.identity import check_role
 from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
-from federatedscope_ggeur.engines.flower.records import content_of, envelopes_of, failed
-from federatedscope_ggeur.engines.flower.server import settings_in
-from federatedscope_ggeur.engines.resumed_site import ResumedSite
-from federatedscope_ggeur.engines.roles import role_config
-from federatedscope_ggeur.engines.streams import transport_settings
 from federatedscope_ggeur.errors import ConfigError, GGEURError, without_folders
 from federatedscope_ggeur.printable import get_logger
+
+from ..resumed_site import ResumedSite
+from ..roles import role_config
+from ..streams import transport_settings
+from .records import content_of, envelopes_of, failed
+from .server import settings_in
 
 logger = get_logger(__name__)
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from federatedscope_ggeur.engines.leading import FAILED
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.transport import Envelope
+
+from ..leading import FAILED
 
 _BYTES = "ggeur.bytes"
 

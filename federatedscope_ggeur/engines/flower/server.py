@@ -22,12 +22,6 @@ from flwr.serverapp import Grid, ServerApp
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
-from federatedscope_ggeur.engines.distributed_data import server_data
-from federatedscope_ggeur.engines.federation import Federation
-from federatedscope_ggeur.engines.flower.records import content_of, envelopes_of, failed
-from federatedscope_ggeur.engines.leading import FAILED, JOIN, Leader
-from federatedscope_ggeur.engines.streams import transport_settings
-from federatedscope_ggeur.engines.watch import Watch, closing
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.federation.wire.handshake import Join
@@ -38,6 +32,13 @@ from federatedscope_ggeur.reporting import new_run_folder
 from federatedscope_ggeur.reporting.log_file import handled_by, logging_to
 from federatedscope_ggeur.reporting.run_files import CONFIG_FILE, LOG_FILE
 from federatedscope_ggeur.transport import Envelope, Event, Refused, Security
+
+from ..distributed_data import server_data
+from ..federation import Federation
+from ..leading import FAILED, JOIN, Leader
+from ..streams import transport_settings
+from ..watch import Watch, closing
+from .records import content_of, envelopes_of, failed
 
 logger = get_logger(__name__)
 

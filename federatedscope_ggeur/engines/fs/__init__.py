@@ -30,12 +30,12 @@ def register(arguments: Sequence[str] | None = None) -> None:
         process's command line.
     """
     # Imported here: install and doctor must work without FederatedScope and torch.
-    from federatedscope_ggeur.engines.fs.protobuf import ensure_messages
+    from .protobuf import ensure_messages
 
     # First: FS's own experiments take it too, whatever is wrong with the plugin.
     ensure_messages()
     # config: what it lacks must show now, not when FS calls it; FS would not run then.
-    from federatedscope_ggeur.engines.fs import config
-    from federatedscope_ggeur.engines.fs.registration import register as register_all
+    from . import config
+    from .registration import register as register_all
 
     register_all(arguments)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from federatedscope.core.message import Message
 
-from federatedscope_ggeur.engines.leading import JOIN
-from federatedscope_ggeur.engines.sites.link import SiteLink
-from federatedscope_ggeur.engines.streams import transport_settings
 from federatedscope_ggeur.federation.wire.limits import PLAIN
 from federatedscope_ggeur.transport import Envelope, Hub
+
+from ..leading import JOIN
+from ..sites.link import SiteLink
+from ..streams import transport_settings
 
 SERVER = 0
 

@@ -7,23 +7,20 @@ from federatedscope.core.communication import StandaloneCommManager
 from federatedscope.core.message import Message
 from federatedscope.core.workers import Client as FSClient
 
-from federatedscope_ggeur.engines.checkpoints import check_client_place, take_sigterm
-from federatedscope_ggeur.engines.fs.channel import SERVER, ClientManager
-from federatedscope_ggeur.engines.fs.config import check
-from federatedscope_ggeur.engines.fs.setup import follow_fs_logging, for_constructor
-from federatedscope_ggeur.engines.leading import CONVERGED, FAILED, FINISH, JOIN
-from federatedscope_ggeur.engines.sides import handshake_of, join_of
-from federatedscope_ggeur.engines.site_folder import (
-    SiteFolder,
-    final_message,
-    model_line,
-)
-from federatedscope_ggeur.engines.sites.link import Rejoining
-from federatedscope_ggeur.engines.watch import Watch, closing
 from federatedscope_ggeur.errors import GGEURError, without_folders
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.printable import get_logger
+
+from ..checkpoints import check_client_place, take_sigterm
+from ..leading import CONVERGED, FAILED, FINISH, JOIN
+from ..sides import handshake_of, join_of
+from ..site_folder import SiteFolder, final_message, model_line
+from ..sites.link import Rejoining
+from ..watch import Watch, closing
+from .channel import SERVER, ClientManager
+from .config import check
+from .setup import follow_fs_logging, for_constructor
 
 logger = get_logger(__name__)
 

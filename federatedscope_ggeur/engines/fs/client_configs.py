@@ -6,11 +6,12 @@ up ``client_-1`` for the client of the process. It fails if the section is missi
 
 from __future__ import annotations
 
-from federatedscope_ggeur.engines.fs.config import problems
-from federatedscope_ggeur.engines.fs.user_errors import setting_problem
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.settings import flatten
+
+from .config import problems
+from .user_errors import setting_problem
 
 #: FS's name for the one client of a process.
 _OWN = "client_-1"

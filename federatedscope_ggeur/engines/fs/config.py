@@ -27,11 +27,12 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import (
     divides_nothing,
 )
 from federatedscope_ggeur.cfg_ggeur.yaml_file import literal, read_yaml
-from federatedscope_ggeur.engines.fs.robust import robust_problems
-from federatedscope_ggeur.engines.fs.search import search_problems
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.examples import find_config
 from federatedscope_ggeur.printable import Lines, get_logger
+
+from .robust import robust_problems
+from .search import search_problems
 
 logger = get_logger(__name__)
 

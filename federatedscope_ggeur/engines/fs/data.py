@@ -13,23 +13,19 @@ from federatedscope_ggeur.cfg_ggeur.devices import device_notes
 from federatedscope_ggeur.cfg_ggeur.fs_defaults import idle_notes
 from federatedscope_ggeur.cfg_ggeur.run_settings import divides_by_domain
 from federatedscope_ggeur.data import Embeddings
-from federatedscope_ggeur.engines.distributed_data import (
-    ServerData,
-    SiteData,
-    server_data,
-    site_data,
-)
-from federatedscope_ggeur.engines.fs.client_configs import complete
-from federatedscope_ggeur.engines.fs.config import check
-from federatedscope_ggeur.engines.fs.search import is_search
-from federatedscope_ggeur.engines.fs.setup import follow_fs_logging
-from federatedscope_ggeur.engines.fs.trials import settle_trial
-from federatedscope_ggeur.engines.run import load_federated_data
-from federatedscope_ggeur.engines.sides import Described, Shared
 from federatedscope_ggeur.federation import Client, MemoryBudget
 from federatedscope_ggeur.federation.course.checkpoint import check_place
 from federatedscope_ggeur.models.text import ClassTexts
 from federatedscope_ggeur.printable import get_logger
+
+from ..distributed_data import ServerData, SiteData, server_data, site_data
+from ..run import load_federated_data
+from ..sides import Described, Shared
+from .client_configs import complete
+from .config import check
+from .search import is_search
+from .setup import follow_fs_logging
+from .trials import settle_trial
 
 logger = get_logger(__name__)
 

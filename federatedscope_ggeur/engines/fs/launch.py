@@ -10,16 +10,12 @@ from itertools import zip_longest
 from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur import extend_ggeur_cfg
-from federatedscope_ggeur.engines.checkpoints import note_start, take_sigterm
-from federatedscope_ggeur.engines.fs import register
-from federatedscope_ggeur.engines.fs.install import (
-    EXTRA,
-    find,
-    importable_package,
-    missing_packages,
-)
-from federatedscope_ggeur.engines.fs.user_errors import user_error
 from federatedscope_ggeur.errors import ConfigError
+
+from ..checkpoints import note_start, take_sigterm
+from . import register
+from .install import EXTRA, find, importable_package, missing_packages
+from .user_errors import user_error
 
 _CONFIG_MODULE = "federatedscope.core.configs.config"
 

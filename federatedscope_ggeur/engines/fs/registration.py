@@ -46,7 +46,7 @@ def register(arguments: Sequence[str] | None = None) -> None:
             raise SystemExit(f"error: {error}") from error
         raise
     if arguments is None:
-        from federatedscope_ggeur.engines.fs.user_errors import install_hook
+        from .user_errors import install_hook
 
         install_hook()
     if "ggeur" in registries.config_dict:
@@ -65,7 +65,7 @@ def register(arguments: Sequence[str] | None = None) -> None:
 
 def extend_config(cfg) -> None:
     """Add the plugin's settings to FS's config."""
-    from federatedscope_ggeur.engines.fs.config import extend_config as extend
+    from .config import extend_config as extend
 
     extend(cfg)
     cfg.register_cfg_check_fun(prepare_search)
@@ -73,10 +73,10 @@ def extend_config(cfg) -> None:
 
 def prepare_search(cfg) -> None:
     """Prepare FS's hpo.py for a run of the plugin; see `trials`."""
-    from federatedscope_ggeur.engines.fs.search import is_search
+    from .search import is_search
 
     if cfg.ggeur.use and is_search():
-        from federatedscope_ggeur.engines.fs.trials import mend_search
+        from .trials import mend_search
 
         mend_search()
 
@@ -85,8 +85,8 @@ def find_workers(method: str) -> dict | None:
     """The worker classes for ``federate.method: ggeur``; None for other methods."""
     if method.lower() != METHOD:
         return None
-    from federatedscope_ggeur.engines.fs.client import GGEURClient
-    from federatedscope_ggeur.engines.fs.server import GGEURServer
+    from .client import GGEURClient
+    from .server import GGEURServer
 
     return {"client": GGEURClient, "server": GGEURServer}
 
@@ -95,7 +95,7 @@ def find_trainer(trainer_type: str) -> type | None:
     """The class for ``trainer.type: ggeur_trainer``; None for other types."""
     if trainer_type.lower() != TRAINER:
         return None
-    from federatedscope_ggeur.engines.fs.trainer import GGEURTrainer
+    from .trainer import GGEURTrainer
 
     return GGEURTrainer
 
@@ -106,7 +106,7 @@ def find_data(config, client_cfgs=None):
     asked = "ggeur" in config and config.ggeur.use
     if not (asked or config.data.type.lower().endswith("@ggeur")):
         return None
-    from federatedscope_ggeur.engines.fs.data import load_fs_data
+    from .data import load_fs_data
 
     return load_fs_data(config, client_cfgs)
 
@@ -115,7 +115,7 @@ def find_model(model_config, input_shape):
     """The head for ``model.type: ggeur_head``; None for other types."""
     if model_config.type.lower() != HEAD:
         return None
-    from federatedscope_ggeur.engines.fs.registration import fs_model
+    from .registration import fs_model
 
     return fs_model(model_config, input_shape)
 

@@ -10,30 +10,20 @@ from federatedscope.core.workers import Server as FSServer
 
 from federatedscope_ggeur.cfg_ggeur.fs_keys import switches
 from federatedscope_ggeur.cfg_ggeur.run_settings import server_evaluates
-from federatedscope_ggeur.engines.facts import facts_of
-from federatedscope_ggeur.engines.federation import Federation
-from federatedscope_ggeur.engines.fs.channel import SERVER, ServerManager
-from federatedscope_ggeur.engines.fs.config import check
-from federatedscope_ggeur.engines.fs.fs_scores import (
-    client_metrics,
-    domain_metrics,
-    settle_monitor,
-)
-from federatedscope_ggeur.engines.fs.robust import RULES, RobustFedAvg, least_clients
-from federatedscope_ggeur.engines.fs.setup import follow_fs_logging, for_constructor
-from federatedscope_ggeur.engines.leading import (
-    CONVERGED,
-    FAILED,
-    FINISH,
-    JOIN,
-    Handler,
-    Leading,
-)
-from federatedscope_ggeur.engines.watch import Watch, closing
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.models import load_vector
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import Round0, RoundRecord, TemperatureScaling
+
+from ..facts import facts_of
+from ..federation import Federation
+from ..leading import CONVERGED, FAILED, FINISH, JOIN, Handler, Leading
+from ..watch import Watch, closing
+from .channel import SERVER, ServerManager
+from .config import check
+from .fs_scores import client_metrics, domain_metrics, settle_monitor
+from .robust import RULES, RobustFedAvg, least_clients
+from .setup import follow_fs_logging, for_constructor
 
 logger = get_logger(__name__)
 

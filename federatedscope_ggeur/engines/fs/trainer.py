@@ -8,9 +8,6 @@ import torch
 from federatedscope.core.trainers.base_trainer import BaseTrainer
 
 from federatedscope_ggeur.cfg_ggeur.fs_keys import TRAINER
-from federatedscope_ggeur.engines.checkpoints import checkpoint_place
-from federatedscope_ggeur.engines.fs.data import ClientSplits, ServerSplits, Splits
-from federatedscope_ggeur.engines.sides import client_side, settings_for
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.federation import Score, evaluate
 from federatedscope_ggeur.federation.course.client_store import ClientStore
@@ -25,6 +22,10 @@ from federatedscope_ggeur.federation.exchanges.training.exchange import Training
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 from federatedscope_ggeur.models import load_vector, to_vector
 from federatedscope_ggeur.printable import get_logger
+
+from ..checkpoints import checkpoint_place
+from ..sides import client_side, settings_for
+from .data import ClientSplits, ServerSplits, Splits
 
 logger = get_logger(__name__)
 

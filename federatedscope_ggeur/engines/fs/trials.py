@@ -16,15 +16,16 @@ from pathlib import Path
 
 import numpy as np
 
-from federatedscope_ggeur.engines.fs.client_configs import complete
-from federatedscope_ggeur.engines.fs.config import check, problems
-from federatedscope_ggeur.engines.fs.search import is_search, metric_split
-from federatedscope_ggeur.engines.fs.user_errors import setting_problem
-from federatedscope_ggeur.engines.run import load_federated_data
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.federation.course.checkpoint import checkpoint_rounds
 from federatedscope_ggeur.federation.course.checkpoint_files import round0_path
 from federatedscope_ggeur.printable import Lines, get_logger
+
+from ..run import load_federated_data
+from .client_configs import complete
+from .config import check, problems
+from .search import is_search, metric_split
+from .user_errors import setting_problem
 
 logger = get_logger(__name__)
 

@@ -22,10 +22,11 @@ from federatedscope_ggeur.cfg_ggeur.plugins import (
     told_of,
 )
 from federatedscope_ggeur.cfg_ggeur.yaml_file import literal
-from federatedscope_ggeur.engines.fs.config import problems
 from federatedscope_ggeur.errors import ConfigError, GGEURError, did_you_mean
 from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.settings import flatten
+
+from .config import problems
 
 _CONFIGS = ("federatedscope", "core", "configs", "")
 _COMMAND_LINE = ("federatedscope", "core", "cmd_args.py")

@@ -9,25 +9,6 @@ from pathlib import Path
 import torch
 
 from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
-from federatedscope_ggeur.engines.checkpoints import (
-    check_client_place,
-    checkpoint_place,
-    command_to_go_on,
-)
-from federatedscope_ggeur.engines.distributed_data import server_data
-from federatedscope_ggeur.engines.facts import facts_of
-from federatedscope_ggeur.engines.federation import Federation
-from federatedscope_ggeur.engines.leading import (
-    CONVERGED,
-    FAILED,
-    FINISH,
-    STOPPED,
-    Leader,
-)
-from federatedscope_ggeur.engines.site_folder import Site, model_line, question
-from federatedscope_ggeur.engines.sites.link import Rejoining, SiteLink
-from federatedscope_ggeur.engines.streams import transport_settings
-from federatedscope_ggeur.engines.watch import Watch, closing
 from federatedscope_ggeur.errors import ConfigError, GGEURError, without_folders
 from federatedscope_ggeur.federation.course.client_store import ClientStore
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
@@ -42,6 +23,16 @@ from federatedscope_ggeur.transport import (
     Hub,
     HubClosed,
 )
+
+from ..checkpoints import check_client_place, checkpoint_place, command_to_go_on
+from ..distributed_data import server_data
+from ..facts import facts_of
+from ..federation import Federation
+from ..leading import CONVERGED, FAILED, FINISH, STOPPED, Leader
+from ..site_folder import Site, model_line, question
+from ..streams import transport_settings
+from ..watch import Watch, closing
+from .link import Rejoining, SiteLink
 
 logger = get_logger(__name__)
 

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from federatedscope_ggeur.engines.leading import FAILED, FINISH, JOIN
-from federatedscope_ggeur.engines.sites.content import packed, unpacked
-from federatedscope_ggeur.engines.sites.keys import Identity, Known
-from federatedscope_ggeur.engines.sites.sealed import (
+from federatedscope_ggeur.errors import ConfigError, MessageError
+from federatedscope_ggeur.federation.exchanges.base import all_kinds
+from federatedscope_ggeur.federation.wire.limits import PLAIN
+from federatedscope_ggeur.printable import get_logger
+from federatedscope_ggeur.transport import Envelope, Event
+from federatedscope_ggeur.transport.settings import TransportSettings
+
+from ..leading import FAILED, FINISH, JOIN
+from .content import packed, unpacked
+from .keys import Identity, Known
+from .sealed import (
     Channel,
     Context,
     greeting,
@@ -16,13 +23,7 @@ from federatedscope_ggeur.engines.sites.sealed import (
     same_but_signature,
     sha256,
 )
-from federatedscope_ggeur.engines.sites.store import FROM, TO, SharedFolder, Store
-from federatedscope_ggeur.errors import ConfigError, MessageError
-from federatedscope_ggeur.federation.exchanges.base import all_kinds
-from federatedscope_ggeur.federation.wire.limits import PLAIN
-from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.transport import Envelope, Event
-from federatedscope_ggeur.transport.settings import TransportSettings
+from .store import FROM, TO, SharedFolder, Store
 
 logger = get_logger(__name__)
 

@@ -17,13 +17,14 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from federatedscope_ggeur.engines.sites.keys import Identity, is_signed
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation.exchanges.secure_sums.pairwise import (
     new_secret,
     public_key,
     shared_secret,
 )
+
+from .keys import Identity, is_signed
 
 VERSION = 1
 _SIGNED = b"ggeur folder 1\n"

@@ -18,14 +18,24 @@ import torch
 
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
-from federatedscope_ggeur.engines.distributed_data import server_data
-from federatedscope_ggeur.engines.federation import Federation
-from federatedscope_ggeur.engines.leading import Leader
-from federatedscope_ggeur.engines.roles import role_config
-from federatedscope_ggeur.engines.sites.hub import FolderHub
-from federatedscope_ggeur.engines.sites.keys import Identity, Known, words_of
-from federatedscope_ggeur.engines.sites.sealed import sha256
-from federatedscope_ggeur.engines.sites.store import (
+from federatedscope_ggeur.errors import ConfigError, GGEURError, without_folders
+from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.lock import locked
+from federatedscope_ggeur.printable import get_logger
+from federatedscope_ggeur.reporting.log_file import logging_to
+from federatedscope_ggeur.reporting.run_files import CONFIG_FILE, LOG_FILE
+from federatedscope_ggeur.settings import NOT_SET
+
+from ..distributed_data import server_data
+from ..federation import Federation
+from ..leading import Leader
+from ..roles import role_config
+from ..streams import transport_settings
+from ..watch import Watch, closing
+from .hub import FolderHub
+from .keys import Identity, Known, words_of
+from .sealed import sha256
+from .store import (
     RUN,
     TO,
     Looking,
@@ -34,15 +44,6 @@ from federatedscope_ggeur.engines.sites.store import (
     make_run_folder,
     refuse_other_results,
 )
-from federatedscope_ggeur.engines.streams import transport_settings
-from federatedscope_ggeur.engines.watch import Watch, closing
-from federatedscope_ggeur.errors import ConfigError, GGEURError, without_folders
-from federatedscope_ggeur.files import write_atomically
-from federatedscope_ggeur.lock import locked
-from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.reporting.log_file import logging_to
-from federatedscope_ggeur.reporting.run_files import CONFIG_FILE, LOG_FILE
-from federatedscope_ggeur.settings import NOT_SET
 
 logger = get_logger(__name__)
 

@@ -16,38 +16,6 @@ import torch
 
 from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
 from federatedscope_ggeur.cfg_ggeur.yaml_file import read_yaml
-from federatedscope_ggeur.engines.leading import FAILED, FINISH, JOIN
-from federatedscope_ggeur.engines.roles import role_config
-from federatedscope_ggeur.engines.site_folder import Site, question
-from federatedscope_ggeur.engines.sites.content import packed, unpacked
-from federatedscope_ggeur.engines.sites.keys import Identity, Known, words_of
-from federatedscope_ggeur.engines.sites.sealed import (
-    Channel,
-    Context,
-    greeting,
-    largest_file,
-    read_greeting,
-    same_but_signature,
-    sha256,
-)
-from federatedscope_ggeur.engines.sites.server import (
-    ENGINE,
-    check_folder_run,
-    quiet,
-    unusable,
-)
-from federatedscope_ggeur.engines.sites.store import (
-    FROM,
-    RUN,
-    TO,
-    Looking,
-    SharedFolder,
-    Store,
-    make_run_folder,
-    refuse_other_results,
-)
-from federatedscope_ggeur.engines.streams import transport_settings
-from federatedscope_ggeur.engines.watch import Watch, closing
 from federatedscope_ggeur.errors import (
     ConfigError,
     GGEURError,
@@ -64,6 +32,34 @@ from federatedscope_ggeur.federation.wire.limits import PLAIN
 from federatedscope_ggeur.lock import locked
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.transport import Envelope
+
+from ..leading import FAILED, FINISH, JOIN
+from ..roles import role_config
+from ..site_folder import Site, question
+from ..streams import transport_settings
+from ..watch import Watch, closing
+from .content import packed, unpacked
+from .keys import Identity, Known, words_of
+from .sealed import (
+    Channel,
+    Context,
+    greeting,
+    largest_file,
+    read_greeting,
+    same_but_signature,
+    sha256,
+)
+from .server import ENGINE, check_folder_run, quiet, unusable
+from .store import (
+    FROM,
+    RUN,
+    TO,
+    Looking,
+    SharedFolder,
+    Store,
+    make_run_folder,
+    refuse_other_results,
+)
 
 logger = get_logger(__name__)
 

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from federatedscope_ggeur.engines.sites.keys import private_folder
-from federatedscope_ggeur.engines.sites.sealed import new_key
 from federatedscope_ggeur.errors import ConfigError, DataError, MessageError
 from federatedscope_ggeur.files import path_below, read_regular, write_once
 from federatedscope_ggeur.reporting import RESULTS_FILE
+
+from .keys import private_folder
+from .sealed import new_key
 
 RUN = "run.json"
 _PRIVATE = 0o600

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from federatedscope_ggeur.errors import GGEURError, MessageError, setting
-from federatedscope_ggeur.federation.wire.handshake import Handshake
+
+from ..wire.handshake import Handshake
 
 
 class Agreement:

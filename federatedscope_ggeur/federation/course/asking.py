@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.federation.course.membership import Membership
-from federatedscope_ggeur.federation.exchanges.base import (
+from federatedscope_ggeur.printable import get_logger
+
+from ..exchanges.base import (
     Absence,
     Carried,
     Exchange,
@@ -17,8 +18,8 @@ from federatedscope_ggeur.federation.exchanges.base import (
     Requests,
     Spent,
 )
-from federatedscope_ggeur.federation.sampling import in_client_order
-from federatedscope_ggeur.printable import get_logger
+from ..sampling import in_client_order
+from .membership import Membership
 
 logger = get_logger(__name__)
 

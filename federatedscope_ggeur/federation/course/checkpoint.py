@@ -13,21 +13,17 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError, MessageError, setting
-from federatedscope_ggeur.federation import wire
-from federatedscope_ggeur.federation.course.checkpoint_files import (
-    check_name,
-    refusal,
-    round0_path,
-    taken,
-)
-from federatedscope_ggeur.federation.course.coordinator import Coordinator
-from federatedscope_ggeur.federation.wire.handshake import Handshake
 from federatedscope_ggeur.files import read_regular
 from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.models import Model, to_vector
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import Finding, Round0, RoundRecord
 from federatedscope_ggeur.reporting.json_values import from_json_value, parse_json
+
+from .. import wire
+from ..wire.handshake import Handshake
+from .checkpoint_files import check_name, refusal, round0_path, taken
+from .coordinator import Coordinator
 
 logger = get_logger(__name__)
 

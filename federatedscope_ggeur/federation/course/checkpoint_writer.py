@@ -20,22 +20,15 @@ from pathlib import Path
 from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.federation import wire
-from federatedscope_ggeur.federation.course.checkpoint import (
-    Progress,
-    check_free,
-    ready_at,
-)
-from federatedscope_ggeur.federation.course.checkpoint_files import (
-    make_folder_of,
-    round0_path,
-    unwritable,
-)
-from federatedscope_ggeur.federation.course.coordinator import Coordinator
-from federatedscope_ggeur.federation.wire.handshake import Handshake
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.reporting import Finding, Round0, RoundRecord
 from federatedscope_ggeur.reporting.json_values import as_json_value
+
+from .. import wire
+from ..wire.handshake import Handshake
+from .checkpoint import Progress, check_free, ready_at
+from .checkpoint_files import make_folder_of, round0_path, unwritable
+from .coordinator import Coordinator
 
 #: Checkpoints hold statistics of single clients.
 _OWNER_ALONE = 0o600

@@ -7,13 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.federation.course.checkpoint_writer import (
-    CheckpointWriter,
-    Snapshot,
-)
-from federatedscope_ggeur.federation.course.coordinator import Coordinator
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import Round0, RoundRecord
+
+from .checkpoint_writer import CheckpointWriter, Snapshot
+from .coordinator import Coordinator
 
 logger = get_logger(__name__)
 

@@ -10,19 +10,15 @@ from torch import Tensor
 
 from federatedscope_ggeur.data import ClientData, ClientRange, Embeddings
 from federatedscope_ggeur.errors import GGEURError, MessageError, setting
-from federatedscope_ggeur.federation.client import Client
-from federatedscope_ggeur.federation.course.client_store import ClientStore
-from federatedscope_ggeur.federation.demands import Demands
-from federatedscope_ggeur.federation.exchanges.base import (
-    ClientSide,
-    Exchange,
-    RequestKind,
-    answered_kinds,
-)
-from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
-from federatedscope_ggeur.federation.memory import MemoryBudget
-from federatedscope_ggeur.federation.settings import RoleSettings
-from federatedscope_ggeur.federation.wire.schema import MessageSchema
+
+from ..client import Client
+from ..demands import Demands
+from ..exchanges.base import ClientSide, Exchange, RequestKind, answered_kinds
+from ..exchanges.training.messages import Broadcast
+from ..memory import MemoryBudget
+from ..settings import RoleSettings
+from ..wire.schema import MessageSchema
+from .client_store import ClientStore
 
 S = TypeVar("S", bound=ClientSide)
 

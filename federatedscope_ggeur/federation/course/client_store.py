@@ -8,16 +8,12 @@ from pathlib import Path
 from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError, MessageError, setting
-from federatedscope_ggeur.federation import wire
-from federatedscope_ggeur.federation.course.checkpoint import grouped
-from federatedscope_ggeur.federation.course.checkpoint_files import (
-    client_path,
-    make_folder_of,
-    refusal,
-    unwritable,
-)
 from federatedscope_ggeur.files import read_regular, write_atomically
 from federatedscope_ggeur.printable import get_logger
+
+from .. import wire
+from .checkpoint import grouped
+from .checkpoint_files import client_path, make_folder_of, refusal, unwritable
 
 logger = get_logger(__name__)
 

@@ -12,27 +12,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from federatedscope_ggeur.data import Embeddings
-from federatedscope_ggeur.federation.course.asking import Asking
-from federatedscope_ggeur.federation.course.membership import Membership
-from federatedscope_ggeur.federation.course.plan import Plan
-from federatedscope_ggeur.federation.exchanges.base import (
-    Exchange,
-    RequestKind,
-    Requests,
-    Spent,
-    due_exchanges,
-)
-from federatedscope_ggeur.federation.exchanges.calibration.exchange import (
-    CalibrationExchange,
-)
-from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
-    EvaluationExchange,
-)
-from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
-from federatedscope_ggeur.federation.exchanges.training.exchange import TrainingExchange
-from federatedscope_ggeur.federation.release import Release
-from federatedscope_ggeur.federation.screening import Screen, declared_findings
-from federatedscope_ggeur.federation.server import Server
 from federatedscope_ggeur.reporting import (
     Divergence,
     Round0,
@@ -41,6 +20,18 @@ from federatedscope_ggeur.reporting import (
     TemperatureScaling,
 )
 from federatedscope_ggeur.settings import is_of_plugin
+
+from ..exchanges.base import Exchange, RequestKind, Requests, Spent, due_exchanges
+from ..exchanges.calibration.exchange import CalibrationExchange
+from ..exchanges.evaluation.exchange import EvaluationExchange
+from ..exchanges.statistics.upload import StatisticsUpload
+from ..exchanges.training.exchange import TrainingExchange
+from ..release import Release
+from ..screening import Screen, declared_findings
+from ..server import Server
+from .asking import Asking
+from .membership import Membership
+from .plan import Plan
 
 E = TypeVar("E", bound=Exchange)
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
-from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.reporting import Final
+
+from .. import wire
 
 #: What `Final.head` and `Final.calibrated_by` may say; "" stands for None.
 _HEADS = ("trained", "calibrated", "closed_form")

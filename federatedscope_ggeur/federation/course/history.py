@@ -9,14 +9,6 @@ from typing import Literal
 
 from torch import Tensor
 
-from federatedscope_ggeur.federation.course.checkpoint import Progress
-from federatedscope_ggeur.federation.course.checkpointing import Checkpointing
-from federatedscope_ggeur.federation.course.coordinator import Coordinator
-from federatedscope_ggeur.federation.course.ending import Ending
-from federatedscope_ggeur.federation.exchanges.closed_form.kept_head import kept_head
-from federatedscope_ggeur.federation.exchanges.evaluation.scores import METRICS
-from federatedscope_ggeur.federation.exchanges.training.exchange import head_broadcast
-from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 from federatedscope_ggeur.models import (
     Model,
     OwnModels,
@@ -36,6 +28,15 @@ from federatedscope_ggeur.reporting import (
     summarise,
 )
 from federatedscope_ggeur.reporting.results import Status
+
+from ..exchanges.closed_form.kept_head import kept_head
+from ..exchanges.evaluation.scores import METRICS
+from ..exchanges.training.exchange import head_broadcast
+from ..exchanges.training.messages import Broadcast
+from .checkpoint import Progress
+from .checkpointing import Checkpointing
+from .coordinator import Coordinator
+from .ending import Ending
 
 
 class History:

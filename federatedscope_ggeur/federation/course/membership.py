@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from federatedscope_ggeur.errors import GGEURError, MessageError, of_client, setting
-from federatedscope_ggeur.federation.course.agreement import Agreement
-from federatedscope_ggeur.federation.course.strikes import Conduct
-from federatedscope_ggeur.federation.wire.declared import Declared
-from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
 from federatedscope_ggeur.printable import get_logger
+
+from ..wire.declared import Declared
+from ..wire.handshake import Handshake, Join
+from .agreement import Agreement
+from .strikes import Conduct
 
 logger = get_logger(__name__)
 

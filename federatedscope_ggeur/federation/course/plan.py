@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from federatedscope_ggeur.federation.exchanges.evaluation.scores import (
-    EvaluationSettings,
-)
 from federatedscope_ggeur.methods import Method
+
+from ..exchanges.evaluation.scores import EvaluationSettings
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-from federatedscope_ggeur.federation.exchanges.base import (
+from .base import (
     EXCHANGES,
     Absence,
     ClientSide,

@@ -18,11 +18,6 @@ from torch import Tensor
 
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import GGEURError, MessageError, of_client, setting
-from federatedscope_ggeur.federation.client import Client
-from federatedscope_ggeur.federation.demands import Demands
-from federatedscope_ggeur.federation.wire import limits, shape_problem
-from federatedscope_ggeur.federation.wire.declared import Declared
-from federatedscope_ggeur.federation.wire.schema import MessageSchema
 from federatedscope_ggeur.methods import TensorSpec
 from federatedscope_ggeur.settings import (
     Key,
@@ -32,8 +27,14 @@ from federatedscope_ggeur.settings import (
     is_of_plugin,
 )
 
+from ..client import Client
+from ..demands import Demands
+from ..wire import limits, shape_problem
+from ..wire.declared import Declared
+from ..wire.schema import MessageSchema
+
 if TYPE_CHECKING:
-    from federatedscope_ggeur.federation.course.coordinator import Coordinator
+    from ..course.coordinator import Coordinator
 
 T = TypeVar("T")
 

@@ -1,6 +1,6 @@
 """Writes messages as safetensors with a JSON header, and checks them when read."""
 
-from federatedscope_ggeur.federation.wire.packing import (
+from .packing import (
     LARGEST,
     VERSION,
     Message,

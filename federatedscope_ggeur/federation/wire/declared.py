@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.geometry import LARGEST_EMBEDDING
+
+from .. import wire
 
 #: What rows are for, in FederatedScope's words.
 SPLITS = ("train", "val", "test")

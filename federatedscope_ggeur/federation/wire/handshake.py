@@ -6,8 +6,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 
 from federatedscope_ggeur.data.rows import NOT_KNOWN, Given
-from federatedscope_ggeur.federation import wire
-from federatedscope_ggeur.federation.wire.declared import Declared
+
+from .. import wire
+from .declared import Declared
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,9 @@ from safetensors.torch import save as save_safetensors
 from torch import Tensor
 
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.federation.arithmetic import largest
 from federatedscope_ggeur.files import safetensors_header
+
+from ..arithmetic import largest
 
 VERSION = 4
 

@@ -9,35 +9,6 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.machine import sent
-from federatedscope_ggeur.methods.base import (
-    LocalContext,
-    LocalHooks,
-    Method,
-    Update,
-    weighted_mean,
-)
-from federatedscope_ggeur.methods.networks.feature_statistics import (
-    EPS,
-    RunningStatistics,
-    client_variances,
-    modulated,
-    shaken,
-)
-from federatedscope_ggeur.methods.networks.soft_bins import (
-    soft_histogram,
-    symmetric_divergence,
-)
-from federatedscope_ggeur.methods.networks.stages import (
-    BatchDraws,
-    stage_numbers,
-    stage_problem,
-)
-from federatedscope_ggeur.methods.registry import register_augmentation
-from federatedscope_ggeur.methods.tensors import (
-    TensorSpec,
-    count_problem,
-    value_problem,
-)
 from federatedscope_ggeur.models import Model
 from federatedscope_ggeur.settings import (
     Key,
@@ -48,6 +19,19 @@ from federatedscope_ggeur.settings import (
     positive,
     whole,
 )
+
+from ..base import LocalContext, LocalHooks, Method, Update, weighted_mean
+from ..registry import register_augmentation
+from ..tensors import TensorSpec, count_problem, value_problem
+from .feature_statistics import (
+    EPS,
+    RunningStatistics,
+    client_variances,
+    modulated,
+    shaken,
+)
+from .soft_bins import soft_histogram, symmetric_divergence
+from .stages import BatchDraws, stage_numbers, stage_problem
 
 #: Variants with gamma from the server, and variants with histograms.
 _LEARNT = ("l", "plus", "direct")

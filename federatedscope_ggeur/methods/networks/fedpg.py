@@ -5,32 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.methods.base import (
-    LocalContext,
-    LocalHooks,
-    Method,
-    ServerContext,
-    weighted_mean,
-)
-from federatedscope_ggeur.methods.class_means import (
-    class_means,
-    class_means_problem,
-    class_means_specs,
-)
-from federatedscope_ggeur.methods.networks.fedpg_generator import (
-    Generator,
-    GeneratorTraining,
-    virtual_prototypes,
-)
-from federatedscope_ggeur.methods.networks.virtual_images import (
-    VirtualBatches,
-    VirtualTerm,
-    needs_images,
-    shape_of,
-    uniform_noise,
-    virtual_accuracy,
-)
-from federatedscope_ggeur.methods.registry import register_augmentation
 from federatedscope_ggeur.models import Model, load_vector, to_vector
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.settings import (
@@ -44,6 +18,19 @@ from federatedscope_ggeur.settings import (
     positive,
     positive_or_not_set,
     whole,
+)
+
+from ..base import LocalContext, LocalHooks, Method, ServerContext, weighted_mean
+from ..class_means import class_means, class_means_problem, class_means_specs
+from ..registry import register_augmentation
+from .fedpg_generator import Generator, GeneratorTraining, virtual_prototypes
+from .virtual_images import (
+    VirtualBatches,
+    VirtualTerm,
+    needs_images,
+    shape_of,
+    uniform_noise,
+    virtual_accuracy,
 )
 
 logger = get_logger(__name__)

@@ -10,13 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from federatedscope_ggeur.machine import sent
-from federatedscope_ggeur.methods.adam import Adam
-from federatedscope_ggeur.methods.networks.virtual_images import (
-    Shape,
-    as_inputs,
-    to_pixels,
-)
 from federatedscope_ggeur.models import Model, bind_vector, to_vector
+
+from ..adam import Adam
+from .virtual_images import Shape, as_inputs, to_pixels
 
 #: Adam's betas. Its rate falls by the factor _FALLS_TO after every _EVERY steps.
 _BETAS = (0.5, 0.999)

@@ -8,16 +8,13 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.machine import sent
-from federatedscope_ggeur.methods.base import LocalContext, LocalHooks, Method
-from federatedscope_ggeur.methods.networks.feature_statistics import compose, decompose
-from federatedscope_ggeur.methods.networks.stages import (
-    BatchDraws,
-    stage_numbers,
-    stage_problem,
-)
-from federatedscope_ggeur.methods.registry import register_augmentation
 from federatedscope_ggeur.rng import numpy_generator
 from federatedscope_ggeur.settings import Key, fraction, positive
+
+from ..base import LocalContext, LocalHooks, Method
+from ..registry import register_augmentation
+from .feature_statistics import compose, decompose
+from .stages import BatchDraws, stage_numbers, stage_problem
 
 #: The paper places layers after this many stages, from the first on.
 _FIRST = 3

@@ -6,15 +6,6 @@ from functools import lru_cache
 
 from torch import Tensor
 
-from federatedscope_ggeur.methods.base import LocalContext, LocalHooks, Method
-from federatedscope_ggeur.methods.networks.virtual_images import (
-    VirtualBatches,
-    VirtualTerm,
-    needs_images,
-    shape_of,
-    smooth_noise,
-)
-from federatedscope_ggeur.methods.registry import register_augmentation
 from federatedscope_ggeur.rng import torch_generator
 from federatedscope_ggeur.settings import (
     Key,
@@ -23,6 +14,16 @@ from federatedscope_ggeur.settings import (
     not_negative,
     positive,
     whole,
+)
+
+from ..base import LocalContext, LocalHooks, Method
+from ..registry import register_augmentation
+from .virtual_images import (
+    VirtualBatches,
+    VirtualTerm,
+    needs_images,
+    shape_of,
+    smooth_noise,
 )
 
 

@@ -1,6 +1,8 @@
 """Models in closed form, one file each. All modules of this folder are imported."""
 
-from federatedscope_ggeur.models.closed_forms.base import (
+from federatedscope_ggeur.settings import import_modules
+
+from .base import (
     CLOSED_FORMS,
     NEEDS,
     ClosedForm,
@@ -11,21 +13,10 @@ from federatedscope_ggeur.models.closed_forms.base import (
     linear_head,
     register_closed_form,
 )
-from federatedscope_ggeur.models.closed_forms.components import (
-    ComponentBook,
-    Components,
-    Rows,
-)
-from federatedscope_ggeur.models.closed_forms.confounding import (
-    LARGER_PART,
-    confounded_share,
-)
-from federatedscope_ggeur.models.closed_forms.left_out import (
-    LeftOut,
-    is_right,
-    left_out_hits,
-)
-from federatedscope_ggeur.models.closed_forms.temperature import (
+from .components import ComponentBook, Components, Rows
+from .confounding import LARGER_PART, confounded_share
+from .left_out import LeftOut, is_right, left_out_hits
+from .temperature import (
     LOSS_UNITS,
     best_temperature,
     can_cool,
@@ -37,6 +28,5 @@ from federatedscope_ggeur.models.closed_forms.temperature import (
     spread_of_scores,
     temperatures,
 )
-from federatedscope_ggeur.settings import import_modules
 
 import_modules(__name__, __path__)

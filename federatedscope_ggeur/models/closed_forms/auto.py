@@ -7,24 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from federatedscope_ggeur.models.base import Model
-from federatedscope_ggeur.models.closed_forms.base import (
-    CLOSED_FORMS,
-    ClosedForm,
-    Seen,
-    Statistics,
-    register_closed_form,
-)
-from federatedscope_ggeur.models.closed_forms.components import Components, Rows
-from federatedscope_ggeur.models.closed_forms.left_out import LeftOut
-from federatedscope_ggeur.models.ensemble import EnsembleHead
-from federatedscope_ggeur.models.linear import LinearHead
-from federatedscope_ggeur.models.mixture import MixtureHead
-from federatedscope_ggeur.models.strangeness import Strangeness
+from ..base import Model
+from ..ensemble import EnsembleHead
+from ..linear import LinearHead
+from ..mixture import MixtureHead
+from ..strangeness import Strangeness
+from .base import CLOSED_FORMS, ClosedForm, Seen, Statistics, register_closed_form
+from .components import Components, Rows
+from .left_out import LeftOut
 
 if TYPE_CHECKING:
-    from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
-    from federatedscope_ggeur.models.closed_forms.mixture import MixtureDiscriminant
+    from .lda import LinearDiscriminant
+    from .mixture import MixtureDiscriminant
 
 
 @register_closed_form("auto")

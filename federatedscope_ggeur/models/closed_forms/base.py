@@ -21,16 +21,6 @@ from federatedscope_ggeur.errors import (
     setting,
 )
 from federatedscope_ggeur.geometry.noisy_release import NoisyStatistics
-from federatedscope_ggeur.models.base import Model
-from federatedscope_ggeur.models.closed_forms.choices import BELOW, LEAST_COMPRESSED
-from federatedscope_ggeur.models.closed_forms.components import Components
-from federatedscope_ggeur.models.closed_forms.left_out import LeftOut
-from federatedscope_ggeur.models.closed_forms.noise_aware import believed, bridge
-from federatedscope_ggeur.models.closed_forms.seen import Seen, Statistics
-from federatedscope_ggeur.models.linear import LinearHead
-from federatedscope_ggeur.models.mixture import MixtureHead
-from federatedscope_ggeur.models.strangeness import Strangeness
-from federatedscope_ggeur.models.text.classes import ClassTexts
 from federatedscope_ggeur.settings import (
     NOT_SET,
     Key,
@@ -43,6 +33,17 @@ from federatedscope_ggeur.settings import (
     kind_of,
     where_of,
 )
+
+from ..base import Model
+from ..linear import LinearHead
+from ..mixture import MixtureHead
+from ..strangeness import Strangeness
+from ..text.classes import ClassTexts
+from .choices import BELOW, LEAST_COMPRESSED
+from .components import Components
+from .left_out import LeftOut
+from .noise_aware import believed, bridge
+from .seen import Seen, Statistics
 
 #: The statistics that a closed form may need, from the least to the most: counts and
 #: means; also one scatter summed over classes; or also one scatter for each class.

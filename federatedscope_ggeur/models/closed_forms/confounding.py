@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.models.closed_forms.components import Components
+from .components import Components
 
 #: Classes and domains count as confounded if the share is at least this.
 LARGER_PART = 0.5

@@ -8,16 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.models.base import Model
-from federatedscope_ggeur.models.closed_forms.base import (
-    ClosedForm,
-    Seen,
-    linear_head,
-    register_closed_form,
-)
-from federatedscope_ggeur.models.closed_forms.choices import strength_key
-from federatedscope_ggeur.models.closed_forms.components import Components, Rows
-from federatedscope_ggeur.models.closed_forms.left_out import ROUNDING, LeftOut
+from ..base import Model
+from .base import ClosedForm, Seen, linear_head, register_closed_form
+from .choices import strength_key
+from .components import Components, Rows
+from .left_out import ROUNDING, LeftOut
 
 #: A shorter vector counts as a vector of length 0.
 _TINY = 1e-300

@@ -7,20 +7,13 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from federatedscope_ggeur.errors import StatisticsError
-from federatedscope_ggeur.models.base import Model
-from federatedscope_ggeur.models.closed_forms.base import (
-    ClosedForm,
-    Seen,
-    linear_head,
-    register_closed_form,
-)
-from federatedscope_ggeur.models.closed_forms.choices import (
-    UNTUNED_SHRINKAGE,
-    priors_key,
-)
-from federatedscope_ggeur.models.closed_forms.shrinkage import common_covariance
 from federatedscope_ggeur.rng import torch_generator
 from federatedscope_ggeur.settings import Key, amount, fraction, positive
+
+from ..base import Model
+from .base import ClosedForm, Seen, linear_head, register_closed_form
+from .choices import UNTUNED_SHRINKAGE, priors_key
+from .shrinkage import common_covariance
 
 #: The value of the column for biases. With 1, the loss would be so flat in the biases,
 #: compared with the weights, that L-BFGS would take ten times as many steps.

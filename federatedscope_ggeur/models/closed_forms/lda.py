@@ -5,15 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.models.base import Model
-from federatedscope_ggeur.models.closed_forms.base import (
-    ClosedForm,
-    Seen,
-    Statistics,
-    linear_head,
-    register_closed_form,
-)
-from federatedscope_ggeur.models.closed_forms.choices import (
+from federatedscope_ggeur.settings import Key, one_of
+
+from ..base import Model
+from ..ensemble import EnsembleHead
+from ..strangeness import Strangeness
+from .base import ClosedForm, Seen, Statistics, linear_head, register_closed_form
+from .choices import (
     MOST_SPHERICAL,
     SHRINKAGES,
     UNTUNED_SHRINKAGE,
@@ -21,23 +19,10 @@ from federatedscope_ggeur.models.closed_forms.choices import (
     shrinkage_key,
     standardize_key,
 )
-from federatedscope_ggeur.models.closed_forms.components import Components
-from federatedscope_ggeur.models.closed_forms.left_out import (
-    DiscriminantLeftOut,
-    LeftOut,
-)
-from federatedscope_ggeur.models.closed_forms.shrinkage import (
-    common_covariance,
-    ridge_by_gcv,
-)
-from federatedscope_ggeur.models.closed_forms.text_prior import (
-    PriorLeftOut,
-    moved_by_text,
-    with_ensemble,
-)
-from federatedscope_ggeur.models.ensemble import EnsembleHead
-from federatedscope_ggeur.models.strangeness import Strangeness
-from federatedscope_ggeur.settings import Key, one_of
+from .components import Components
+from .left_out import DiscriminantLeftOut, LeftOut
+from .shrinkage import common_covariance, ridge_by_gcv
+from .text_prior import PriorLeftOut, moved_by_text, with_ensemble
 
 
 @register_closed_form("lda")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.models.closed_forms.components import Components, Rows
+from .components import Components, Rows
 
 #: Turns rows into scores [n, C], a tensor for each candidate; -inf for unseen classes.
 LeftOut = Callable[[Rows], "list[Tensor]"]

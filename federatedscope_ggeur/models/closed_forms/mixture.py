@@ -5,13 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.models.base import Model
-from federatedscope_ggeur.models.closed_forms.base import (
-    ClosedForm,
-    Seen,
-    register_closed_form,
-)
-from federatedscope_ggeur.models.closed_forms.choices import (
+from federatedscope_ggeur.settings import Key, one_of
+
+from ..base import Model
+from ..mixture import MixtureHead
+from .base import ClosedForm, Seen, register_closed_form
+from .choices import (
     BELOW,
     SHRINKAGES,
     UNTUNED_SHRINKAGE,
@@ -19,19 +18,10 @@ from federatedscope_ggeur.models.closed_forms.choices import (
     shrinkage_key,
     standardize_key,
 )
-from federatedscope_ggeur.models.closed_forms.components import Components
-from federatedscope_ggeur.models.closed_forms.left_out import (
-    DiscriminantLeftOut,
-    LeftOut,
-)
-from federatedscope_ggeur.models.closed_forms.shrinkage import common_covariance
-from federatedscope_ggeur.models.closed_forms.text_prior import (
-    PriorLeftOut,
-    log_shares,
-    with_prior,
-)
-from federatedscope_ggeur.models.mixture import MixtureHead
-from federatedscope_ggeur.settings import Key, one_of
+from .components import Components
+from .left_out import DiscriminantLeftOut, LeftOut
+from .shrinkage import common_covariance
+from .text_prior import PriorLeftOut, log_shares, with_prior
 
 
 @register_closed_form("mixture")

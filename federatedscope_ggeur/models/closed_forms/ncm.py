@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from federatedscope_ggeur.models.base import Model
-from federatedscope_ggeur.models.closed_forms.base import (
-    ClosedForm,
-    Seen,
-    linear_head,
-    register_closed_form,
-)
-from federatedscope_ggeur.models.closed_forms.components import Components
-from federatedscope_ggeur.models.closed_forms.lda import discriminant
-from federatedscope_ggeur.models.closed_forms.left_out import (
-    DiscriminantLeftOut,
-    LeftOut,
-)
+from ..base import Model
+from .base import ClosedForm, Seen, linear_head, register_closed_form
+from .components import Components
+from .lda import discriminant
+from .left_out import DiscriminantLeftOut, LeftOut
 
 
 @register_closed_form("ncm")

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.geometry.noisy_release import CLIP, NoisyStatistics
-from federatedscope_ggeur.models.text.classes import ClassTexts
+
+from ..text.classes import ClassTexts
 
 F64 = torch.float64
 #: The mean squared length of clipped rows, as a share of the largest possible one.

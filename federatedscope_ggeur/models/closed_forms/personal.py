@@ -15,16 +15,14 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.geometry import SummedStatistics
-from federatedscope_ggeur.models.closed_forms.base import linear_head
-from federatedscope_ggeur.models.closed_forms.components import Components, Rows
-from federatedscope_ggeur.models.closed_forms.lda import (
-    LinearDiscriminant,
-    discriminant,
-)
-from federatedscope_ggeur.models.closed_forms.left_out import DiscriminantLeftOut, Left
-from federatedscope_ggeur.models.closed_forms.seen import Seen
-from federatedscope_ggeur.models.closed_forms.shrinkage import common_covariance
-from federatedscope_ggeur.models.linear import LinearHead
+
+from ..linear import LinearHead
+from .base import linear_head
+from .components import Components, Rows
+from .lda import LinearDiscriminant, discriminant
+from .left_out import DiscriminantLeftOut, Left
+from .seen import Seen
+from .shrinkage import common_covariance
 
 #: The kappas that leave-one-out tries. The first gives the head of all clients.
 KAPPAS = (math.inf, 1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.0)

@@ -8,28 +8,20 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError, StatisticsError
-from federatedscope_ggeur.models.base import Model
-from federatedscope_ggeur.models.closed_forms.base import (
-    ClosedForm,
-    Seen,
-    Statistics,
-    linear_head,
-    register_closed_form,
-)
-from federatedscope_ggeur.models.closed_forms.choices import (
+from federatedscope_ggeur.settings import NOT_SET, Key, positive_or_not_set
+
+from ..base import Model
+from .base import ClosedForm, Seen, Statistics, linear_head, register_closed_form
+from .choices import (
     MOST_SPHERICAL,
     STRENGTHS,
     UNTUNED_SHRINKAGE,
     standardize_key,
     strength_key,
 )
-from federatedscope_ggeur.models.closed_forms.components import Components
-from federatedscope_ggeur.models.closed_forms.left_out import LeftOut, RidgeLeftOut
-from federatedscope_ggeur.models.closed_forms.shrinkage import (
-    ridge_by_gcv,
-    stable_cholesky,
-)
-from federatedscope_ggeur.settings import NOT_SET, Key, positive_or_not_set
+from .components import Components
+from .left_out import LeftOut, RidgeLeftOut
+from .shrinkage import ridge_by_gcv, stable_cholesky
 
 
 @register_closed_form("ridge")

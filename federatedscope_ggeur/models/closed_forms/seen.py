@@ -15,7 +15,8 @@ from federatedscope_ggeur.geometry import (
     MeanStatistics,
     SummedStatistics,
 )
-from federatedscope_ggeur.models.closed_forms.components import Components, deviations
+
+from .components import Components, deviations
 
 Statistics = Union[ClassStatistics, SummedStatistics, MeanStatistics]
 

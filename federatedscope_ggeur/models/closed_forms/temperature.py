@@ -14,13 +14,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.models.base import SMOOTHING, Model
-from federatedscope_ggeur.models.closed_forms.components import Components, Rows
-from federatedscope_ggeur.models.closed_forms.left_out import LeftOut
-from federatedscope_ggeur.models.ensemble import EnsembleHead
-from federatedscope_ggeur.models.linear import LinearHead
-from federatedscope_ggeur.models.mixture import MixtureHead
-from federatedscope_ggeur.models.mlp import MLPHead
+from ..base import SMOOTHING, Model
+from ..ensemble import EnsembleHead
+from ..linear import LinearHead
+from ..mixture import MixtureHead
+from ..mlp import MLPHead
+from .components import Components, Rows
+from .left_out import LeftOut
 
 #: Number of temperatures that are tried, in half-octaves from 2^-8 to 2^4 times the
 #: spread of the scores.

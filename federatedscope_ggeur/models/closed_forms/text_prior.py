@@ -19,14 +19,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.models.closed_forms.components import Components, Rows
-from federatedscope_ggeur.models.closed_forms.left_out import (
-    DiscriminantLeftOut,
-    LeftOut,
-    sum_by_class,
-)
-from federatedscope_ggeur.models.closed_forms.seen import Seen
-from federatedscope_ggeur.models.text.classes import ClassTexts
+from ..text.classes import ClassTexts
+from .components import Components, Rows
+from .left_out import DiscriminantLeftOut, LeftOut, sum_by_class
+from .seen import Seen
 
 _LEAST = 1e-12
 

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from federatedscope_ggeur.models.closed_forms.base import (
-    ClosedForm,
-    Solved,
-    Statistics,
-    register_closed_form,
-)
-from federatedscope_ggeur.models.closed_forms.components import Components, Rows
-from federatedscope_ggeur.models.closed_forms.left_out import LeftOut
-from federatedscope_ggeur.models.linear import LinearHead
+from ..linear import LinearHead
+from .base import ClosedForm, Solved, Statistics, register_closed_form
+from .components import Components, Rows
+from .left_out import LeftOut
 
 
 @register_closed_form("zeroshot")

@@ -1,6 +1,8 @@
 """Image networks: models on rows of pixels, trained end to end."""
 
-from federatedscope_ggeur.models.networks.base import (
+from federatedscope_ggeur.settings import import_modules
+
+from .base import (
     NETWORKS,
     ImageShape,
     Network,
@@ -9,8 +11,7 @@ from federatedscope_ggeur.models.networks.base import (
     image_shape,
     register_network,
 )
-from federatedscope_ggeur.models.networks.image_network import ImageNetwork
-from federatedscope_ggeur.settings import import_modules
+from .image_network import ImageNetwork
 
 # Each network registers itself.
 import_modules(__name__, __path__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from federatedscope_ggeur.models.networks.base import (
+from .base import (
     ImageShape,
     Network,
     NetworkSettings,

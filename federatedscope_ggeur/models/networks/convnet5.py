@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from federatedscope_ggeur.models.dropout import Dropout
-from federatedscope_ggeur.models.networks.base import (
+from ..dropout import Dropout
+from .base import (
     ImageShape,
     Network,
     NetworkSettings,

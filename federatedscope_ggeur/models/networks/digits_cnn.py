@@ -6,7 +6,7 @@ from collections import OrderedDict
 
 from torch import Tensor, nn
 
-from federatedscope_ggeur.models.networks.base import (
+from .base import (
     ImageShape,
     Network,
     NetworkSettings,

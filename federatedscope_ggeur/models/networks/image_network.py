@@ -10,19 +10,14 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from federatedscope_ggeur.models.base import Model, StageHook
-from federatedscope_ggeur.models.networks.base import (
-    Network,
-    NetworkSettings,
-    check_network,
-    find_network,
-    image_shape,
-)
-from federatedscope_ggeur.models.networks.inputs import AUGMENTATIONS
-from federatedscope_ggeur.models.networks.norms import put_norms
-from federatedscope_ggeur.models.networks.pretrained import load_weights
-from federatedscope_ggeur.models.vectors import norm_modules
 from federatedscope_ggeur.settings import check_returned, is_of_plugin
+
+from ..base import Model, StageHook
+from ..vectors import norm_modules
+from .base import Network, NetworkSettings, check_network, find_network, image_shape
+from .inputs import AUGMENTATIONS
+from .norms import put_norms
+from .pretrained import load_weights
 
 #: BatchNorm counts batches for a falling momentum. Here the momentum is fixed, and the
 #: count is removed: with it, a module would remember the clients that used it.

@@ -5,14 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from federatedscope_ggeur.errors import did_you_mean, setting
-from federatedscope_ggeur.models.networks.base import (
-    NETWORKS,
-    NORMS,
-    PRECISIONS,
-    STEMS,
-    NetworkSettings,
-)
-from federatedscope_ggeur.models.networks.inputs import AUGMENTATIONS
 from federatedscope_ggeur.settings import (
     Key,
     Objection,
@@ -22,6 +14,9 @@ from federatedscope_ggeur.settings import (
     rule_of,
     text,
 )
+
+from .base import NETWORKS, NORMS, PRECISIONS, STEMS, NetworkSettings
+from .inputs import AUGMENTATIONS
 
 #: The encoder whose rows are pixels.
 PIXELS = "image"

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from federatedscope_ggeur.errors import ConfigError, setting
-from federatedscope_ggeur.models.networks.base import Network, NetworkSettings
 from federatedscope_ggeur.weights import local_file, read_weights
+
+from .base import Network, NetworkSettings
 
 
 def load_weights(network: Network, settings: NetworkSettings) -> None:

@@ -11,13 +11,9 @@ from torch import Tensor, nn
 
 from federatedscope_ggeur.downloads import Remote, obtain
 from federatedscope_ggeur.errors import ConfigError, setting
-from federatedscope_ggeur.models.networks.base import (
-    ImageShape,
-    Network,
-    NetworkSettings,
-    register_network,
-)
 from federatedscope_ggeur.weights import DEFAULT, load_library
+
+from .base import ImageShape, Network, NetworkSettings, register_network
 
 
 def _represent(module, images: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from federatedscope_ggeur.models.networks.base import (
+from .base import (
     ImageShape,
     Network,
     NetworkSettings,

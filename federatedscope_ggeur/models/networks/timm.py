@@ -10,19 +10,15 @@ from torch import Tensor, nn
 
 from federatedscope_ggeur.downloads import obtain, of_timm
 from federatedscope_ggeur.errors import ConfigError, setting
-from federatedscope_ggeur.models.networks.base import (
-    ImageShape,
-    Network,
-    NetworkSettings,
-    register_network,
-)
-from federatedscope_ggeur.models.networks.pretrained import part_of
 from federatedscope_ggeur.weights import (
     DEFAULT,
     load_timm,
     parameter_bytes,
     timm_config,
 )
+
+from .base import ImageShape, Network, NetworkSettings, register_network
+from .pretrained import part_of
 
 
 def _represent(module, images: Tensor) -> Tensor:

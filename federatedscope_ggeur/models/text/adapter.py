@@ -6,14 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from federatedscope_ggeur.models.base import Model
-from federatedscope_ggeur.models.text.base import (
-    TextPart,
-    no_last_layer,
-    register_text_model,
-)
-from federatedscope_ggeur.models.text.classes import ClassTexts
 from federatedscope_ggeur.settings import Key, one_of
+
+from ..base import Model
+from .base import TextPart, no_last_layer, register_text_model
+from .classes import ClassTexts
 
 
 class AdapterHead(Model):

@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.models.base import Model
-from federatedscope_ggeur.models.text.classes import ClassTexts, placeholder
 from federatedscope_ggeur.settings import (
     Key,
     Objection,
@@ -21,6 +19,9 @@ from federatedscope_ggeur.settings import (
     check_class,
     check_returned,
 )
+
+from ..base import Model
+from .classes import ClassTexts, placeholder
 
 Part = TypeVar("Part", bound="type[TextPart]")
 

@@ -6,11 +6,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from federatedscope_ggeur.models.base import Model
-from federatedscope_ggeur.models.text.base import TextPart, register_text_model
-from federatedscope_ggeur.models.text.classes import ClassTexts
-from federatedscope_ggeur.models.text.prompts import PromptHead, width_of
 from federatedscope_ggeur.settings import Key, whole
+
+from ..base import Model
+from .base import TextPart, register_text_model
+from .classes import ClassTexts
+from .prompts import PromptHead, width_of
 
 _HEADS, _WIDER = 4, 4
 

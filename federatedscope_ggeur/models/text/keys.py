@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from federatedscope_ggeur.models.text.base import TEXT_MODELS
 from federatedscope_ggeur.settings import (
     Key,
     Objection,
@@ -12,6 +11,8 @@ from federatedscope_ggeur.settings import (
     fraction,
     not_negative,
 )
+
+from .base import TEXT_MODELS
 
 
 def _model(value: object) -> str:

@@ -10,15 +10,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.models.base import Model
-from federatedscope_ggeur.models.text.base import (
-    CosineHead,
-    TextPart,
-    no_last_layer,
-    register_text_model,
-)
-from federatedscope_ggeur.models.text.classes import ClassTexts
 from federatedscope_ggeur.settings import Key, whole
+
+from ..base import Model
+from .base import CosineHead, TextPart, no_last_layer, register_text_model
+from .classes import ClassTexts
 
 #: The standard deviation of the initial vectors.
 SPREAD = 0.02

@@ -8,22 +8,13 @@ from statistics import fmean
 from typing import Any
 
 from federatedscope_ggeur.errors import ConfigError, DataError
-from federatedscope_ggeur.reporting.comparison.comparison import Comparison
-from federatedscope_ggeur.reporting.comparison.measures import AVG, STD, Measure
-from federatedscope_ggeur.reporting.comparison.sheets import (
-    NONE,
-    Cell,
-    Sheet,
-    head_notes,
-)
-from federatedscope_ggeur.reporting.comparison.table import Row, Table
-from federatedscope_ggeur.reporting.paper import (
-    PaperTable,
-    Stated,
-    paper_table,
-    stated_at,
-)
-from federatedscope_ggeur.reporting.results import Results
+
+from ..paper import PaperTable, Stated, paper_table, stated_at
+from ..results import Results
+from .comparison import Comparison
+from .measures import AVG, STD, Measure
+from .sheets import NONE, Cell, Sheet, head_notes
+from .table import Row, Table
 
 _ROUND = "seconds a round"
 _LONGEST = 60

@@ -9,9 +9,11 @@ from statistics import fmean, stdev
 import numpy as np
 from matplotlib.lines import Line2D
 
-from federatedscope_ggeur.reporting.comparison.comparison import Comparison
-from federatedscope_ggeur.reporting.comparison.figures import panels_of
-from federatedscope_ggeur.reporting.comparison.pictures import (
+from ..plots import shortened
+from ..tables import csv_text
+from .comparison import Comparison
+from .figures import panels_of
+from .pictures import (
     TITLE_CHARACTERS,
     WIDTHS,
     Picture,
@@ -23,9 +25,7 @@ from federatedscope_ggeur.reporting.comparison.pictures import (
     style,
     tidy,
 )
-from federatedscope_ggeur.reporting.comparison.table import Row, Table
-from federatedscope_ggeur.reporting.plots import shortened
-from federatedscope_ggeur.reporting.tables import csv_text
+from .table import Row, Table
 
 Counts = Mapping[Path, np.ndarray]
 #: With more classes, names are left out and cells have no numbers.

@@ -9,19 +9,20 @@ from typing import Literal
 
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.printable import Lines
-from federatedscope_ggeur.reporting.comparison.labels import Labelled, label
-from federatedscope_ggeur.reporting.comparison.latex import as_latex
-from federatedscope_ggeur.reporting.comparison.long_csv import as_csv
-from federatedscope_ggeur.reporting.comparison.page import as_fragment, as_page
-from federatedscope_ggeur.reporting.comparison.paper_table import as_paper_tables
-from federatedscope_ggeur.reporting.comparison.pictures import Picture
-from federatedscope_ggeur.reporting.comparison.runs import FoundRun, find_runs
-from federatedscope_ggeur.reporting.comparison.sheets import Sheet, study_notes
-from federatedscope_ggeur.reporting.comparison.table import Row, Table, name_of
-from federatedscope_ggeur.reporting.comparison.text import as_markdown, as_text
-from federatedscope_ggeur.reporting.lines import screening_lines
-from federatedscope_ggeur.reporting.results import Results, numbers
-from federatedscope_ggeur.reporting.study import Axis, Study
+
+from ..lines import screening_lines
+from ..results import Results, numbers
+from ..study import Axis, Study
+from .labels import Labelled, label
+from .latex import as_latex
+from .long_csv import as_csv
+from .page import as_fragment, as_page
+from .paper_table import as_paper_tables
+from .pictures import Picture
+from .runs import FoundRun, find_runs
+from .sheets import Sheet, study_notes
+from .table import Row, Table, name_of
+from .text import as_markdown, as_text
 
 #: Fields of results that may differ between two runs of one cell and seed, because they
 #: hold paths and notes.

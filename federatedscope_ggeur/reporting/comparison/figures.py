@@ -10,9 +10,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
-from federatedscope_ggeur.reporting.comparison.comparison import Comparison
-from federatedscope_ggeur.reporting.comparison.measures import AVG, bytes_so_far, scored
-from federatedscope_ggeur.reporting.comparison.pictures import (
+from ..plots import shortened
+from .comparison import Comparison
+from .measures import AVG, bytes_so_far, scored
+from .pictures import (
     LABEL_CHARACTERS,
     TITLE_CHARACTERS,
     Picture,
@@ -26,8 +27,7 @@ from federatedscope_ggeur.reporting.comparison.pictures import (
     style,
     tidy,
 )
-from federatedscope_ggeur.reporting.comparison.table import Row, Table, name_of
-from federatedscope_ggeur.reporting.plots import shortened
+from .table import Row, Table, name_of
 
 _PANEL = {"one": 2.3, "two": 2.5}  # inches high
 _BAND = "bands: ± standard deviation over seeds"

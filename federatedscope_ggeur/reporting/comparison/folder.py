@@ -12,12 +12,13 @@ from pathlib import Path
 
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.files import write_atomically
-from federatedscope_ggeur.reporting.comparison.comparison import Comparison
-from federatedscope_ggeur.reporting.comparison.pictures import Picture, render
-from federatedscope_ggeur.reporting.comparison.sheets import Sheet
-from federatedscope_ggeur.reporting.comparison.text import sheet_markdown
-from federatedscope_ggeur.reporting.formats import check_formats
-from federatedscope_ggeur.reporting.run_files import REPORT_FOLDER
+
+from ..formats import check_formats
+from ..run_files import REPORT_FOLDER
+from .comparison import Comparison
+from .pictures import Picture, render
+from .sheets import Sheet
+from .text import sheet_markdown
 
 DEFAULT_FORMATS = ("svg", "png")
 

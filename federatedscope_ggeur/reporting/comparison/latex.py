@@ -7,8 +7,9 @@ import unicodedata
 from collections.abc import Sequence
 
 from federatedscope_ggeur.printable import LINE, printable
-from federatedscope_ggeur.reporting.comparison.sheets import Cell, Sheet, sheets
-from federatedscope_ggeur.reporting.comparison.table import Table
+
+from .sheets import Cell, Sheet, sheets
+from .table import Table
 
 PREAMBLE = """\
 % Tables by ggeur report. In the preamble of the document:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from federatedscope_ggeur.reporting.comparison.measures import COSTS
-from federatedscope_ggeur.reporting.comparison.runs import FoundRun
-from federatedscope_ggeur.reporting.comparison.statistics import Spread
-from federatedscope_ggeur.reporting.comparison.table import Table, heads_text
-from federatedscope_ggeur.reporting.tables import csv_text
+from ..tables import csv_text
+from .measures import COSTS
+from .runs import FoundRun
+from .statistics import Spread
+from .table import Table, heads_text
 
 COLUMNS = (
     "table", "row", "head", "head_sha256", "measure", "domain", "seed", "n", "value",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from federatedscope_ggeur.reporting.records import RoundRecord
-from federatedscope_ggeur.reporting.results import Results
+from ..records import RoundRecord
+from ..results import Results
 
 
 @dataclass(frozen=True)

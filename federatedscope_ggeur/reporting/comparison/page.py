@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from federatedscope_ggeur.printable import as_html
-from federatedscope_ggeur.reporting.comparison.pictures import Picture, inline_svg
-from federatedscope_ggeur.reporting.comparison.sheets import Cell, Sheet, sheets
-from federatedscope_ggeur.reporting.comparison.table import Table
+
+from .pictures import Picture, inline_svg
+from .sheets import Cell, Sheet, sheets
+from .table import Table
 
 _STYLE = Path(__file__).with_suffix(".css").read_text("utf-8").rstrip()
 # The page loads nothing and runs nothing, whatever names the runs contain.

@@ -6,14 +6,10 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-from federatedscope_ggeur.reporting.comparison.latex import (
-    PREAMBLE,
-    environment,
-    escaped,
-)
-from federatedscope_ggeur.reporting.comparison.measures import AVG, STD, Measure
-from federatedscope_ggeur.reporting.comparison.statistics import Spread
-from federatedscope_ggeur.reporting.comparison.table import Row, Table, name_of
+from .latex import PREAMBLE, environment, escaped
+from .measures import AVG, STD, Measure
+from .statistics import Spread
+from .table import Row, Table, name_of
 
 #: A table with more columns of numbers than this takes both columns of the page.
 _NARROW = 3

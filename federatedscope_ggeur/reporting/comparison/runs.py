@@ -9,10 +9,11 @@ from pathlib import Path
 
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.printable import Lines
-from federatedscope_ggeur.reporting.results import Results
-from federatedscope_ggeur.reporting.run import read_results
-from federatedscope_ggeur.reporting.run_files import RESULTS_FILE
-from federatedscope_ggeur.reporting.study import Cell, Study, read_cell, read_study
+
+from ..results import Results
+from ..run import read_results
+from ..run_files import RESULTS_FILE
+from ..study import Cell, Study, read_cell, read_study
 
 #: Folders that are left out of reports: the runs of tuning, and cells in progress.
 _TUNING, _IN_PROGRESS = "tuning", ".part"

@@ -8,20 +8,10 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Literal
 
-from federatedscope_ggeur.reporting.comparison.measures import AVG, COSTS, Measure
-from federatedscope_ggeur.reporting.comparison.statistics import (
-    WILCOXON_FROM,
-    Difference,
-    Spread,
-)
-from federatedscope_ggeur.reporting.comparison.table import (
-    CLAIM_FROM,
-    Best,
-    Table,
-    heads_text,
-    name_of,
-)
-from federatedscope_ggeur.reporting.study import Study, Tuned
+from ..study import Study, Tuned
+from .measures import AVG, COSTS, Measure
+from .statistics import WILCOXON_FROM, Difference, Spread
+from .table import CLAIM_FROM, Best, Table, heads_text, name_of
 
 NONE = "-"
 #: "best" is the best by a test. "top" is the best mean, without a test.

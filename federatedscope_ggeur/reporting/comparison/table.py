@@ -8,19 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
-from federatedscope_ggeur.reporting.comparison.measures import (
-    AVG,
-    STD,
-    Measure,
-    rounds_to,
-)
-from federatedscope_ggeur.reporting.comparison.runs import FoundRun
-from federatedscope_ggeur.reporting.comparison.statistics import (
-    Difference,
-    Spread,
-    differences,
-)
-from federatedscope_ggeur.reporting.study import Axis
+from ..study import Axis
+from .measures import AVG, STD, Measure, rounds_to
+from .runs import FoundRun
+from .statistics import Difference, Spread, differences
 
 #: A row is called worse, or no worse, than the best only with this many common seeds.
 CLAIM_FROM = 3

@@ -7,15 +7,10 @@ from collections.abc import Sequence
 from textwrap import wrap
 
 from federatedscope_ggeur.printable import LINE, printable
-from federatedscope_ggeur.reporting.comparison.sheets import (
-    Cell,
-    Sheet,
-    differences_sheet,
-    scores_sheet,
-    sheets,
-)
-from federatedscope_ggeur.reporting.comparison.table import Table
-from federatedscope_ggeur.reporting.tables import text_table
+
+from ..tables import text_table
+from .sheets import Cell, Sheet, differences_sheet, scores_sheet, sheets
+from .table import Table
 
 _STARS = {"": " ", "best": "*", "top": "~"}
 _EMPHASIS = {"": "", "best": "**", "top": "_"}

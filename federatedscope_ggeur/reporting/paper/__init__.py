@@ -4,11 +4,4 @@ Ma et al., Geometric Knowledge-Guided Localized Global Distribution Alignment fo
 Federated Learning, CVPR 2025 (arXiv 2503.06457).
 """
 
-from federatedscope_ggeur.reporting.paper.tables import (
-    PAPER_TABLES,
-    Doubt,
-    PaperTable,
-    Stated,
-    paper_table,
-    stated_at,
-)
+from .tables import PAPER_TABLES, Doubt, PaperTable, Stated, paper_table, stated_at

@@ -13,34 +13,6 @@ from torch import Tensor
 from federatedscope_ggeur.errors import GGEURError, setting
 from federatedscope_ggeur.federation.client import Client
 from federatedscope_ggeur.federation.demands import Demands
-from federatedscope_ggeur.federation.exchanges.augmentation import keys
-from federatedscope_ggeur.federation.exchanges.augmentation.global_shapes import (
-    global_geometry,
-)
-from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
-    Geometry,
-    InitBroadcast,
-    PrepareReply,
-    Prototypes,
-)
-from federatedscope_ggeur.federation.exchanges.augmentation.prototypes import (
-    PrototypeBook,
-    of_the_others,
-)
-from federatedscope_ggeur.federation.exchanges.augmentation.settings import SetSettings
-from federatedscope_ggeur.federation.exchanges.base import (
-    ClientSide,
-    Exchange,
-    Request,
-    RequestKind,
-    Requests,
-    refusal,
-    register_exchange,
-    require_known,
-    require_tensors,
-)
-from federatedscope_ggeur.federation.exchanges.space.messages import SpaceBroadcast
-from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.rows import chosen_rows
 from federatedscope_ggeur.federation.sampling import windows
 from federatedscope_ggeur.federation.screening import ROWS, beyond
@@ -53,6 +25,25 @@ from federatedscope_ggeur.geometry import AugmentedSet, Space, augment
 from federatedscope_ggeur.models import trainable_part
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.rng import derive_seed
+
+from ..base import (
+    ClientSide,
+    Exchange,
+    Request,
+    RequestKind,
+    Requests,
+    refusal,
+    register_exchange,
+    require_known,
+    require_tensors,
+)
+from ..space.messages import SpaceBroadcast
+from ..statistics.upload import StatisticsUpload
+from . import keys
+from .global_shapes import global_geometry
+from .messages import Geometry, InitBroadcast, PrepareReply, Prototypes
+from .prototypes import PrototypeBook, of_the_others
+from .settings import SetSettings
 
 logger = get_logger(__name__)
 

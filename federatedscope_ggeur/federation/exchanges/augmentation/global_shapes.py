@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 
 from federatedscope_ggeur.errors import StatisticsError
-from federatedscope_ggeur.federation.exchanges.augmentation.messages import Geometry
 from federatedscope_ggeur.federation.wire.schema import Statistics
 from federatedscope_ggeur.geometry import (
     ClassStatistics,
@@ -14,6 +13,8 @@ from federatedscope_ggeur.geometry import (
     Space,
     SummedStatistics,
 )
+
+from .messages import Geometry
 
 #: Covariances arrive rounded to float32. The noise is at most 1e-7 of the largest
 #: eigenvalue.

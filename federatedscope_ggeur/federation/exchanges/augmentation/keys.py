@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.federation.demands import Demands
-from federatedscope_ggeur.federation.exchanges.augmentation.settings import SetSettings
 from federatedscope_ggeur.geometry import (
     AugmentationSettings,
     PerAnchorSizes,
@@ -24,6 +23,8 @@ from federatedscope_ggeur.settings import (
     steps,
     whole,
 )
+
+from .settings import SetSettings
 
 #: The paper's sizes: 2000 with step 1 alone, 500 and 500 with both (Section 3.2).
 SINGLE_DOMAIN_SIZE, MULTI_DOMAIN_SIZE, PROTOTYPE_SIZE = 2000, 500, 500

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.federation.exchanges.augmentation.messages import Prototypes
 from federatedscope_ggeur.federation.wire.schema import Statistics
 from federatedscope_ggeur.geometry import Space
 from federatedscope_ggeur.geometry.moments import Located, Means
+
+from .messages import Prototypes
 
 #: stands in tensor names in place of a client's number
 _ALL = "all"

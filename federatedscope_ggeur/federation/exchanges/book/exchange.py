@@ -16,7 +16,15 @@ from federatedscope_ggeur.book.places import RunPlaces
 from federatedscope_ggeur.data.rows import NOT_KNOWN, Given
 from federatedscope_ggeur.errors import DataError, MessageError, StatisticsError
 from federatedscope_ggeur.federation.demands import Demands
-from federatedscope_ggeur.federation.exchanges.base import (
+from federatedscope_ggeur.federation.release import Release
+from federatedscope_ggeur.federation.sampling import windows
+from federatedscope_ggeur.federation.settings import RoleSettings
+from federatedscope_ggeur.federation.wire import limits
+from federatedscope_ggeur.federation.wire.declared import Declared
+from federatedscope_ggeur.geometry import Grid, GridStatistics
+from federatedscope_ggeur.printable import get_logger
+
+from ..base import (
     ClientSide,
     Exchange,
     Request,
@@ -26,19 +34,9 @@ from federatedscope_ggeur.federation.exchanges.base import (
     register_exchange,
     require_known,
 )
-from federatedscope_ggeur.federation.exchanges.book import keys
-from federatedscope_ggeur.federation.exchanges.book.messages import (
-    BookReceipt,
-    BookUpload,
-)
-from federatedscope_ggeur.federation.exchanges.statistics.exchange import check_domain
-from federatedscope_ggeur.federation.release import Release
-from federatedscope_ggeur.federation.sampling import windows
-from federatedscope_ggeur.federation.settings import RoleSettings
-from federatedscope_ggeur.federation.wire import limits
-from federatedscope_ggeur.federation.wire.declared import Declared
-from federatedscope_ggeur.geometry import Grid, GridStatistics
-from federatedscope_ggeur.printable import get_logger
+from ..statistics.exchange import check_domain
+from . import keys
+from .messages import BookReceipt, BookUpload
 
 logger = get_logger(__name__)
 

@@ -9,8 +9,6 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import GGEURError, setting
-from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
-from federatedscope_ggeur.federation.exchanges.training.fit import fit
 from federatedscope_ggeur.federation.training_settings import TrainingSettings
 from federatedscope_ggeur.federation.wire.schema import Statistics
 from federatedscope_ggeur.geometry import ClassStatistics, Space
@@ -22,6 +20,9 @@ from federatedscope_ggeur.models import (
     take_last_layer,
 )
 from federatedscope_ggeur.rng import derive_seed
+
+from ..statistics.upload import StatisticsUpload
+from ..training.fit import fit
 
 
 @dataclass(frozen=True)

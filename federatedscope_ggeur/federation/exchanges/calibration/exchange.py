@@ -10,30 +10,18 @@ import numpy as np
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation.advice import withheld_note
 from federatedscope_ggeur.federation.demands import Demands
-from federatedscope_ggeur.federation.exchanges.base import (
-    ClientSide,
-    Exchange,
-    RequestKind,
-    Requests,
-    register_exchange,
-)
-from federatedscope_ggeur.federation.exchanges.calibration import keys
-from federatedscope_ggeur.federation.exchanges.calibration.calibration import (
-    Calibration,
-    CalibrationSettings,
-)
-from federatedscope_ggeur.federation.exchanges.statistics.exchange import (
-    check_domain,
-    longest_upload,
-    upload_of,
-)
-from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
-from federatedscope_ggeur.federation.exchanges.training.exchange import model_broadcast
-from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 from federatedscope_ggeur.federation.sampling import windows
 from federatedscope_ggeur.federation.wire.declared import Declared
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
 from federatedscope_ggeur.geometry import ClassStatistics
+
+from ..base import ClientSide, Exchange, RequestKind, Requests, register_exchange
+from ..statistics.exchange import check_domain, longest_upload, upload_of
+from ..statistics.upload import StatisticsUpload
+from ..training.exchange import model_broadcast
+from ..training.messages import Broadcast
+from . import keys
+from .calibration import Calibration, CalibrationSettings
 
 
 class CalibrationClient(ClientSide):

@@ -3,12 +3,11 @@
 from dataclasses import replace
 
 from federatedscope_ggeur.federation.demands import Demands
-from federatedscope_ggeur.federation.exchanges.calibration.calibration import (
-    CalibrationSettings,
-)
 from federatedscope_ggeur.federation.training_settings import TrainingSettings
 from federatedscope_ggeur.models import calibration_draws
 from federatedscope_ggeur.settings import Key, Objection, Objections, one_of
+
+from .calibration import CalibrationSettings
 
 KEYS = (
     Key(

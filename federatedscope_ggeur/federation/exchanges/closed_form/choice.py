@@ -9,10 +9,6 @@ from typing import Any, NamedTuple
 import torch
 
 from federatedscope_ggeur.errors import setting
-from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
-    HitCounts,
-    LogLosses,
-)
 from federatedscope_ggeur.geometry import Totals
 from federatedscope_ggeur.models import ClosedForm
 from federatedscope_ggeur.models.base import SMOOTHING
@@ -24,6 +20,8 @@ from federatedscope_ggeur.models.closed_forms import (
 from federatedscope_ggeur.models.closed_forms.auto import Automatic
 from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
 from federatedscope_ggeur.printable import get_logger
+
+from .leave_one_out import HitCounts, LogLosses
 
 logger = get_logger(__name__)
 

@@ -13,42 +13,6 @@ from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import MessageError, setting
 from federatedscope_ggeur.federation.client import Client
 from federatedscope_ggeur.federation.demands import Demands
-from federatedscope_ggeur.federation.exchanges.base import (
-    ClientSide,
-    Exchange,
-    Request,
-    RequestKind,
-    Requests,
-    refusal,
-    register_exchange,
-    require_known,
-)
-from federatedscope_ggeur.federation.exchanges.closed_form import keys
-from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
-    ENDS,
-    OWN_HEADS,
-    Choice,
-    Temperature,
-    best_finalist,
-    choose_by_hits,
-    choose_by_losses,
-    choose_untuned,
-    cost_of_withheld,
-    end_or_train,
-    lda_of,
-    noted_grid_end,
-    units_note,
-)
-from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
-    ConfidenceQuery,
-    Confidences,
-    HitCounts,
-    LeaveOneOut,
-    LogLosses,
-    LossQuery,
-)
-from federatedscope_ggeur.federation.exchanges.closed_form.solver import HeadSolver
-from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.wire import limits
 from federatedscope_ggeur.federation.wire.declared import Declared
 from federatedscope_ggeur.federation.wire.schema import Statistics
@@ -74,6 +38,43 @@ from federatedscope_ggeur.models.closed_forms.temperature import CONFIDENCE_BINS
 from federatedscope_ggeur.models.strangeness import Strangeness
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import RoundRecord
+
+from ..base import (
+    ClientSide,
+    Exchange,
+    Request,
+    RequestKind,
+    Requests,
+    refusal,
+    register_exchange,
+    require_known,
+)
+from ..statistics.upload import StatisticsUpload
+from . import keys
+from .choice import (
+    ENDS,
+    OWN_HEADS,
+    Choice,
+    Temperature,
+    best_finalist,
+    choose_by_hits,
+    choose_by_losses,
+    choose_untuned,
+    cost_of_withheld,
+    end_or_train,
+    lda_of,
+    noted_grid_end,
+    units_note,
+)
+from .leave_one_out import (
+    ConfidenceQuery,
+    Confidences,
+    HitCounts,
+    LeaveOneOut,
+    LogLosses,
+    LossQuery,
+)
+from .solver import HeadSolver
 
 logger = get_logger(__name__)
 

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.federation import wire
-from federatedscope_ggeur.federation.exchanges.base import refusal
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
 from federatedscope_ggeur.geometry import LARGEST_EMBEDDING
 from federatedscope_ggeur.models import ClosedForm
@@ -20,6 +19,8 @@ from federatedscope_ggeur.models.closed_forms.temperature import (
     LARGEST_LOSS,
     TEMPERATURES,
 )
+
+from ..base import refusal
 
 T = TypeVar("T")
 F64, I64 = torch.float64, torch.int64

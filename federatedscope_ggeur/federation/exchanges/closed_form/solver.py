@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.wire.schema import Statistics
 from federatedscope_ggeur.models import ClosedForm
 from federatedscope_ggeur.models.closed_forms import ComponentBook, Components, Solved
+
+from ..statistics.upload import StatisticsUpload
 
 
 class HeadSolver:

@@ -13,36 +13,6 @@ from torch import Tensor
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation.demands import Demands
-from federatedscope_ggeur.federation.exchanges.base import (
-    ClientSide,
-    Exchange,
-    Request,
-    RequestKind,
-    Requests,
-    refusal,
-    register_exchange,
-    require_known,
-)
-from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
-    LogLosses,
-    LossQuery,
-)
-from federatedscope_ggeur.federation.exchanges.evaluation import keys
-from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreReport
-from federatedscope_ggeur.federation.exchanges.evaluation.scores import (
-    Score,
-    average_metrics,
-    evaluate,
-    score_of,
-    scores_by_domain,
-)
-from federatedscope_ggeur.federation.exchanges.training.divergence import remedy
-from federatedscope_ggeur.federation.exchanges.training.exchange import (
-    TrainingExchange,
-    head_broadcast,
-    own_broadcast,
-)
-from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 from federatedscope_ggeur.federation.settings import RoleSettings
 from federatedscope_ggeur.federation.wire.declared import Declared
 from federatedscope_ggeur.models import Model, fold
@@ -56,6 +26,24 @@ from federatedscope_ggeur.models.closed_forms import (
 from federatedscope_ggeur.models.closed_forms.temperature import log_losses
 from federatedscope_ggeur.reporting import TemperatureScaling, WorstClient, average
 from federatedscope_ggeur.reporting.json_values import from_json_value
+
+from ..base import (
+    ClientSide,
+    Exchange,
+    Request,
+    RequestKind,
+    Requests,
+    refusal,
+    register_exchange,
+    require_known,
+)
+from ..closed_form.leave_one_out import LogLosses, LossQuery
+from ..training.divergence import remedy
+from ..training.exchange import TrainingExchange, head_broadcast, own_broadcast
+from ..training.messages import Broadcast
+from . import keys
+from .messages import ScoreReport
+from .scores import Score, average_metrics, evaluate, score_of, scores_by_domain
 
 #: With fewer validation rows the temperature would be too uncertain.
 LEAST_VALIDATION = 150

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 import torch
 
 from federatedscope_ggeur.federation import wire
-from federatedscope_ggeur.federation.exchanges.evaluation.probabilities import (
-    BINS,
-    Reliability,
-)
-from federatedscope_ggeur.federation.exchanges.evaluation.scores import Score
 from federatedscope_ggeur.federation.wire.declared import SPLITS
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
+
+from .probabilities import BINS, Reliability
+from .scores import Score
 
 _FIELDS = ("correct", "total", "loss_sum")
 

@@ -13,11 +13,10 @@ from torch.nn import functional as F
 
 from federatedscope_ggeur.errors import GGEURError, setting
 from federatedscope_ggeur.federation.arithmetic import exact
-from federatedscope_ggeur.federation.exchanges.evaluation.probabilities import (
-    Reliability,
-)
 from federatedscope_ggeur.models import CPU, Model
 from federatedscope_ggeur.reporting import Probabilities
+
+from .probabilities import Reliability
 
 #: FederatedScope's metrics, and whether a larger one is better.
 METRICS = {

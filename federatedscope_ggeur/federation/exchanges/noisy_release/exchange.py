@@ -15,7 +15,17 @@ from torch import Tensor
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation.client import Client
 from federatedscope_ggeur.federation.demands import Demands
-from federatedscope_ggeur.federation.exchanges.base import (
+from federatedscope_ggeur.federation.noise import SERVER, NoiseSettings, Releaser
+from federatedscope_ggeur.federation.sampling import windows
+from federatedscope_ggeur.federation.wire import limits
+from federatedscope_ggeur.geometry.noisy_release import (
+    MOMENTS,
+    RELEASE_STAGES,
+    NoisyStatistics,
+)
+from federatedscope_ggeur.reporting import NoiseRecord
+
+from ..base import (
     ClientSide,
     Exchange,
     Request,
@@ -27,22 +37,9 @@ from federatedscope_ggeur.federation.exchanges.base import (
     require_known,
     require_stage,
 )
-from federatedscope_ggeur.federation.exchanges.noisy_release import keys
-from federatedscope_ggeur.federation.exchanges.noisy_release.messages import (
-    SESSION_BYTES,
-    ReleaseRequest,
-    ReleaseVector,
-)
-from federatedscope_ggeur.federation.exchanges.noisy_release.uploads import Uploads
-from federatedscope_ggeur.federation.noise import SERVER, NoiseSettings, Releaser
-from federatedscope_ggeur.federation.sampling import windows
-from federatedscope_ggeur.federation.wire import limits
-from federatedscope_ggeur.geometry.noisy_release import (
-    MOMENTS,
-    RELEASE_STAGES,
-    NoisyStatistics,
-)
-from federatedscope_ggeur.reporting import NoiseRecord
+from . import keys
+from .messages import SESSION_BYTES, ReleaseRequest, ReleaseVector
+from .uploads import Uploads
 
 #: A total may come from at most this many rows. Secure sums have the same default.
 _MOST_ROWS = 2**20

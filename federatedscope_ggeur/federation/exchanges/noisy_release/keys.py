@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.federation.demands import Demands
-from federatedscope_ggeur.federation.exchanges.base import plugin_exchanges
 from federatedscope_ggeur.federation.noise import (
     CLIENT,
     DISTRIBUTED,
@@ -28,6 +27,8 @@ from federatedscope_ggeur.settings import (
     text,
     whole,
 )
+
+from ..base import plugin_exchanges
 
 _DP = "privacy.dp"
 #: A larger epsilon protects nobody: e^100 is about 10^43.

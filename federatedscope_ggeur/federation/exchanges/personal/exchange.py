@@ -16,30 +16,6 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation.demands import Demands
-from federatedscope_ggeur.federation.exchanges.base import (
-    ClientSide,
-    Exchange,
-    RequestKind,
-    Requests,
-    register_exchange,
-)
-from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
-    ClosedFormClient,
-    ClosedFormExchange,
-    bound_rows,
-    require_uploader,
-    sum_losses,
-)
-from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
-    LeaveOneOut,
-)
-from federatedscope_ggeur.federation.exchanges.personal import keys
-from federatedscope_ggeur.federation.exchanges.personal.messages import (
-    FACTORS,
-    PersonalLosses,
-    PersonalQuery,
-    PersonalScore,
-)
 from federatedscope_ggeur.federation.wire import limits
 from federatedscope_ggeur.federation.wire.declared import Declared
 from federatedscope_ggeur.models import recast, to_vector
@@ -51,6 +27,18 @@ from federatedscope_ggeur.models.closed_forms.personal import (
 )
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import PersonalRecord, average
+
+from ..base import ClientSide, Exchange, RequestKind, Requests, register_exchange
+from ..closed_form.exchange import (
+    ClosedFormClient,
+    ClosedFormExchange,
+    bound_rows,
+    require_uploader,
+    sum_losses,
+)
+from ..closed_form.leave_one_out import LeaveOneOut
+from . import keys
+from .messages import FACTORS, PersonalLosses, PersonalQuery, PersonalScore
 
 logger = get_logger(__name__)
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from federatedscope_ggeur.federation import wire
-from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
-    take_losses,
-)
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
 from federatedscope_ggeur.models.closed_forms.personal import KAPPAS
+
+from ..closed_form.leave_one_out import take_losses
 
 #: The temperatures tried for each kappa, as multiples of the one-shot head's.
 FACTORS = (0.5, 1.0, 2.0, 4.0)

@@ -11,21 +11,21 @@ import numpy as np
 import torch
 
 from federatedscope_ggeur.errors import GGEURError, setting
-from federatedscope_ggeur.federation.exchanges.secure_sums.messages import (
+from federatedscope_ggeur.federation.noise import NoiseSettings
+from federatedscope_ggeur.geometry import MeanStatistics, SummedStatistics
+from federatedscope_ggeur.geometry.noisy_release import MOMENTS, SPREAD, NoisyStatistics
+from federatedscope_ggeur.models import ClosedForm
+
+from .messages import (
     ASKED_SETTINGS,
     MaskedRequest,
     MaskedVector,
     SumKey,
     SumKeysRequest,
 )
-from federatedscope_ggeur.federation.exchanges.secure_sums.pairwise import SESSION_BYTES
-from federatedscope_ggeur.federation.exchanges.secure_sums.settings import (
-    COUNTS,
-    MEANS,
-    POOLED,
-    SumSettings,
-)
-from federatedscope_ggeur.federation.exchanges.secure_sums.vectors import (
+from .pairwise import SESSION_BYTES
+from .settings import COUNTS, MEANS, POOLED, SumSettings
+from .vectors import (
     MeanTotals,
     Named,
     broken,
@@ -35,10 +35,6 @@ from federatedscope_ggeur.federation.exchanges.secure_sums.vectors import (
     pooled_statistics,
     shared_origin,
 )
-from federatedscope_ggeur.federation.noise import NoiseSettings
-from federatedscope_ggeur.geometry import MeanStatistics, SummedStatistics
-from federatedscope_ggeur.geometry.noisy_release import MOMENTS, SPREAD, NoisyStatistics
-from federatedscope_ggeur.models import ClosedForm
 
 Statistics = Union[SummedStatistics, MeanStatistics]
 

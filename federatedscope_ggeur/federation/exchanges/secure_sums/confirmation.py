@@ -6,8 +6,9 @@ import sys
 from collections.abc import Sequence
 
 from federatedscope_ggeur.errors import GGEURError, setting
-from federatedscope_ggeur.federation.exchanges.secure_sums.pairwise import words_of
 from federatedscope_ggeur.printable import say
+
+from .pairwise import words_of
 
 #: A person may mishear one of 32 digits on the telephone, so there are several tries.
 _TRIES = 3

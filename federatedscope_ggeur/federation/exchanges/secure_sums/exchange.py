@@ -10,7 +10,13 @@ import numpy as np
 from federatedscope_ggeur.errors import GGEURError, setting
 from federatedscope_ggeur.federation.client import Client
 from federatedscope_ggeur.federation.demands import Demands
-from federatedscope_ggeur.federation.exchanges.base import (
+from federatedscope_ggeur.federation.release import Release
+from federatedscope_ggeur.federation.sampling import windows
+from federatedscope_ggeur.federation.wire import limits
+from federatedscope_ggeur.geometry.noisy_release import RELEASE_STAGES
+from federatedscope_ggeur.reporting import SumsRecord
+
+from ..base import (
     ClientSide,
     Exchange,
     Request,
@@ -21,34 +27,12 @@ from federatedscope_ggeur.federation.exchanges.base import (
     register_exchange,
     require_stage,
 )
-from federatedscope_ggeur.federation.exchanges.noisy_release.exchange import (
-    SPENT,
-    NoisyReleaseExchange,
-)
-from federatedscope_ggeur.federation.exchanges.secure_sums import keys
-from federatedscope_ggeur.federation.exchanges.secure_sums.collector import (
-    Collector,
-    Summed,
-)
-from federatedscope_ggeur.federation.exchanges.secure_sums.messages import (
-    MaskedRequest,
-    MaskedVector,
-    SumKey,
-    SumKeysRequest,
-)
-from federatedscope_ggeur.federation.exchanges.secure_sums.participant import (
-    Participant,
-)
-from federatedscope_ggeur.federation.exchanges.secure_sums.settings import (
-    ALL_STAGES,
-    STAGES,
-    SumSettings,
-)
-from federatedscope_ggeur.federation.release import Release
-from federatedscope_ggeur.federation.sampling import windows
-from federatedscope_ggeur.federation.wire import limits
-from federatedscope_ggeur.geometry.noisy_release import RELEASE_STAGES
-from federatedscope_ggeur.reporting import SumsRecord
+from ..noisy_release.exchange import SPENT, NoisyReleaseExchange
+from . import keys
+from .collector import Collector, Summed
+from .messages import MaskedRequest, MaskedVector, SumKey, SumKeysRequest
+from .participant import Participant
+from .settings import ALL_STAGES, STAGES, SumSettings
 
 #: The error's last sentences if an answer to a secure sum is missing.
 _UNHARMED = "The server has learnt nothing about any client. Begin the run again"

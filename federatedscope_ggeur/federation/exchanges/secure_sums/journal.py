@@ -20,12 +20,10 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError, MessageError, setting
 from federatedscope_ggeur.federation import wire
-from federatedscope_ggeur.federation.exchanges.secure_sums.messages import (
-    as_bytes,
-    of_bytes,
-)
 from federatedscope_ggeur.federation.kept_file import KeptFile
 from federatedscope_ggeur.federation.row_digests import ROW_BYTES, SALT_BYTES
+
+from .messages import as_bytes, of_bytes
 
 #: The version of the file format. In version 1, digests had class numbers, not names.
 _FORM = 2

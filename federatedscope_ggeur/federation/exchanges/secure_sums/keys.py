@@ -9,17 +9,6 @@ from importlib.util import find_spec
 
 from federatedscope_ggeur.errors import ConfigError, setting
 from federatedscope_ggeur.federation.demands import Demands
-from federatedscope_ggeur.federation.exchanges.base import plugin_exchanges
-from federatedscope_ggeur.federation.exchanges.secure_sums.fixed_point import (
-    MOST_BITS,
-    largest_fraction_bits,
-)
-from federatedscope_ggeur.federation.exchanges.secure_sums.messages import MOST_CLIENTS
-from federatedscope_ggeur.federation.exchanges.secure_sums.settings import (
-    STAGES,
-    SumSettings,
-)
-from federatedscope_ggeur.federation.exchanges.secure_sums.trust import SERVER
 from federatedscope_ggeur.federation.noise import NoiseSettings
 from federatedscope_ggeur.geometry.noisy_release import RELEASE_STAGES
 from federatedscope_ggeur.methods import Method
@@ -34,6 +23,12 @@ from federatedscope_ggeur.settings import (
     text,
     whole,
 )
+
+from ..base import plugin_exchanges
+from .fixed_point import MOST_BITS, largest_fraction_bits
+from .messages import MOST_CLIENTS
+from .settings import STAGES, SumSettings
+from .trust import SERVER
 
 _NAME = "privacy.secure_sums"
 KEYS = (

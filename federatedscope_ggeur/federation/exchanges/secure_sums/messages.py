@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.federation import wire
-from federatedscope_ggeur.federation.exchanges.secure_sums.settings import ALL_STAGES
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
+
+from .settings import ALL_STAGES
 
 U8, I64, F32 = torch.uint8, torch.int64, torch.float32
 _SESSION, _KEY, _SIGNATURE, _COMMITMENT = 16, 32, 64, 32

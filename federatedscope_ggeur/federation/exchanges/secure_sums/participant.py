@@ -11,50 +11,25 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError, setting
-from federatedscope_ggeur.federation.exchanges.secure_sums.confirmation import (
-    confirm,
-    require_terminal,
-)
-from federatedscope_ggeur.federation.exchanges.secure_sums.fixed_point import SLACK
-from federatedscope_ggeur.federation.exchanges.secure_sums.journal import (
-    Current,
-    Journal,
-    PastSum,
-)
-from federatedscope_ggeur.federation.exchanges.secure_sums.messages import (
+from federatedscope_ggeur.federation.noise import Releaser
+from federatedscope_ggeur.federation.row_digests import RowDigests, row_digests
+from federatedscope_ggeur.printable import get_logger
+
+from .confirmation import confirm, require_terminal
+from .fixed_point import SLACK
+from .journal import Current, Journal, PastSum
+from .messages import (
     ASKED_SETTINGS,
     MaskedRequest,
     MaskedVector,
     SumKey,
     SumKeysRequest,
 )
-from federatedscope_ggeur.federation.exchanges.secure_sums.pairwise import (
-    digest,
-    fingerprint,
-    mask,
-    new_secret,
-    public_key,
-    shared_secret,
-)
-from federatedscope_ggeur.federation.exchanges.secure_sums.rosters import tells_of_few
-from federatedscope_ggeur.federation.exchanges.secure_sums.settings import (
-    COUNTS,
-    MEANS,
-    SumSettings,
-)
-from federatedscope_ggeur.federation.exchanges.secure_sums.trust import (
-    SERVER,
-    Signer,
-    check_signatures,
-    verifying_keys,
-)
-from federatedscope_ggeur.federation.exchanges.secure_sums.vectors import (
-    ClientRows,
-    Named,
-)
-from federatedscope_ggeur.federation.noise import Releaser
-from federatedscope_ggeur.federation.row_digests import RowDigests, row_digests
-from federatedscope_ggeur.printable import get_logger
+from .pairwise import digest, fingerprint, mask, new_secret, public_key, shared_secret
+from .rosters import tells_of_few
+from .settings import COUNTS, MEANS, SumSettings
+from .trust import SERVER, Signer, check_signatures, verifying_keys
+from .vectors import ClientRows, Named
 
 logger = get_logger(__name__)
 

@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from federatedscope_ggeur.errors import ConfigError, MessageError, setting
-from federatedscope_ggeur.federation.exchanges.secure_sums.messages import MaskedRequest
-from federatedscope_ggeur.federation.exchanges.secure_sums.pairwise import (
-    KEY_BYTES,
-    signed_bytes,
-)
+
+from .messages import MaskedRequest
+from .pairwise import KEY_BYTES, signed_bytes
 
 #: Clients trust the server to send them each other's keys.
 SERVER = "server"

@@ -9,15 +9,10 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import GGEURError, setting
-from federatedscope_ggeur.federation.exchanges.secure_sums.fixed_point import (
-    SLACK,
-    decode,
-    encode,
-    svec,
-    unsvec,
-)
-from federatedscope_ggeur.federation.exchanges.secure_sums.settings import SumSettings
 from federatedscope_ggeur.geometry import MeanStatistics, SummedStatistics
+
+from .fixed_point import SLACK, decode, encode, svec, unsvec
+from .settings import SumSettings
 
 F64 = torch.float64
 _CHUNK = 4096

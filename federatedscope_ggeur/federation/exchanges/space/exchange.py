@@ -12,7 +12,13 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.federation.demands import Demands
-from federatedscope_ggeur.federation.exchanges.base import (
+from federatedscope_ggeur.federation.sampling import windows
+from federatedscope_ggeur.federation.wire import limits
+from federatedscope_ggeur.federation.wire.declared import Declared
+from federatedscope_ggeur.federation.wire.schema import Statistics
+from federatedscope_ggeur.geometry import Totals
+
+from ..base import (
     ClientSide,
     Exchange,
     Request,
@@ -21,21 +27,11 @@ from federatedscope_ggeur.federation.exchanges.base import (
     register_exchange,
     require_known,
 )
-from federatedscope_ggeur.federation.exchanges.space import keys
-from federatedscope_ggeur.federation.exchanges.space.maker import SpaceMaker
-from federatedscope_ggeur.federation.exchanges.space.messages import (
-    SpaceBroadcast,
-    TotalsUpload,
-)
-from federatedscope_ggeur.federation.exchanges.statistics.threshold import (
-    StatisticsSettings,
-)
-from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
-from federatedscope_ggeur.federation.sampling import windows
-from federatedscope_ggeur.federation.wire import limits
-from federatedscope_ggeur.federation.wire.declared import Declared
-from federatedscope_ggeur.federation.wire.schema import Statistics
-from federatedscope_ggeur.geometry import Totals
+from ..statistics.threshold import StatisticsSettings
+from ..statistics.upload import StatisticsUpload
+from . import keys
+from .maker import SpaceMaker
+from .messages import SpaceBroadcast, TotalsUpload
 
 
 class SpaceClient(ClientSide):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.wire.schema import Statistics
 from federatedscope_ggeur.geometry import CompressionLoss, SummedStatistics
 from federatedscope_ggeur.reporting import ClientCompression, CompressionRecord
+
+from .upload import StatisticsUpload
 
 
 class CompressionLog:

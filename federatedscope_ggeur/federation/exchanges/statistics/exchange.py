@@ -11,7 +11,13 @@ import numpy as np
 from federatedscope_ggeur.federation.advice import withheld_note
 from federatedscope_ggeur.federation.client import Client
 from federatedscope_ggeur.federation.demands import Demands
-from federatedscope_ggeur.federation.exchanges.base import (
+from federatedscope_ggeur.federation.sampling import windows
+from federatedscope_ggeur.federation.wire import limits
+from federatedscope_ggeur.federation.wire.declared import Declared
+from federatedscope_ggeur.federation.wire.schema import MessageSchema, StatisticsForm
+from federatedscope_ggeur.geometry import ClassStatistics, MeanStatistics
+
+from ..base import (
     ClientSide,
     Exchange,
     Request,
@@ -21,25 +27,11 @@ from federatedscope_ggeur.federation.exchanges.base import (
     register_exchange,
     require_known,
 )
-from federatedscope_ggeur.federation.exchanges.statistics import keys
-from federatedscope_ggeur.federation.exchanges.statistics.compression_log import (
-    CompressionLog,
-)
-from federatedscope_ggeur.federation.exchanges.statistics.screening import (
-    Directions,
-    Lengths,
-)
-from federatedscope_ggeur.federation.exchanges.statistics.threshold import (
-    StatisticsSettings,
-    apply_min_count,
-    coarse_means,
-)
-from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
-from federatedscope_ggeur.federation.sampling import windows
-from federatedscope_ggeur.federation.wire import limits
-from federatedscope_ggeur.federation.wire.declared import Declared
-from federatedscope_ggeur.federation.wire.schema import MessageSchema, StatisticsForm
-from federatedscope_ggeur.geometry import ClassStatistics, MeanStatistics
+from . import keys
+from .compression_log import CompressionLog
+from .screening import Directions, Lengths
+from .threshold import StatisticsSettings, apply_min_count, coarse_means
+from .upload import StatisticsUpload
 
 
 class StatisticsClient(ClientSide):

@@ -8,9 +8,10 @@ from itertools import combinations
 
 import numpy as np
 
-from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.screening import Findings
 from federatedscope_ggeur.geometry import ClassStatistics, MeanStatistics
+
+from .upload import StatisticsUpload
 
 #: The largest usual ratio of a mean or a standard deviation to the others' rows.
 LENGTH = 5.0

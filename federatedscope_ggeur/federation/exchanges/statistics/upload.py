@@ -10,10 +10,6 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.federation import wire
-from federatedscope_ggeur.federation.exchanges.statistics.compressed_upload import (
-    pack_compressed,
-    take_compressed,
-)
 from federatedscope_ggeur.federation.wire.schema import (
     EACH_CLASS,
     MessageSchema,
@@ -28,6 +24,8 @@ from federatedscope_ggeur.geometry import (
     MeanStatistics,
     SummedStatistics,
 )
+
+from .compressed_upload import pack_compressed, take_compressed
 
 F32, F64, I64 = torch.float32, torch.float64, torch.int64
 

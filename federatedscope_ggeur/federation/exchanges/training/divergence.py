@@ -10,14 +10,12 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.federation.arithmetic import is_finite, largest
-from federatedscope_ggeur.federation.exchanges.training.messages import (
-    LARGEST_WEIGHT,
-    ClientUpdate,
-)
 from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import Divergence, divergence_line
 from federatedscope_ggeur.reporting.json_values import as_json_value, from_json_value
+
+from .messages import LARGEST_WEIGHT, ClientUpdate
 
 logger = get_logger(__name__)
 

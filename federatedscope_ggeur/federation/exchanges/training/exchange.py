@@ -13,48 +13,6 @@ from federatedscope_ggeur.errors import GGEURError, setting
 from federatedscope_ggeur.federation.arithmetic import largest
 from federatedscope_ggeur.federation.client import TrainingSet
 from federatedscope_ggeur.federation.demands import Demands
-from federatedscope_ggeur.federation.exchanges.base import (
-    ClientSide,
-    Exchange,
-    Request,
-    RequestKind,
-    Requests,
-    refusal,
-    register_exchange,
-    require_tensors,
-)
-from federatedscope_ggeur.federation.exchanges.training import keys
-from federatedscope_ggeur.federation.exchanges.training.batched.fit import (
-    Member,
-    fit_group,
-    groups,
-)
-from federatedscope_ggeur.federation.exchanges.training.batched.heads import (
-    batched_head,
-)
-from federatedscope_ggeur.federation.exchanges.training.divergence import (
-    DivergenceWatch,
-    not_finite,
-    overflow_of,
-    remedy,
-)
-from federatedscope_ggeur.federation.exchanges.training.fit import (
-    FitResult,
-    fit,
-    moved,
-)
-from federatedscope_ggeur.federation.exchanges.training.messages import (
-    Broadcast,
-    ClientUpdate,
-)
-from federatedscope_ggeur.federation.exchanges.training.running_statistics import (
-    mean_running_statistics,
-)
-from federatedscope_ggeur.federation.exchanges.training.screening import update_findings
-from federatedscope_ggeur.federation.exchanges.training.sets import (
-    in_parts,
-    training_sets,
-)
 from federatedscope_ggeur.federation.sampling import draw_clients, in_client_order
 from federatedscope_ggeur.federation.server import Server
 from federatedscope_ggeur.federation.shares import capped
@@ -71,6 +29,26 @@ from federatedscope_ggeur.methods.base import Tensors
 from federatedscope_ggeur.models import CPU, Model, negative_variance, trainable_part
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.rng import derive_seed
+
+from ..base import (
+    ClientSide,
+    Exchange,
+    Request,
+    RequestKind,
+    Requests,
+    refusal,
+    register_exchange,
+    require_tensors,
+)
+from . import keys
+from .batched.fit import Member, fit_group, groups
+from .batched.heads import batched_head
+from .divergence import DivergenceWatch, not_finite, overflow_of, remedy
+from .fit import FitResult, fit, moved
+from .messages import Broadcast, ClientUpdate
+from .running_statistics import mean_running_statistics
+from .screening import update_findings
+from .sets import in_parts, training_sets
 
 logger = get_logger(__name__)
 

@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
 from federatedscope_ggeur.federation.screening import Findings, beyond
 from federatedscope_ggeur.models import stacks
+
+from .messages import ClientUpdate
 
 #: The largest usual ratio of an update's length to the others', or to the length of its
 #: starting weights. Near the end of training most updates are short, and honest ones

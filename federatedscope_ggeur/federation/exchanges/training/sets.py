@@ -9,10 +9,11 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import GGEURError, setting
 from federatedscope_ggeur.federation.client import Client, TrainingSet
-from federatedscope_ggeur.federation.exchanges.training.fit import near
 from federatedscope_ggeur.geometry import AugmentedSet
 from federatedscope_ggeur.models import CPU
 from federatedscope_ggeur.printable import get_logger
+
+from .fit import near
 
 logger = get_logger(__name__)
 

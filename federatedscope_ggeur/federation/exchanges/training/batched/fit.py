@@ -23,29 +23,17 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation.client import TrainingSet
-from federatedscope_ggeur.federation.exchanges.training.batched.graphs import (
-    Steps,
-    fused_kernels,
-)
-from federatedscope_ggeur.federation.exchanges.training.batched.heads import (
-    BatchedHead,
-    BatchedLinear,
-    batched_head,
-)
-from federatedscope_ggeur.federation.exchanges.training.batched.optimizers import (
-    BatchedSGD,
-    BatchedTorch,
-    is_plain_sgd,
-)
-from federatedscope_ggeur.federation.exchanges.training.batched.orders import (
-    Orders,
-)
-from federatedscope_ggeur.federation.exchanges.training.fit import FitResult
 from federatedscope_ggeur.federation.training_settings import TrainingSettings
 from federatedscope_ggeur.machine import fetched
 from federatedscope_ggeur.methods import BatchedHooks, GroupBatch
 from federatedscope_ggeur.models import Model
 from federatedscope_ggeur.rng import torch_generator
+
+from ..fit import FitResult
+from .graphs import Steps, fused_kernels
+from .heads import BatchedHead, BatchedLinear, batched_head
+from .optimizers import BatchedSGD, BatchedTorch, is_plain_sgd
+from .orders import Orders
 
 #: A row of weights begins at a multiple of so many numbers, as fast loads need it.
 _ALIGNED = 32

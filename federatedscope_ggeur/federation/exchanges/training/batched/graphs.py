@@ -21,7 +21,7 @@ def fused_kernels(device: torch.device) -> ModuleType | None:
     if not _can_compile(device):
         return None
     try:
-        from federatedscope_ggeur.federation.exchanges.training.batched import kernels
+        from . import kernels
     except ImportError:
         return None
     return kernels
