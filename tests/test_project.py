@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from federatedscope_ggeur import __version__
+from federatedscope_ggeur.extras import manifests
 from federatedscope_ggeur.federation.exchanges import EXCHANGES, ORDER
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
 
@@ -22,11 +23,11 @@ PACKAGE = ROOT / "federatedscope_ggeur"
 #: DESIGN, section 3, from the ground up: a room may import itself and those below it.
 GROUND = (
     "printable", "errors", "rng", "files", "lock", "examples", "downloads", "machine",
-    "progress", "weights", "settings", "version",
+    "progress", "weights", "settings", "version", "extras",
 )  # fmt: skip
 FLOORS = (
     *GROUND, "geometry", "models", "methods", "data", "reporting", "transport", "book",
-    "federation", "audit", "cfg_ggeur", "predictor", "engines", "studies", "estimator",
+    "federation", "cfg_ggeur", "predictor", "engines", "studies", "estimator",
     "commands", "cli", "__main__",
 )  # fmt: skip
 #: Rooms on one floor, which do not know each other.
@@ -42,6 +43,7 @@ APART = {
     "progress": {"machine", "printable"},
     "weights": {"errors", "files"},
     "settings": {"errors"},
+    "extras": {"settings"},
     "data": {*GROUND},
     "reporting": {*GROUND},
     "transport": {*GROUND},
@@ -73,8 +75,15 @@ def test_the_version_is_the_same_everywhere():
     assert f"## [{__version__}]" in changes
 
 
+#: Each extra, with the others that it may import.
+EXTRAS = {name: manifest.needs for name, manifest in manifests().items()}
+
+
 def files_of(room: str) -> list[Path]:
+    """The files of a room; those of `extras` itself are not those of the extras."""
     folder = PACKAGE / room
+    if room == "extras":
+        return [folder / "__init__.py"]
     return sorted(folder.rglob("*.py")) if folder.is_dir() else [PACKAGE / f"{room}.py"]
 
 
@@ -132,6 +141,36 @@ def test_arrows_run_downward_only(room):
                 # The package itself holds the version and the public names.
                 known = other in allowed or other not in FLOORS
                 assert known, f"{file} must not import {other}"
+
+
+def extra_of(module: str) -> str:
+    """The extra that a module belongs to; "" for a module of the core."""
+    parts = module.split(".")
+    named = parts[:2] == [PACKAGE.name, "extras"] and len(parts) > 2
+    return parts[2] if named and parts[2] in EXTRAS else ""
+
+
+def test_no_import_leads_from_the_core_into_an_extra():
+    for file, nodes in files().items():
+        own = file.parts[1] if file.parts[0] == "extras" and len(file.parts) > 2 else ""
+        allowed = {"", own, *EXTRAS.get(own, ())}
+        for name in imports(nodes):
+            assert extra_of(name) in allowed, f"{file} must not import {name}"
+
+
+def test_the_core_spells_no_setting_or_command_of_an_extra():
+    own = {
+        text
+        for manifest in manifests().values()
+        for text in (*manifest.commands, *(key.name for key in manifest.keys))
+    }
+    for file, nodes in files().items():
+        if file.parts[0] == "extras":
+            continue
+        for node in nodes:
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                spelt = node.value.removeprefix("ggeur.")
+                assert spelt not in own, f"{file}, line {node.lineno}: {spelt}"
 
 
 def module_of(file: Path) -> str:

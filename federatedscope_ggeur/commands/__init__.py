@@ -5,83 +5,64 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import NamedTuple
+
+from federatedscope_ggeur.extras import AFTER, Command, manifests
 
 PROGRAM = "ggeur"
 INTERRUPTED = 130
 #: Groups of commands, in the order of the help.
-BEFORE, RUN, SITES, AFTER, LIVING, ATTACK, FS, FLOWER, SET_UP = GROUPS = (
-    "before a run", "runs", "real sites", "after a run", "over time", "privacy",
+GROUPS = (
+    "before a run", "runs", "real sites", AFTER, "over time", "privacy",
     "with FederatedScope", "with Flower", "set-up",
 )  # fmt: skip
 
 
-class Command(NamedTuple):
-    """The module of a command, and its texts in the help.
-
-    Attributes
-    ----------
-    module : str
-        The file in this folder. Its function has the command's name, with _ for -. The
-        function takes the words after the name and returns the exit status: 0, or 130
-        after an interruption, unless its docstring says more. It raises a `GGEURError`
-        for problems that a user can fix.
-    takes : str
-        The words after the name, as shown in the help.
-    does : str
-        What the command does, in one line.
-    group : str
-        One of `GROUPS`.
-    """
-
-    module: str
-    takes: str
-    does: str
-    group: str = AFTER
-
-
 COMMANDS = {
     "quickstart": Command(
-        "study", "", "compare methods on bundled digits, in half a minute", RUN
+        "study", "", "compare methods on bundled digits, in half a minute", "runs"
     ),
     "study": Command(
         "study",
         "[FILE]",
         "run methods, data sets and seeds side by side; can tune, and goes on after "
         "an interruption",
-        RUN,
+        "runs",
     ),
     "configs": Command(
         "configs",
         "[FOLDER]",
         "list the example configs, or copy them into FOLDER",
-        BEFORE,
+        "before a run",
     ),
     "keys": Command(
-        "keys", "", "list every ggeur.* setting, its default and meaning", BEFORE
+        "keys",
+        "",
+        "list every ggeur.* setting, its default and meaning",
+        "before a run",
     ),
-    "enable": Command("enable", "[FOLDER]", "let FederatedScope load the plugin", FS),
-    "disable": Command("enable", "[FOLDER]", "undo enable; nothing else changes", FS),
+    "enable": Command(
+        "enable",
+        "[FOLDER]",
+        "let FederatedScope load the plugin",
+        "with FederatedScope",
+    ),
+    "disable": Command(
+        "enable", "[FOLDER]", "undo enable; nothing else changes", "with FederatedScope"
+    ),
     "embed": Command(
-        "embed", "--cfg FILE", "embed a data set's images beforehand", BEFORE
+        "embed", "--cfg FILE", "embed a data set's images beforehand", "before a run"
     ),
     "inspect": Command(
         "inspect",
         "--cfg FILE",
         "draw each client's rows, and how similar domains' shapes are",
-        BEFORE,
-    ),
-    "audit": Command(
-        "audit",
-        "--cfg FILE [--level rows|membership|dp]",
-        "attack a run's messages, and report what they reveal",
-        ATTACK,
+        "before a run",
     ),
     "privacy-ledger": Command(
         "privacy_ledger",
         "FOLDER",
         "print how much of their rows' privacy clients have spent",
-        ATTACK,
+        "privacy",
     ),
     "predict": Command(
         "predict", "--run FOLDER IMAGE...", "classify images by the head of a run"
@@ -96,60 +77,74 @@ COMMANDS = {
         "certificates",
         "FILE",
         "make a folder for each site: settings, TLS certificate, token",
-        SITES,
+        "real sites",
     ),
     "check": Command(
         "join",
         "--cfg FILE",
         "find problems that would keep a site from joining",
-        SITES,
+        "real sites",
     ),
-    "serve": Command("join", "--cfg FILE", "lead a federation of real sites", SITES),
+    "serve": Command(
+        "join", "--cfg FILE", "lead a federation of real sites", "real sites"
+    ),
     "join": Command(
-        "join", "--cfg FILE", "take part in a federation, as one site", SITES
+        "join", "--cfg FILE", "take part in a federation, as one site", "real sites"
     ),
     "healthy": Command(
-        "join", "--cfg FILE", "exit with status 0 if serve or join is running", SITES
+        "join",
+        "--cfg FILE",
+        "exit with status 0 if serve or join is running",
+        "real sites",
     ),
     "update": Command(
         "book",
         "BOOK --join|--leave|--forget K|...",
         "let clients join, leave or be forgotten; classes join, old rows go",
-        LIVING,
+        "over time",
     ),
     "head": Command(
-        "book", "BOOK --clients 1,4", "write the head of some clients", LIVING
+        "book", "BOOK --clients 1,4", "write the head of some clients", "over time"
     ),
     "worth": Command(
         "book",
         "BOOK --rows FILE",
         "print how much each client adds to the accuracy",
-        LIVING,
+        "over time",
     ),
     "certificate": Command(
-        "book", "BOOK --out FILE", "sign who is in a book, and its head", LIVING
+        "book", "BOOK --out FILE", "sign who is in a book, and its head", "over time"
     ),
     "verify": Command(
-        "book", "FILE [--book BOOK]", "check a certificate of a book", LIVING
+        "book", "FILE [--book BOOK]", "check a certificate of a book", "over time"
     ),
     "token": Command(
-        "token", "SECRET N", "make client N's join token for a distributed run", SITES
+        "token",
+        "SECRET N",
+        "make client N's join token for a distributed run",
+        "real sites",
     ),
     "flower-app": Command(
-        "flower_app", "FOLDER --cfg FILE", "write the app folder for `flwr run`", FLOWER
+        "flower_app",
+        "FOLDER --cfg FILE",
+        "write the app folder for `flwr run`",
+        "with Flower",
     ),
     "doctor": Command(
         "doctor",
         "",
         "list installed packages, and what missing ones are needed for",
-        SET_UP,
+        "set-up",
     ),
 }
+for _extra in manifests().values():
+    COMMANDS |= _extra.commands
 
 
 def find_command(name: str) -> Callable[[Sequence[str]], int]:
     """Import and return the function of the command `name`."""
-    module = import_module(f"{__name__}.{COMMANDS[name].module}")
+    where = COMMANDS[name].module
+    module = import_module(where if "." in where else f"{__name__}.{where}")
     return getattr(module, name.replace("-", "_"))
 
 

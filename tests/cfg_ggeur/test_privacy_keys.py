@@ -3,51 +3,15 @@
 import pytest
 import torch
 
-from federatedscope_ggeur.audit.base import Clock
-from federatedscope_ggeur.audit.head_updates import a4, a5
-from federatedscope_ggeur.audit.told_numbers import a7
 from federatedscope_ggeur.engines.run import Run, run
-from federatedscope_ggeur.engines.transcript import recorded, truth_of
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation.exchanges.space.exchange import SpaceClient
+from federatedscope_ggeur.federation.exchanges.statistics.exchange import (
+    StatisticsClient,
+)
 
 SPARSE = ["data.splitter_args", "[{'alpha': 0.05}]", "federate.client_num", 9]
 RAW = ["ggeur.space", "raw", "ggeur.steps", [1], "federate.total_round_num", 1]
-
-
-def attacked(config, attack, *settings):
-    going = Run(config(*SPARSE, *RAW, *settings))
-    found = list(attack(recorded(going), truth_of(going), Clock(10)))
-    return found[0], going
-
-
-@pytest.mark.slow
-def test_what_a_client_counts_for_says_what_is_withheld_unless_told_not_to(config):
-    plain, _ = attacked(config, a7)
-    assert plain.passed is False
-    closed, going = attacked(config, a7, "ggeur.weight", "statistics")
-    assert closed.passed is True
-    for k, client in going.engine.clients.items():
-        counts = going.held.counts[going.held.numbers.index(k)]
-        assert client.aggregation_weight == counts[counts >= 5].sum()
-
-
-@pytest.mark.slow
-def test_withheld_rows_are_not_in_an_update_where_they_are_not_trained_on(config):
-    """A5 is of classes held: withheld ones are then like absent ones."""
-    settings = ["ggeur.steps", [], "train.batch_or_epoch", "batch"]
-    settings += ["train.local_update_steps", 1, "dataloader.batch_size", 512]
-    plain, _ = attacked(config, a4, *settings)
-    assert plain.value > 0
-    off = ["ggeur.privacy.train_withheld", False]
-    closed, going = attacked(config, a4, *settings, *off)
-    assert (closed.value, closed.passed) == (0.0, True)
-    for client in going.engine.clients.values():
-        _, labels = client.recipe.draw()
-        assert (torch.bincount(labels, minlength=12)[labels] >= 5).all()
-    by_bias, _ = attacked(config, a5, *settings, *off)
-    plainly, _ = attacked(config, a5, *settings)
-    assert by_bias.value < plainly.value
 
 
 def test_the_rows_of_the_forecast_are_those_trained_on(config):
@@ -61,13 +25,11 @@ def test_the_rows_of_the_forecast_are_those_trained_on(config):
 
 
 def test_means_are_rounded_before_they_travel_and_nothing_else_is(config):
-    def uploads(*settings):
+    def upload(*settings):
         going = Run(config("ggeur.closed_form", "lda", *settings))
-        seen = recorded(going)
-        return seen.uploads[1], going
+        return going.engine.side(1, StatisticsClient).statistics().statistics
 
-    plain, _ = uploads()
-    coarse, _ = uploads("ggeur.privacy.float32_means", True)
+    plain, coarse = upload(), upload("ggeur.privacy.float32_means", True)
     assert not torch.equal(plain.means, plain.means.float().double())
     assert torch.equal(coarse.means, plain.means.float().double())
     for c in plain.classes:

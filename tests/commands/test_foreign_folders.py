@@ -16,6 +16,7 @@ from pictures import write_images
 from federatedscope_ggeur import Predictor, downloads, run
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.commands import COMMANDS as ALL_COMMANDS
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.reporting import Results
 
@@ -135,6 +136,8 @@ COMMANDS = {
         "",
     ),
 }  # fmt: skip
+if "audit" not in ALL_COMMANDS:  # the extra is not there
+    del COMMANDS["audit"]
 
 
 def words_of(command: str, foreign: Foreign) -> list[str]:

@@ -212,7 +212,7 @@ class Exchange:
         ``demands["<name>.<setting>"]``.
     REVEALS : str
         What the answers tell about a client's rows, in a few words. The privacy line of
-        a run and `audit` show this text. Secure sums refuse a plugin's exchange that
+        a run shows this text. Secure sums refuse a plugin's exchange that
         has none.
     UNSCREENED : str
         A text that says what cannot be screened because of this exchange, and why this

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import torch
 
-from federatedscope_ggeur.audit import Transcript, Truth
-from federatedscope_ggeur.audit.base import Lied, Update
-from federatedscope_ggeur.audit.lying_client import a_claim, lying, spoken_of
+from federatedscope_ggeur.engines.embedded import EmbeddedEngine
+from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.exchanges import Request
 from federatedscope_ggeur.federation.exchanges.augmentation.exchange import PREPARE
@@ -39,8 +38,8 @@ from federatedscope_ggeur.federation.exchanges.training.messages import Broadcas
 from federatedscope_ggeur.geometry import Space
 from federatedscope_ggeur.models import LinearHead
 
-from .embedded import EmbeddedEngine
-from .run import Run
+from .base import Lied, Transcript, Truth, Update
+from .lying_client import a_claim, lying, spoken_of
 
 #: The number of rounds whose updates the audit attacks.
 ROUNDS = 3

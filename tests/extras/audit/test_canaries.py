@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from federatedscope_ggeur.audit.base import Clock, Transcript, Truth
-from federatedscope_ggeur.audit.canaries import canaries
-from federatedscope_ggeur.audit.known_rows import a10
-from federatedscope_ggeur.audit.lying_client import a11
 from federatedscope_ggeur.engines.run import Run
-from federatedscope_ggeur.engines.transcript import recorded, truth_of
+from federatedscope_ggeur.extras.audit.base import Clock, Transcript, Truth
+from federatedscope_ggeur.extras.audit.canaries import canaries
+from federatedscope_ggeur.extras.audit.known_rows import a10
+from federatedscope_ggeur.extras.audit.lying_client import a11
+from federatedscope_ggeur.extras.audit.transcript import recorded, truth_of
 from federatedscope_ggeur.federation.noise import NoiseSettings
 from federatedscope_ggeur.geometry.discrete_gaussian import seeded_words, system_words
 from federatedscope_ggeur.geometry.noisy_release import ReleasePlan

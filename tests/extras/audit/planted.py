@@ -8,10 +8,9 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from federatedscope_ggeur.audit import Transcript, Truth
-from federatedscope_ggeur.audit.base import Clock
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
+from federatedscope_ggeur.extras.audit.base import Clock, Transcript, Truth
 from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
     ClosedFormSettings,
 )

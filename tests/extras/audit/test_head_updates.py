@@ -4,8 +4,8 @@ import pytest
 import torch
 from planted import CLOCK, gaussian, only, transcript, truth_of
 
-from federatedscope_ggeur.audit.base import Clock, Update
-from federatedscope_ggeur.audit.head_updates import a4, a5, guesses
+from federatedscope_ggeur.extras.audit.base import Clock, Update
+from federatedscope_ggeur.extras.audit.head_updates import a4, a5, guesses
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import Prototypes
 from federatedscope_ggeur.geometry import Space
 

@@ -2,6 +2,3 @@
 
 The audit reports how much each attack finds. A passed audit is no proof of privacy.
 """
-
-from .base import ADVERSARIES, Finding, Transcript, Truth
-from .suite import ATTACKS, LEVELS, Verdict, audit_run, self_audit

@@ -7,21 +7,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
-from federatedscope_ggeur.audit import (
-    ADVERSARIES,
-    LEVELS,
-    Finding,
-    Verdict,
-    audit_run,
-    self_audit,
-)
-from federatedscope_ggeur.audit.canaries import canaries
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
+from federatedscope_ggeur.commands import config_parser
 from federatedscope_ggeur.engines.forecast import rehearsed
 from federatedscope_ggeur.engines.run import Run, load_federated_data
-from federatedscope_ggeur.engines.transcript import recorded, truth_of
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.federation.noise import NoiseSettings
 from federatedscope_ggeur.files import write_atomically
@@ -29,7 +20,10 @@ from federatedscope_ggeur.printable import say
 from federatedscope_ggeur.reporting import new_run_folder
 from federatedscope_ggeur.reporting.tables import text_table
 
-from . import config_parser
+from .base import ADVERSARIES, Finding
+from .canaries import canaries
+from .suite import LEVELS, Verdict, audit_run, self_audit
+from .transcript import recorded, truth_of
 
 PASSED, COULD_NOT, FAILED = 0, 2, 3
 _STATUS = {

@@ -4,11 +4,16 @@ import pytest
 import torch
 from planted import CLOCK, gaussian, only, transcript, truth_of
 
-from federatedscope_ggeur.audit.base import Claim, Lied
-from federatedscope_ggeur.audit.lying_client import a11, a_claim, lying, spoken_of
 from federatedscope_ggeur.engines.run import Run
-from federatedscope_ggeur.engines.transcript import recorded
-from federatedscope_ggeur.engines.transcript import truth_of as rows_of
+from federatedscope_ggeur.extras.audit.base import Claim, Lied
+from federatedscope_ggeur.extras.audit.lying_client import (
+    a11,
+    a_claim,
+    lying,
+    spoken_of,
+)
+from federatedscope_ggeur.extras.audit.transcript import recorded
+from federatedscope_ggeur.extras.audit.transcript import truth_of as rows_of
 from federatedscope_ggeur.federation.exchanges.secure_sums.settings import SumSettings
 from federatedscope_ggeur.federation.exchanges.secure_sums.vectors import (
     ClientRows,

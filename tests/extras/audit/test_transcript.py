@@ -6,10 +6,10 @@ import pytest
 import torch
 from private_words import LDA, SUMS
 
-from federatedscope_ggeur.audit import audit_run
 from federatedscope_ggeur.engines.run import Run
-from federatedscope_ggeur.engines.transcript import recorded, truth_of
 from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.extras.audit.suite import audit_run
+from federatedscope_ggeur.extras.audit.transcript import recorded, truth_of
 
 
 def test_of_a_run_with_rounds(config):

@@ -4,8 +4,8 @@ import pytest
 import torch
 from planted import CLOCK, head_of, only, owned, transcript, truth_of, uploaded
 
-from federatedscope_ggeur.audit.base import Clock
-from federatedscope_ggeur.audit.subtractions import a9, s1, s2, s3, s4
+from federatedscope_ggeur.extras.audit.base import Clock
+from federatedscope_ggeur.extras.audit.subtractions import a9, s1, s2, s3, s4
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     Geometry,
     Prototypes,

@@ -4,16 +4,16 @@ import pytest
 from own_process import PATIENCE
 from private_words import SUMS
 
-from federatedscope_ggeur.audit import (
+from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.extras.audit.base import Finding
+from federatedscope_ggeur.extras.audit.suite import (
     ATTACKS,
     LEVELS,
-    Finding,
     Verdict,
     audit_run,
     self_audit,
 )
-from federatedscope_ggeur.engines.run import Run
-from federatedscope_ggeur.engines.transcript import recorded, truth_of
+from federatedscope_ggeur.extras.audit.transcript import recorded, truth_of
 
 LDA = ["ggeur.closed_form", "lda", "ggeur.lda.shrinkage", 0.3]
 OTHERS = ["ggeur.geometry", "pooled", "ggeur.prototypes", "others"]

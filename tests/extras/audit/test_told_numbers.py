@@ -4,7 +4,7 @@ import pytest
 import torch
 from planted import CLOCK, gaussian, only, transcript, truth_of, uploaded
 
-from federatedscope_ggeur.audit.told_numbers import a6, a7
+from federatedscope_ggeur.extras.audit.told_numbers import a6, a7
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     Geometry,
     PrepareReply,
