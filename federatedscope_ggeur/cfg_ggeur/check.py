@@ -6,8 +6,10 @@ from collections.abc import Collection, Iterator, Sequence
 
 from federatedscope_ggeur.errors import ConfigError, shown
 from federatedscope_ggeur.federation import OptimizerSettings
-from federatedscope_ggeur.federation.exchanges import EXCHANGES, ORDER
-from federatedscope_ggeur.federation.exchanges.base import plugin_exchanges
+from federatedscope_ggeur.federation.exchanges.base import (
+    own_exchanges,
+    plugin_exchanges,
+)
 from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.models import TEXT_MODELS, build_closed_form
 from federatedscope_ggeur.models.networks import keys as network_keys
@@ -28,7 +30,7 @@ def contradictions(cfg, wrong: Collection[str]) -> Iterator[str]:
     """
     run = demands_of(cfg, wrong)
     text = TEXT_MODELS.get(run["text.model"])
-    rooms = [*(EXCHANGES[name] for name in ORDER), *plugin_exchanges(run)]
+    rooms = [*own_exchanges(), *plugin_exchanges(run)]
     parts = [run.method, run.augmentation, run.form, text, *rooms]
     for part in [network_keys, text_keys, *parts]:
         if part is not None:

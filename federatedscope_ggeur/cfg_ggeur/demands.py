@@ -6,13 +6,15 @@ from collections.abc import Collection, Iterator
 
 from federatedscope_ggeur.data import is_image_type
 from federatedscope_ggeur.errors import ConfigError, setting
+from federatedscope_ggeur.extras import load_extras
 from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.exchanges import EXCHANGES
 from federatedscope_ggeur.methods import METHODS
 from federatedscope_ggeur.models import CLOSED_FORMS, ClosedForm, build_closed_form
 from federatedscope_ggeur.models.text import ClassTexts
 
 from .fs_keys import FIXED, HONOURED
-from .keys import FS_FIELDS, all_keys, field_of, get_key
+from .keys import FS_FIELDS, all_keys, extra_keys, field_of, get_key
 
 
 def demands_of(cfg, wrong: Collection[str] = ()) -> Demands:
@@ -21,6 +23,7 @@ def demands_of(cfg, wrong: Collection[str] = ()) -> Demands:
         field: default if setting(field) in wrong else value
         for field, value, default in _settings_in(cfg)
     }
+    load_extras({key.name: chosen[field_of(key)] for key in extra_keys()})
     form = CLOSED_FORMS.get(chosen["closed_form"])
     trains = form is None or chosen["init"] != "random"
     base = METHODS.get(chosen["base_method"])
@@ -28,9 +31,8 @@ def demands_of(cfg, wrong: Collection[str] = ()) -> Demands:
     # A network normalises pixels itself, and a text model takes CLIP's embeddings
     # unchanged. With either of them ggeur.space stays at its default.
     has_space = trains and not chosen["network.name"] and not chosen["text.model"]
-    # A client may leave a book, and then nothing that it chose may stay in the head.
-    is_kept = bool(chosen["book"])
-    leaves_out = form is not None and form.asks and form.leaves_out() and not is_kept
+    totals = any(part.brings_totals(chosen) for part in EXCHANGES.values())
+    leaves_out = form is not None and form.asks and form.leaves_out() and not totals
     return Demands(
         rounds=chosen["total_rounds"] if trains else 0,
         federated=base is None or base.federated,
@@ -38,17 +40,17 @@ def demands_of(cfg, wrong: Collection[str] = ()) -> Demands:
         space=chosen["space"] if has_space else "raw",
         closed_form=form is not None,
         uses_statistics=form is not None and form.asks,
-        is_open=_is_open(cfg.ggeur) and not is_kept,
+        is_open=_is_open(cfg.ggeur) and not totals,
         compares_kinds=form is not None and form.by_losses,
         leaves_out=leaves_out,
-        is_cooled=chosen["temperature"] == "leave_one_out" and not is_kept,
+        is_cooled=chosen["temperature"] == "leave_one_out" and not totals,
         tells_confidence=chosen["confidences"],
         keeps_best=keeps_best(cfg.ggeur),
         personal=chosen["personal.head"] != "none",
         calibrates=chosen["calibrate"] != "none",
         sums=chosen["secure_sums"] != "none",
         noisy=chosen["dp.epsilon"] > 0,
-        book=is_kept,
+        brings_totals=totals,
         distributed=_is_distributed(cfg),
         reads_images=_reads_images(cfg),
         plugins=tuple(chosen["plugins"]),

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from itertools import chain
 
 from federatedscope_ggeur.data import ENCODERS, IMAGE_READERS, READERS, SPLITTERS
 from federatedscope_ggeur.data.encoders.keys import ENCODER_KEYS
 from federatedscope_ggeur.data.text import TEXT_KEYS
 from federatedscope_ggeur.errors import ConfigError, name_settings
+from federatedscope_ggeur.extras import manifests
 from federatedscope_ggeur.federation.exchanges import EXCHANGES, ORDER
 from federatedscope_ggeur.federation.screening import SCREENS
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
@@ -119,13 +121,21 @@ _REMOVED = {
     "fisher.steps": "the head is trained to its optimum now, so remove this key "
     "(ggeur.fisher.penalty bounds the head's weights)"
 }
-#: The keys that lower packages bring, by subject.
+
+
+def extra_keys() -> Iterator[Key]:
+    """The keys of all extras."""
+    return chain.from_iterable(one.keys for one in manifests().values())
+
+
+#: The keys that lower packages and extras bring, by subject.
 _OF_ROOMS = (
     *(key for room in ORDER for key in EXCHANGES[room].KEYS),
     *ENCODER_KEYS,
     *NETWORK_KEYS,
     *TEXT_KEYS,
     *TEXT_USE_KEYS,
+    *extra_keys(),
 )
 _OWN = (*_OF_ROOMS, *_RUN_KEYS)
 

@@ -19,7 +19,7 @@ from federatedscope_ggeur.federation import (
 from federatedscope_ggeur.federation.course.plan import Plan
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.augmentation.keys import set_settings
-from federatedscope_ggeur.federation.exchanges.book.exchange import BookSettings
+from federatedscope_ggeur.federation.exchanges.base import RunFacts, due_exchanges
 from federatedscope_ggeur.federation.exchanges.calibration.keys import (
     calibration_settings,
 )
@@ -35,7 +35,7 @@ from federatedscope_ggeur.federation.exchanges.statistics.threshold import (
 )
 from federatedscope_ggeur.federation.exchanges.training.exchange import RoundSettings
 from federatedscope_ggeur.federation.text import TextMix, TextPull
-from federatedscope_ggeur.geometry import Grid, SpaceSettings
+from federatedscope_ggeur.geometry import SpaceSettings
 from federatedscope_ggeur.machine import free_memory
 from federatedscope_ggeur.models import (
     TEXT_MODELS,
@@ -110,7 +110,7 @@ def run_settings(
     encoder : str
         The name of the encoder that made the embeddings.
     given : Given
-        How the rows were given, for a book.
+        How the rows were given.
     """
     ggeur, demands = cfg.ggeur, demands_of(cfg)
     training, agreed = training_settings(cfg), agreed_settings(cfg)
@@ -150,17 +150,17 @@ def run_settings(
             expected = expected_rows(cfg, class_names, encoder, given)
             noise = replace(noise, public=partial(public_rows, prior, expected, dim))
         own.append(noise)
-    if demands.book:
-        own.append(
-            BookSettings(
-                ggeur.book,
-                Grid.of_steps(ggeur.book_steps, dim),
-                tuple(class_names),
-                encoder,
-                plain_config(cfg),
-                expected_rows(cfg, class_names, encoder, given).given,
-            )
-        )
+    facts = RunFacts(
+        demands,
+        num_classes,
+        dim,
+        tuple(class_names),
+        encoder,
+        expected_rows(cfg, class_names, encoder, given).given,
+        plain_config(cfg),
+    )
+    made = [part.settings_of(facts) for part in due_exchanges(demands)]
+    own += [one for one in made if one is not None]
     if demands.sums:
         summed = sum_settings(demands, num_classes, dim, agreed, class_names, noise)
         own.append(summed)

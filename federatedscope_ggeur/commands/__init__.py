@@ -97,27 +97,6 @@ COMMANDS = {
         "exit with status 0 if serve or join is running",
         "real sites",
     ),
-    "update": Command(
-        "book",
-        "BOOK --join|--leave|--forget K|...",
-        "let clients join, leave or be forgotten; classes join, old rows go",
-        "over time",
-    ),
-    "head": Command(
-        "book", "BOOK --clients 1,4", "write the head of some clients", "over time"
-    ),
-    "worth": Command(
-        "book",
-        "BOOK --rows FILE",
-        "print how much each client adds to the accuracy",
-        "over time",
-    ),
-    "certificate": Command(
-        "book", "BOOK --out FILE", "sign who is in a book, and its head", "over time"
-    ),
-    "verify": Command(
-        "book", "FILE [--book BOOK]", "check a certificate of a book", "over time"
-    ),
     "token": Command(
         "token",
         "SECRET N",

@@ -15,7 +15,7 @@ from federatedscope_ggeur.engines.checkpoints import TO_GO_ON, from_any_folder
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.course.checkpoint_files import warn_of_private
-from federatedscope_ggeur.federation.exchanges.book.exchange import noted_in_book
+from federatedscope_ggeur.federation.exchanges.base import writing_files
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.progress import Progress, above_bars, no_progress
@@ -125,7 +125,7 @@ def _write(run: Run, folder: Path, status: str) -> None:
         return
     try:
         results, head = run.history.results(status), run.history.head_bytes()
-        with noted_in_book(run.settings.role, folder):
+        with writing_files(run.settings.role, folder):
             write_run(folder, results, head, run.history.own_bytes())
     except Exception as error:
         _log_error("not all files could be written", error)

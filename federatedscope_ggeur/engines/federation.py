@@ -31,7 +31,7 @@ from federatedscope_ggeur.federation.course.checkpoint_files import warn_of_priv
 from federatedscope_ggeur.federation.course.history import History
 from federatedscope_ggeur.federation.course.membership import Membership
 from federatedscope_ggeur.federation.exchanges import Requests
-from federatedscope_ggeur.federation.exchanges.book.exchange import noted_in_book
+from federatedscope_ggeur.federation.exchanges.base import writing_files
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
     EvaluationClient,
 )
@@ -207,7 +207,7 @@ class Federation:
         self._tracking.close(failed=status != "finished")
         self.history.flush()
         results, head = self.history.results(status), self.history.head_bytes()
-        with noted_in_book(self.coordinator.server.settings, self._folder):
+        with writing_files(self.coordinator.server.settings, self._folder):
             write_run(self._folder, results, head, self.history.own_bytes())
         logger.info("results.json, the head and the curve are in %s", self._folder)
         warn_of_private(self._folder)

@@ -74,6 +74,21 @@ class Manifest:
             import_module(module)
 
 
+def load_extras(chosen: Mapping[str, object]) -> None:
+    """Load each extra of which `chosen` has a setting that is not at its default.
+
+    Parameters
+    ----------
+    chosen : mapping from str to value
+        Settings by their full names. Those that lack are at their defaults.
+    """
+    for manifest in manifests().values():
+        if any(
+            chosen.get(key.name, key.default) != key.default for key in manifest.keys
+        ):
+            manifest.load()
+
+
 @cache
 def manifests() -> Mapping[str, Manifest]:
     """The manifests of all extras, in order of their names."""

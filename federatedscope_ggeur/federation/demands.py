@@ -49,8 +49,9 @@ class Demands:
         Whether the server learns only sums of statistics over all clients.
     noisy : bool
         Whether statistics are released under differential privacy.
-    book : bool
-        Whether the server keeps each client's statistics in a book.
+    brings_totals : bool
+        Whether an exchange asks for the class statistics itself, and the head may
+        depend on nothing but their totals.
     distributed : bool
         Whether each client is a process of its own.
     reads_images : bool
@@ -77,7 +78,7 @@ class Demands:
     calibrates: bool = False
     sums: bool = False
     noisy: bool = False
-    book: bool = False
+    brings_totals: bool = False
     distributed: bool = False
     reads_images: bool = False
     plugins: tuple[str, ...] = ()
@@ -125,7 +126,7 @@ class Demands:
     @property
     def own_statistics(self) -> bool:
         """Whether each client sends its own class statistics."""
-        return self.statistics and self.by_client and not self.book
+        return self.statistics and self.by_client and not self.brings_totals
 
     @property
     def summed_statistics(self) -> bool:

@@ -2,7 +2,6 @@
 
 from .augmentation import AugmentationSettings, AugmentedSet, augment
 from .compressed import CompressedStatistics, Compression, CompressionLoss
-from .grid import Grid, GridStatistics
 from .mean_statistics import MeanStatistics
 from .rounded_rows import ROW_DTYPES, RoundedRows
 from .scatter import thin_factor

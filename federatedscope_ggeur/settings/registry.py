@@ -44,8 +44,10 @@ class Registry(Mapping[str, Part]):
         self._removed = dict(removed or {})
         self._parts: dict[str, Part] = {}
 
-    def add(self, name: str, part: Part) -> Part:
-        """Register `part` as `name`. If the name is taken, raise `ValueError`.
+    def add(self, name: str, part: Part, before: str = "") -> Part:
+        """Register `part` as `name`, `before` another part or as the last one.
+
+        If the name is taken, raise `ValueError`.
 
         The same definition may run again, in a notebook or after a failed import. It
         then replaces the first one.
@@ -74,6 +76,10 @@ class Registry(Mapping[str, Part]):
         if name in self.taken or not _is_the_same(self._parts.get(name, part), part):
             raise ValueError(f"the {self.kind} '{name}' is already registered")
         self._parts[name] = part
+        if before:
+            names = [other for other in self._parts if other != name]
+            names.insert(names.index(before), name)
+            self._parts = {one: self._parts[one] for one in names}
         part.name = name  # type: ignore[attr-defined]
         part.chosen_by = self.field  # type: ignore[attr-defined]
         return part

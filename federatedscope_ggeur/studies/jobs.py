@@ -18,7 +18,7 @@ from federatedscope_ggeur.data import DataSet
 from federatedscope_ggeur.engines.run import Run, divide, load_data_set, what_to_load
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.federation.course.checkpoint_files import DEFAULT_NAME
-from federatedscope_ggeur.federation.exchanges.book.exchange import rename_run
+from federatedscope_ggeur.federation.exchanges.base import rename_run
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import Lines, get_logger
 from federatedscope_ggeur.reporting import (
@@ -280,7 +280,7 @@ def _is_finished(part: Path) -> bool:
 def _moved(part: Path, folder: Path) -> float | None:
     """Give the folder of a finished run its name; returns the run's AVG."""
     results = read_results(part)
-    rename_run(results.config["ggeur"].get("book", ""), part, folder)
+    rename_run(results.config, part, folder)
     return results.final.avg
 
 

@@ -50,7 +50,7 @@ def test_the_first_word_is_a_command_or_an_option_of_a_run():
     assert "inspect" in offered("in")
 
 
-@pytest.mark.parametrize("name", ["embed", "inspect", "audit"])
+@pytest.mark.parametrize("name", ["embed", "inspect"])
 def test_a_command_has_its_own_options(name):
     assert "--cfg" in offered(f"{name} --")
     assert "--engine" not in offered(f"{name} --")

@@ -13,7 +13,7 @@ from pictures import write_images
 from study_on_disk import METHODS, SHORT, children_of, end, until
 
 from federatedscope_ggeur import run
-from federatedscope_ggeur.book.federation import Federation
+from federatedscope_ggeur.extras.book.federation import Federation
 from federatedscope_ggeur.reporting import Results, numbers
 from federatedscope_ggeur.studies.jobs import Runner
 from federatedscope_ggeur.studies.running import StudyRun

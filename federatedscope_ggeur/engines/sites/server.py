@@ -18,7 +18,13 @@ import torch
 
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
-from federatedscope_ggeur.errors import ConfigError, GGEURError, without_folders
+from federatedscope_ggeur.errors import (
+    ConfigError,
+    GGEURError,
+    setting,
+    without_folders,
+)
+from federatedscope_ggeur.federation.exchanges.base import due_exchanges
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.lock import locked
 from federatedscope_ggeur.printable import get_logger
@@ -58,13 +64,8 @@ def check_folder_run(cfg) -> None:
     ConfigError
         The error names them all.
     """
-    demands, wrong = demands_of(cfg), []
-    if demands.sums:
-        wrong.append("ggeur.privacy.secure_sums")
-    if demands.noisy:
-        wrong.append("ggeur.privacy.dp.epsilon")
-    if demands.book:
-        wrong.append("ggeur.book")
+    due = due_exchanges(demands_of(cfg))
+    wrong = [setting(part.NOT_BY_FOLDER) for part in due if part.NOT_BY_FOLDER]
     wrong += [
         key
         for key, value in {

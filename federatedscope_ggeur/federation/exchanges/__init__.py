@@ -19,7 +19,6 @@ ORDER = (
     "statistics",
     "noisy_release",
     "secure_sums",
-    "book",
     "closed_form",
     "space",
     "augmentation",

@@ -3,14 +3,25 @@
 Each folder of `exchanges` holds everything about one question: its messages and their
 limits, the client's answer, the server's use of the answer, its settings, its records
 and its part of a checkpoint. A folder may import only folders before it in this order:
-statistics, noisy_release, secure_sums, book, closed_form, space, augmentation,
-training, evaluation, personal, calibration.
+statistics, noisy_release, secure_sums, closed_form, space, augmentation, training,
+evaluation, personal, calibration.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+import os
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, Union
 
 import numpy as np
@@ -18,12 +29,14 @@ from torch import Tensor
 
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import GGEURError, MessageError, of_client, setting
+from federatedscope_ggeur.extras import load_extras
 from federatedscope_ggeur.methods import TensorSpec
 from federatedscope_ggeur.settings import (
     Key,
     Objections,
     Registry,
     check_class,
+    flatten,
     is_of_plugin,
 )
 
@@ -34,7 +47,10 @@ from ..wire.declared import Declared
 from ..wire.schema import MessageSchema
 
 if TYPE_CHECKING:
+    from federatedscope_ggeur.data.rows import Given
+
     from ..course.coordinator import Coordinator
+    from ..settings import RoleSettings
 
 T = TypeVar("T")
 
@@ -171,6 +187,32 @@ class Spent:
         )
 
 
+@dataclass(frozen=True)
+class RunFacts:
+    """What an exchange can make its own settings of.
+
+    Attributes
+    ----------
+    demands : Demands
+    num_classes, dim : int
+    class_names : tuple of str
+    encoder : str
+        The encoder that made the embeddings.
+    given : Given
+        How the clients' rows were given.
+    config : mapping
+        The run's settings, as plain values in sections.
+    """
+
+    demands: Demands
+    num_classes: int
+    dim: int
+    class_names: tuple[str, ...]
+    encoder: str
+    given: Given
+    config: Mapping[str, Any]
+
+
 class ClientSide:
     """One client's side of an exchange. It is made when the client is asked.
 
@@ -214,6 +256,8 @@ class Exchange:
         What the answers tell about a client's rows, in a few words. The privacy line of
         a run shows this text. Secure sums refuse a plugin's exchange that
         has none.
+    NOT_BY_FOLDER : str
+        If the exchange cannot go with a run by folder: the setting that makes it due.
     UNSCREENED : str
         A text that says what cannot be screened because of this exchange, and why this
         matters.
@@ -226,6 +270,7 @@ class Exchange:
     CLIENT: ClassVar[type[ClientSide]] = ClientSide
     KEYS: ClassVar[tuple[Key, ...]] = ()
     REVEALS: ClassVar[str] = ""
+    NOT_BY_FOLDER: ClassVar[str] = ""
     UNSCREENED: ClassVar[str] = ""
     SETTINGS: ClassVar[tuple[Key, ...]] = ()
 
@@ -243,6 +288,48 @@ class Exchange:
         """Further settings that must be equal on all sides if this exchange is due."""
         own = (f"{cls.name}.{key.name}" for key in cls.SETTINGS)
         return {name: run[name] for name in own}
+
+    @classmethod
+    def brings_totals(cls, chosen: Mapping[str, Any]) -> bool:
+        """Whether this exchange asks for the class statistics itself, to add them up.
+
+        The head may then depend on nothing but these totals.
+
+        Parameters
+        ----------
+        chosen : mapping from field to value
+            All settings of a run.
+        """
+        return False
+
+    @classmethod
+    def settings_of(cls, run: RunFacts) -> object | None:
+        """The exchange's own settings, which `RoleSettings.of` finds by their class."""
+        return None
+
+    @staticmethod
+    def writing(
+        settings: RoleSettings, folder: str | os.PathLike
+    ) -> AbstractContextManager[object]:
+        """A context in which a run writes its files into `folder`."""
+        return nullcontext()
+
+    @staticmethod
+    def renaming(config: Mapping, folder: Path, to: Path) -> bool:
+        """Rename the folder of a finished run, if this must be noted elsewhere.
+
+        Parameters
+        ----------
+        config : mapping
+            The run's settings, as plain values in sections.
+        folder, to : Path
+
+        Returns
+        -------
+        bool
+            False if nothing is to be noted. The caller then renames the folder.
+        """
+        return False
 
     @classmethod
     def is_due(cls, demands: Demands) -> bool:
@@ -331,12 +418,15 @@ EXCHANGES: Registry[type[Exchange]] = Registry("exchange", "plugins")
 DEADLINES = ("round0", "train", "evaluate")
 
 
-def register_exchange(name: str) -> Callable[[type[Exchange]], type[Exchange]]:
+def register_exchange(
+    name: str, before: str = ""
+) -> Callable[[type[Exchange]], type[Exchange]]:
     """A decorator that registers a subclass of `Exchange` under `name`.
 
     The server asks a plugin's exchange after the package's own. It does so only in runs
     whose ``ggeur.plugins`` name the module. A client answers only if its own settings
-    name the module, too. An installed entry point is not enough.
+    name the module, too. An installed entry point is not enough. An exchange of an
+    extra is asked `before` another one.
 
     Raises
     ------
@@ -362,7 +452,7 @@ def register_exchange(name: str) -> Callable[[type[Exchange]], type[Exchange]]:
                     f"the exchange '{name}' has a request or message '{text}', but "
                     "another exchange has this name already; choose another name"
                 )
-        return EXCHANGES.add(name, part)
+        return EXCHANGES.add(name, part, before)
 
     return register
 
@@ -378,9 +468,41 @@ def _texts_of(kind: RequestKind) -> set[str]:
 
 def due_exchanges(demands: Demands) -> list[type[Exchange]]:
     """The exchanges of a run: the package's own, then those of its plugins."""
-    own = [part for part in EXCHANGES.values() if not is_of_plugin(part)]
-    due = [part for part in own if part.is_due(demands)]
+    due = [part for part in own_exchanges() if part.is_due(demands)]
     return [*due, *plugin_exchanges(demands)]
+
+
+@contextmanager
+def writing_files(settings: RoleSettings, folder: str | os.PathLike) -> Iterator[None]:
+    """A context in which a run writes its files into `folder`.
+
+    Raises
+    ------
+    ConfigError
+        An exchange of the run forbids it.
+    """
+    with ExitStack() as contexts:
+        for part in due_exchanges(settings.demands):
+            contexts.enter_context(part.writing(settings, folder))
+        yield
+
+
+def rename_run(config: Mapping, folder: Path, to: Path) -> None:
+    """Rename the folder of a finished run that had the settings `config`.
+
+    Raises
+    ------
+    ConfigError
+        An exchange of the run forbids it.
+    """
+    load_extras(dict(flatten(config["ggeur"])))
+    if not any(part.renaming(config, folder, to) for part in EXCHANGES.values()):
+        os.rename(folder, to)
+
+
+def own_exchanges() -> list[type[Exchange]]:
+    """The package's own exchanges, with those of loaded extras."""
+    return [part for part in EXCHANGES.values() if not is_of_plugin(part)]
 
 
 def plugin_exchanges(demands: Demands) -> list[type[Exchange]]:

@@ -11,10 +11,10 @@ import pytest
 from engines_under_test import ENGINES
 
 from federatedscope_ggeur import FederatedClassifier, FederatedData, Predictor, run
-from federatedscope_ggeur.book.federation import Federation
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.data import load_data
 from federatedscope_ggeur.examples import find_config
+from federatedscope_ggeur.extras.book.federation import Federation
 from federatedscope_ggeur.models.vectors import to_vector
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import yaml
 
-from federatedscope_ggeur.book.federation import Federation
+from federatedscope_ggeur.extras.book.federation import Federation
 
 EXAMPLES = Path(__file__).parents[3] / "scripts" / "example_configs"
 BEST = [

@@ -607,8 +607,8 @@ class ClosedFormExchange(Exchange):
             return "labels and domains are confounded"
         if self._demands.sums:
             return "under secure sums no client reports scores of its own rows"
-        if self._demands.book:
-            return "the head of a book is made only from totals"
+        if self._demands.brings_totals:
+            return "the head of this run is made only from totals"
         if not self._demands.is_cooled:
             return f"{setting('temperature')} is none"
         if not self._demands.seeks_temperature or not can_cool(model):

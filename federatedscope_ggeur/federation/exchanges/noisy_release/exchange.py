@@ -146,6 +146,7 @@ class NoisyReleaseExchange(Exchange):
     KINDS = tuple(RELEASE_KINDS.values())
     CLIENT = ReleaseClient
     KEYS = keys.KEYS
+    NOT_BY_FOLDER = "dp.epsilon"
     agreed = staticmethod(keys.agreed)
     objections = staticmethod(keys.objections)
     REVEALS = "statistics with noise"

@@ -124,6 +124,7 @@ class SumsExchange(Exchange):
     KINDS = (SUM_KEYS, *SUM_KINDS.values())
     CLIENT = SumsClient
     KEYS = keys.KEYS
+    NOT_BY_FOLDER = "secure_sums"
     agreed = staticmethod(keys.agreed)
     objections = staticmethod(keys.objections)
     REVEALS = "sums over all clients"

@@ -27,7 +27,7 @@ def apply_min_count(statistics: ClassStatistics, min_samples: int) -> ClassStati
     single row, which is the row itself, is never sent (if `min_samples` is at least 2).
 
     The threshold does not limit what the statistics of other classes reveal; see
-    docs/privacy.md and the attacks of `audit`. Up to 4 rows of a class can be
+    docs/privacy.md. Up to 4 rows of a class can be
     reconstructed from its mean and covariance. If rows are non-negative, as after a
     ReLU, all of 5 rows and many of 20 can be reconstructed. One upload shows without
     error whether a known row belongs to a class. Clients also train on withheld rows,

@@ -1,45 +1,12 @@
-"""Settings of a federation's book, and the settings that cannot go with it."""
+"""The settings that both sides of a book share, and those that cannot go with it."""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
 
-from federatedscope_ggeur.errors import StatisticsError
 from federatedscope_ggeur.federation.demands import Demands
-from federatedscope_ggeur.geometry import Grid
 from federatedscope_ggeur.models import CLOSED_FORMS
-from federatedscope_ggeur.settings import Key, Objection, Objections, text
-
-
-def _steps(value: object) -> str:
-    """Says what is wrong with a value of ``ggeur.book_steps``; "" if nothing is."""
-    if not isinstance(value, (list, tuple)):
-        return "must be a list of powers of two, one for each dimension, or one for all"
-    try:
-        Grid.of_steps([float(step) for step in value], max(len(value), 1))
-    except (StatisticsError, TypeError, ValueError) as error:
-        return str(error)
-    return ""
-
-
-KEYS = (
-    Key(
-        "book",
-        "",
-        "Server: a new folder for the federation's book, where the server stores the "
-        "clients' statistics. `ggeur update` lets clients join or leave, or forgets "
-        "them, and makes the head anew.",
-        text,
-    ),
-    Key(
-        "book_steps",
-        [],
-        "With ggeur.book: clients round statistics to multiples of this step, a "
-        "public power of two. One step for all dimensions, or one for each; []: "
-        "2^-32, for entries up to 4096.",
-        _steps,
-    ),
-)
+from federatedscope_ggeur.settings import Objection, Objections
 
 
 def agreed(run: Demands) -> dict[str, object]:
@@ -49,7 +16,7 @@ def agreed(run: Demands) -> dict[str, object]:
 
 def objections(run: Demands) -> Objections:
     """The settings that cannot go with a book."""
-    if not run.book:
+    if not run["book"]:
         if run["book_steps"]:
             yield "book_steps", "needs ggeur.book"
         return

@@ -10,10 +10,10 @@ import pytest
 from books import new_book
 from own_process import PATIENCE
 
-from federatedscope_ggeur.book.chain import signed
-from federatedscope_ggeur.book.federation import Federation
-from federatedscope_ggeur.book.places import RunPlaces
 from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.extras.book.chain import signed
+from federatedscope_ggeur.extras.book.federation import Federation
+from federatedscope_ggeur.extras.book.places import RunPlaces
 
 READERS = {
     "verify": ["verify", "certificate.json", "--book", "book"],

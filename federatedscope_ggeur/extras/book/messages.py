@@ -10,7 +10,8 @@ import torch
 from federatedscope_ggeur.errors import StatisticsError
 from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
-from federatedscope_ggeur.geometry import Grid, GridStatistics
+
+from .grid import Grid, GridStatistics
 
 I64 = torch.int64
 _TENSORS = ("exponents", "classes", "counts", "sums", "high", "low")

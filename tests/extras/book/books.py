@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from federatedscope_ggeur.book.federation import Federation
+from federatedscope_ggeur.extras.book.federation import Federation
 
 DIM = 5
 NAMES = ["ant", "bee", "cat"]

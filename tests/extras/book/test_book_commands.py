@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 
-from federatedscope_ggeur.book.federation import Federation
 from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.extras.book.federation import Federation
 from federatedscope_ggeur.reporting import read_results
 
 

@@ -10,33 +10,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from federatedscope_ggeur.book.chain import check_signed
-from federatedscope_ggeur.book.federation import Federation, check_empty, check_possible
-from federatedscope_ggeur.book.places import RunPlaces
 from federatedscope_ggeur.data.rows import NOT_KNOWN, Given
 from federatedscope_ggeur.errors import DataError, MessageError, StatisticsError
 from federatedscope_ggeur.federation.demands import Demands
-from federatedscope_ggeur.federation.release import Release
-from federatedscope_ggeur.federation.sampling import windows
-from federatedscope_ggeur.federation.settings import RoleSettings
-from federatedscope_ggeur.federation.wire import limits
-from federatedscope_ggeur.federation.wire.declared import Declared
-from federatedscope_ggeur.geometry import Grid, GridStatistics
-from federatedscope_ggeur.printable import get_logger
-
-from ..base import (
+from federatedscope_ggeur.federation.exchanges.base import (
     ClientSide,
     Exchange,
     Request,
     RequestKind,
     Requests,
+    RunFacts,
     refusal,
     register_exchange,
     require_known,
 )
-from ..statistics.exchange import check_domain
+from federatedscope_ggeur.federation.exchanges.statistics.exchange import check_domain
+from federatedscope_ggeur.federation.release import Release
+from federatedscope_ggeur.federation.sampling import windows
+from federatedscope_ggeur.federation.settings import RoleSettings
+from federatedscope_ggeur.federation.wire import limits
+from federatedscope_ggeur.federation.wire.declared import Declared
+from federatedscope_ggeur.printable import get_logger
+
 from . import keys
+from .chain import check_signed
+from .federation import Federation, check_empty, check_possible
+from .grid import Grid, GridStatistics
 from .messages import BookReceipt, BookUpload
+from .places import RunPlaces
 
 logger = get_logger(__name__)
 
@@ -68,44 +69,6 @@ class BookSettings:
     def places(self, folder: str | os.PathLike) -> RunPlaces:
         """Where the run writes whose folder is `folder`."""
         return RunPlaces.of(folder, self.config["federate"]["save_to"])
-
-
-@contextmanager
-def noted_in_book(settings: RoleSettings, folder: str | os.PathLike) -> Iterator[None]:
-    """A context in which a run writes its files into `folder`.
-
-    If the run has begun a book, the book notes the folder, as it did when it began.
-    Forgetting a client then removes these files, too.
-
-    Raises
-    ------
-    ConfigError
-        A client was forgotten meanwhile. The run leaves no files then.
-    """
-    own = settings.of(BookSettings) if settings.demands.book else None
-    if own is None or not Path(own.folder).is_dir():
-        yield
-        return
-    book, places = Federation.load(own.folder), own.places(folder)
-    book.note_run(places)
-    try:
-        yield
-    finally:
-        book.keep_run(places)
-
-
-def rename_run(book: str, folder: Path, to: Path) -> None:
-    """Rename a run's folder, and note that in the run's `book`, if it has one.
-
-    Raises
-    ------
-    ConfigError
-        A client was forgotten meanwhile. The run leaves no files then.
-    """
-    if book and Path(book).is_dir():
-        Federation.load(book).rename_run(RunPlaces.of(folder), to)
-    else:
-        os.rename(folder, to)
 
 
 class BookClient(ClientSide):
@@ -199,7 +162,7 @@ BOOK_RECEIPT = RequestKind(
 )
 
 
-@register_exchange("book")
+@register_exchange("book", before="closed_form")
 class BookExchange(Exchange):
     """Asks for statistics on the grid, writes them into a book, and sends receipts.
 
@@ -211,7 +174,7 @@ class BookExchange(Exchange):
 
     KINDS = (BOOK_STATISTICS, BOOK_RECEIPT)
     CLIENT = BookClient
-    KEYS = keys.KEYS
+    NOT_BY_FOLDER = "book"
     agreed = staticmethod(keys.agreed)
     objections = staticmethod(keys.objections)
     REVEALS = (
@@ -227,7 +190,62 @@ class BookExchange(Exchange):
 
     @classmethod
     def is_due(cls, demands: Demands) -> bool:
-        return demands.book
+        return bool(demands.chosen.get("book"))
+
+    @classmethod
+    def brings_totals(cls, chosen: Mapping[str, Any]) -> bool:
+        # A client may leave, and then nothing that it chose may stay in the head.
+        return bool(chosen["book"])
+
+    @classmethod
+    def settings_of(cls, run: RunFacts) -> BookSettings:
+        return BookSettings(
+            run.demands["book"],
+            Grid.of_steps(run.demands["book_steps"], run.dim),
+            run.class_names,
+            run.encoder,
+            run.config,
+            run.given,
+        )
+
+    @staticmethod
+    @contextmanager
+    def writing(settings: RoleSettings, folder: str | os.PathLike) -> Iterator[None]:
+        """A context in which a run writes its files into `folder`.
+
+        The book notes the folder, as it did when the run began. Forgetting a client
+        then removes these files, too.
+
+        Raises
+        ------
+        ConfigError
+            A client was forgotten meanwhile. The run leaves no files then.
+        """
+        own = settings.of(BookSettings)
+        if not Path(own.folder).is_dir():  # the run has not come so far
+            yield
+            return
+        book, places = Federation.load(own.folder), own.places(folder)
+        book.note_run(places)
+        try:
+            yield
+        finally:
+            book.keep_run(places)
+
+    @staticmethod
+    def renaming(config: Mapping, folder: Path, to: Path) -> bool:
+        """Rename the folder of a run, and note that in the run's book.
+
+        Raises
+        ------
+        ConfigError
+            A client was forgotten meanwhile. The run leaves no files then.
+        """
+        book = config["ggeur"].get("book", "")
+        if not book or not Path(book).is_dir():
+            return False
+        Federation.load(book).rename_run(RunPlaces.of(folder), to)
+        return True
 
     def begin(self) -> Requests[None]:
         """Ask the clients for their statistics, and add them up exactly.

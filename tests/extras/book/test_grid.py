@@ -9,12 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federatedscope_ggeur.errors import StatisticsError
-from federatedscope_ggeur.geometry import (
-    ClassStatistics,
-    Grid,
-    GridStatistics,
-    SummedStatistics,
-)
+from federatedscope_ggeur.extras.book.grid import Grid, GridStatistics
+from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
 from federatedscope_ggeur.models import CLOSED_FORMS, to_vector
 
 C, D = 3, 4

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from safetensors.torch import load, load_file
 
-from federatedscope_ggeur.book.federation import Federation
-from federatedscope_ggeur.book.places import RunPlaces
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.run import Run, load_federated_data
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.extras.book.federation import Federation
+from federatedscope_ggeur.extras.book.places import RunPlaces
 from federatedscope_ggeur.models import build_closed_form
 
 FOUR = ["federate.client_num", 4, "ggeur.privacy.min_samples", 2]

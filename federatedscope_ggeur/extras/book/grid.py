@@ -16,11 +16,10 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import StatisticsError
-
-from .moments import Means, add_to_mean
-from .scatter import Scatter
-from .statistics import check_embeddings
-from .summed import SummedStatistics
+from federatedscope_ggeur.geometry.moments import Means, add_to_mean
+from federatedscope_ggeur.geometry.scatter import Scatter
+from federatedscope_ggeur.geometry.statistics import check_embeddings
+from federatedscope_ggeur.geometry.summed import SummedStatistics
 
 #: The exponent of the default step. It suits embeddings of usual length.
 USUAL_EXPONENT = -32

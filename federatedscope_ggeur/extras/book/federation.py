@@ -22,8 +22,6 @@ from federatedscope_ggeur.data import Expected, Given
 from federatedscope_ggeur.data.labels import checked_names
 from federatedscope_ggeur.data.rows import NOT_KNOWN
 from federatedscope_ggeur.errors import ConfigError, DataError, StatisticsError, listed
-from federatedscope_ggeur.geometry import Grid, GridStatistics
-from federatedscope_ggeur.geometry.grid import USUAL_EXPONENT
 from federatedscope_ggeur.machine import torch_threads
 from federatedscope_ggeur.models import (
     CLOSED_FORMS,
@@ -47,6 +45,7 @@ from .chain import (
 )
 from .entries import Entry, entry_name
 from .folder import Folder
+from .grid import USUAL_EXPONENT, Grid, GridStatistics
 from .places import RunPlaces, write_folder
 
 _FORMAT = 2

@@ -12,9 +12,9 @@ from safetensors.torch import load, save
 
 from federatedscope_ggeur.errors import DataError, StatisticsError
 from federatedscope_ggeur.files import safetensors_header
-from federatedscope_ggeur.geometry import Grid, GridStatistics
 
 from .chain import check_types
+from .grid import Grid, GridStatistics
 
 _SALT = 32
 _TYPES = {

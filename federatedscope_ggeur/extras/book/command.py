@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from federatedscope_ggeur.commands import add_labels_option, command_parser
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.printable import say
-
-from . import add_labels_option, command_parser
 
 _DAYS = {"d": 1, "w": 7, "y": 365}
 
@@ -82,7 +81,7 @@ def update(arguments: Sequence[str]) -> int:
     if options.rows and options.join is None and options.withdraw is None:
         parser.error("--rows is for --join and --withdraw")
     # Imported here: torch takes seconds, and --help needs none of it.
-    from federatedscope_ggeur.book.federation import Federation
+    from .federation import Federation
 
     if options.finish:
         book, said = Federation.finish(options.book)
@@ -96,7 +95,7 @@ def update(arguments: Sequence[str]) -> int:
     if options.retrain is not None:
         return _retrain(book, options.retrain)
     if options.choose:
-        from federatedscope_ggeur.engines.book_runs import chosen_form
+        from .runs import chosen_form
 
         form = chosen_form(book)
         change = book.choose(form)
@@ -130,7 +129,7 @@ def head(arguments: Sequence[str]) -> int:
         "--out", required=True, metavar="FOLDER", help="a new folder for predict --run"
     )
     options = parser.parse_args(arguments)
-    from federatedscope_ggeur.book.federation import Federation
+    from .federation import Federation
 
     book = Federation.load(options.book)
     clients = book.write_head(options.out, options.clients, options.domains)
@@ -146,8 +145,8 @@ def worth(arguments: Sequence[str]) -> int:
     )
     add_labels_option(parser)
     options = parser.parse_args(arguments)
-    from federatedscope_ggeur.book.federation import Federation
-    from federatedscope_ggeur.book.worth import worth as worth_of
+    from .federation import Federation
+    from .worth import worth as worth_of
 
     book = Federation.load(options.book)
     say("client  left out  Shapley   (points of accuracy)")
@@ -170,8 +169,9 @@ def certificate(arguments: Sequence[str]) -> int:
         "--receipt", type=int, metavar="K", help="client K's receipt instead"
     )
     options = parser.parse_args(arguments)
-    from federatedscope_ggeur.book.federation import Federation
     from federatedscope_ggeur.files import write_atomically
+
+    from .federation import Federation
 
     if Path(options.out).exists():
         raise ConfigError(f"'{options.out}' exists already; name a new file")
@@ -191,8 +191,8 @@ def verify(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--receipt", metavar="FILE", help="a client's receipt")
     options = parser.parse_args(arguments)
-    from federatedscope_ggeur.book.certificate import verify as proven
-    from federatedscope_ggeur.book.federation import Federation
+    from .certificate import verify as proven
+    from .federation import Federation
 
     book = None if options.book is None else Federation.load(options.book)
     receipt = None if options.receipt is None else _json(options.receipt)
@@ -229,10 +229,10 @@ def _mark_runs(book: Any, yes: bool) -> None:
 
 def _retrain(book: Any, settings: Sequence[str]) -> int:
     """Train with the clients in the book; returns the run's exit status."""
-    from federatedscope_ggeur.book.places import RunPlaces
-    from federatedscope_ggeur.engines.book_runs import new_run
+    from federatedscope_ggeur.commands.console import run_with_files
 
-    from .console import run_with_files
+    from .places import RunPlaces
+    from .runs import new_run
 
     cfg, data = new_run(book, settings)
     runs: list[RunPlaces] = []
@@ -254,7 +254,7 @@ def _join(book: Any, options: argparse.Namespace) -> Any:
         rows = _rows(book, options.rows)
         domain = options.domain
         return book.join(options.join, rows, domain=domain, how=options.labels)
-    from federatedscope_ggeur.engines.book_runs import statistics_of_client
+    from .runs import statistics_of_client
 
     return book.take(options.join, *statistics_of_client(book, options.join))
 

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError, StatisticsError
-from federatedscope_ggeur.geometry import GridStatistics
 from federatedscope_ggeur.machine import torch_threads, usable_cores
 
 from .federation import Federation
+from .grid import GridStatistics
 
 #: A set of clients, ascending.
 Part = tuple[int, ...]

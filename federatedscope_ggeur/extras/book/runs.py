@@ -7,17 +7,17 @@ from dataclasses import replace
 
 from yacs.config import CfgNode
 
-from federatedscope_ggeur.book.federation import Federation
 from federatedscope_ggeur.cfg_ggeur.fs_keys import open_sections
 from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config, to_plain
 from federatedscope_ggeur.data import FederatedData
+from federatedscope_ggeur.engines.run import Run, load_federated_data
 from federatedscope_ggeur.errors import ConfigError, listed
 from federatedscope_ggeur.federation.exchanges.closed_form.choice import rank
-from federatedscope_ggeur.geometry import GridStatistics
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.settings import NOT_SET, flatten
 
-from .run import Run, load_federated_data
+from .federation import Federation
+from .grid import GridStatistics
 
 
 def statistics_of_client(book: Federation, number: int) -> tuple[GridStatistics, str]:

@@ -1,0 +1,68 @@
+"""What the core knows of a federation's book."""
+
+from federatedscope_ggeur.extras import Command, Manifest
+from federatedscope_ggeur.settings import Key, text
+
+_COMMAND = f"{__package__}.command"
+
+
+def _steps(value: object) -> str:
+    """Says what is wrong with a value of ``ggeur.book_steps``; "" if nothing is."""
+    if not isinstance(value, (list, tuple)):
+        return "must be a list of powers of two, one for each dimension, or one for all"
+    from federatedscope_ggeur.errors import StatisticsError
+
+    from .grid import Grid  # which imports torch
+
+    try:
+        Grid.of_steps([float(step) for step in value], max(len(value), 1))
+    except (StatisticsError, TypeError, ValueError) as error:
+        return str(error)
+    return ""
+
+
+_KEYS = (
+    Key(
+        "book",
+        "",
+        "Server: a new folder for the federation's book, where the server stores the "
+        "clients' statistics. `ggeur update` lets clients join or leave, or forgets "
+        "them, and makes the head anew.",
+        text,
+    ),
+    Key(
+        "book_steps",
+        [],
+        "With ggeur.book: clients round statistics to multiples of this step, a "
+        "public power of two. One step for all dimensions, or one for each; []: "
+        "2^-32, for entries up to 4096.",
+        _steps,
+    ),
+)
+
+
+_COMMANDS = {
+    "update": Command(
+        _COMMAND,
+        "BOOK --join|--leave|--forget K|...",
+        "let clients join, leave or be forgotten; classes join, old rows go",
+        "over time",
+    ),
+    "head": Command(
+        _COMMAND, "BOOK --clients 1,4", "write the head of some clients", "over time"
+    ),
+    "worth": Command(
+        _COMMAND,
+        "BOOK --rows FILE",
+        "print how much each client adds to the accuracy",
+        "over time",
+    ),
+    "certificate": Command(
+        _COMMAND, "BOOK --out FILE", "sign who is in a book, and its head", "over time"
+    ),
+    "verify": Command(
+        _COMMAND, "FILE [--book BOOK]", "check a certificate of a book", "over time"
+    ),
+}
+
+MANIFEST = Manifest(_COMMANDS, _KEYS, parts=(f"{__package__}.exchange",))
