@@ -7,8 +7,9 @@ from private_words import SUMS
 
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.federation.exchanges import EXCHANGES, ORDER
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import Prototypes
-from federatedscope_ggeur.federation.exchanges.base import all_kinds, answered_kinds
+from federatedscope_ggeur.federation.exchanges.base import answered_kinds
 from federatedscope_ggeur.federation.exchanges.secure_sums.exchange import SumsClient
 from federatedscope_ggeur.reporting import numbers, privacy_line
 
@@ -54,9 +55,9 @@ def test_a_client_of_these_settings_answers_with_no_statistics_of_its_own(config
     others = {"statistics", "totals", "hit_counts", "log_losses", "calibrate"}
     others |= {"validation_losses", "personal_losses", "personal_head", "confidences"}
     others |= {"release_moments", "release_spread", "sum_moments", "sum_spread"}
-    others |= {"book_statistics", "book_receipt"}
     assert not names & others
-    assert names | others == {kind.name for kind in all_kinds()}
+    own = [EXCHANGES[room] for room in ORDER]
+    assert names | others == {kind.name for part in own for kind in part.KINDS}
     plain = Run(config())
     assert not any(
         "sum" in kind.name for kind in answered_kinds(plain.settings.demands)
