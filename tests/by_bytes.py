@@ -85,6 +85,8 @@ class Federation:
         In which order the clients of a list run.
     closed_form : ClosedForm, optional
     sums : SumSettings, optional
+    facts : dict, optional
+        Further fields of the run's `Demands`.
     plan : dict
         Of the coordinator's `Plan`.
     """
@@ -117,6 +119,7 @@ class Federation:
         statistics=None,
         train_withheld=True,
         plugins=(),
+        facts=None,
     ):
         self.order, self.memory = order, MemoryBudget(memory)
         method, model = method or FedAvg(), model or ModelSettings()
@@ -146,6 +149,7 @@ class Federation:
             calibrates=calibration is not None,
             sums=sums is not None,
             plugins=tuple(plugins),
+            **(facts or {}),
         )
         settings = RoleSettings(
             task,
@@ -246,7 +250,7 @@ class Federation:
     def add_statistics(self, uploads):
         taken = [self.validated(STATISTICS, upload) for upload in uploads]
         for upload in sorted(taken, key=lambda upload: upload.client):
-            self.coordinator.on_statistics(upload)
+            self.server.merged.add(upload)
 
     def add_prepare_reply(self, reply):
         self.augmentation.add_reply(self.validated(PREPARE, reply))

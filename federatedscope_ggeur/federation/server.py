@@ -8,7 +8,6 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.geometry import Space
-from federatedscope_ggeur.geometry.noisy_release import NoisyStatistics
 from federatedscope_ggeur.methods import ServerContext, initial_weights
 from federatedscope_ggeur.models import (
     fold,
@@ -21,10 +20,9 @@ from federatedscope_ggeur.models import (
 from federatedscope_ggeur.models.closed_forms import cool
 from federatedscope_ggeur.models.strangeness import Strangeness
 
-from .release import Release
+from .merge import Merge
 from .sampling import draw_clients
 from .settings import RoleSettings
-from .wire.schema import Statistics
 
 
 class Server:
@@ -68,14 +66,8 @@ class Server:
         The kind of model that the run scores and leaves.
     space : Space
         The space of training; raw until one is made.
-    statistics : Statistics
-        The merged statistics of all clients so far.
-    release : Release
-        The merged statistics, with the part that clients may get.
-    noisy : NoisyStatistics or None
-        Under differential privacy: the noisy statistics, in place of the two above.
-    uploaded_rows : dict from client number to int
-        The clients whose statistics are merged, each with its number of rows.
+    merged : Merge
+        The merged statistics of the clients.
     aggregation_weights : dict from client number to float
         The aggregation weights of the clients that finished round 0.
     init_uploads : dict from client number to mapping from str to Tensor
@@ -102,10 +94,7 @@ class Server:
         self.space = Space.raw(self.task.dim)
         load_vector(self.model, self.params)
         self.schema = self.task.schema(self.model)
-        self.statistics: Statistics = self.schema.no_statistics
-        self.release = Release.whole(self.statistics)
-        self.noisy: NoisyStatistics | None = None
-        self.uploaded_rows: dict[int, int] = {}
+        self.merged = Merge(self.schema.no_statistics)
         self.solved_params: Tensor | None = None
         self.trains = settings.demands.trains
         self.temperature = self.trained_temperature = 1.0
@@ -116,23 +105,6 @@ class Server:
         self.method_state: Mapping[str, Tensor] = {}
         self._told: tuple[Mapping, Mapping] = {}, {}
         self._told_of = 0  # the clients in it
-
-    # statistics
-
-    def add_statistics(self, client: int, statistics: Statistics) -> None:
-        """Merge the statistics of a client (Eq. 4); clients come in ascending order."""
-        self.uploaded_rows[client] = int(statistics.counts.sum())
-        self.statistics = self.statistics + statistics
-        self.release = Release.whole(self.statistics)
-
-    def take_total(self, release: Release, roster: Iterable[int]) -> None:
-        """Take the summed statistics of the clients in `roster`."""
-        self.release, self.statistics = release, release.statistics
-        self.uploaded_rows = dict.fromkeys(roster, 0)
-
-    def take_noisy(self, release: NoisyStatistics, roster: Iterable[int]) -> None:
-        """Take the noisy statistics that the clients in `roster` released."""
-        self.noisy, self.uploaded_rows = release, dict.fromkeys(roster, 0)
 
     # the model
 

@@ -130,7 +130,7 @@ class TestUnseenClients:
         assert list(results.round0.statistics_bytes_up) == [str(k) for k in seen]
         assert results.round0.clients == seen
         assert all(record.clients == seen for record in results.rounds)
-        assert server.uploaded_rows.keys() == set(seen)
+        assert server.merged.rows.keys() == set(seen)
         assert all(following.engine.clients[k].recipe is None for k in unseen)
         first, *_, last = results.rounds
         assert first.unseen_clients is None  # not evaluated

@@ -60,7 +60,7 @@ def test_merged_statistics_are_the_pooled_ones(window):
     data = shared_domains()
     federation = Federation(data, steps=(1,))
     federation.collect_statistics(window)
-    merged = federation.server.statistics
+    merged = federation.server.merged.statistics
     features, labels = pooled(data)
     assert merged.classes == list(range(CLASSES))
     for c in merged.classes:
@@ -134,14 +134,14 @@ def test_the_set_that_a_client_trains_on(steps, alone):
             assert torch.equal(rows[: len(own)], own)
     if steps:
         shapes = federation.augmentation.make_geometry().shapes
-        assert list(shapes) == federation.server.statistics.classes == [0, 1, 3]
+        assert list(shapes) == federation.server.merged.statistics.classes == [0, 1, 3]
 
 
 def test_without_steps_nothing_of_the_data_goes_up():
     federation = Federation(make_client_data(), steps=())
     assert not federation.settings.demands.statistics
     federation.round0()
-    assert federation.server.statistics.classes == []
+    assert federation.server.merged.statistics.classes == []
     reply = federation.prepare(1)
     assert (reply.aggregation_weight, dict(reply.init_upload)) == (20, {})
 

@@ -176,16 +176,16 @@ class _Recorder:
 
     def transcript(self, run: Run) -> Transcript:
         server = self._engine.server
-        summed = None
+        release, summed = server.merged.release, None
         if server.settings.demands.summed_statistics:
             summed = self._engine.coordinator.find(SumsExchange).summed
         closed = run.history.round0.closed_form if run.history.round0 else None
         classes: tuple[int, ...] = ()
         if closed is not None:
             form = server.settings.of(ClosedFormSettings).form
-            classes = tuple(server.release.for_head(form).classes)
-        if server.noisy is not None:
-            classes = tuple(server.noisy.classes)
+            classes = tuple(release.for_head(form).classes)
+        if release.noisy is not None:
+            classes = tuple(release.noisy.classes)
         return Transcript(
             run.settings.role,
             self.uploads,
@@ -204,7 +204,7 @@ class _Recorder:
             self.loss_query,
             self.log_losses,
             self.domains,
-            noisy=server.noisy,
+            noisy=release.noisy,
         )
 
 

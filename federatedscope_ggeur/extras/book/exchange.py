@@ -25,7 +25,7 @@ from federatedscope_ggeur.federation.exchanges.base import (
     require_known,
 )
 from federatedscope_ggeur.federation.exchanges.statistics.exchange import check_domain
-from federatedscope_ggeur.federation.release import Release
+from federatedscope_ggeur.federation.merge import Merge, Release
 from federatedscope_ggeur.federation.sampling import windows
 from federatedscope_ggeur.federation.settings import RoleSettings
 from federatedscope_ggeur.federation.wire import limits
@@ -118,20 +118,20 @@ def _validate(exchange: BookExchange, request: Request, upload: BookUpload) -> N
     require_known(
         upload.client,
         exchange.server.client_domains,
-        repeated=any(held.client == upload.client for held in exchange.uploads),
+        repeated=upload.client in exchange.exact.rows,
     )
     check_domain(upload, exchange)
-    if upload.whole.grid != exchange.settings.grid:
+    if upload.statistics.grid != exchange.settings.grid:
         raise refusal(upload.client, "exponents", "the grid differs from the book's")
     try:
-        check_possible(upload.whole)
+        check_possible(upload.statistics)
     except StatisticsError as error:
         raise refusal(upload.client, "high", str(error)) from error
 
 
 def _bound(declared: Declared, exchange: Any, upload: BookUpload) -> None:
     """Refuse more rows or longer means than the client declared."""
-    held, k = upload.whole.statistics(), upload.client
+    held, k = upload.statistics.statistics(), upload.client
     declared.check_rows(k, "counts", int(held.counts.sum()), declared.train)
     declared.check_means(k, "sums", held.means)
 
@@ -169,7 +169,10 @@ class BookExchange(Exchange):
     Attributes
     ----------
     settings : BookSettings
+    exact : Merge
+        The statistics of all clients, on the grid.
     uploads : list of BookUpload
+        Those that are merged.
     """
 
     KINDS = (BOOK_STATISTICS, BOOK_RECEIPT)
@@ -185,7 +188,8 @@ class BookExchange(Exchange):
     def __init__(self, course):
         super().__init__(course)
         self.settings = self.server.settings.of(BookSettings)
-        self.uploads: list[BookUpload] = []
+        nothing = GridStatistics.empty(self.server.task.num_classes, self.settings.grid)
+        self.exact, self.uploads = Merge(nothing, [self]), list[BookUpload]()
         self._sizes: dict[str, int] = {}
 
     @classmethod
@@ -255,21 +259,21 @@ class BookExchange(Exchange):
         ConfigError
             The folder of the book is not empty.
         """
-        course, server = self.course, self.server
+        course, exact = self.course, self.exact
         folder = Path(self.settings.folder)
         if folder.exists():
             check_empty(folder)
-        total = GridStatistics.empty(server.task.num_classes, self.settings.grid)
-        for numbers in windows(server.participants, course.plan.round0_window):
+        for numbers in windows(self.server.participants, course.plan.round0_window):
             asked = dict.fromkeys(course.membership.here(numbers), ())
             for upload in (
                 yield from course.ask(BOOK_STATISTICS, 0, asked, self._sizes)
             ):
-                self.uploads.append(upload)
-                total = total + upload.whole
-        rows = {held.client: int(held.whole.counts.sum()) for held in self.uploads}
-        course.on_total(Release.whole(total.statistics()), rows)
-        server.uploaded_rows.update(rows)
+                exact.add(upload)
+        total = Release.whole(exact.statistics.statistics())
+        self.server.merged.take(total, exact.rows)
+
+    def on_statistics(self, upload: BookUpload) -> None:
+        self.uploads.append(upload)
 
     def complete(self) -> Requests[None]:
         """Write the book after the head is made, and send each client its receipt."""
@@ -284,9 +288,9 @@ class BookExchange(Exchange):
             encoder=settings.encoder,
             given=settings.given,
             joining=[
-                (held.client, held.domain, held.whole)
+                (held.client, held.domain, held.statistics)
                 for held in self.uploads
-                if held.whole.classes
+                if held.statistics.classes
             ],
             run=None if folder is None else settings.places(folder),
         )
@@ -299,6 +303,8 @@ class BookExchange(Exchange):
     def record(self) -> dict[str, Any]:
         return {
             "statistics_bytes_up": self._sizes,
-            "uploaded_pairs": sum(len(held.whole.classes) for held in self.uploads),
+            "uploaded_pairs": sum(
+                len(held.statistics.classes) for held in self.uploads
+            ),
             "withheld_pairs": None if self._sizes else 0,
         }

@@ -25,16 +25,16 @@ class BookUpload:
     ----------
     client : int
     domain : str
-    whole : GridStatistics
+    statistics : GridStatistics
     """
 
     client: int
     domain: str
-    whole: GridStatistics
+    statistics: GridStatistics
 
     def to_bytes(self) -> bytes:
-        exponents = np.array(self.whole.grid.exponents, dtype=np.int64)
-        arrays = {"exponents": exponents, **self.whole.arrays()}
+        exponents = np.array(self.statistics.grid.exponents, dtype=np.int64)
+        arrays = {"exponents": exponents, **self.statistics.arrays()}
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         numbers = {"client": self.client, "domain": self.domain}
         return wire.pack("book_statistics", numbers, tensors)

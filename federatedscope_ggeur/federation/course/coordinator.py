@@ -7,7 +7,7 @@ replies back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,9 +24,7 @@ from federatedscope_ggeur.settings import is_of_plugin
 from ..exchanges.base import Exchange, RequestKind, Requests, Spent, due_exchanges
 from ..exchanges.calibration.exchange import CalibrationExchange
 from ..exchanges.evaluation.exchange import EvaluationExchange
-from ..exchanges.statistics.upload import StatisticsUpload
 from ..exchanges.training.exchange import TrainingExchange
-from ..release import Release
 from ..screening import Screen, declared_findings
 from ..server import Server
 from .asking import Asking
@@ -93,6 +91,7 @@ class Coordinator:
         self.screen = Screen(plan.screen)
         self._demands = server.settings.demands
         self.exchanges = [part(self) for part in due_exchanges(self._demands)]
+        server.merged.watchers = self.exchanges
         self.asking = Asking(self.exchanges, membership, self._demands.rounds, dismiss)
         self.evaluation = self.find(EvaluationExchange)
 
@@ -115,7 +114,7 @@ class Coordinator:
         for exchange in self.exchanges:
             _note(known, exchange, exchange.record())
         apart = sum((e.apart for e in self.exchanges), Spent())
-        clients = sorted(self.server.uploaded_rows)
+        clients = sorted(self.server.merged.rows)
         if self.server.trains:
             clients = self.membership.prepared
         return Round0(
@@ -204,18 +203,6 @@ class Coordinator:
         """Score the head, also for each client; in round 0 the one-shot head."""
         scored = yield from self.evaluation.score(number)
         return {**scored, "client_accuracy": self.evaluation.client_accuracy() or None}
-
-    def on_statistics(self, upload: StatisticsUpload) -> None:
-        """Pass a client's statistics to the server and to every exchange."""
-        self.server.add_statistics(upload.client, upload.statistics)
-        for exchange in self.exchanges:
-            exchange.on_statistics(upload)
-
-    def on_total(self, release: Release, roster: Iterable[int]) -> None:
-        """Pass summed statistics of the clients in `roster` to server and exchanges."""
-        self.server.take_total(release, roster)
-        for exchange in self.exchanges:
-            exchange.on_total(release.open)
 
     def round_record(
         self, number: int, spent: Spent, known: Mapping[str, Any], **made_by: Any

@@ -80,7 +80,7 @@ class Releases:
 
         engine.listen = note
         engine.carry(engine.coordinator.round0())
-        centre = engine.server.noisy.centre
+        centre = engine.server.merged.release.noisy.centre
 
         @cache
         def told(number, stage):
@@ -107,7 +107,7 @@ def seen_by(mode, server, sent, told, colluders):
                 total = total - told(k, stage)
             found[stage] = total
         else:
-            noisy = server.noisy
+            noisy = server.merged.release.noisy
             known = {
                 MOMENTS: [noisy.counts, torch.full((DIM,), torch.nan)],
                 SPREAD: [noisy.sums.flatten()],
@@ -119,7 +119,7 @@ def seen_by(mode, server, sent, told, colluders):
 def log_ratio(mode, claimed, release, colluders):
     """The log-likelihood ratio of the canary, by the noise that is claimed."""
     server, sent, told = release
-    centre, total = server.noisy.centre, 0.0
+    centre, total = server.merged.release.noisy.centre, 0.0
     who = range(1, CLIENTS + 1)
     honest = {"client": who[:1], "server": who}.get(mode, who[: CLIENTS - colluders])
     adding = len(honest) if mode == "distributed" else 1

@@ -148,8 +148,8 @@ class TestRefusedAnswers:
         record = carried.round0()
         assert record.clients == [1, 3, 4]
         assert record.statistics_bytes_up["2"] == len(b"garbage")
-        assert int(carried.server.statistics.counts.sum()) == 20 + 25 + 15
-        assert carried.server.uploaded_rows.keys() == {1, 3, 4}
+        assert int(carried.server.merged.statistics.counts.sum()) == 20 + 25 + 15
+        assert carried.server.merged.rows.keys() == {1, 3, 4}
         assert carried.asked("prepare") == [("prepare", [1, 3]), ("prepare", [4])]
 
     @pytest.mark.parametrize(

@@ -47,13 +47,17 @@ def init_upload(**changes):
     return {"rows": torch.zeros(7, 4), "one": torch.tensor(1.0), **changes}
 
 
+def merged(*clients):
+    return SimpleNamespace(rows=dict.fromkeys(clients, 5))
+
+
 def validate(kind, answer, number=0, asked=(), **known):
     """Validate an answer where the server knows so much."""
     server = SimpleNamespace(
         client_domains=DOMAINS,
         task=SimpleNamespace(method=Sends()),
         model=MODEL,
-        **{"uploaded_rows": {}, "aggregation_weights": {}, **known},
+        **{"merged": merged(), "aggregation_weights": {}, **known},
     )
     request = Request(kind, number, dict.fromkeys(asked, ()))
     return kind.validate(SimpleNamespace(server=server), request, answer)
@@ -108,14 +112,14 @@ def test_statistics_come_once_and_of_the_domain_it_joined_with():
     def upload(client, domain):
         return StatisticsUpload(client, domain, ClassStatistics.empty(3, 4))
 
-    assert validate(STATISTICS, upload(1, "art"), uploaded_rows={2: 5}) is None
+    assert validate(STATISTICS, upload(1, "art"), merged=merged(2)) is None
     for client, domain, earlier, field in (
         (1, "art", {1}, "client"),
         (3, "art", set(), "client"),
         (1, "photo", set(), "domain"),
     ):
         sent = upload(client, domain)
-        found = refusal(STATISTICS, sent, uploaded_rows=dict.fromkeys(earlier, 5))
+        found = refusal(STATISTICS, sent, merged=merged(*earlier))
         assert found == (f"client {client}", field)
 
 

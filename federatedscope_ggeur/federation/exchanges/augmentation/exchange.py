@@ -251,7 +251,7 @@ class AugmentationExchange(Exchange):
         """Make the global shapes, in the space of training."""
         server = self.server
         return global_geometry(
-            server.statistics, server.space, server.task.pooled_geometry
+            server.merged.statistics, server.space, server.task.pooled_geometry
         )
 
     def prototypes(self, client: int) -> Prototypes | None:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import GGEURError, setting
+from federatedscope_ggeur.federation.merge import Merge
 from federatedscope_ggeur.federation.training_settings import TrainingSettings
-from federatedscope_ggeur.federation.wire.schema import Statistics
 from federatedscope_ggeur.geometry import ClassStatistics, Space
 from federatedscope_ggeur.models import (
     LinearHead,
@@ -101,24 +101,25 @@ class Calibration:
     def __init__(self, model: Model, settings: CalibrationSettings, seed: int):
         self._model, self._settings, self._seed = model, settings, seed
         dim = model.classifier.in_features
-        self._statistics = ClassStatistics.empty(model.num_classes, dim)
+        self._merged = Merge(ClassStatistics.empty(model.num_classes, dim))
 
-    def takes(self, statistics: Statistics) -> bool:
+    def takes(self, merged: Merge) -> bool:
         """Use statistics of the embeddings if possible; returns whether it is.
 
         It is possible if the head is linear, so that embeddings are the last layer's
         input, and if the statistics have a scatter for each class.
         """
-        if not isinstance(self._model, LinearHead) or not statistics.classes:
+        held = merged.statistics
+        if not isinstance(self._model, LinearHead) or not held.classes:
             return False
-        if isinstance(statistics, ClassStatistics):
-            self._statistics = statistics
-        return isinstance(statistics, ClassStatistics)
+        if isinstance(held, ClassStatistics):
+            self._merged = merged
+        return isinstance(held, ClassStatistics)
 
     def add(self, uploads: Iterable[StatisticsUpload]) -> None:
         """Merge the uploads of one window, in client order."""
         for upload in sorted(uploads, key=lambda upload: upload.client):
-            self._statistics = self._statistics + upload.statistics
+            self._merged.add(upload)
 
     def run(
         self, params: Tensor, space: Space | None = None
@@ -137,7 +138,7 @@ class Calibration:
         GGEURError
             No client sent statistics, or training on the draws diverged.
         """
-        held, settings = self._statistics, self._settings
+        held, settings = self._merged.statistics, self._settings
         if not held.classes:
             raise GGEURError(
                 "the head cannot be calibrated, because no client sent statistics "

@@ -120,7 +120,7 @@ class CalibrationExchange(Exchange):
         """
         course, server, calibration = self.course, self.server, self.calibration
         before = course.spent()
-        if not calibration.takes(server.statistics):
+        if not calibration.takes(server.merged):
             for window in windows(server.participants, course.plan.round0_window):
                 here = course.membership.here(window)
                 asked = dict.fromkeys(
@@ -134,7 +134,7 @@ class CalibrationExchange(Exchange):
         return details
 
     def progress(self) -> dict[str, Any]:
-        suffices = self._is_lost or self.calibration.takes(self.server.statistics)
+        suffices = self._is_lost or self.calibration.takes(self.server.merged)
         return {"statistics_suffice": suffices}
 
     def resume_progress(self, values: Mapping[str, Any]) -> None:

@@ -284,7 +284,7 @@ def _refused(field: str, problem: str) -> MessageError:
 
 def _validate(exchange: ClosedFormExchange, request: Request, counts: HitCounts):
     """Require a count for each candidate, and scores of all rows in statistics."""
-    uploaded = exchange.server.uploaded_rows
+    uploaded = exchange.server.merged.rows
     require_known(counts.client, uploaded)
     candidates = len(exchange.solver.candidates)
     if len(counts.hits) != candidates:
@@ -323,7 +323,7 @@ LEAVE_ONE_OUT = RequestKind(
 
 def require_uploader(exchange: Exchange, request: Request, answer: Any) -> None:
     """Refuse an answer of a client that has sent no statistics."""
-    require_known(answer.client, exchange.server.uploaded_rows)
+    require_known(answer.client, exchange.server.merged.rows)
 
 
 def _validate_losses(
@@ -437,10 +437,11 @@ class ClosedFormExchange(Exchange):
             fit = components.merged(self._form.grain)
             self.solver.form = self._form = self._form.for_components(fit)
         choice = yield from self._choose(components)
-        if server.noisy is not None:
-            self._take_noisy(choice.form.solve_release(server.noisy))
+        release = server.merged.release
+        if release.noisy is not None:
+            self._take_noisy(choice.form.solve_release(release.noisy))
             return
-        held = server.release.for_head(self._form)
+        held = release.for_head(self._form)
         choice, found, solved = yield from self._decide(components, choice, held)
         form, start = choice.form, choice.start
         begun = None
@@ -456,7 +457,7 @@ class ClosedFormExchange(Exchange):
             server.trains = False
             logger.info("%s", ENDS)
         may_stay = not server.trains or self._demands.keeps_best
-        if may_stay and self._demands.by_client:
+        if may_stay and release.sees_clients:
             server.strangeness = form.strangeness(held)
         self._details = {**choice.recorded(solved.report), **found.details}
         notes = [units_note(form, held, self._demands.leaves_one_out)]
@@ -528,7 +529,7 @@ class ClosedFormExchange(Exchange):
         counts = yield from self.course.ask(
             LEAVE_ONE_OUT, 0, dict.fromkeys(self._asked(), (self._sent,))
         )
-        uploaded, classes = self.server.uploaded_rows, components.num_classes
+        uploaded, classes = self.server.merged.rows, components.num_classes
         self._withheld = cost_of_withheld(counts, uploaded, classes)
         takes_clients = False
         if form.by_losses:
@@ -622,7 +623,7 @@ class ClosedFormExchange(Exchange):
         return replace(components, scatter=None) if bare else components
 
     def _asked(self) -> list[int]:
-        return self.course.membership.here(sorted(self.server.uploaded_rows))
+        return self.course.membership.here(sorted(self.server.merged.rows))
 
 
 def _cool(

@@ -204,7 +204,9 @@ class NoisyReleaseExchange(Exchange):
 
         The server may send all numbers of the release to clients.
         """
-        self.server.take_noisy(replace(release, public=self._public), roster)
+        merged, noisy = self.server.merged, replace(release, public=self._public)
+        hidden = replace(merged.release, sees_clients=False, noisy=noisy)
+        merged.take(hidden, dict.fromkeys(roster, 0))
 
     def _total(self, stage: str, roster: list[int], centre: Tensor) -> Requests[Any]:
         """The sum of all clients' vectors of a stage: int64 [length]."""
@@ -220,8 +222,8 @@ class NoisyReleaseExchange(Exchange):
         return total
 
     def record(self) -> dict[str, Any]:
-        server, clients = self.server, len(self.server.uploaded_rows)
-        if server.noisy is None:
+        server, clients = self.server, len(self.server.merged.rows)
+        if server.merged.release.noisy is None:
             return {}  # a restored run has its record from the checkpoint
         own, plan = self.settings, self.settings.plan_of(clients)
         known: dict[str, Any] = {

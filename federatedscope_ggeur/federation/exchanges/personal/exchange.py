@@ -187,7 +187,7 @@ class PersonalExchange(Exchange):
             )
             return
         query = PersonalQuery(lda.chosen, lda.standardize, server.temperature)
-        asked = self.course.membership.here(sorted(server.uploaded_rows))
+        asked = self.course.membership.here(sorted(server.merged.rows))
         answers = yield from self.course.ask(
             PERSONAL_LOSSES, 0, dict.fromkeys(asked, (query.to_bytes(),))
         )

@@ -10,7 +10,7 @@ import numpy as np
 from federatedscope_ggeur.errors import GGEURError, setting
 from federatedscope_ggeur.federation.client import Client
 from federatedscope_ggeur.federation.demands import Demands
-from federatedscope_ggeur.federation.release import Release
+from federatedscope_ggeur.federation.merge import Release
 from federatedscope_ggeur.federation.sampling import windows
 from federatedscope_ggeur.federation.wire import limits
 from federatedscope_ggeur.geometry.noisy_release import RELEASE_STAGES
@@ -215,8 +215,9 @@ class SumsExchange(Exchange):
             summed.statistics,
             open=summed.released(),
             for_head=lambda form: summed.for_head(form, shape),
+            sees_clients=False,
         )
-        self.course.on_total(release, roster)
+        self.server.merged.take(release, dict.fromkeys(roster, 0))
 
     def require_session(self, client: int, session: bytes) -> None:
         """Refuse an answer that does not belong to this session."""

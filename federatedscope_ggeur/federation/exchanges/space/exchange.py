@@ -164,10 +164,13 @@ class SpaceExchange(Exchange):
         before = course.spent()
         if server.settings.demands.totals:
             for numbers in windows(server.participants, course.plan.round0_window):
-                asked = dict.fromkeys(course.membership.here(numbers), ())
+                here = course.membership.here(numbers)
+                if server.settings.demands.own_statistics:
+                    here = [k for k in here if k in server.merged.rows]
+                asked = dict.fromkeys(here, ())
                 self.maker.add((yield from course.ask(TOTALS, 0, asked)))
         self._bytes_up = (course.spent() - before).up
-        server.train_in(self.maker.make(server.release.open))
+        server.train_in(self.maker.make(server.merged.release.open))
 
     def record(self) -> dict[str, Any]:
         return {"totals_bytes_up": self._bytes_up}

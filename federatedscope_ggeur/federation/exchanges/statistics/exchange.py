@@ -85,7 +85,7 @@ def _validate(
 ) -> None:
     """Refuse a second upload, or one of another domain."""
     server = exchange.server
-    repeated = upload.client in server.uploaded_rows
+    repeated = upload.client in server.merged.rows
     require_known(upload.client, server.client_domains, repeated)
     check_domain(upload, exchange)
 
@@ -158,13 +158,13 @@ class StatisticsExchange(Exchange):
             course.put_out(found, "round 0, statistics")
             for upload in uploads:
                 if upload.client not in found:
-                    self._pairs += len(upload.statistics.classes)
-                    course.on_statistics(upload)
-                    self._directions.add(upload)
+                    self.server.merged.add(upload)
         unlike = self._directions.findings()
         course.screen.refused("statistics", unlike, may_refuse=False)
 
     def on_statistics(self, upload: StatisticsUpload) -> None:
+        self._pairs += len(upload.statistics.classes)
+        self._directions.add(upload)
         if upload.loss is not None:
             self.compression.add(upload)
 
@@ -174,5 +174,5 @@ class StatisticsExchange(Exchange):
             "uploaded_pairs": self._pairs,
             # a client does not tell what it withholds
             "withheld_pairs": None if self._sizes else 0,
-            "compression": self.compression.record(self.server.statistics),
+            "compression": self.compression.record(self.server.merged.statistics),
         }

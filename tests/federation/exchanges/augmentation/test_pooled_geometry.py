@@ -54,7 +54,7 @@ def test_fewer_statistics_suffice_for_it(config, statistics, steps):
     geometry, results, going = geometry_of(config, *settings, *statistics)
     assert results.round0.bytes_up < exact.round0.bytes_up
     assert results.final.avg == pytest.approx(exact.final.avg, abs=0.05)
-    held = going.engine.server.statistics
+    held = going.engine.server.merged.statistics
     shape = geometry.shapes[0]
     assert float(shape.eigenvalues.sum()) == pytest.approx(
         float(held.scatter().trace()) / int(held.counts.sum()), rel=1e-5

@@ -84,13 +84,13 @@ def test_the_candidate_with_the_most_hits_is_taken(kind, min_samples):
     hits, rows = hits_by_hand(carried, form)
     assert [c["hits"] for c in details["candidates"]] == hits
     assert [c["accuracy"] for c in details["candidates"]] == [h / rows for h in hits]
-    assert details["scored_rows"] == rows == sum(carried.server.uploaded_rows.values())
+    assert details["scored_rows"] == rows == sum(carried.server.merged.rows.values())
     chosen = form.candidates()[form.pick(torch.tensor(hits), rows)]
     for name, value in chosen.described().items():
         if name in details:
             assert details[name] == value
     assert details["chosen_by"] == "leave_one_out"
-    solved = chosen.solve(carried.server.statistics, components_of(carried))
+    solved = chosen.solve(carried.server.merged.statistics, components_of(carried))
     model = carried.server.model.at(carried.server.params)
     features, _ = make_rows(10, 77)
     assert torch.equal(model(features), solved.model(features))
@@ -155,7 +155,9 @@ def test_rows_for_validation_count_too_and_are_in_nothing():
     assert details["scored_rows"] == 90 + 12
     form = CLOSED_FORMS["lda"]()
     hits, _ = hits_by_hand(carried, form)
-    solved = [f.solve(carried.server.statistics).model for f in form.candidates()]
+    solved = [
+        f.solve(carried.server.merged.statistics).model for f in form.candidates()
+    ]
     more = [
         int((m(extra.features).argmax(dim=1) == extra.labels).sum()) for m in solved
     ]
@@ -211,7 +213,7 @@ def test_confounded_labels_and_domains_are_said_and_nobody_is_asked(kind, caplog
     expected = (
         CLOSED_FORMS[kind]()
         .untuned()
-        .solve(carried.server.statistics, components_of(carried))
+        .solve(carried.server.merged.statistics, components_of(carried))
     )
     assert {k: details[k] for k in expected.report if k != "shrinkage_rule"} == {
         k: v for k, v in expected.report.items() if k != "shrinkage_rule"

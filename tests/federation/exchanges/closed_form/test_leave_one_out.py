@@ -113,7 +113,7 @@ def test_rows_of_absent_classes_are_among_those_not_scored():
     ],
 )
 def test_counts_that_do_not_fit_the_federation_are_refused(counts, field):
-    server = SimpleNamespace(uploaded_rows={1: 4, 3: 8})
+    server = SimpleNamespace(merged=SimpleNamespace(rows={1: 4, 3: 8}))
     exchange = SimpleNamespace(
         server=server, solver=SimpleNamespace(candidates=("one", "two"))
     )

@@ -174,7 +174,7 @@ def test_masks_cancel_and_leave_the_sum_of_all_noise(config):
     going = Run(config(*DP, *SUMS, *SEED))
     going.follow(lambda record: None)
     noise = going.settings.role.of(NoiseSettings)
-    plan, found = noise.plan_of(3), going.engine.server.noisy
+    plan, found = noise.plan_of(3), going.engine.server.merged.release.noisy
     releasers = [
         Releaser(k, client.features, client.labels, noise)
         for k, client in going.engine.clients.items()

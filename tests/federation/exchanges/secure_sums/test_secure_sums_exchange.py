@@ -62,7 +62,7 @@ def test_keys_then_one_stage_after_the_other_of_everyone(carried):
     assert carried.asked() == [("sum_keys", ALL), *stages]
     kinds = ["sum_keys", *names]
     assert sum(sizes.values()) == carried.bytes_up(*kinds)
-    assert int(carried.server.statistics.counts.sum()) == sum(SIZES)
+    assert int(carried.server.merged.statistics.counts.sum()) == sum(SIZES)
 
 
 def test_every_stage_has_its_kind():
@@ -108,8 +108,8 @@ def test_who_is_not_there_at_the_beginning_is_not_in_the_roster():
     one = summing_carrier(quorum=3)
     one.membership.leave(2, "gone")
     gathered(one)
-    assert list(one.server.uploaded_rows) == [1, 3, 4]
-    assert int(one.server.statistics.counts.sum()) == sum(SIZES) - SIZES[1]
+    assert list(one.server.merged.rows) == [1, 3, 4]
+    assert int(one.server.merged.statistics.counts.sum()) == sum(SIZES) - SIZES[1]
 
 
 def test_more_rows_than_clients_declared_are_noticed(carried):

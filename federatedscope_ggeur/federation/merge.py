@@ -1,0 +1,90 @@
+"""The one place where clients' statistics are merged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from federatedscope_ggeur.geometry.noisy_release import NoisyStatistics
+from federatedscope_ggeur.models import ClosedForm
+
+from .wire.schema import Statistics
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """Merged statistics, and the part of them that clients may get.
+
+    Attributes
+    ----------
+    statistics : Statistics
+        The merged statistics of all clients.
+    open : Statistics
+        The part that clients may get as it is, with class means.
+    for_head : callable (ClosedForm) -> Statistics
+        Returns the part from which a head for clients may be made.
+    sees_clients : bool
+        Whether the server saw the statistics of single clients. Secure sums and noise
+        show it totals alone.
+    noisy : NoisyStatistics or None
+        Under differential privacy: the noisy statistics, in place of all others.
+    """
+
+    statistics: Statistics
+    open: Statistics
+    for_head: Callable[[ClosedForm], Statistics]
+    sees_clients: bool = True
+    noisy: NoisyStatistics | None = None
+
+    @classmethod
+    def whole(cls, statistics: Statistics) -> Release:
+        """A release in which clients may get everything."""
+        return cls(statistics, statistics, lambda form: statistics)
+
+
+class Merge:
+    """The merged statistics. Whatever is made of statistics watches this object.
+
+    A client that is left out here is left out of everything: the head, the choice among
+    heads, the temperature, the space, the book.
+
+    Parameters
+    ----------
+    nothing : Statistics or GridStatistics
+        The statistics of no rows.
+    watchers : sequence of Exchange
+        Their `on_statistics` gets each client's upload, or their `on_total` gets the
+        totals, if the server does not see single clients.
+
+    Attributes
+    ----------
+    release : Release
+    rows : dict from client number to int
+        The merged clients, each with its number of rows; 0 if the server does not see
+        that.
+    """
+
+    def __init__(self, nothing: Any, watchers: Sequence[Any] = ()):
+        self.release = Release.whole(nothing)
+        self.rows: dict[int, int] = {}
+        self.watchers = watchers
+
+    @property
+    def statistics(self) -> Any:
+        """The merged statistics of all clients so far."""
+        return self.release.statistics
+
+    def add(self, upload: Any) -> None:
+        """Merge a client's upload (Eq. 4); clients come in ascending order."""
+        self.rows[upload.client] = int(upload.statistics.counts.sum())
+        self.release = Release.whole(self.statistics + upload.statistics)
+        for one in self.watchers:
+            one.on_statistics(upload)
+
+    def take(self, release: Release, rows: Mapping[int, int]) -> None:
+        """Take the totals of all clients in `rows` at once."""
+        self.release, self.rows = release, dict(rows)
+        if release.noisy is None:
+            for one in self.watchers:
+                one.on_total(release.open)
