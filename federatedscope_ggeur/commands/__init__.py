@@ -42,7 +42,7 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "quickstart": Command(
-        "study", "", "compare methods on bundled digits, in half a minute", RUN
+        "quickstart", "", "compare methods on bundled digits, in half a minute", RUN
     ),
     "study": Command(
         "study",
