@@ -19,7 +19,10 @@ GROUPS = (
 
 COMMANDS = {
     "quickstart": Command(
-        "study", "", "compare methods on bundled digits, in half a minute", "runs"
+        "quickstart",
+        "",
+        "compare methods on bundled digits, in half a minute",
+        "runs",
     ),
     "study": Command(
         "study",

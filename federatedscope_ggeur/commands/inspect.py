@@ -35,6 +35,10 @@ from . import config_parser
 from .console import shown_on_console
 
 _MOST_NAMES = 12
+_MOST_PICTURED = 20  # classes, of two characters each
+_BARS = "·▁▂▃▄▅▆▇█"
+#: The columns of `client_table` that hold no numbers.
+CLIENT_TABLE_LEFT = (1, 4)
 
 #: The number of directions that Eq. 3 compares, and so the largest similarity.
 TOP = 5
@@ -167,9 +171,9 @@ def _about_holdings(
     held: Holdings, class_names: Sequence[str], threshold: int
 ) -> list[str]:
     many = len(held.numbers) > MOST_CLIENTS
-    table = domain_table(held) if many else client_table(held)
+    table = domain_table(held) if many else client_table(held, class_names)
     cells = [list(map(printable, row)) for row in table]
-    lines = text_table(cells, left=[table[0].index("domain")])
+    lines = text_table(cells, left=[0] if many else CLIENT_TABLE_LEFT)
     empty = [str(k) for k, rows in zip(held.numbers, held.counts) if not rows.any()]
     if empty:
         lines.append(f"clients without rows: {listed(empty, _MOST_NAMES)}")
@@ -213,17 +217,26 @@ def holdings_csv(held: Holdings, class_names: Sequence[str]) -> str:
     return csv_text([["client", "domain", "rows", *class_names], *lines])
 
 
-def client_table(held: Holdings) -> list[tuple[str, ...]]:
-    """A table with a line for each client."""
-    return [("client", "domain", "rows", "classes")] + [
+def client_table(held: Holdings, class_names: Sequence[str]) -> list[tuple[str, ...]]:
+    """A table with a line for each client, and a picture of few classes."""
+    pictured = len(class_names) <= _MOST_PICTURED
+    initials = " ".join(printable(name)[:1] for name in class_names)
+    most = held.counts.max(initial=1)
+    return [("client", "domain", "rows", "classes", *[initials] * pictured)] + [
         (
             str(number),
             domain,
             str(counts.sum()),
             f"{(counts > 0).sum()} of {len(counts)}",
+            *[" ".join(_bar(n / most) for n in counts)] * pictured,
         )
         for number, domain, counts in zip(held.numbers, held.domains, held.counts)
     ]
+
+
+def _bar(share: float) -> str:
+    """A character as tall as `share` of the most rows; a dot for no rows."""
+    return _BARS[math.ceil(share * (len(_BARS) - 1))]
 
 
 def domain_table(held: Holdings) -> list[tuple[str, ...]]:

@@ -22,14 +22,15 @@ from . import INTERRUPTED, PROGRAM, command_parser
 if TYPE_CHECKING:
     from federatedscope_ggeur.reporting.comparison import Comparison
     from federatedscope_ggeur.studies.jobs import Job
+    from federatedscope_ggeur.studies.plan import StudyPlan
     from federatedscope_ggeur.studies.workers import Event, Workers
 
+    #: Makes the text about the runs in a folder, and what it draws there.
+    Show = Callable[[Comparison, Path], str]
+    #: What is done before the first run.
+    Begin = Callable[[StudyPlan], None]
+
 logger = get_logger(__name__)
-
-if TYPE_CHECKING:
-    from federatedscope_ggeur.reporting.comparison import Comparison
-
-STUDY = "quickstart_study"
 
 
 class StudyProgress:
@@ -133,11 +134,12 @@ def add_study_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_study(
-    file: str, options: argparse.Namespace, show: Callable[[Comparison], str]
+    file: str, options: argparse.Namespace, show: Show, begin: Begin | None = None
 ) -> int:
     """Run the study `file` and print the text that `show` makes about its runs.
 
-    `options` are those of `add_study_options`. Returns the exit status of `study`.
+    `options` are those of `add_study_options`. `begin` is called before the first run,
+    unless they ask for quiet. Returns the exit status of `study`.
     """
     if options.workers is not None and options.workers < 1:
         raise ConfigError(f"--workers: must be at least 1, got {options.workers}")
@@ -146,7 +148,7 @@ def run_study(
 
     # They start before anything is computed, so that they may be forked.
     with Workers(options.workers or usable_cores()) as workers:
-        return _run(file, options, workers, show)
+        return _run(file, options, workers, show, begin)
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -172,7 +174,8 @@ def _run(
     file: str,
     options: argparse.Namespace,
     workers: Workers,
-    show: Callable[[Comparison], str],
+    show: Show,
+    begin: Begin | None,
 ) -> int:
     from federatedscope_ggeur.studies.running import StudyRun
     from federatedscope_ggeur.studies.study_file import load_study
@@ -188,6 +191,8 @@ def _run(
         notes = [*notes, *_share_gpus(workers)]
     if not options.quiet:
         _say(notes)
+        if begin is not None:
+            begin(plan)
     try:
         shown = shown_on_console("warning" if options.quiet else "info")
         with shown, StudyProgress(options.quiet) as progress:
@@ -215,7 +220,7 @@ def _share_gpus(workers: Workers) -> list[str]:
     return [f"{len(gpus)} GPUs, each of which does one run at a time"]
 
 
-def _tables(found: Comparison) -> str:
+def _tables(found: Comparison, folder: Path) -> str:
     """The text of a comparison for a terminal."""
     return found.to_text()
 
@@ -225,9 +230,7 @@ def _say(notes: Sequence[str]) -> None:
         say(f"note: {note}")
 
 
-def _tell_end(
-    found: Study, folder: Path, quiet: bool, show: Callable[[Comparison], str]
-) -> int:
+def _tell_end(found: Study, folder: Path, quiet: bool, show: Show) -> int:
     """Print the table of finished runs and the failures; returns the exit status."""
     if not quiet:
         from federatedscope_ggeur.reporting.comparison import Comparison
@@ -235,7 +238,7 @@ def _tell_end(
         if len(found.failed) < len(found.seeds) * prod(
             len(a.points) for a in found.axes
         ):
-            print(show(Comparison.of([folder])))
+            print(show(Comparison.of([folder]), folder))
         say(f"runs: {folder}", f"curves and tables: {PROGRAM} report {folder}")
     by_problem: dict[str, list[str]] = {}
     for failed in found.failed:
@@ -246,24 +249,3 @@ def _tell_end(
         first, *others = problem.split("\n")
         say(f"failed: {names[0]}{more}: {first}", *others, file=sys.stderr)
     return 1 if found.failed else 0
-
-
-def quickstart(arguments: Sequence[str]) -> int:
-    """Run the bundled study and print its table; returns the status of `study`."""
-    parser = command_parser(
-        "quickstart",
-        f"Runs the bundled study {STUDY}: real digits in four domains, with ten "
-        "seeds and without network access. A second call prints the table of the "
-        "finished runs.",
-    )
-    add_study_options(parser)
-    options = parser.parse_intermixed_args(arguments)
-    return run_study(STUDY, options, _overviews)
-
-
-def _overviews(found: Comparison) -> str:
-    from federatedscope_ggeur.reporting.comparison.sheets import overview_sheet
-    from federatedscope_ggeur.reporting.comparison.text import sheet_text
-
-    parts = [sheet_text(overview_sheet(table)) for table in found.tables]
-    return "\n\n".join(parts) + "\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.commands.study import STUDY
+from federatedscope_ggeur.commands.quickstart import STUDY
 from federatedscope_ggeur.studies.study_file import load_study
 
 
@@ -23,7 +23,7 @@ def test_what_is_wrong_is_one_message(capsys, words, message):
     assert message in error
 
 
-def test_its_study_has_the_rows_of_a_newcomer_in_the_quickstarts_own_setting():
+def test_its_study_has_the_rows_of_a_newcomer_on_seeds_that_nobody_looked_at():
     plan = load_study(STUDY)
     (axis,) = plan.named_axes()
     assert axis.points == [
@@ -33,7 +33,24 @@ def test_its_study_has_the_rows_of_a_newcomer_in_the_quickstarts_own_setting():
         "one upload",
         "all rows in one place",
     ]
-    assert len(plan.seeds) > 2, "enough for a standard error"
+    assert len(plan.seeds) == 10
+    assert not set(plan.seeds) & set(range(5)), "the setting was chosen on these"
     assert not any(cell.tune for cell in plan.cells())
-    ggeur = [c for c in plan.cells() if c.labels[axis.name] == "GGEUR"]
-    assert not any(cell.settings for cell in ggeur), "the quickstart as it stands"
+
+
+@pytest.mark.slow
+def test_it_shows_who_holds_what_unless_asked_to_be_quiet(tmp_path, capsys):
+    short = ["federate.total_round_num", "1", "federate.client_num", "5"]
+    words = ["--out", str(tmp_path / "out"), *short]
+    assert main(["quickstart", *words]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("Who holds which classes, seed 10")
+    table = said.splitlines()[1:7]
+    assert table[0].endswith("0 1 2 3 4 5 6 7 8 9")
+    for line in table[1:]:
+        _, _, _, held, _, classes, *bars = line.split()
+        assert len(bars) == int(classes) == 10
+        assert sum(bar != "\u00b7" for bar in bars) == int(held)
+    assert (tmp_path / "out" / "curve.png").exists()
+    assert main(["quickstart", "--quiet", *words]) == 0
+    assert not capsys.readouterr().out

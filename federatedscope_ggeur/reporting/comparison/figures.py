@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
@@ -58,14 +58,18 @@ class Curve:
     end: float | None = None
 
 
-def figures(comparison: Comparison, width: str = "two") -> list[Picture]:
-    """Draw all figures that need only the results.
+def figures(
+    comparison: Comparison, width: str = "two", names: Collection[str] | None = None
+) -> list[Picture]:
+    """Draw the figures that need only the results.
 
     Parameters
     ----------
     comparison : Comparison
     width : {"one", "two"}
         The width of the figures: one column of a page, or the whole page.
+    names : collection of str, optional
+        Which of ``convergence``, ``domains`` and ``accuracy_bytes``; all by default.
 
     Raises
     ------
@@ -73,11 +77,14 @@ def figures(comparison: Comparison, width: str = "two") -> list[Picture]:
         There is no such width.
     """
     check_width(width)
+    wanted = _FIGURES if names is None else names
     found = []
     with style():
         for number, table in enumerate(comparison.tables):
             end = f"_{number + 1}" if len(comparison.tables) > 1 else ""
             for name, draw in _FIGURES.items():
+                if name not in wanted:
+                    continue
                 picture = draw(table, width, f"{name}{end}", number)
                 if picture is not None:
                     settle(picture.figure)
