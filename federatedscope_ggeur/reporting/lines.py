@@ -5,6 +5,7 @@ from __future__ import annotations
 from federatedscope_ggeur.errors import setting
 
 from .records import (
+    AbsentClasses,
     Divergence,
     Final,
     Finding,
@@ -223,6 +224,17 @@ def probabilities_line(final: Final) -> str:
         "start": "calibrated start",
     }
     return f"{line} ({by.get(final.calibrated_by or '', 'not calibrated')})"
+
+
+def absent_line(absent: AbsentClasses) -> str:
+    """The classes that nobody sent, and the scores without their rows, as one line."""
+    line = f"classes that nobody sent: {absent.classes}, with {absent.rows} test rows"
+    if not absent.rows or absent.others is None:
+        return line
+    return (
+        f"{line} ({percent(absent.accuracy)}% right); without these rows "
+        f"{percent(absent.accuracy_of_others)}% right, {_probabilities(absent.others)}"
+    )
 
 
 def _probabilities(scores: ProbabilityScores) -> str:

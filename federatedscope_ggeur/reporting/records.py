@@ -43,6 +43,32 @@ class ProbabilityScores:
 
 
 @dataclass(frozen=True)
+class AbsentClasses:
+    """The test rows of classes that nobody sent, and the scores of all other rows.
+
+    Attributes
+    ----------
+    classes : int
+        The number of classes that nobody sent statistics of.
+    rows : int
+        Their test rows, as far as clients tell. A client with too few of them counts
+        them with the others.
+    accuracy : float or None
+        The accuracy on these rows; None without rows.
+    accuracy_of_others : float or None
+        The accuracy on all other test rows.
+    others : ProbabilityScores or None
+        The scores of the probabilities, with the temperature, on all other test rows.
+    """
+
+    classes: int
+    rows: int
+    accuracy: Optional[Share]
+    accuracy_of_others: Optional[Share]
+    others: Optional[ProbabilityScores]
+
+
+@dataclass(frozen=True)
 class Probabilities:
     """Scores of a head's probabilities with its temperature, and without.
 
@@ -52,10 +78,14 @@ class Probabilities:
         The scores with the temperature, if there is one.
     before : ProbabilityScores or None
         The scores without the temperature. None if there is no temperature.
+    absent : AbsentClasses or None
+        The scores with the temperature, without rows of classes that nobody sent. None
+        if a one-shot head has statistics of every class, and without such a head.
     """
 
     after: ProbabilityScores
     before: Optional[ProbabilityScores] = None
+    absent: Optional[AbsentClasses] = None
 
 
 @dataclass(frozen=True)
