@@ -68,9 +68,6 @@ def test_the_head_that_is_left_is_one_of_the_two(config, kind, validated):
         assert results.round0.closed_form.details["absent_rows"] > 0
         absent = results.final.probabilities.absent
         assert absent.classes == results.round0.closed_form.details["left_out"]
-        assert absent.rows > 0
-        # The head in closed form never predicts such a class.
-        assert results.round0.closed_form.probabilities.absent.accuracy == 0
     # What was scored before it was left is what is scored afterwards.
     assert sum(p.numel() for p in results.model.parameters()) == sum(
         t.numel() for t in load(head).values()
