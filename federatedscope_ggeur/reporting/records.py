@@ -608,18 +608,20 @@ class Kept:
 
     Attributes
     ----------
-    head : {"closed_form", "trained"}
+    head : {"closed_form", "trained", "average"}
+        "average" is the mean of the probabilities of both heads.
     by : {"validation", "leave_one_out", "confounded", "absent", "withheld", "default"}
         The reason. "validation": accuracy on validation rows. "leave_one_out": rows
         left out chose the head in closed form. "confounded": labels and domains are
         confounded, so neither can decide. "absent": only the trained head has seen
-        the classes that nobody sent; in older releases "withheld", the withheld rows.
+        the classes that nobody sent. "withheld": only the trained head has seen the
+        withheld rows, and the mean of both is kept.
         "default": nothing decided.
     closed_form, trained : float or None
         The accuracy of each head on validation rows, after the last evaluated round.
     """
 
-    head: Literal["closed_form", "trained"]
+    head: Literal["closed_form", "trained", "average"]
     by: Literal[
         "validation", "leave_one_out", "confounded", "absent", "withheld", "default"
     ]
@@ -634,7 +636,8 @@ class Final:
     Attributes
     ----------
     head : {"trained", "calibrated", "closed_form"}
-        The head that the score is for. "trained" is the mean over the last rounds.
+        The head that the score is for. "trained" is the mean over the last rounds; if
+        `kept` says "average", it is that of the mean of both heads.
     rounds : list of int
         With "trained", the evaluated rounds whose mean is the score.
     accuracy : dict of str to (float or None)
