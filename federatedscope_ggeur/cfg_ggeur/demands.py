@@ -100,14 +100,14 @@ def closed_form_of(ggeur, text: ClassTexts | None = None) -> ClosedForm | None:
     form.compressed = ggeur.statistics == "compressed"
     if text is not None and (form.needs_text or text.prior or text.ensemble):
         form = form.knowing(text)
-    is_left = ggeur.init == "random" or ggeur.keep == "best"
+    is_left = ggeur.init == "random" or keeps_best(ggeur)
     return form if is_left else form.as_start()
 
 
 def keeps_best(ggeur) -> bool:
-    """Whether the run leaves the better of the one-shot head and the trained one."""
+    """Whether the run leaves the one-shot head, the trained one, or their mean."""
     starts = ggeur.closed_form != "none" and ggeur.init == "closed_form"
-    return starts and ggeur.keep == "best"
+    return starts and ggeur.keep != "trained"
 
 
 def _is_open(ggeur) -> bool:

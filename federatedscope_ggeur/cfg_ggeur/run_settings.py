@@ -322,7 +322,8 @@ def scored_settings(cfg, text: ClassTexts | None = None) -> ModelSettings:
     trained = model_settings(cfg, text)
     if trained.text is not None:
         return replace(trained, text=replace(trained.text, left=True))
-    return replace(trained, starts=trained.starts and not keeps_best(cfg.ggeur))
+    starts = trained.starts and not keeps_best(cfg.ggeur)
+    return replace(trained, starts=starts, averaged=cfg.ggeur.keep == "average")
 
 
 def text_pull(ggeur, text: ClassTexts | None) -> TextPull | None:

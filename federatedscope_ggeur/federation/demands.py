@@ -40,7 +40,8 @@ class Demands:
     tells_confidence : bool
         Whether clients also report how sure the head is of their left-out rows.
     keeps_best : bool
-        Whether the run leaves the better of the one-shot head and the trained one.
+        Whether the run leaves the better of the one-shot head and the trained one, or
+        their mean.
     personal : bool
         Whether clients make one-shot heads of their own.
     calibrates : bool

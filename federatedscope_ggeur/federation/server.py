@@ -53,6 +53,8 @@ class Server:
         The weights of the one-shot head, on raw embeddings, once it is solved.
     trains : bool
         Whether there are rounds of training. Round 0 may show that none are needed.
+    averages : bool
+        Whether the trained head is scored and left as a mean with the one-shot head.
     temperature : float
         The number by which the logits of the one-shot head have been divided.
     trained_temperature : float
@@ -97,6 +99,7 @@ class Server:
         self.merged = Merge(self.schema.no_statistics)
         self.solved_params: Tensor | None = None
         self.trains = settings.demands.trains
+        self.averages = False
         self.temperature = self.trained_temperature = 1.0
         self.strangeness: Strangeness | None = None
         self.start_loss: float | None = None
@@ -146,8 +149,9 @@ class Server:
     def head_params(self, closed_form: bool = False) -> Tensor:
         """The weights of a head that is scored or left, on raw embeddings.
 
-        It is the trained head, or with `closed_form` the one-shot head. Its kind is
-        that of `scored_model`.
+        It is the trained head, or its mean with the one-shot head if the run averages
+        them. With `closed_form` it is the one-shot head. Its kind is that of
+        `scored_model`.
         """
         if closed_form:
             assert self.solved_params is not None, "the one-shot head is not solved yet"
@@ -156,6 +160,9 @@ class Server:
         if mix is not None:
             params = mix.mixed(self.model, params)
         params = recast(self.model, params, self.scored_model)
+        if self.averages and self.solved_params is not None:
+            one_shot, head = map(self.scored_model.at, (self.solved_params, params))
+            return to_vector(head.averaged(one_shot))
         if self.trained_temperature == 1.0:
             return params
         head = self.scored_model.at(params)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from federatedscope_ggeur.errors import ConfigError
 
+from .average import AverageHead
 from .base import Model
 from .closed_forms import CLOSED_FORMS
 from .ensemble import EnsembleHead
@@ -35,6 +36,8 @@ class ModelSettings:
         Whether the head in closed form is mixed with a zero-shot head.
     text : TextModelSettings or None
         The text model, in place of a head.
+    averaged : bool
+        Whether the head may be the mean of a one-shot head and of a trained one.
     """
 
     hidden: int = 0
@@ -44,6 +47,7 @@ class ModelSettings:
     network: NetworkSettings | None = None
     ensemble: bool = False
     text: TextModelSettings | None = None
+    averaged: bool = False
 
 
 def build_model(in_features: int, num_classes: int, settings: ModelSettings) -> Model:
@@ -67,6 +71,8 @@ def build_model(in_features: int, num_classes: int, settings: ModelSettings) -> 
                 f"closed_form: the model of {form.name} has no hidden layer; set 0 "
                 f"hidden units, not {settings.hidden}"
             )
+        if settings.averaged:
+            return AverageHead(in_features, num_classes)
         if settings.ensemble and not settings.starts:
             return EnsembleHead(in_features, num_classes)
         build = form.build_start if settings.starts else form.build_model

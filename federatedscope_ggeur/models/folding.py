@@ -9,6 +9,7 @@ from torch import Tensor
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.geometry import Space
 
+from .average import AverageHead
 from .base import Model
 from .linear import LinearHead
 from .mixture import MixtureHead
@@ -58,9 +59,11 @@ def unfold(model: Model, params: Tensor, space: Space) -> Tensor:
     return unfolded
 
 
-def recast(model: Model, params: Tensor, wanted: Model) -> Tensor:
+def recast(model: Model, params: Tensor, wanted: Model, trained: bool = True) -> Tensor:
     """The parameters with which `wanted` has the logits that `model` has with `params`
     [P].
+
+    In an average of a one-shot head and a trained one, `trained` says which it is.
 
     Raises
     ------
@@ -72,6 +75,9 @@ def recast(model: Model, params: Tensor, wanted: Model) -> Tensor:
     if isinstance(model, LinearHead) and isinstance(wanted, MixtureHead):
         load_vector(model := copy.deepcopy(model), params)
         return to_vector(MixtureHead.of_linear(model))
+    if isinstance(model, (LinearHead, MixtureHead)) and isinstance(wanted, AverageHead):
+        load_vector(model := copy.deepcopy(model), params)
+        return to_vector(AverageHead.alone(model, trained))
     if isinstance(model, PromptHead) and isinstance(wanted, CosineHead):
         return to_vector(model.at(params).left())  # type: ignore[operator]
     raise ConfigError(

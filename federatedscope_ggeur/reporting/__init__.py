@@ -4,6 +4,7 @@ from .lines import divergence_line, privacy_line, record_lines, screening_lines
 from .model_owners import numbers_of_rows
 from .provenance import Capture, DataFingerprint, Origin, Provenance
 from .records import (
+    AbsentClasses,
     Chosen,
     ClientCompression,
     ClientInfo,

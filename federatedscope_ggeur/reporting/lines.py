@@ -5,6 +5,7 @@ from __future__ import annotations
 from federatedscope_ggeur.errors import setting
 
 from .records import (
+    AbsentClasses,
     Divergence,
     Final,
     Finding,
@@ -189,7 +190,8 @@ def _finding_line(found: Finding) -> str:
 
 def kept_line(kept: Kept) -> str:
     """Which of two heads a run keeps, and why, as one line."""
-    name = "in closed form" if kept.head == "closed_form" else "trained"
+    names = {"closed_form": "the head in closed form", "trained": "the head trained"}
+    name = names.get(kept.head, "the mean of the probabilities of both heads")
     if kept.by == "validation":
         why = (
             f"{percent(kept.closed_form)}% of the validation rows right in closed "
@@ -203,11 +205,13 @@ def kept_line(kept: Kept) -> str:
         why = "it has seen every class that a client has enough rows of"
     elif kept.by == "absent":
         why = "only it has seen the classes that nobody sent"
+    elif kept.head == "average":
+        why = "every class was sent, but only the trained head has seen withheld rows"
     elif kept.by == "withheld":  # a run of an older release
         why = "only it has seen the withheld rows; there are no validation rows"
     else:
         why = "there are no validation rows"
-    return f"kept: the head {name} ({why})"
+    return f"kept: {name} ({why})"
 
 
 def probabilities_line(final: Final) -> str:
@@ -223,6 +227,17 @@ def probabilities_line(final: Final) -> str:
         "start": "calibrated start",
     }
     return f"{line} ({by.get(final.calibrated_by or '', 'not calibrated')})"
+
+
+def absent_line(absent: AbsentClasses) -> str:
+    """The classes that nobody sent, and the scores without their rows, as one line."""
+    line = f"classes that nobody sent: {absent.classes}, with {absent.rows} test rows"
+    if not absent.rows or absent.others is None:
+        return line
+    return (
+        f"{line} ({percent(absent.accuracy)}% right); without these rows "
+        f"{percent(absent.accuracy_of_others)}% right, {_probabilities(absent.others)}"
+    )
 
 
 def _probabilities(scores: ProbabilityScores) -> str:

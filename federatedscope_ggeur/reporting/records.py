@@ -43,6 +43,32 @@ class ProbabilityScores:
 
 
 @dataclass(frozen=True)
+class AbsentClasses:
+    """The test rows of classes that nobody sent, and the scores of all other rows.
+
+    Attributes
+    ----------
+    classes : int
+        The number of classes that nobody sent statistics of.
+    rows : int
+        Their test rows, as far as clients tell. A client with too few of them counts
+        them with the others.
+    accuracy : float or None
+        The accuracy on these rows; None without rows.
+    accuracy_of_others : float or None
+        The accuracy on all other test rows.
+    others : ProbabilityScores or None
+        The scores of the probabilities, with the temperature, on all other test rows.
+    """
+
+    classes: int
+    rows: int
+    accuracy: Optional[Share]
+    accuracy_of_others: Optional[Share]
+    others: Optional[ProbabilityScores]
+
+
+@dataclass(frozen=True)
 class Probabilities:
     """Scores of a head's probabilities with its temperature, and without.
 
@@ -52,10 +78,14 @@ class Probabilities:
         The scores with the temperature, if there is one.
     before : ProbabilityScores or None
         The scores without the temperature. None if there is no temperature.
+    absent : AbsentClasses or None
+        The scores with the temperature, without rows of classes that nobody sent. None
+        if a one-shot head has statistics of every class, and without such a head.
     """
 
     after: ProbabilityScores
     before: Optional[ProbabilityScores] = None
+    absent: Optional[AbsentClasses] = None
 
 
 @dataclass(frozen=True)
@@ -578,18 +608,20 @@ class Kept:
 
     Attributes
     ----------
-    head : {"closed_form", "trained"}
+    head : {"closed_form", "trained", "average"}
+        "average" is the mean of the probabilities of both heads.
     by : {"validation", "leave_one_out", "confounded", "absent", "withheld", "default"}
         The reason. "validation": accuracy on validation rows. "leave_one_out": rows
         left out chose the head in closed form. "confounded": labels and domains are
         confounded, so neither can decide. "absent": only the trained head has seen
-        the classes that nobody sent; in older releases "withheld", the withheld rows.
+        the classes that nobody sent. "withheld": only the trained head has seen the
+        withheld rows, and the mean of both is kept.
         "default": nothing decided.
     closed_form, trained : float or None
         The accuracy of each head on validation rows, after the last evaluated round.
     """
 
-    head: Literal["closed_form", "trained"]
+    head: Literal["closed_form", "trained", "average"]
     by: Literal[
         "validation", "leave_one_out", "confounded", "absent", "withheld", "default"
     ]
@@ -604,7 +636,8 @@ class Final:
     Attributes
     ----------
     head : {"trained", "calibrated", "closed_form"}
-        The head that the score is for. "trained" is the mean over the last rounds.
+        The head that the score is for. "trained" is the mean over the last rounds; if
+        `kept` says "average", it is that of the mean of both heads.
     rounds : list of int
         With "trained", the evaluated rounds whose mean is the score.
     accuracy : dict of str to (float or None)

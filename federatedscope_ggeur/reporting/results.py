@@ -19,6 +19,7 @@ from federatedscope_ggeur.version import __version__
 from .client_table import joined
 from .json_values import as_json_value, from_json_value, json_text, parse_json
 from .lines import (
+    absent_line,
     divergence_line,
     kept_line,
     percent,
@@ -48,7 +49,7 @@ from .tables import csv_text, html_table, text_table
 if TYPE_CHECKING:
     import numpy as np
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 Status = Literal["finished", "interrupted", "failed"]
 _REPORTED_PACKAGES = ("torch", "numpy", "scikit-learn", "scikit-image", "safetensors")
 _OUTPUT_KEYS = ("outdir", "expname", "expname_tag")
@@ -374,6 +375,8 @@ def _remarks(results: Results) -> list[str]:
         lines.append(kept_line(final.kept))
     if final.probabilities is not None:
         lines.append(probabilities_line(final))
+        if final.probabilities.absent is not None:
+            lines.append(absent_line(final.probabilities.absent))
     if final.worst_client is not None:
         lines.append(worst_client_line(final.worst_client))
     if final.scored == "clients":

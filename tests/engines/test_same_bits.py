@@ -48,8 +48,8 @@ RUNS = {
         "ggeur.geometry", "pooled", "ggeur.statistics", "compressed",
         "ggeur.compressed.rank", 4,
     ],
-    "the best head": [
-        "ggeur.closed_form", "auto", *START, "ggeur.keep", "best", *IID, *FIVE,
+    "the mean of two heads": [
+        "ggeur.closed_form", "auto", *START, "ggeur.keep", "average", *IID, *FIVE,
         "ggeur.privacy.min_samples", 3,
     ],
     "a linear start": [*LDA, *START, *IID],

@@ -71,7 +71,7 @@ def objections(run: Any) -> Objections:
     if run["init"] == "closed_form":
         why = "because training goes on from one head, not from two"
         yield Objection("init", {"text.ensemble": [0]}, why)
-    if run["keep"] == "best":
+    if run["keep"] != "trained":
         why = "because the head that is kept may be one that is not trained"
         yield Objection("keep", {"text.interpolate": [1]}, why)
     in_training = {"text.regulariser": [0], "text.interpolate": [1]}

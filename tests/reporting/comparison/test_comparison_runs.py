@@ -61,7 +61,7 @@ def test_without_runs_it_says_what_was_looked_for(tmp_path):
         find_runs([tmp_path / "nowhere"])
 
 
-@pytest.mark.parametrize("text", ["", '{"schema_version": 10, "engine"'])
+@pytest.mark.parametrize("text", ["", '{"schema_version": 11, "engine"'])
 def test_a_file_of_something_else_is_named(tmp_path, text):
     write(tmp_path / "a", run())
     broken = write(tmp_path / "b", run()) / "results.json"
@@ -83,7 +83,7 @@ def test_all_of_them_are_listed_with_the_schema_that_is_read(tmp_path):
         find_runs([tmp_path])
     lines = str(error.value).splitlines()[1:]
     assert "cannot be read" in lines[0]
-    assert all("reads 10, found 9" in line for line in lines[1:10])
+    assert all("reads 11, found 9" in line for line in lines[1:10])
 
 
 def test_a_broken_cell_is_named(tmp_path):

@@ -273,14 +273,23 @@ def cost_of_withheld(
     return (rows - sent) / max(sent, 1) * math.log(classes / SMOOTHING)
 
 
+#: If at most this share of the rows is withheld, a mean of two heads is not worth the
+#: rounds. Measured in docs/heads.md.
+_FEW_WITHHELD = 0.02
+
+
 def end_or_train(
-    choice: Choice, counts: Sequence[HitCounts], uploaded: Mapping[int, int]
+    choice: Choice,
+    counts: Sequence[HitCounts],
+    uploaded: Mapping[int, int],
+    averages: bool,
 ) -> Choice:
     """Decide whether a run that keeps the better head skips training.
 
     Training sees classes that nobody sent, the one-shot head does not. If there are no
     rows of such classes, a trained head is kept only if validation rows prefer it.
-    Without validation rows, training would be useless.
+    Without validation rows, training would be useless. A run that `averages` the two
+    heads also trains if every class was sent, but many rows are withheld.
 
     Parameters
     ----------
@@ -288,6 +297,7 @@ def end_or_train(
     counts : sequence of HitCounts
     uploaded : mapping from client number to int
         How many rows are in each client's statistics.
+    averages : bool
     """
     validation = sum(count.validation for count in counts)
     rows = sum(count.rows for count in counts) - validation
@@ -299,7 +309,10 @@ def end_or_train(
         "absent_rows": absent,
         "validation_rows": validation,
     }
-    ends = not validation and not absent
+    averaged = averages and not absent and share > _FEW_WITHHELD
+    if averaged:
+        known["averaged"] = True
+    ends = not validation and not absent and not averaged
     return choice._replace(details={**choice.details, **known}, ends=ends)
 
 

@@ -16,7 +16,7 @@ from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.wire import limits
 from federatedscope_ggeur.federation.wire.declared import Declared
 from federatedscope_ggeur.federation.wire.schema import Statistics
-from federatedscope_ggeur.models import ClosedForm, Model, to_vector
+from federatedscope_ggeur.models import ClosedForm, Model, recast, to_vector
 from federatedscope_ggeur.models.closed_forms import (
     LARGER_PART,
     Components,
@@ -449,8 +449,11 @@ class ClosedFormExchange(Exchange):
             begun = solved if start is form else self.solver.solve(start, held)
         if components is not None and found.value != 1.0:
             _cool(solved, begun, found.value, components)
-        server.solved_params = to_vector(solved.model)
-        server.temperature = found.value
+        vector = to_vector(solved.model)
+        if self._demands.keeps_best:
+            vector = recast(solved.model, vector, server.scored_model, trained=False)
+        server.solved_params, server.temperature = vector, found.value
+        server.averages = choice.details.get("averaged", False)
         if begun is not None:
             server.start_from(to_vector(begun.model))
         if choice.ends:
@@ -498,7 +501,9 @@ class ClosedFormExchange(Exchange):
         solved = self.server.solved_params
         if solved is None or not self._demands.keeps_best:
             return {}
-        kept = {"params": solved, "trains": torch.tensor(int(self.server.trains))}
+        said = {name: getattr(self.server, name) for name in ("trains", "averages")}
+        kept = {name: torch.tensor(int(value)) for name, value in said.items()}
+        kept["params"] = solved
         strange = self.server.strangeness
         return kept if strange is None else {**kept, **strange.tensors()}
 
@@ -506,6 +511,7 @@ class ClosedFormExchange(Exchange):
         if self._demands.keeps_best:
             self.server.solved_params = tensors["params"]
             self.server.trains = bool(tensors["trains"])
+            self.server.averages = bool(tensors.get("averages", False))
             if "matrix" in tensors:
                 self.server.strangeness = Strangeness.of_tensors(tensors)
             self.server.scored_model.make_room_for(len(tensors["params"]))
@@ -537,7 +543,8 @@ class ClosedFormExchange(Exchange):
             takes_clients = by_client <= LARGER_PART
         choice = choose_by_hits(form, counts, share, takes_clients)
         if keeps_best:
-            choice = end_or_train(choice, counts, uploaded)
+            averages = self._demands["keep"] == "average"
+            choice = end_or_train(choice, counts, uploaded, averages)
         return choice
 
     def _decide(

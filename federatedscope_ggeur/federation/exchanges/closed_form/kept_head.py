@@ -31,6 +31,9 @@ def kept_head(round0: Round0, rounds: Sequence[RoundRecord]) -> Kept:
     one-shot head is kept, unless clients have rows of classes that nobody sent. Only
     the trained head has seen these classes.
 
+    If the run averages the two heads, that mean takes the place of the trained head.
+    Without validation rows it is kept.
+
     Parameters
     ----------
     round0 : Round0
@@ -42,14 +45,17 @@ def kept_head(round0: Round0, rounds: Sequence[RoundRecord]) -> Kept:
     details = solved.details or {}
     if not rounds:
         return Kept("closed_form", details.get("chosen_by", "default"), None, None)
-    known = [r.metrics[_BY] for r in rounds if r.metrics and _BY in r.metrics]
-    before, after = (solved.metrics or {}).get(_BY), known[-1] if known else None
+    scored = (r.metrics for r in reversed(rounds) if r.metrics and _BY in r.metrics)
+    before, after = (solved.metrics or {}).get(_BY), next(scored, {}).get(_BY)
+    averaged = details.get("averaged", False)
     if details.get("confounded_share", 0.0) > LARGER_PART:
         return Kept("trained", "confounded", before, after)
     if before is not None and after is not None:
-        return Kept(
-            "trained" if after > before else "closed_form", "validation", before, after
-        )
+        better = "average" if averaged else "trained"
+        head = better if after > before else "closed_form"
+        return Kept(head, "validation", before, after)
     if absent_rows(round0):
         return Kept("trained", "absent", before, after)
+    if averaged:
+        return Kept("average", "withheld", before, after)
     return Kept("closed_form", details.get("chosen_by", "default"), before, after)

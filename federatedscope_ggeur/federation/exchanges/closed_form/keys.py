@@ -44,8 +44,11 @@ KEYS = (
         "trained",
         "With init closed_form: which head the run keeps. trained: the trained one. "
         "best: the one-shot head or the trained one, whichever does better on "
-        "validation rows, or by leave-one-out where there are none.",
-        one_of("trained", "best"),
+        "validation rows; without them the trained one only if clients have rows of "
+        "classes that nobody sent. average: the same, but if every class was sent and "
+        "more than 2% of the rows are of withheld classes, the mean of both heads' "
+        "probabilities.",
+        one_of("trained", "best", "average"),
         shared=True,
     ),
 )
@@ -65,6 +68,9 @@ def objections(run: Demands) -> Objections:
     if run["confidences"] and not run.seeks_temperature:
         why = "which makes clients score their left-out rows"
         yield Objection("confidences", {"temperature": ["leave_one_out"]}, why)
+    if run["keep"] == "average":
+        why = "which averages two heads that are made without text"
+        yield Objection("keep", {"text.ensemble": [0], "text.model": [""]}, why)
     for field in ("prior", "ensemble"):
         takes = [n for n, f in CLOSED_FORMS.items() if getattr(f, f"takes_{field}")]
         if run["closed_form"] not in takes:

@@ -55,6 +55,7 @@ class EvaluationClient(ClientSide):
     """Scores heads on the client's own rows."""
 
     _scored: Broadcast | None = None
+    _absent: tuple[int, ...] = ()
     _validated: tuple[Broadcast, LossQuery] | None = None
 
     def evaluate(self, broadcast: Broadcast) -> ScoreReport:
@@ -79,6 +80,10 @@ class EvaluationClient(ClientSide):
     def score(self, broadcast: Broadcast, rows: Mapping[str, Any]) -> ScoreReport:
         """Score `eval_params` of a round on each split of `rows`."""
         client, params = self.client, self.eval_params(broadcast)
+        self._absent = self._absent or broadcast.absent
+        if broadcast.absent not in ((), self._absent):
+            problem = "rows of other classes were told apart before"
+            raise MessageError(problem, field="absent", sender="the server")
         head = client.memory.frozen(client.scored_model, params)
         scores = {
             split: score_of(
@@ -88,7 +93,8 @@ class EvaluationClient(ClientSide):
                 client.settings.training.device,
                 _advice(client.settings),
                 broadcast.temperature if split == "test" else None,
-            )
+                broadcast.absent,
+            ).told(client.settings.min_samples)
             for split, held in rows.items()
         }
         return ScoreReport(client.number, broadcast.round_number, scores)
@@ -229,7 +235,10 @@ class EvaluationExchange(Exchange):
     CLIENT = EvaluationClient
     KEYS = keys.KEYS
     objections = staticmethod(keys.objections)
-    REVEALS = "each client's scores: rows, hits and the sum of their losses"
+    REVEALS = (
+        "each client's scores: rows, hits and the sum of their losses, also without "
+        "the rows of classes that nobody sent"
+    )
 
     def __init__(self, course):
         super().__init__(course)
@@ -238,6 +247,7 @@ class EvaluationExchange(Exchange):
         self.reports: dict[int, ScoreReport] = {}
         #: Of the last evaluation before a restart.
         self._accuracy_before: dict[str, float] = {}
+        self._absent: tuple[int, ...] = ()
 
     @classmethod
     def answered(cls, demands: Demands) -> tuple[RequestKind, ...]:
@@ -257,6 +267,8 @@ class EvaluationExchange(Exchange):
         course, server = self.course, self.server
         plan = course.plan
         splits = plan.evaluation.splits
+        if number == 0:
+            self._absent = self._find_absent()
         self.scores = {split: {} for split in splits}
         unseen = None
         if not plan.server_evaluates and self._asks_clients:
@@ -279,6 +291,10 @@ class EvaluationExchange(Exchange):
         accuracy = _accuracy(tests)
         avg, std = average(accuracy)
         total = sum(tests.values(), Score())
+        probabilities = total.probabilities
+        if probabilities is not None:
+            absent = total.absent(len(self._absent))
+            probabilities = replace(probabilities, absent=absent)
         return {
             "accuracy": accuracy,
             "avg": avg,
@@ -286,7 +302,7 @@ class EvaluationExchange(Exchange):
             "loss": total.mean_loss,
             "unseen_clients": None if unseen is None else _accuracy(unseen),
             "metrics": self._metrics(),
-            "probabilities": total.probabilities,
+            "probabilities": probabilities,
             "worst_client": self._worst_client(),
         }
 
@@ -363,7 +379,15 @@ class EvaluationExchange(Exchange):
             server.settings.training.device,
             _advice(server.settings),
             temperature,
+            self._absent,
         )
+
+    def _find_absent(self) -> tuple[int, ...]:
+        """The classes that nobody sent statistics of; () if nobody sent any."""
+        statistics = self.server.statistics
+        if not statistics.classes:
+            return ()
+        return tuple(sorted({*range(statistics.num_classes)} - {*statistics.classes}))
 
     def _temperature(self, number: int) -> float:
         """The number by which the head's logits were divided after a round."""
@@ -419,11 +443,14 @@ class EvaluationExchange(Exchange):
         return {k: accuracy for k, accuracy in each.items() if accuracy is not None}
 
     def progress(self) -> dict[str, Any]:
-        return {"client_accuracy": self.client_accuracy()}
+        absent = list(self._absent)
+        return {"client_accuracy": self.client_accuracy(), "absent": absent}
 
     def resume_progress(self, values: Mapping[str, Any]) -> None:
         found = values.get("client_accuracy", {})  # older files have none
         self._accuracy_before = from_json_value(dict[str, float], found, "accuracy")
+        found = values.get("absent", [])
+        self._absent = tuple(from_json_value(list[int], found, "absent"))
 
     def _metrics(self) -> dict[str, float]:
         """FederatedScope's metrics of the last evaluation.
@@ -453,12 +480,12 @@ class EvaluationExchange(Exchange):
         The first is the model on raw embeddings. The second is for clients with models
         of their own. It differs only if clients make these models in a space.
         """
-        asked = self._temperature(number)
+        asked = {"temperature": self._temperature(number), "absent": self._absent}
         head = head_broadcast(self.server, number, closed_form)
-        head = replace(head, temperature=asked)
+        head = replace(head, **asked)
         if not self._in_space:
             return head, head
-        return head, replace(own_broadcast(self.server, number), temperature=asked)
+        return head, replace(own_broadcast(self.server, number), **asked)
 
     def of_clients(self, scored: tuple[Broadcast, Broadcast]) -> dict[int, Broadcast]:
         """The weights that each client scores.

@@ -15,6 +15,8 @@ from .probabilities import BINS, Reliability
 from .scores import Score
 
 _FIELDS = ("correct", "total", "loss_sum")
+#: Names of `Score.reliability` and `Score.of_sent` in a message.
+_PLACES, _OF_SENT = ("0", "1"), "of_sent"
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,12 @@ class ScoreReport:
         tensors = {}
         for split, score in self.scores.items():
             numbers.update({f"{split}_{k}": getattr(score, k) for k in _FIELDS})
-            for place, one in enumerate(score.reliability):
-                tensors[f"{split}.{place}.bins"] = one.bins
-                tensors[f"{split}.{place}.sums"] = one.sums
+            described = {str(i): one for i, one in enumerate(score.reliability)}
+            if score.of_sent is not None:
+                described[_OF_SENT] = score.of_sent
+            for name, one in described.items():
+                tensors[f"{split}.{name}.bins"] = one.bins
+                tensors[f"{split}.{name}.sums"] = one.sums
         return wire.pack("score", numbers, tensors)
 
     @classmethod
@@ -57,12 +62,19 @@ class ScoreReport:
         scores = {}
         for split in splits:
             right, rows, loss = (f"{split}_{name}" for name in _FIELDS)
+            total = message.integer(rows)
+            found = [_reliability(message, f"{split}.{i}", total) for i in _PLACES]
             score = Score(
                 message.integer(right),
-                message.integer(rows),
+                total,
                 message.number(loss),
-                _reliability(message, split, message.integer(rows)),
+                tuple(one for one in found if one is not None),
+                _reliability(message, f"{split}.{_OF_SENT}", total, at_most=True),
             )
+            if score.of_sent is not None and not score.reliability:
+                raise message.refuse(
+                    f"{split}.{_OF_SENT}", "the probabilities of all rows are missing"
+                )
             if score.correct > score.total:
                 raise message.refuse(
                     right,
@@ -74,25 +86,24 @@ class ScoreReport:
 
 
 def _tensors_of(split: str) -> list[str]:
-    places = [f"{split}.{place}" for place in range(2)]
+    places = [f"{split}.{place}" for place in (*_PLACES, _OF_SENT)]
     return [f"{place}.{name}" for place in places for name in ("bins", "sums")]
 
 
 def _reliability(
-    message: wire.Message, split: str, rows: int
-) -> tuple[Reliability, ...]:
-    found = []
-    for place in range(2):
-        name = f"{split}.{place}"
-        if not message.has(f"{name}.bins"):
-            break
-        bins = message.tensor(f"{name}.bins", torch.int64, (3, BINS))
-        sums = message.tensor(f"{name}.sums", torch.int64, (2,))
-        if (bins < 0).any() or int(bins[0].sum()) != rows or (bins[1] > bins[0]).any():
-            raise message.refuse(
-                f"{name}.bins", f"the bins must add up to the {rows} rows of the split"
-            )
-        if (sums < 0).any():
-            raise message.refuse(f"{name}.sums", "sums of losses cannot be negative")
-        found.append(Reliability(bins, sums))
-    return tuple(found)
+    message: wire.Message, name: str, rows: int, at_most: bool = False
+) -> Reliability | None:
+    if not message.has(f"{name}.bins"):
+        return None
+    bins = message.tensor(f"{name}.bins", torch.int64, (3, BINS))
+    sums = message.tensor(f"{name}.sums", torch.int64, (2,))
+    found = int(bins[0].sum())
+    if (bins < 0).any() or found > rows or (bins[1] > bins[0]).any():
+        problem = f"the bins must add up to at most the {rows} rows of the split"
+        raise message.refuse(f"{name}.bins", problem)
+    if found < rows and not at_most:
+        problem = f"the bins must add up to the {rows} rows of the split"
+        raise message.refuse(f"{name}.bins", problem)
+    if (sums < 0).any():
+        raise message.refuse(f"{name}.sums", "sums of losses cannot be negative")
+    return Reliability(bins, sums)

@@ -62,6 +62,11 @@ class Reliability:
         """The number of counted rows."""
         return int(self.bins[0].sum())
 
+    @property
+    def hits(self) -> int:
+        """The number of these rows that are classified correctly."""
+        return int(self.bins[1].sum())
+
     def scores(self) -> ProbabilityScores | None:
         """Expected calibration error, log-loss and Brier score; None without rows.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from federatedscope_ggeur.errors import GGEURError, setting
 from federatedscope_ggeur.federation.arithmetic import exact
 from federatedscope_ggeur.models import CPU, Model
-from federatedscope_ggeur.reporting import Probabilities
+from federatedscope_ggeur.reporting import AbsentClasses, Probabilities
 
 from .probabilities import Reliability
 
@@ -105,29 +105,69 @@ class Score:
     """The hits on some rows, the number of rows, and the sum of their cross-entropies.
 
     `reliability` describes the probabilities, first as they are, then as they were
-    before the temperature. It is empty if nobody asked for it.
+    before the temperature. It is empty if nobody asked for it. `of_sent` describes
+    them, as they are, without the rows of classes that nobody sent; None if nobody told
+    such rows apart.
     """
 
     correct: int = 0
     total: int = 0
     loss_sum: float = 0.0
     reliability: tuple[Reliability, ...] = ()
+    of_sent: Reliability | None = None
 
     def __add__(self, other: Score) -> Score:
         both = zip(self.reliability, other.reliability)
         one = self.reliability or other.reliability
+        sent = None
+        if self.of_sent is not None or other.of_sent is not None:
+            first, *more = self._told_of_sent + other._told_of_sent
+            sent = sum(more, first)
         return Score(
             self.correct + other.correct,
             self.total + other.total,
             self.loss_sum + other.loss_sum,
             tuple(a + b for a, b in both) or one,
+            sent,
         )
+
+    @property
+    def _told_of_sent(self) -> tuple[Reliability, ...]:
+        return self.reliability[:1] if self.of_sent is None else (self.of_sent,)
+
+    def told(self, least: int) -> Score:
+        """The score that a client reports.
+
+        It tells rows of classes that nobody sent apart only if there are at least
+        `least` of them, and as many others.
+        """
+        sent = 0 if self.of_sent is None else self.of_sent.rows
+        if min(sent, self.total - sent) >= least:
+            return self
+        return replace(self, of_sent=None)
 
     @property
     def probabilities(self) -> Probabilities | None:
         """How well probabilities agree with hits; None if this was not measured."""
         after, *before = [r.scores() for r in self.reliability] or [None]
         return None if after is None else Probabilities(after, *before)
+
+    def absent(self, classes: int) -> AbsentClasses | None:
+        """The scores without rows of `classes` classes that nobody sent.
+
+        None if there are no such classes, or no scored probabilities.
+        """
+        if not classes or not self.reliability:
+            return None
+        (others,) = self._told_of_sent
+        rows, hits = self.total - others.rows, others.hits
+        return AbsentClasses(
+            classes,
+            rows,
+            (self.correct - hits) / rows if rows else None,
+            hits / others.rows if others.rows else None,
+            others.scores(),
+        )
 
     @property
     def accuracy(self) -> float | None:
@@ -203,11 +243,13 @@ def evaluate(
     device: torch.device = CPU,
     remedy: str = "",
     temperature: float | None = None,
+    absent: Sequence[int] = (),
 ) -> Score:
     """Score a model with weights `params` [P + Q] on rows [n, D] with labels [n].
 
     Rows are moved to `device` in chunks. `temperature` is the number by which the
-    logits have been divided. If it is given, the probabilities are scored, too.
+    logits have been divided. If it is given, the probabilities are scored, too, also
+    without the rows of the classes `absent`.
 
     Raises
     ------
@@ -216,7 +258,7 @@ def evaluate(
         `remedy`; by default it says to lower the rate.
     """
     frozen = model.at(params).to(device)
-    return score_of(frozen, features, labels, device, remedy, temperature)
+    return score_of(frozen, features, labels, device, remedy, temperature, absent)
 
 
 def score_of(
@@ -226,6 +268,7 @@ def score_of(
     device: torch.device = CPU,
     remedy: str = "",
     temperature: float | None = None,
+    absent: Sequence[int] = (),
 ) -> Score:
     """Score a model like `evaluate`, if it is in evaluation mode and on `device`."""
     score = Score()
@@ -237,7 +280,11 @@ def score_of(
             correct = int((logits.argmax(dim=1) == y).sum())
             loss = float(F.cross_entropy(logits, y, reduction="sum"))
             reliability = _reliability(logits, y, temperature)
-            score += Score(correct, len(y), loss, reliability)
+            of_sent = None
+            if reliability and len(absent):
+                kept = ~torch.isin(y, torch.tensor(absent, device=device))
+                of_sent = Reliability.of(logits[kept].cpu(), y[kept].cpu())
+            score += Score(correct, len(y), loss, reliability, of_sent)
     if not math.isfinite(score.loss_sum):
         remedy = remedy or f"lower {setting('optimizer.lr')}"
         raise GGEURError(f"the loss is {score.loss_sum}: training diverged; {remedy}")

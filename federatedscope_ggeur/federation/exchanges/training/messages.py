@@ -29,18 +29,23 @@ class Broadcast:
     download : mapping from str to Tensor
     temperature : float
         The number by which the head's logits have been divided.
+    absent : tuple of int
+        The classes that nobody sent statistics of. Clients tell their test rows apart.
     """
 
     round_number: int
     params: Tensor
     download: Mapping[str, Tensor] = field(default_factory=dict)
     temperature: float = 1.0
+    absent: tuple[int, ...] = ()
 
     def to_bytes(self) -> bytes:
         tensors = {"params": self.params, **wire.under("download", self.download)}
         numbers: dict[str, float] = {"round": self.round_number}
         if self.temperature != 1.0:
             numbers["temperature"] = self.temperature
+        if self.absent:
+            tensors["absent"] = torch.tensor(self.absent)
         return wire.pack("broadcast", numbers, tensors)
 
     @classmethod
@@ -48,12 +53,18 @@ class Broadcast:
         cls, data: bytes, schema: MessageSchema, sender: str = "the server"
     ) -> Broadcast:
         message = wire.unpack(data, "broadcast", sender)
-        message.only(("params",), "download")
+        message.only(("params", "absent"), "download")
+        absent = ()
+        if message.has("absent"):
+            absent = tuple(
+                message.labels("absent", schema.num_classes, distinct=True).tolist()
+            )
         return cls(
             message.integer("round"),
             message.tensor("params", F32, (schema.num_parameters,)),
             message.tensors_under("download"),
             message.number("temperature") if message.says("temperature") else 1.0,
+            absent,
         )
 
 

@@ -20,10 +20,12 @@ from federatedscope_ggeur.federation.course.client_handler import (
     DecodedParts,
 )
 from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
+    Choice,
     best_finalist,
     choose_by_hits,
     choose_by_losses,
     cost_of_withheld,
+    end_or_train,
     noted_grid_end,
 )
 from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
@@ -376,3 +378,22 @@ def test_another_form_than_that_of_the_settings_can_be_solved(kind):
     begun = to_vector(stage.solve(other, merged).model)
     assert len(begun) == CLASSES * (DIM + 1)
     assert torch.equal(begun, to_vector(other.solve(merged).model))
+
+
+@pytest.mark.parametrize(
+    ("averages", "sent", "absent", "averaged", "ends"),
+    [
+        (True, 97, 0, True, False),
+        (True, 99, 0, False, True),
+        (True, 90, 5, False, False),
+        (False, 90, 0, False, True),
+    ],
+)
+def test_heads_are_averaged_if_many_rows_are_withheld_of_classes_that_were_sent(
+    averages, sent, absent, averaged, ends
+):
+    form = CLOSED_FORMS["ncm"]()
+    counts = [HitCounts(1, 100, torch.zeros(1), 0, sent, absent)]
+    choice = end_or_train(Choice(form, {}, form), counts, {1: sent}, averages)
+    assert choice.details.get("averaged", False) == averaged
+    assert choice.ends == ends

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load
 
 from federatedscope_ggeur.engines.run import Run, run
-from federatedscope_ggeur.reporting import results_table
+from federatedscope_ggeur.reporting import Kept, results_table
 
 START = ["ggeur.init", "closed_form"]
 BEST = [*START, "ggeur.keep", "best"]
@@ -66,10 +66,24 @@ def test_the_head_that_is_left_is_one_of_the_two(config, kind, validated):
             assert kept.by == "absent"
     if not validated:
         assert results.round0.closed_form.details["absent_rows"] > 0
+        absent = results.final.probabilities.absent
+        assert absent.classes == results.round0.closed_form.details["left_out"]
     # What was scored before it was left is what is scored afterwards.
     assert sum(p.numel() for p in results.model.parameters()) == sum(
         t.numel() for t in load(head).values()
     )
+
+
+@pytest.mark.slow
+def test_the_head_that_is_left_may_be_the_mean_of_both(config):
+    average = [*KINDS["auto"], *START, "ggeur.keep", "average", *IID, *FEW]
+    results = run(config(*average))
+    assert results.final.kept == Kept("average", "withheld", None, None)
+    assert "kept: the mean of the probabilities of both heads" in results_table(results)
+    rows = torch.randn(20, results.model.in_features)
+    parts = [results.model.one_shot, results.model.trained]
+    mean = torch.stack([part(rows).softmax(dim=1) for part in parts]).mean(dim=0)
+    torch.testing.assert_close(results.model(rows).softmax(dim=1), mean)
 
 
 @pytest.mark.slow

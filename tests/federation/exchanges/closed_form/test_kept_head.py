@@ -49,6 +49,15 @@ def test_classes_that_nobody_sent_are_known_to_the_trained_one_alone():
     assert kept_head(round0, [record(1)]).head == "closed_form"
 
 
+def test_a_mean_of_both_takes_the_place_of_the_trained_one():
+    details = {"chosen_by": "leave_one_out", "absent_rows": 0, "averaged": True}
+    kept = kept_head(start(**details), [record(1)])
+    assert kept == Kept("average", "withheld", None, None)
+    for after, head in ((0.9, "average"), (0.7, "closed_form")):
+        kept = kept_head(start(0.8, **details), [record(1, after)])
+        assert kept == Kept(head, "validation", 0.8, after)
+
+
 @pytest.mark.parametrize("values", [(None, None), (0.9, 0.1)])
 def test_where_labels_and_domains_are_confounded_it_is_the_trained_one(values):
     before, after = values

@@ -162,3 +162,40 @@ def test_a_row_that_is_certain_and_wrong_stays_finite():
     found = Reliability.of(logits, torch.tensor([1])).scores()
     assert np.isfinite([found.ece, found.log_loss, found.brier]).all()
     assert found.ece == 1.0
+
+
+class TestClassesThatNobodySent:
+    def test_their_rows_are_told_apart_over_any_parts(self, model):
+        features, labels = make_rows(300)
+        params, absent = torch.randn(len(to_vector(model))), (1, 3)
+        parts = Score()
+        for part in torch.arange(300).split(70):
+            parts += evaluate(
+                model,
+                params,
+                features[part],
+                labels[part],
+                temperature=1.0,
+                absent=absent,
+            )
+        sent = (labels == 0) | (labels == 2)
+        others = evaluate(model, params, features[sent], labels[sent], temperature=1.0)
+        found = parts.absent(2)
+        assert (found.classes, found.rows) == (2, int((~sent).sum()))
+        assert found.accuracy_of_others == others.accuracy
+        assert found.accuracy == (parts.correct - others.correct) / found.rows
+        assert found.others.log_loss == pytest.approx(
+            others.probabilities.after.log_loss, abs=0.02
+        )
+        assert parts.absent(0) is None
+
+    def test_a_few_rows_count_with_the_others(self, model):
+        params = to_vector(model)
+        x, y = make_rows(20)
+        score = evaluate(model, params, x, y, temperature=1.0, absent=(1,))
+        few = min(int((y == 1).sum()), int((y != 1).sum()))
+        assert score.told(few) == score
+        kept_back = score.told(few + 1)
+        assert kept_back.absent(1).rows == 0
+        both = score + kept_back
+        assert both.of_sent.rows == score.of_sent.rows + 20

@@ -1,4 +1,4 @@
-"""What a client tells of its validation rows for the temperature of a trained head."""
+"""What a client tells of its validation rows, and of rows of classes nobody sent."""
 
 import pytest
 from by_bytes import Federation, make_client_data, make_rows
@@ -12,6 +12,7 @@ from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import 
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
     EvaluationClient,
 )
+from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreReport
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 from federatedscope_ggeur.models.closed_forms import temperatures
 
@@ -38,3 +39,21 @@ def test_a_client_answers_for_one_head_and_enough_rows_alone():
         answer = side.validation_losses(Broadcast(4, params), query)
         assert answer.rows == told
         assert bool(answer.losses.any()) == bool(told)
+
+
+def test_a_client_tells_rows_apart_for_one_list_of_classes_alone():
+    federation = Federation(make_client_data(), min_samples=4).round0()
+    client, params = federation.clients[1], federation.server.head_params()
+    rows = Embeddings(*make_rows(40, seed=9), "domain 1")
+    side = EvaluationClient(client, {"test": rows})
+    asked = Broadcast(4, params, absent=(0,))
+    assert Broadcast.from_bytes(asked.to_bytes(), client.schema).absent == (0,)
+    report = side.evaluate(asked)
+    told = report.scores["test"].of_sent
+    assert told.rows == int((rows.labels != 0).sum()) < 40
+    data = report.to_bytes()
+    again = ScoreReport.from_bytes(data, client.schema, "client 1")
+    assert again.scores == report.scores
+    side.evaluate(Broadcast(5, params))
+    with pytest.raises(MessageError, match="other classes were told apart before"):
+        side.evaluate(Broadcast(6, params, absent=(1,)))

@@ -1,0 +1,31 @@
+"""The mean of two heads' probabilities, in plain numpy; as vectors and state dicts."""
+
+import numpy as np
+import torch
+
+from federatedscope_ggeur.models import LinearHead, MixtureHead, load_vector, to_vector
+from federatedscope_ggeur.models.average import AverageHead
+from federatedscope_ggeur.models.folding import recast
+
+
+def test_is_the_mean_of_both_and_either_alone():
+    generator = torch.Generator().manual_seed(0)
+    linear = LinearHead(4, 3).reset(generator)
+    mixture = MixtureHead.of_components(
+        torch.randn(5, 4), torch.randn(5), torch.tensor([0, 0, 1, 2, 2]), 3
+    )
+    x = torch.randn(6, 4, generator=generator)
+    wanted = AverageHead(4, 3)
+    parts = []
+    for head, trained in ((mixture, False), (linear, True)):
+        vector = recast(head, to_vector(head), wanted, trained)
+        alone = wanted.at(vector)
+        assert torch.allclose(alone(x).softmax(1), head(x).softmax(1), atol=1e-6)
+        parts.append(alone)
+    mean = to_vector(parts[1].averaged(parts[0]))
+    expected = np.mean([h(x).softmax(1).detach() for h in (mixture, linear)], axis=0)
+    assert np.allclose(wanted.at(mean)(x).exp().detach(), expected, atol=1e-6)
+    load_vector(wanted, mean)
+    again = AverageHead(4, 3)
+    again.load_state_dict(wanted.state_dict())
+    assert torch.equal(to_vector(again), mean)
