@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -142,19 +142,20 @@ def test_arrows_run_downward_only(room):
                 assert known, f"{file} must not import {other}"
 
 
-def extra_of(module: str) -> str:
-    """The extra that a module belongs to; "" for a module of the core."""
-    parts = module.split(".")
-    named = parts[:2] == [PACKAGE.name, "extras"] and len(parts) > 2
-    return parts[2] if named and parts[2] in EXTRAS else ""
+def extra_of(parts: Sequence[str]) -> str:
+    """The extra or engine that a module of the package belongs to; "" for the core."""
+    is_below = parts[0] in ("extras", "engines") and len(parts) > 1
+    return parts[1] if is_below and parts[1] in EXTRAS else ""
 
 
 def test_no_import_leads_from_the_core_into_an_extra():
     for file, nodes in files().items():
-        own = file.parts[1] if file.parts[0] == "extras" and len(file.parts) > 2 else ""
+        own = extra_of(file.parts)
         allowed = {"", own, *EXTRAS.get(own, ())}
         for name in imports(nodes):
-            assert extra_of(name) in allowed, f"{file} must not import {name}"
+            package, *parts = name.split(".")
+            if package == PACKAGE.name and parts:
+                assert extra_of(parts) in allowed, f"{file} must not import {name}"
 
 
 def test_the_core_spells_no_setting_of_an_extra():

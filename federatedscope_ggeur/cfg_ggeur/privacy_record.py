@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from federatedscope_ggeur.extras import manifests
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import plugin_exchanges
 from federatedscope_ggeur.federation.exchanges.noisy_release.keys import noise_settings
@@ -45,17 +46,11 @@ _NOT_COVERED = (
 )
 
 
-#: Of an engine whose server can do more than ask.
-_SENDS_CODE = {
-    "flower": "whoever runs Flower's SuperLink can run code at the sites; what clients "
-    "add there, masks or noise, protects only as long as nobody does"
-}
-
-
 def privacy_of(cfg, engine: str = "") -> Privacy:
     """The privacy of a run with `cfg` on an engine, as docs/privacy.md describes it."""
     found = _privacy_of(cfg)
-    warning = _SENDS_CODE.get(engine)
+    told = [one.runs_code for one in manifests().values() if engine in one.runs_code]
+    warning = told[0][engine] if told else None
     if warning is None or not (
         found.keys or (found.dp and found.dp.noise_by == CLIENT)
     ):

@@ -43,15 +43,6 @@ COMMANDS = {
         "list every ggeur.* setting, its default and meaning",
         "before a run",
     ),
-    "enable": Command(
-        "enable",
-        "[FOLDER]",
-        "let FederatedScope load the plugin",
-        "with FederatedScope",
-    ),
-    "disable": Command(
-        "enable", "[FOLDER]", "undo enable; nothing else changes", "with FederatedScope"
-    ),
     "embed": Command(
         "embed", "--cfg FILE", "embed a data set's images beforehand", "before a run"
     ),
@@ -75,42 +66,6 @@ COMMANDS = {
     ),
     "report": Command(
         "report", "FOLDER...", "write tables and figures of runs and studies"
-    ),
-    "certificates": Command(
-        "certificates",
-        "FILE",
-        "make a folder for each site: settings, TLS certificate, token",
-        "real sites",
-    ),
-    "check": Command(
-        "join",
-        "--cfg FILE",
-        "find problems that would keep a site from joining",
-        "real sites",
-    ),
-    "serve": Command(
-        "join", "--cfg FILE", "lead a federation of real sites", "real sites"
-    ),
-    "join": Command(
-        "join", "--cfg FILE", "take part in a federation, as one site", "real sites"
-    ),
-    "healthy": Command(
-        "join",
-        "--cfg FILE",
-        "exit with status 0 if serve or join is running",
-        "real sites",
-    ),
-    "token": Command(
-        "token",
-        "SECRET N",
-        "make client N's join token for a distributed run",
-        "real sites",
-    ),
-    "flower-app": Command(
-        "flower_app",
-        "FOLDER --cfg FILE",
-        "write the app folder for `flwr run`",
-        "with Flower",
     ),
     "doctor": Command(
         "doctor",

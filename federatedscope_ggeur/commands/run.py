@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from importlib import import_module
 
 from federatedscope_ggeur.errors import ConfigError, did_you_mean, shown
 from federatedscope_ggeur.examples import find_config
+from federatedscope_ggeur.extras import engines
 from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.version import __version__
 
@@ -35,7 +37,8 @@ def run(arguments: Sequence[str]) -> int:
     options = _with_options_behind(parser, options)
     config, settings = find_config(options.cfg), options.settings
     # Imported here: torch takes seconds, and --help does not need it.
-    if options.engine == "federatedscope":
+    launcher = engines().get(options.engine)
+    if launcher is not None:
         if options.log_level is not None:
             raise ConfigError(
                 "--quiet, --log-level: FederatedScope does not use these options; "
@@ -46,9 +49,7 @@ def run(arguments: Sequence[str]) -> int:
                 f"{_DRY_RUN}: only the embedded engine has this option; FederatedScope "
                 "sends the same bytes, so leave out --engine federatedscope"
             )
-        from federatedscope_ggeur.engines.fs.launch import launch
-
-        return launch(config, settings, options.client_cfg)
+        return import_module(launcher).launch(config, settings, options.client_cfg)
     if options.client_cfg is not None:
         raise ConfigError(
             f"--client_cfg: --engine {options.engine} gives all clients the same "
@@ -104,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cfg", metavar="FILE", help="YAML file of the experiment")
     parser.add_argument(
         "--engine",
-        choices=("embedded", "federatedscope"),
+        choices=("embedded", *engines()),
         default="embedded",
         help="the engine: this package alone (default), or FederatedScope",
     )

@@ -1,9 +1,9 @@
 """The extras: folders with all of themselves, each of which can be deleted.
 
-An extra `extras/<name>` has a file ``manifest.py``, which defines `MANIFEST`. This file
-and the extra's ``__init__.py`` import no torch. So the core can list and check the
-extra's commands and settings without importing its parts. The core neither imports nor
-names an extra.
+An extra `extras/<name>`, or an engine `engines/<name>`, has a file ``manifest.py``,
+which defines `MANIFEST`. This file and its ``__init__.py`` import no torch. So the
+core can list and check commands and settings of an extra without importing its parts.
+The core neither imports nor names an extra.
 """
 
 from __future__ import annotations
@@ -61,12 +61,24 @@ class Manifest:
         The modules that register the parts.
     needs : tuple of str
         The other extras that this one imports.
+    engines : mapping from str to str
+        The values of ``--engine``, each with the module whose function ``launch`` takes
+        the path of a config, settings behind it, and the path of ``--client_cfg`` or
+        None. It returns the exit status.
+    runs_code : mapping from str to str
+        The engines whose server can do more than ask, each with a warning for runs that
+        trust their clients to add masks or noise.
+    doctor : str
+        The module whose function ``report`` returns further lines of ``ggeur doctor``.
     """
 
     commands: Mapping[str, Command] = field(default_factory=dict)
     keys: tuple[Key, ...] = ()
     parts: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
+    engines: Mapping[str, str] = field(default_factory=dict)
+    runs_code: Mapping[str, str] = field(default_factory=dict)
+    doctor: str = ""
 
     def load(self) -> None:
         """Import the modules that register the extra's parts."""
@@ -91,10 +103,17 @@ def load_extras(chosen: Mapping[str, object]) -> None:
 
 @cache
 def manifests() -> Mapping[str, Manifest]:
-    """The manifests of all extras, in order of their names."""
-    folders = sorted(file.parent.name for file in Path(__file__).parent.glob(_FILES))
-    found = {name: import_module(f"{__name__}.{name}.manifest") for name in folders}
-    return MappingProxyType({name: one.MANIFEST for name, one in found.items()})
+    """The manifests of all engines and extras, in order of their names."""
+    package = Path(__file__).parents[1]
+    found = {}
+    for room in ("engines", "extras"):
+        for file in sorted((package / room).glob("*/manifest.py")):
+            name = file.parent.name
+            module = import_module(f"{package.name}.{room}.{name}.manifest")
+            found[name] = module.MANIFEST
+    return MappingProxyType(found)
 
 
-_FILES = "*/manifest.py"
+def engines() -> dict[str, str]:
+    """The values of ``--engine`` that extras bring, each with its module."""
+    return {k: v for one in manifests().values() for k, v in one.engines.items()}

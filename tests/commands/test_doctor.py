@@ -13,7 +13,6 @@ from own_process import PATIENCE
 import federatedscope_ggeur
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.commands.doctor import diagnose
-from federatedscope_ggeur.engines.fs import install
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,7 +31,6 @@ def report(capsys):
 def test_it_says_what_is_there(report):
     shown = report()
     assert "torch: " in shown
-    assert "FederatedScope" in shown
 
 
 def test_it_says_what_is_missing_and_how_to_get_it(report, monkeypatch):
@@ -40,41 +38,6 @@ def test_it_says_what_is_missing_and_how_to_get_it(report, monkeypatch):
     shown = report(status=1)
     assert "MISSING matplotlib" in shown
     assert "pip install matplotlib" in shown
-
-
-def test_no_federatedscope_anywhere(report, monkeypatch):
-    monkeypatch.setitem(sys.modules, "federatedscope", None)
-    monkeypatch.delenv("FEDERATEDSCOPE_HOME", raising=False)
-    assert "FederatedScope was not found" in report()
-
-
-def test_it_tells_the_state_and_the_command_that_repairs_it(
-    report, found_by_home, monkeypatch
-):
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    shown = report()
-    assert "plugin: not enabled" in shown
-    package = found_by_home.resolve() / "federatedscope"
-    assert f"ggeur enable '{package}'" in shown
-    install.enable(found_by_home)
-    shown = report()
-    assert "plugin: enabled\n" in shown
-    assert f"run: {install.run_command(found_by_home)}" in shown
-
-
-def test_it_names_the_packages_that_federatedscope_lacks(
-    report, found_by_home, monkeypatch
-):
-    for module in ("pympler", "google.protobuf"):
-        monkeypatch.setitem(sys.modules, module, None)
-    missing = report().split("MISSING for FederatedScope: ")[1]
-    assert {"pympler", "protobuf"} <= set(missing.splitlines()[0].split(", "))
-    assert "federatedscope-ggeur[federatedscope]" in missing
-
-
-def test_it_reports_a_wrong_switch(report, found_by_home, monkeypatch):
-    monkeypatch.setenv("FEDERATEDSCOPE_GGEUR_PROTOBUF", "no")
-    assert "must be 'on' or 'off', got 'no'" in report()
 
 
 def test_lines_come_one_by_one():
@@ -121,5 +84,4 @@ def test_a_torch_that_does_not_work_is_named(tmp_path, error):
     assert "MISSING torch: " in report
     assert "no such library" in report
     assert "accelerator: unknown without torch" in report
-    assert "FederatedScope" in report
     assert not errors

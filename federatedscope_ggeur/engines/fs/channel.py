@@ -13,7 +13,7 @@ from federatedscope_ggeur.federation.wire.limits import PLAIN
 from federatedscope_ggeur.transport import Envelope, Hub
 
 from ..leading import JOIN
-from ..sites.link import SiteLink
+from ..site_link import SiteLink
 from ..streams import transport_settings
 
 SERVER = 0

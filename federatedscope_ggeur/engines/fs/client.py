@@ -16,7 +16,7 @@ from ..checkpoints import check_client_place, take_sigterm
 from ..leading import CONVERGED, FAILED, FINISH, JOIN
 from ..sides import handshake_of, join_of
 from ..site_folder import SiteFolder, final_message, model_line
-from ..sites.link import Rejoining
+from ..site_link import Rejoining
 from ..watch import Watch, closing
 from .channel import SERVER, ClientManager
 from .config import check

@@ -30,9 +30,9 @@ from ..facts import facts_of
 from ..federation import Federation
 from ..leading import CONVERGED, FAILED, FINISH, STOPPED, Leader
 from ..site_folder import Site, model_line, question
+from ..site_link import Rejoining, SiteLink
 from ..streams import transport_settings
 from ..watch import Watch, closing
-from .link import Rejoining, SiteLink
 
 logger = get_logger(__name__)
 

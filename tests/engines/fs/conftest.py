@@ -11,7 +11,7 @@ from safetensors.torch import load
 from standalone import SEARCH, Standalone, as_before
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.commands.enable import enable
+from federatedscope_ggeur.engines.fs.command import enable
 from federatedscope_ggeur.engines.run import Run
 
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from federatedscope_ggeur.engines.sites import link
+from federatedscope_ggeur.engines import site_link as link
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.transport import (
     ALREADY_JOINED,

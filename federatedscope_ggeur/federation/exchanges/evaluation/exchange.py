@@ -384,7 +384,7 @@ class EvaluationExchange(Exchange):
 
     def _find_absent(self) -> tuple[int, ...]:
         """The classes that nobody sent statistics of; () if nobody sent any."""
-        statistics = self.server.statistics
+        statistics = self.server.merged.statistics
         if not statistics.classes:
             return ()
         return tuple(sorted({*range(statistics.num_classes)} - {*statistics.classes}))

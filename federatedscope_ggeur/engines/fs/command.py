@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from federatedscope_ggeur.engines.fs import install
+from federatedscope_ggeur.commands import command_parser
 
-from . import command_parser
+from . import install
 
 
 def enable(arguments: Sequence[str]) -> int:

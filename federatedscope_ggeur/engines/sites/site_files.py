@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+from federatedscope_ggeur.commands import command_parser
 from federatedscope_ggeur.errors import ConfigError, did_you_mean, shown
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import Lines, say
@@ -29,8 +30,6 @@ from federatedscope_ggeur.transport.security import (
     make_token,
     write_private,
 )
-
-from . import command_parser
 
 _KEYS = {"engine", "server", "port", "sites", "settings", "days"}
 _ENGINES = ("federatedscope", "flower")
@@ -120,7 +119,8 @@ class _Plan:
             raise ConfigError(f"'{path}': cannot be read: {error}") from error
         self._path, self._problems = path, list[str]()
         if not isinstance(said, dict):
-            said = self._wrong("it", "must be a YAML file with server and sites") or {}
+            self._wrong("it", "must be a YAML file with server and sites")
+            said = {}
         self._only(said, _KEYS, "")
         names = said.get("server")
         self.names: list[str] = names if isinstance(names, list) else [names]  # type: ignore[list-item]
@@ -161,11 +161,13 @@ class _Plan:
     def _list(self, said: Any) -> list:
         if isinstance(said, list) and said:
             return said
-        return self._wrong("sites", "must list the sites") or []
+        self._wrong("sites", "must list the sites")
+        return []
 
     def _settings(self, said: Any, where: str) -> dict[str, Any]:
         if not isinstance(said, dict):
-            return self._wrong(where, "must be settings as in a config") or {}
+            self._wrong(where, "must be settings as in a config")
+            return {}
         from federatedscope_ggeur.cfg_ggeur.load import default_config, set_key
 
         cfg, pairs = default_config(), dict(flatten(said))
@@ -381,7 +383,7 @@ def _reached(host: str, plan: _Plan) -> dict[str, Any]:
 
 def _release() -> str:
     # Imported here: torch takes seconds, and --help needs none of it.
-    from federatedscope_ggeur.engines.facts import release_text
+    from ..facts import release_text
 
     return release_text()
 

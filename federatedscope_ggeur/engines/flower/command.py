@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from federatedscope_ggeur.commands import command_parser
 from federatedscope_ggeur.examples import find_config
 from federatedscope_ggeur.printable import say
-
-from . import command_parser
 
 
 def flower_app(arguments: Sequence[str]) -> int:
@@ -28,7 +27,8 @@ def flower_app(arguments: Sequence[str]) -> int:
     options = parser.parse_intermixed_args(arguments)
     from federatedscope_ggeur.cfg_ggeur.identity import check_role
     from federatedscope_ggeur.cfg_ggeur.load import load_config
-    from federatedscope_ggeur.engines.flower.app_folder import write_app
+
+    from .app_folder import write_app
 
     path = Path(find_config(options.cfg))
     cfg = load_config(path, options.settings, on_fs=True)

@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from federatedscope_ggeur.commands import PROGRAM, add_console_options, command_parser
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.files import read_regular
 from federatedscope_ggeur.printable import say
-
-from . import PROGRAM, add_console_options, command_parser
 
 #: Bytes of a file of settings.
 _LARGEST = 1 << 20
@@ -34,10 +33,10 @@ def join(arguments: Sequence[str]) -> int:
         return _make_keys(options, "the person who leads the federation")
     if options.folder:
 
-        def by_folder(*where) -> str:
-            from federatedscope_ggeur.engines.sites.site import take_part
+        def by_folder(path: str, shared: Path, keys: Path, own: Any) -> str:
+            from .site import take_part
 
-            return take_part(*where, options.once, options.again)
+            return take_part(path, shared, keys, own, options.once, options.again)
 
         return _by_folder(parser, options, "ggeur join --new NAME", by_folder)
     _require_cfg(parser, options)
@@ -58,10 +57,10 @@ def serve(arguments: Sequence[str]) -> int:
         return _make_keys(options, "each site")
     if options.folder:
 
-        def by_folder(*where) -> str:
-            from federatedscope_ggeur.engines.sites.server import lead
+        def by_folder(path: str, shared: Path, keys: Path, own: Any) -> str:
+            from .server import lead
 
-            return lead(*where, options.once)
+            return lead(path, shared, keys, own, options.once)
 
         return _by_folder(parser, options, "ggeur serve --new", by_folder)
     _require_cfg(parser, options)
@@ -75,7 +74,7 @@ def healthy(arguments: Sequence[str]) -> int:
     )
     import yaml  # not by cfg_ggeur, which imports torch: monitors ask often
 
-    from federatedscope_ggeur.engines.watch import is_fresh
+    from ..watch import is_fresh
 
     path = Path(options.cfg).resolve()
     try:
@@ -137,8 +136,9 @@ def _keys(options: argparse.Namespace) -> Path:
 
 
 def _make_keys(options: argparse.Namespace, other: str) -> int:
-    from federatedscope_ggeur.engines.sites.keys import KNOWN, make_identity
     from federatedscope_ggeur.transport.certificates import require_cryptography
+
+    from .keys import KNOWN, make_identity
 
     require_cryptography()
     keys = _keys(options)
@@ -158,10 +158,10 @@ def _by_folder(
     """Run this side over a shared folder, and print what comes next."""
     _require_cfg(parser, options)
     # Imported here: torch takes seconds, and --help needs none of it.
-    from federatedscope_ggeur.engines.sites.keys import read_identity
+    from federatedscope_ggeur.commands.console import shown_on_console
     from federatedscope_ggeur.transport.certificates import require_cryptography
 
-    from .console import shown_on_console
+    from .keys import read_identity
 
     require_cryptography()
     # Before this process changes to the folder of the YAML file.
@@ -176,11 +176,11 @@ def _by_folder(
 
 def _start(options: argparse.Namespace, role: str, settings: Sequence[str] = ()) -> int:
     # Imported here: torch takes seconds, and --help needs none of it.
-    from federatedscope_ggeur.engines.checkpoints import note_start
-    from federatedscope_ggeur.engines.roles import role_config
-    from federatedscope_ggeur.engines.sites.connected import lead, take_part
+    from federatedscope_ggeur.commands.console import shown_on_console
 
-    from .console import shown_on_console
+    from ..checkpoints import note_start
+    from ..roles import role_config
+    from .connected import lead, take_part
 
     note_start([PROGRAM])  # before this process changes to the folder of the file
     cfg = role_config(options.cfg, role, overrides=settings)
@@ -210,17 +210,12 @@ def check(arguments: Sequence[str]) -> int:
 
 def _findings(path: str) -> Iterator:
     # Imported here: torch takes seconds, and --help needs none of it.
-    from federatedscope_ggeur.engines.facts import release_text
-    from federatedscope_ggeur.engines.roles import names_server, role_config
-    from federatedscope_ggeur.engines.site_check import (
-        Finding,
-        SiteCheck,
-        install_finding,
-        server_findings,
-    )
+    from federatedscope_ggeur.commands.console import shown_on_console
     from federatedscope_ggeur.errors import ConfigError
 
-    from .console import shown_on_console
+    from ..facts import release_text
+    from ..roles import names_server, role_config
+    from ..site_check import Finding, SiteCheck, install_finding, server_findings
 
     yield Finding("program", release_text())
     try:

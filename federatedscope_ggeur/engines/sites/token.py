@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from federatedscope_ggeur.commands import command_parser
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.transport.security import (
     Security,
@@ -13,8 +14,6 @@ from federatedscope_ggeur.transport.security import (
     make_token,
     write_private,
 )
-
-from . import command_parser
 
 
 def token(arguments: Sequence[str]) -> int:
@@ -41,7 +40,9 @@ def token(arguments: Sequence[str]) -> int:
         raise ConfigError(f"--out: '{options.out}' exists already; name another file")
     if make_secret(options.secret):
         print(f"made the secret {options.secret}", file=sys.stderr)
-    made = make_token(Security(join_secret=options.secret).secret(), options.number)
+    secret = Security(join_secret=options.secret).secret()
+    assert secret is not None  # the file is there now
+    made = make_token(secret, options.number)
     if options.out is None:
         print(made)
     elif not write_private("--out", options.out, f"{made}\n"):
