@@ -1,0 +1,89 @@
+"""Try that extras and engines can be deleted: all at once, or those that are named.
+
+    python .ci/without.py [NAME ...]
+
+Copies the project without them, and finds that the package is imported, that the help
+lists no command of theirs, that the quickstart's head is the same to the bit, and that
+the core's fast tests pass. Tests of the docs stay out: the pages describe the whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from federatedscope_ggeur.extras import manifests
+
+ROOT = Path(__file__).parents[1]
+#: Tests of pages, of the whole package, and of programs that need an engine.
+OF_THE_WHOLE = (
+    "test_deploy.py", "test_documentation.py", "test_packaging.py",
+    "test_paper_to_code.py", "test_public_api.py", "test_readme.py", "test_site.py",
+    "test_tour.py", "engines/contract",
+)  # fmt: skip
+RUN = ("federate.total_round_num", "2", "ggeur.closed_form", "lda", "verbose", "0")
+
+
+def copied(names: list[str], to: Path) -> None:
+    """Copy the project's files to the folder `to`, without extras and engines."""
+    said = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True
+    )
+    gone = {f"{room}/{name}" for name in names for room in ("extras", "engines")}
+    for file in filter(None, said.stdout.decode().split("\0")):
+        path = Path(file)
+        if "/".join(path.parts[1:3]) in gone or not (ROOT / path).exists():
+            continue
+        (to / path.parent).mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / path, to / path)
+
+
+def python(place: Path, *words: str) -> str:
+    """Run Python on the project in `place`; returns what it prints."""
+    env = {**os.environ, "PYTHONPATH": str(place)}
+    done = subprocess.run(
+        [sys.executable, *words], cwd=place, env=env, stdout=subprocess.PIPE, text=True
+    )
+    if done.returncode:
+        print(done.stdout)
+        raise SystemExit(f"failed without the extras: python {' '.join(words)}")
+    return done.stdout
+
+
+def head_of(place: Path, out: Path) -> str:
+    """The hash of the head that the quickstart's config leaves."""
+    where = ("outdir", str(out), "expname", "run")
+    run = ("-m", "federatedscope_ggeur", "--cfg", "ggeur_quickstart.yaml")
+    python(place, *run, *RUN, *where)
+    content = (out / "run" / "head.safetensors").read_bytes()
+    return hashlib.sha256(content).hexdigest()
+
+
+def main(names: list[str]) -> None:
+    """Try it without the extras `names`, by default without all of them."""
+    known = manifests()
+    names = names or list(known)
+    with tempfile.TemporaryDirectory() as folder:
+        place, out = Path(folder) / "core", Path(folder) / "out"
+        copied(names, place)
+        python(place, ".ci/completion_names.py")
+        shown = python(place, "-m", "federatedscope_ggeur", "--help")
+        lines = {line.split()[0] for line in shown.splitlines() if line.strip()}
+        for name in names:
+            for command in known[name].commands:
+                if command in lines:
+                    raise SystemExit(f"the help lists {command}, a command of {name}")
+        if head_of(place, out / "without") != head_of(ROOT, out / "whole"):
+            raise SystemExit("the quickstart has another head without the extras")
+        left_out = [f"--ignore=tests/{name}" for name in (*OF_THE_WHOLE, "extras")]
+        print(python(place, "-m", "pytest", "-p", "no:cacheprovider", *left_out))
+    print(f"whole without {', '.join(names)}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
