@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.geometry.noisy_release import NoisyStatistics
 from federatedscope_ggeur.models import ClosedForm
-
-from .wire.schema import Statistics
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.federation.wire.schema import Statistics
-from federatedscope_ggeur.geometry import Space
-from federatedscope_ggeur.geometry.moments import Located, Means
+from federatedscope_ggeur.geometry import Space, Statistics
+from federatedscope_ggeur.geometry.moments import Means
 
 from .messages import Prototypes
 
@@ -44,7 +43,7 @@ class PrototypeBook:
         """
         return self._domains[client] if self._kind == "domain" else client
 
-    def take(self, statistics: Located) -> None:
+    def take(self, statistics: Statistics) -> None:
         """Take the class means over all clients, for the kind "others"."""
         self._of_all = Means.rounded(statistics.counts, statistics.means)
 

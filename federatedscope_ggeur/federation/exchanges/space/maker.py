@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from federatedscope_ggeur.errors import setting
-from federatedscope_ggeur.federation.wire.schema import Statistics
-from federatedscope_ggeur.geometry import Space, SpaceSettings, Totals
+from federatedscope_ggeur.geometry import Space, SpaceSettings, Statistics, Totals
 from federatedscope_ggeur.printable import get_logger
 
 from .messages import TotalsUpload

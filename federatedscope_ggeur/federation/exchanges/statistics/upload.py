@@ -13,16 +13,13 @@ from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.wire.schema import (
     EACH_CLASS,
     MessageSchema,
-    Statistics,
     StatisticsForm,
 )
 from federatedscope_ggeur.geometry import (
     LARGEST_EMBEDDING,
-    ClassStatistics,
     CompressedStatistics,
     CompressionLoss,
-    MeanStatistics,
-    SummedStatistics,
+    Statistics,
 )
 
 from .compressed_upload import pack_compressed, take_compressed
@@ -46,8 +43,8 @@ class StatisticsUpload:
     ----------
     client : int
     domain : str
-    statistics : ClassStatistics, SummedStatistics or MeanStatistics
-        The statistics. On arrival, compressed ones have been restored.
+    statistics : Statistics
+        On arrival, compressed ones have been restored.
     form : StatisticsForm
     loss : CompressionLoss or None
         On arrival: the loss by compression, if there was one.
@@ -64,10 +61,10 @@ class StatisticsUpload:
 
     @classmethod
     def of(
-        cls, client: int, domain: str, statistics: ClassStatistics, form: StatisticsForm
+        cls, client: int, domain: str, statistics: Statistics, form: StatisticsForm
     ) -> StatisticsUpload:
         """Make the upload: the part of class statistics that `form` sends."""
-        return cls(client, domain, form.of(statistics), form)
+        return cls(client, domain, statistics.to(form.content), form)
 
     def to_bytes(self) -> bytes:
         statistics, form = self.statistics, self.form
@@ -75,12 +72,11 @@ class StatisticsUpload:
         numbers = {"client": self.client, "domain": self.domain}
         tensors = {"classes": index, "counts": statistics.counts[index]}
         if form.compression is not None:
-            assert not isinstance(statistics, ClassStatistics)
             lost, few = pack_compressed(statistics, form.compression)
             numbers, tensors = {**numbers, **lost}, {**tensors, **few}
         else:
             tensors["means"] = statistics.means[index]
-            if not isinstance(statistics, MeanStatistics):
+            if form.content != "means":
                 tensors.update(_scatter_tensors(statistics, _dtype(form)))
         return wire.pack("statistics", numbers, tensors)
 
@@ -111,9 +107,7 @@ def _dtype(form: StatisticsForm) -> torch.dtype:
     return F64 if form.exact else F32
 
 
-def _scatter_tensors(
-    statistics: ClassStatistics | SummedStatistics, dtype: torch.dtype
-) -> dict[str, Tensor]:
+def _scatter_tensors(statistics: Statistics, dtype: torch.dtype) -> dict[str, Tensor]:
     """Pack each scatter as a factor or as a triangle.
 
     The tensor of ranks says which: -1 stands for a triangle.
@@ -137,15 +131,14 @@ def _scatter_tensors(
     }
 
 
-def _scatters(statistics: ClassStatistics | SummedStatistics, dtype: torch.dtype):
+def _scatters(held: Statistics, dtype: torch.dtype):
     """Yield the thin factor or the matrix of each scatter.
 
     The matrix is Sigma of a class, or the scatter summed over classes.
     """
-    held = statistics
-    if isinstance(held, SummedStatistics):
+    if held.content == "pooled":
         if held.classes:
-            yield _form(held.factor_is_smaller, held.factor, held.scatter, dtype)
+            yield _form(held.factor_is_smaller(), held.factor, held.scatter, dtype)
         return
     for c in held.classes:
         factor, matrix = partial(held.factor, c), partial(held.covariance, c)
@@ -184,7 +177,7 @@ def _take_whole(
     all_means = torch.zeros(schema.num_classes, dim, dtype=F64)
     all_means[labels] = means
     if form.content == "means":
-        return MeanStatistics.from_moments(held, all_means)
+        return Statistics.of_means(held, all_means)
     freedom = counts - 1
     if form.content == "pooled":
         freedom = freedom.sum()[None] if len(labels) else freedom
@@ -192,11 +185,9 @@ def _take_whole(
     if not len(labels):
         return schema.no_statistics
     if form.content == "pooled":
-        return SummedStatistics.from_moments(
-            held, all_means, factors.get(0), triangles.get(0)
-        )
+        return Statistics.of_pooled(held, all_means, factors.get(0), triangles.get(0))
     classes = labels.tolist()
-    return ClassStatistics.from_moments(
+    return Statistics.from_moments(
         held,
         all_means,
         factors={classes[i]: factor for i, factor in factors.items()},
