@@ -24,9 +24,7 @@ from federatedscope_ggeur.federation.exchanges.statistics.threshold import (
 )
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
-from federatedscope_ggeur.geometry import (
-    Statistics,
-)
+from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.methods import build_method
 from federatedscope_ggeur.models import ModelSettings
 

@@ -15,9 +15,7 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
     ClosedFormSettings,
 )
-from federatedscope_ggeur.geometry import (
-    Statistics,
-)
+from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models import build_closed_form
 
 #: Of attacks that end by themselves.

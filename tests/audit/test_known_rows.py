@@ -23,11 +23,7 @@ from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     Geometry,
     Prototypes,
 )
-from federatedscope_ggeur.geometry import (
-    GeometricShape,
-    Space,
-    Statistics,
-)
+from federatedscope_ggeur.geometry import GeometricShape, Space, Statistics
 
 DIM = 40
 

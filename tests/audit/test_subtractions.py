@@ -10,11 +10,7 @@ from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     Geometry,
     Prototypes,
 )
-from federatedscope_ggeur.geometry import (
-    GeometricShape,
-    Space,
-    Statistics,
-)
+from federatedscope_ggeur.geometry import GeometricShape, Space, Statistics
 
 LDA = {"shrinkage": 0.1}
 

@@ -9,10 +9,7 @@ from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     Geometry,
     PrepareReply,
 )
-from federatedscope_ggeur.geometry import (
-    GeometricShape,
-    Statistics,
-)
+from federatedscope_ggeur.geometry import GeometricShape, Statistics
 
 COUNTS = [9, 3, 7, 0]
 

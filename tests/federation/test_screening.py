@@ -30,9 +30,7 @@ from federatedscope_ggeur.federation.screening import (
 )
 from federatedscope_ggeur.federation.shares import capped, log_largest_share, shares
 from federatedscope_ggeur.federation.wire.declared import Declared
-from federatedscope_ggeur.geometry import (
-    Statistics,
-)
+from federatedscope_ggeur.geometry import Statistics
 
 
 class Screening:

@@ -9,11 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federatedscope_ggeur.errors import StatisticsError
-from federatedscope_ggeur.geometry import (
-    Grid,
-    GridStatistics,
-    Statistics,
-)
+from federatedscope_ggeur.geometry import Grid, GridStatistics, Statistics
 from federatedscope_ggeur.models import CLOSED_FORMS, to_vector
 
 C, D = 3, 4

@@ -6,11 +6,7 @@ import pytest
 import torch
 
 from federatedscope_ggeur.errors import StatisticsError
-from federatedscope_ggeur.geometry import (
-    GeometricShape,
-    Statistics,
-    shape_similarity,
-)
+from federatedscope_ggeur.geometry import GeometricShape, Statistics, shape_similarity
 
 
 def random_rows(n, dim, rank=None, seed=0):

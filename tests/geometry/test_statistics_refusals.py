@@ -4,9 +4,7 @@ import pytest
 import torch
 
 from federatedscope_ggeur.errors import StatisticsError
-from federatedscope_ggeur.geometry import (
-    Statistics,
-)
+from federatedscope_ggeur.geometry import Statistics
 
 NUM_CLASSES = 3
 NAN, INF = float("nan"), float("inf")

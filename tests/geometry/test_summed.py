@@ -1,14 +1,17 @@
-"""Statistics with one scatter for all classes: the algebra, the factor, the edges."""
+"""Statistics with one scatter for all classes, or none: the algebra, the edges."""
+
+import itertools
+import operator
 
 import geometry_oracle as oracle
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from federatedscope_ggeur.errors import StatisticsError
-from federatedscope_ggeur.geometry import (
-    Statistics,
-)
+from federatedscope_ggeur.geometry import Statistics
 
 NUM_CLASSES = 4
 
@@ -204,21 +207,39 @@ def test_what_a_message_calls_the_mean_of_an_empty_class_is_zero():
     assert held.means.tolist() == [[7.0] * 3, [0.0] * 3]
 
 
-class TestRefusals:
-    held = summed(*random_data(np.random.default_rng(5), 20, 5))
+@pytest.mark.slow
+@settings(max_examples=40)
+@given(
+    st.lists(st.integers(0, 30), min_size=1, max_size=5),
+    st.sampled_from([0.0, 1e8]),
+)
+def test_without_scatters_they_merge_to_the_same_bits(sizes, offset):
+    rng = np.random.default_rng(len(sizes))
+    parts = [stats(*random_data(rng, n, 6, offset)) for n in sizes]
+    wanted = sum(parts)
+    for content in ("pooled", "means"):
+        found = sum(part.to(content) for part in parts)
+        assert torch.equal(found.counts, wanted.counts)
+        assert torch.equal(found.means, wanted.means)
+        assert torch.equal(found.located.low, wanted.located.low)
 
-    def test_statistics_of_other_data(self):
-        other = Statistics.empty(3, 5, "pooled")
-        for combine in (lambda: self.held + other, lambda: self.held - other):
-            with pytest.raises(StatisticsError, match=r"4 classes in 5 .* 3 classes"):
-                combine()
 
-    def test_more_than_was_added(self):
-        with pytest.raises(StatisticsError, match="remove only samples that were"):
-            Statistics.empty(NUM_CLASSES, 5, "pooled") - self.held
+def test_means_that_were_added_can_be_removed():
+    rng = np.random.default_rng(6)
+    a, b = (summed(*random_data(rng, 20, 6)).to("means") for _ in range(2))
+    left = a + b - b
+    assert torch.equal(left.counts, a.counts)
+    assert torch.allclose(left.means, a.means, atol=1e-14)
+    assert (left.trace(), left.diagonal().tolist()) == (0.0, [0.0] * 6)
 
-    def test_statistics_of_each_class(self):
-        each = Statistics.empty(NUM_CLASSES, 5)
-        for combine in (lambda: self.held + each, lambda: self.held - each):
-            with pytest.raises(StatisticsError, match="one covariance for all classes"):
-                combine()
+
+def test_contents_do_not_mix_and_there_is_no_more_than_was_kept():
+    held = stats(*random_data(np.random.default_rng(5), 20, 5))
+    kinds = {c: held.to(c) for c in ("class", "pooled", "means")}
+    for one, other in itertools.permutations(kinds, 2):
+        for combine in (operator.add, operator.sub):
+            with pytest.raises(StatisticsError, match="cannot be combined"):
+                combine(kinds[one], kinds[other])
+    for less, more in (("pooled", "class"), ("means", "pooled"), ("means", "class")):
+        with pytest.raises(StatisticsError, match="is needed, but the statistics"):
+            kinds[less].to(more)

@@ -4,10 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from federatedscope_ggeur.geometry import (
-    Statistics,
-    thin_factor,
-)
+from federatedscope_ggeur.geometry import Statistics, thin_factor
 
 
 def generic(rng, n, dim):

@@ -6,10 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federatedscope_ggeur.geometry import (
-    Statistics,
-    Totals,
-)
+from federatedscope_ggeur.geometry import Statistics, Totals
 
 CLASSES = 3
 

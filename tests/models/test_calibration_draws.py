@@ -5,9 +5,7 @@ import pytest
 import torch
 
 from federatedscope_ggeur.errors import ConfigError, StatisticsError
-from federatedscope_ggeur.geometry import (
-    Statistics,
-)
+from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models import (
     LinearHead,
     ModelSettings,

@@ -7,11 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.geometry import (
-    Space,
-    Statistics,
-    Totals,
-)
+from federatedscope_ggeur.geometry import Space, Statistics, Totals
 from federatedscope_ggeur.models import (
     ModelSettings,
     build_model,

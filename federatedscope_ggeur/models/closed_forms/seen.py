@@ -8,7 +8,6 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.errors import StatisticsError
 from federatedscope_ggeur.geometry import Statistics
 
 from .components import Components, deviations
@@ -82,14 +81,8 @@ class Seen:
 
     def divided(self, by: Tensor) -> Seen:
         """The statistics of the same rows with dimensions divided by `by` [D]."""
-        held = self.statistics
-        if held.content == "means":
-            raise StatisticsError(
-                "dimensions cannot be standardized, because means alone do not show "
-                "how they vary"
-            )
         nowhere = torch.zeros_like(self.origin)
-        statistics = held.mapped(nowhere, lambda rows: rows / by)
+        statistics = self.statistics.mapped(nowhere, lambda rows: rows / by)
         return Seen.of(statistics, self.components.divided(by), self.seed)
 
     @cached_property

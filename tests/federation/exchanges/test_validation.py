@@ -18,9 +18,7 @@ from federatedscope_ggeur.federation.exchanges.statistics.exchange import STATIS
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
-from federatedscope_ggeur.geometry import (
-    Statistics,
-)
+from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.methods import FedAvg, TensorSpec
 from federatedscope_ggeur.models import ModelSettings, build_model
 

@@ -32,11 +32,7 @@ from federatedscope_ggeur.federation.exchanges.statistics.upload import Statisti
 from federatedscope_ggeur.federation.wire import limits
 from federatedscope_ggeur.federation.wire.declared import Declared
 from federatedscope_ggeur.federation.wire.schema import MessageSchema, StatisticsForm
-from federatedscope_ggeur.geometry import (
-    Compression,
-    Statistics,
-    Totals,
-)
+from federatedscope_ggeur.geometry import Compression, Statistics, Totals
 from federatedscope_ggeur.methods import METHODS, FedMix
 from federatedscope_ggeur.methods.tensors import TensorSpec
 

@@ -6,9 +6,7 @@ import pytest
 import torch
 
 from federatedscope_ggeur.errors import StatisticsError
-from federatedscope_ggeur.geometry import (
-    Statistics,
-)
+from federatedscope_ggeur.geometry import Statistics
 
 SHAPES = {
     "many rows": {"n": 200, "dim": 6},

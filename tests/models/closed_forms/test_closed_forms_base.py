@@ -16,9 +16,7 @@ from hypothesis import strategies as st
 from solving import refuse, stats
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.geometry import (
-    Statistics,
-)
+from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models import (
     CLOSED_FORMS,
     ClosedForm,

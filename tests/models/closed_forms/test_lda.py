@@ -19,9 +19,7 @@ from solving import (
     weights_of,
 )
 
-from federatedscope_ggeur.geometry import (
-    Statistics,
-)
+from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models import to_vector
 from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
 from federatedscope_ggeur.models.closed_forms.ncm import NearestMean

@@ -11,9 +11,7 @@ import torch
 from text_oracle import class_texts, unit
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.geometry import (
-    Statistics,
-)
+from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models.closed_forms import CLOSED_FORMS, Components, Rows
 from federatedscope_ggeur.models.text import ClassTexts
 

@@ -147,7 +147,7 @@ class SpaceExchange(Exchange):
         self.maker.add_statistics(upload.statistics)
 
     def on_total(self, statistics: Statistics) -> None:
-        self.maker.take(Totals.of_statistics(statistics))
+        self.maker.add_statistics(statistics)
 
     def begin(self) -> Requests[None]:
         """Make the space from the clients' answers.

@@ -19,10 +19,7 @@ from federatedscope_ggeur.federation.exchanges.training.messages import (
     ClientUpdate,
 )
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
-from federatedscope_ggeur.geometry import (
-    GeometricShape,
-    Statistics,
-)
+from federatedscope_ggeur.geometry import GeometricShape, Statistics
 
 CLASSES, DIM, PARAMS = 4, 8, 10
 SCHEMA = MessageSchema(CLASSES, DIM, PARAMS)

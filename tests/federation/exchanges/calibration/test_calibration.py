@@ -19,9 +19,7 @@ from federatedscope_ggeur.federation.exchanges.calibration.calibration import (
 )
 from federatedscope_ggeur.federation.exchanges.calibration.exchange import CALIBRATE
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
-from federatedscope_ggeur.geometry import (
-    Statistics,
-)
+from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models import (
     ModelSettings,
     build_model,

@@ -39,9 +39,7 @@ from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import 
 from federatedscope_ggeur.federation.exchanges.closed_form.solver import HeadSolver
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.wire.schema import StatisticsForm
-from federatedscope_ggeur.geometry import (
-    Statistics,
-)
+from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models import CLOSED_FORMS, to_vector
 from federatedscope_ggeur.models.closed_forms import (
     Components,

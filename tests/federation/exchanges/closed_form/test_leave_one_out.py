@@ -13,9 +13,7 @@ from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import 
     HitCounts,
     LeaveOneOut,
 )
-from federatedscope_ggeur.geometry import (
-    Statistics,
-)
+from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.models.closed_forms import Components
 

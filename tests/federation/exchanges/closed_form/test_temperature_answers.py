@@ -15,9 +15,7 @@ from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import 
     LeaveOneOut,
     LossQuery,
 )
-from federatedscope_ggeur.geometry import (
-    Statistics,
-)
+from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models import Model
 from federatedscope_ggeur.models.closed_forms import temperatures
 from federatedscope_ggeur.models.closed_forms.components import Components

@@ -15,12 +15,7 @@ from federatedscope_ggeur.federation.exchanges.space.messages import (
     TotalsUpload,
 )
 from federatedscope_ggeur.federation.wire.schema import MessageSchema, StatisticsForm
-from federatedscope_ggeur.geometry import (
-    Space,
-    SpaceSettings,
-    Statistics,
-    Totals,
-)
+from federatedscope_ggeur.geometry import Space, SpaceSettings, Statistics, Totals
 
 CLASSES, DIM = 3, 4
 

@@ -19,11 +19,7 @@ from federatedscope_ggeur.engines.run import Run, load_federated_data, run
 from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
     AugmentationExchange,
 )
-from federatedscope_ggeur.geometry import (
-    SpaceSettings,
-    Statistics,
-    Totals,
-)
+from federatedscope_ggeur.geometry import SpaceSettings, Statistics, Totals
 from federatedscope_ggeur.models import CLOSED_FORMS, fold, to_vector
 
 STANDARD, WHITENED = "standard", "whitened"

@@ -10,9 +10,7 @@ from federatedscope_ggeur.federation.exchanges.statistics.threshold import (
     apply_min_count,
 )
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
-from federatedscope_ggeur.geometry import (
-    Statistics,
-)
+from federatedscope_ggeur.geometry import Statistics
 
 # Class c has SIZES[c] samples.
 SIZES = (0, 1, 2, 4, 5)

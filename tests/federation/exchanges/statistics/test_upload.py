@@ -18,11 +18,7 @@ from federatedscope_ggeur.federation.exchanges.statistics.compression_log import
 )
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.wire.schema import MessageSchema, StatisticsForm
-from federatedscope_ggeur.geometry import (
-    CompressedStatistics,
-    Compression,
-    Statistics,
-)
+from federatedscope_ggeur.geometry import CompressedStatistics, Compression, Statistics
 
 CLASSES, DIM = 5, 12
 PLAIN = StatisticsForm()
