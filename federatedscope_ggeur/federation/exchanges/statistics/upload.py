@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -108,19 +106,24 @@ def _dtype(form: StatisticsForm) -> torch.dtype:
 
 
 def _scatter_tensors(statistics: Statistics, dtype: torch.dtype) -> dict[str, Tensor]:
-    """Pack each scatter as a factor or as a triangle.
+    """Pack each scatter as a factor or as a triangle, the smaller one.
 
+    The triangle is that of a class's Sigma, or of the scatter summed over classes. It
+    has squares of numbers, so small ones underflow there first: then a factor travels.
     The tensor of ranks says which: -1 stands for a triangle.
     """
-    dim = statistics.dim
-    upper = torch.triu_indices(dim, dim)
-    factors, triangles, ranks = [torch.zeros(0, dim, dtype=dtype)], [], []
-    for factor, matrix in _scatters(statistics, dtype):
-        if factor is not None:
-            factors.append(factor.to(dtype))
-            ranks.append(len(factor))
+    held, by_class = statistics, statistics.content == "class"
+    upper = torch.triu_indices(held.dim, held.dim)
+    factors, triangles, ranks = [torch.zeros(0, held.dim, dtype=dtype)], [], []
+    for c in held.classes if by_class else [None] * bool(held.classes):
+        squares = None
+        if not held.factor_is_smaller(c):
+            squares = held.scatter() if c is None else held.covariance(c)
+        if squares is None or 0 < squares.diag().max() < torch.finfo(dtype).tiny:
+            factors.append(held.factor(c).to(dtype))
+            ranks.append(len(factors[-1]))
         else:
-            triangles.append(matrix[upper[0], upper[1]].to(dtype))
+            triangles.append(squares[upper[0], upper[1]].to(dtype))
             ranks.append(-1)
     return {
         "ranks": torch.tensor(ranks, dtype=I64),
@@ -129,37 +132,6 @@ def _scatter_tensors(statistics: Statistics, dtype: torch.dtype) -> dict[str, Te
         if triangles
         else torch.zeros(0, upper.shape[1], dtype=dtype),
     }
-
-
-def _scatters(held: Statistics, dtype: torch.dtype):
-    """Yield the thin factor or the matrix of each scatter.
-
-    The matrix is Sigma of a class, or the scatter summed over classes.
-    """
-    if held.content == "pooled":
-        if held.classes:
-            yield _form(held.factor_is_smaller(), held.factor, held.scatter, dtype)
-        return
-    for c in held.classes:
-        factor, matrix = partial(held.factor, c), partial(held.covariance, c)
-        yield _form(held.factor_is_smaller(c), factor, matrix, dtype)
-
-
-def _form(
-    factor_is_smaller: bool,
-    factor: Callable[[], Tensor],
-    matrix: Callable[[], Tensor],
-    dtype: torch.dtype,
-) -> tuple[Tensor | None, Tensor | None]:
-    """Choose the factor or the matrix: the smaller one that is exact in `dtype`.
-
-    A matrix has squares of numbers, so small ones underflow there first.
-    """
-    if not factor_is_smaller:
-        squares = matrix()
-        if not 0 < squares.diag().max() < torch.finfo(dtype).tiny:
-            return None, squares
-    return factor(), None
 
 
 def _take_whole(
