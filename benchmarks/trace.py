@@ -21,12 +21,12 @@ from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.federation.course.asking import Asking
 from federatedscope_ggeur.federation.course.client_handler import ClientHandler
-from federatedscope_ggeur.federation.course.coordinator import Coordinator
+from federatedscope_ggeur.federation.merge import Merge
 
 FEDERATION = Path(federatedscope_ggeur.__file__).parent / "federation"
 CONFIG = Path(__file__).parents[1] / "scripts/example_configs/ggeur_quickstart.yaml"
 #: Rooms that everything comes back to.
-SHARED_ROOMS = ("client", "server", "course")
+SHARED_ROOMS = ("client", "server", "merge", "course")
 
 
 class Trace:
@@ -119,9 +119,7 @@ def trace_statistics(run: Run) -> Trace:
             (client, request.kind.name) == (1, "statistics")
         ),
     )
-    used = following(
-        Coordinator, "on_statistics", trace, lambda course, upload: upload.client == 1
-    )
+    used = following(Merge, "add", trace, lambda merge, upload: upload.client == 1)
     with answered, decoded, used:
         next(run.engine.run())
     return trace

@@ -24,7 +24,7 @@ from federatedscope_ggeur.federation.exchanges.statistics.threshold import (
 )
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
-from federatedscope_ggeur.geometry import ClassStatistics
+from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.methods import build_method
 from federatedscope_ggeur.models import ModelSettings
 
@@ -44,7 +44,7 @@ def upload(number: int, features, labels) -> bytes:
 def errors(clients, uploads: list[bytes]) -> tuple[float, float]:
     """Largest relative error of a class's merged covariance, and of float32 itself."""
     schema = MessageSchema(S1_CLASSES, DIM, num_parameters=0)
-    merged = ClassStatistics.empty(S1_CLASSES, DIM)
+    merged = Statistics.empty(S1_CLASSES, DIM)
     for k, data in enumerate(uploads, 1):
         decoded = StatisticsUpload.from_bytes(data, schema, f"client {k}")
         merged = merged + decoded.statistics

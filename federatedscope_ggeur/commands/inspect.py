@@ -18,11 +18,7 @@ from federatedscope_ggeur.errors import ConfigError, listed
 from federatedscope_ggeur.federation.advice import withheld_text
 from federatedscope_ggeur.federation.holdings import Holdings, Withheld
 from federatedscope_ggeur.files import write_atomically
-from federatedscope_ggeur.geometry import (
-    ClassStatistics,
-    GeometricShape,
-    shape_similarity,
-)
+from federatedscope_ggeur.geometry import GeometricShape, Statistics, shape_similarity
 from federatedscope_ggeur.machine import torch_threads
 from federatedscope_ggeur.printable import file_name, printable, say
 from federatedscope_ggeur.reporting import new_run_folder
@@ -357,7 +353,7 @@ def _shapes(
     rows: Embeddings, num_classes: int, centred: bool
 ) -> list[GeometricShape | None]:
     features = rows.features.float()  # pixels are bytes
-    statistics = ClassStatistics.from_embeddings(features, rows.labels, num_classes)
+    statistics = Statistics.from_embeddings(features, rows.labels, num_classes)
     shapes: list[GeometricShape | None] = [None] * num_classes
     for c in statistics.classes:
         if centred:

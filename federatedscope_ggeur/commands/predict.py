@@ -18,7 +18,7 @@ from federatedscope_ggeur.data import (
 )
 from federatedscope_ggeur.data.text import TEXT_KEYS
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.geometry import MeanStatistics
+from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.models.text import ClassTexts
 from federatedscope_ggeur.predictor.predictor import (
@@ -357,6 +357,6 @@ def zero_shot_predictor(
     encoder = build_encoder(settings, pick_device(encoding.device))
     found = load_text(names, templates, encoding, encoder.identity).found
     texts = ClassTexts(found.features, found.scale, found.key)
-    nothing = MeanStatistics.empty(len(names), encoder.dim)
+    nothing = Statistics.empty(len(names), encoder.dim, "means")
     head = CLOSED_FORMS["zeroshot"]().knowing(texts).solve(nothing).model
     return Predictor.of(encoder, head, names)

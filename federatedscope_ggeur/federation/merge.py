@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.geometry.noisy_release import NoisyStatistics
 from federatedscope_ggeur.models import ClosedForm
-
-from .wire.schema import Statistics
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +53,8 @@ class Merge:
     nothing : Statistics or GridStatistics
         The statistics of no rows.
     watchers : sequence of Exchange
-        Their `on_statistics` gets each client's upload, or their `on_total` gets the
-        totals, if the server does not see single clients.
+        `on_statistics` gets each upload that is added; `on_total` gets totals that were
+        taken at once.
 
     Attributes
     ----------

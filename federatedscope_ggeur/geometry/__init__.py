@@ -2,12 +2,10 @@
 
 from .augmentation import AugmentationSettings, AugmentedSet, augment
 from .compressed import CompressedStatistics, Compression, CompressionLoss
-from .mean_statistics import MeanStatistics
 from .rounded_rows import ROW_DTYPES, RoundedRows
 from .scatter import thin_factor
 from .shape import GeometricShape, shape_similarity
 from .sizes import PerAnchorSizes, ReleaseSizes, Sizes, TotalSizes
 from .spaces import SPACES, Space, SpaceSettings
-from .statistics import LARGEST_EMBEDDING, ClassStatistics
-from .summed import SummedStatistics
+from .statistics import LARGEST_EMBEDDING, ClassStatistics, Statistics
 from .totals import Totals, varying

@@ -7,16 +7,12 @@ others. `CompressionLoss` measures what compression has changed.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Union
 
 import torch
 from torch import Tensor
 
-from .mean_statistics import MeanStatistics
 from .rounded_rows import RoundedRows
-from .summed import SummedStatistics
-
-Pooled = Union[SummedStatistics, MeanStatistics]
+from .statistics import Statistics
 
 
 @dataclass(frozen=True)
@@ -133,13 +129,13 @@ class CompressedStatistics:
 
     @classmethod
     def of(
-        cls, statistics: Pooled, how: Compression
+        cls, statistics: Statistics, how: Compression
     ) -> tuple[CompressedStatistics, CompressionLoss]:
         """Compress `statistics`; return the compressed form and the loss."""
         classes, located = statistics.classes, statistics.located
         counts = located.counts[classes].double()
         means = _round_means(located.high, located.low, classes, counts, how.dtype)
-        if not isinstance(statistics, SummedStatistics):
+        if statistics.content == "means":
             held = cls(statistics.counts, means, None, 0.0)
             return held, held._loss(statistics, None)
         whole = statistics.factor()
@@ -150,17 +146,15 @@ class CompressedStatistics:
         held = cls(statistics.counts, means, rounded, left_out)
         return held, held._loss(statistics, factor)
 
-    def restore(self) -> Pooled:
+    def restore(self) -> Statistics:
         """Restore the statistics, so that they can be merged."""
         means = self._means()
         if self.factor is None:
-            return MeanStatistics.from_moments(self.counts, means)
+            return Statistics.of_means(self.counts, means)
         rows, even = self.factor.rows(), self._even()
         if even == 0:
-            return SummedStatistics.from_moments(self.counts, means, factor=rows)
-        return SummedStatistics.from_moments(
-            self.counts, means, scatter=_spread(rows, even)
-        )
+            return Statistics.of_pooled(self.counts, means, factor=rows)
+        return Statistics.of_pooled(self.counts, means, scatter=_spread(rows, even))
 
     @property
     def energy(self) -> float:
@@ -185,11 +179,11 @@ class CompressedStatistics:
         rank, dim = self.factor.numbers.shape
         return self.left_out / (dim - rank)
 
-    def _loss(self, statistics: Pooled, factor: Tensor | None) -> CompressionLoss:
+    def _loss(self, statistics: Statistics, factor: Tensor | None) -> CompressionLoss:
         """The loss, against the exact `statistics` and their unrounded `factor`."""
         shift = (self._means() - statistics.located.high) - statistics.located.low
         moved = float((statistics.counts.double() @ shift.square()).sum())
-        if factor is None or not isinstance(statistics, SummedStatistics):
+        if factor is None:
             return CompressionLoss(means=moved)
         assert self.factor is not None
         even, wanted = self._even(), statistics.scatter()

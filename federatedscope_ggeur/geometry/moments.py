@@ -1,7 +1,4 @@
-"""Mean and scatter of one class's rows, and means with twice the precision of float64.
-
-`Located` is the base class of all statistics that hold such means.
-"""
+"""Mean and scatter of one class's rows; means with twice the precision of float64."""
 
 from __future__ import annotations
 
@@ -118,39 +115,3 @@ class Means:
                 f"statistics of {mine[0]} classes in {mine[1]} dimensions do not fit "
                 f"those of {theirs[0]} classes in {theirs[1]} dimensions"
             )
-
-
-class Located:
-    """Base class of the statistics of `C` classes of `D`-dimensional embeddings."""
-
-    def __init__(self, located: Means):
-        self.located = located
-
-    @property
-    def counts(self) -> Tensor:
-        return self.located.counts
-
-    @property
-    def means(self) -> Tensor:
-        return self.located.high
-
-    @property
-    def num_classes(self) -> int:
-        return self.means.shape[0]
-
-    @property
-    def dim(self) -> int:
-        return self.means.shape[1]
-
-    @property
-    def classes(self) -> list[int]:
-        return torch.nonzero(self.counts).flatten().tolist()
-
-    def __radd__(self, other):
-        return self if isinstance(other, int) and other == 0 else NotImplemented
-
-    def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({len(self.classes)} of {self.num_classes} classes, "
-            f"{int(self.counts.sum())} samples, dim {self.dim})"
-        )

@@ -13,8 +13,7 @@ from torch import Tensor
 from federatedscope_ggeur.errors import StatisticsError
 
 from .scatter import canonical_signs
-from .statistics import ClassStatistics
-from .summed import SummedStatistics
+from .statistics import Statistics
 
 SCALES = ("covariance", "eigenvalue")
 
@@ -87,7 +86,7 @@ class GeometricShape:
 
     @classmethod
     def from_statistics(
-        cls, statistics: ClassStatistics, c: int, resolution: float | None = None
+        cls, statistics: Statistics, c: int, resolution: float | None = None
     ) -> GeometricShape:
         """The shape of class `c`, computed from rows or a covariance, whichever is
         cheaper.
@@ -101,7 +100,7 @@ class GeometricShape:
 
     @classmethod
     def pooled(
-        cls, statistics: SummedStatistics, resolution: float | None = None
+        cls, statistics: Statistics, resolution: float | None = None
     ) -> GeometricShape:
         """The shape of ``sum_c n_c Sigma_c / N``, the pooled covariance within classes.
 

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import TypeVar, Union
 
 import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import StatisticsError, setting
 
-from .mean_statistics import MeanStatistics
-from .statistics import ClassStatistics
-from .summed import SummedStatistics
+from .statistics import Statistics
 from .totals import Totals, varying
 
 SPACES = ("standard", "raw", "whitened")
@@ -41,8 +38,6 @@ _ROUNDING = 1e-10
 UNITS_APART = 30.0
 
 _CHUNK_ROWS = 4096
-
-WithScatter = TypeVar("WithScatter", ClassStatistics, SummedStatistics)
 
 
 @dataclass(frozen=True)
@@ -99,10 +94,7 @@ class Space:
 
     @classmethod
     def whitened(
-        cls,
-        totals: Totals,
-        statistics: Union[ClassStatistics, SummedStatistics],
-        shrinkage: float,
+        cls, totals: Totals, statistics: Statistics, shrinkage: float
     ) -> Space:
         """The whitened space: rows of a class become about equally wide in all
         directions.
@@ -116,7 +108,7 @@ class Space:
         ----------
         totals : Totals
             The totals of all rows. Their mean is m.
-        statistics : ClassStatistics or SummedStatistics
+        statistics : Statistics
             The statistics that W is computed from.
         shrinkage : float
             g, above 0 and at most 1.
@@ -124,12 +116,10 @@ class Space:
         Raises
         ------
         StatisticsError
-            There are no rows, or no class has two rows that differ.
+            There are no rows, no scatter, or no class has two rows that differ.
         """
         _require_rows(totals)
-        summed = statistics
-        if isinstance(summed, ClassStatistics):
-            summed = SummedStatistics.from_classes(summed)
+        summed = statistics.to("pooled")
         own = Totals.of_statistics(summed)
         freedom = own.count - len(summed.classes)
         size = summed.trace() / max(freedom, 1) / summed.dim
@@ -196,7 +186,7 @@ class Space:
         )
         return torch.cat(list(parts)) if len(rows) else rows
 
-    def statistics(self, statistics: WithScatter) -> WithScatter:
+    def statistics(self, statistics: Statistics) -> Statistics:
         """Transform statistics of embeddings into those of the embeddings in this
         space."""
         if self.is_raw:
@@ -218,11 +208,7 @@ class SpaceSettings:
     kind: str = "raw"
     shrinkage: float = 0.3
 
-    def make(
-        self,
-        totals: Totals,
-        statistics: Union[ClassStatistics, SummedStatistics, MeanStatistics],
-    ) -> Space:
+    def make(self, totals: Totals, statistics: Statistics) -> Space:
         """Make the space from totals of rows. A whitened space also needs `statistics`.
 
         Raises
@@ -234,10 +220,6 @@ class SpaceSettings:
             return Space.raw(len(totals.mean))
         if self.kind == "standard":
             return Space.standard(totals)
-        if isinstance(statistics, MeanStatistics):
-            raise StatisticsError(
-                "a whitened space needs a covariance, but the statistics are only means"
-            )
         return Space.whitened(totals, statistics, self.shrinkage)
 
     def of_rows(self, features: Tensor, labels: Tensor, num_classes: int) -> Space:
@@ -250,7 +232,7 @@ class SpaceSettings:
             return Space.raw(features.shape[1])
         totals = Totals.of_rows(features)
         if self.kind == "whitened":
-            own = ClassStatistics.from_embeddings(features, labels, num_classes)
+            own = Statistics.from_embeddings(features, labels, num_classes)
             if own.trace() > 0:
                 return Space.whitened(totals, own, self.shrinkage)
         return Space.standard(totals)

@@ -1,7 +1,7 @@
-"""Counts, means and covariances of classes, and their exact merge.
+"""Counts, means and scatters of classes, and their exact merge.
 
-`ClassStatistics` obeys one law. Adding two objects gives the statistics of the two data
-sets together. Subtracting gives the statistics of the rows that are left.
+`Statistics` obeys one law. Adding two objects gives the statistics of the two data sets
+together. Subtracting gives the statistics of the rows that are left.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import StatisticsError
 
-from .moments import Located, Means, moments
+from .moments import Means, moments
 from .scatter import Scatter
 
 #: The largest allowed entry of an embedding or a mean, far below the limit of float32.
@@ -21,13 +21,34 @@ from .scatter import Scatter
 LARGEST_EMBEDDING = 1e15
 
 
-class ClassStatistics(Located):
-    r"""Counts, means and covariances of `C` classes of `D`-dimensional embeddings.
+#: What statistics may have beside counts and means, from the most to the least.
+CONTENTS = {
+    "class": "a covariance for each class",
+    "pooled": "one covariance for all classes",
+    "means": "no covariance",
+}
+#: The key of a scatter that is summed over classes.
+ALL = -1
+
+
+class Statistics:
+    r"""Counts and means of `C` classes of `D`-dimensional embeddings, and scatters.
 
     Objects are immutable. All sums are float64, and centred.
 
+    Parameters
+    ----------
+    located : Means
+    scatters : mapping from class to Scatter
+        A single one has the key `ALL`.
+    content : {"class", "pooled", "means"}
+
     Attributes
     ----------
+    content : {"class", "pooled", "means"}
+        The scatters: one for each class, one summed over classes, or none. The less
+        there is, the less travels: LDA and ridge regression need one scatter, and
+        nearest class means need none.
     counts : Tensor of shape (C,), int64
         Samples of each class.
     means : Tensor of shape (C, D), float64
@@ -42,9 +63,10 @@ class ClassStatistics(Located):
     $$\Sigma = \frac{1}{N} \Big[ \sum_k n_k \Sigma_k
     + \sum_k n_k (\mu_k - \mu)(\mu_k - \mu)^T \Big]$$
 
-    applied to two parts at a time, on the scatter ``n Sigma`` (Chan et al., 1979). A
-    mean is kept as an unevaluated sum of two float64 numbers. So differences of means
-    stay exact even if the data lie far from the origin.
+    applied to two parts at a time, on the scatter ``n Sigma`` (Chan et al., 1979), or
+    summed over classes on ``W = sum_c n_c Sigma_c``. A mean is kept as an unevaluated
+    sum of two float64 numbers. So differences of means stay exact even if the data lie
+    far from the origin.
 
     References
     ----------
@@ -52,21 +74,43 @@ class ClassStatistics(Located):
     algorithm for computing sample variances", 1979.
     """
 
-    def __init__(self, located: Means, scatters: Mapping[int, Scatter]):
-        super().__init__(located)
+    def __init__(
+        self, located: Means, scatters: Mapping[int, Scatter], content: str = "class"
+    ):
+        self.located, self.content = located, content
         self._scatters = dict(scatters)
 
+    @property
+    def counts(self) -> Tensor:
+        return self.located.counts
+
+    @property
+    def means(self) -> Tensor:
+        return self.located.high
+
+    @property
+    def num_classes(self) -> int:
+        return self.means.shape[0]
+
+    @property
+    def dim(self) -> int:
+        return self.means.shape[1]
+
+    @property
+    def classes(self) -> list[int]:
+        return torch.nonzero(self.counts).flatten().tolist()
+
     @classmethod
-    def empty(cls, num_classes: int, dim: int) -> ClassStatistics:
+    def empty(cls, num_classes: int, dim: int, content: str = "class") -> Statistics:
         """The statistics of no rows at all. Adding them changes nothing."""
         zeros = torch.zeros(num_classes, dim)
-        return cls(Means.rounded(torch.zeros(num_classes), zeros), {})
+        return cls(Means.rounded(torch.zeros(num_classes), zeros), {}).to(content)
 
     @classmethod
     def from_embeddings(
         cls, features: Tensor, labels: Tensor, num_classes: int
-    ) -> ClassStatistics:
-        """Make the statistics of embeddings with class labels.
+    ) -> Statistics:
+        """Make the statistics of embeddings with labels: a scatter for each class.
 
         Parameters
         ----------
@@ -96,8 +140,8 @@ class ClassStatistics(Located):
         means: Tensor,
         factors: Mapping[int, Tensor] | None = None,
         covariances: Mapping[int, Tensor] | None = None,
-    ) -> ClassStatistics:
-        """Rebuild statistics from the parts that arrived in a message.
+    ) -> Statistics:
+        """Make statistics with a scatter for each class, e.g. from a message.
 
         Parameters
         ----------
@@ -125,8 +169,72 @@ class ClassStatistics(Located):
             )
         return statistics
 
-    def scatter(self, c: int) -> Tensor:
-        """The scatter ``n Sigma`` of class `c`: Tensor of shape (D, D), float64."""
+    @classmethod
+    def of_pooled(
+        cls,
+        counts: Tensor,
+        means: Tensor,
+        factor: Tensor | None = None,
+        scatter: Tensor | None = None,
+    ) -> Statistics:
+        """Make statistics with one scatter ``W = sum_c n_c Sigma_c``.
+
+        Parameters
+        ----------
+        counts : Tensor of shape (C,)
+        means : Tensor of shape (C, D)
+        factor : Tensor of shape (r, D), optional
+            ``F`` with ``F^T F = W``.
+        scatter : Tensor of shape (D, D), optional
+            ``W`` itself. Give either `factor` or `scatter`.
+        """
+        if scatter is not None:
+            held = Scatter.from_dense(scatter.to(torch.float64))
+        else:
+            assert factor is not None
+            held = Scatter.from_factor(factor.to(torch.float64))
+        return cls(Means.rounded(counts, means), {ALL: held}, "pooled")
+
+    @classmethod
+    def of_means(cls, counts: Tensor, means: Tensor) -> Statistics:
+        """Make statistics without scatters, from counts [C] and means [C, D]."""
+        return cls(Means.rounded(counts, means), {}, "means")
+
+    def to(self, content: str) -> Statistics:
+        """The part of these statistics that `content` names.
+
+        Scatters are summed over classes, or left out.
+
+        Raises
+        ------
+        StatisticsError
+            There is less in these statistics.
+        """
+        if content == self.content:
+            return self
+        if content == "means":
+            return Statistics(self.located, {}, content)
+        if content == "class" or self.content == "means":
+            raise StatisticsError(
+                f"{CONTENTS[content]} is needed, but the statistics have "
+                f"{CONTENTS[self.content]}"
+            )
+        total = Scatter.zero(self.dim)
+        no_rows = torch.zeros(0, self.dim, dtype=torch.float64)
+        for c in self.classes:
+            rows = self.stacked_rows(c)
+            if rows is None:
+                part = Scatter.from_dense(self.scatter(c))
+            else:
+                part = Scatter.from_factor(rows)
+            total = total.plus(part, no_rows)
+        return Statistics(self.located, {ALL: total}, content)
+
+    # A scatter is that of class c, or without c the one summed over classes.
+
+    def scatter(self, c: int | None = None) -> Tensor:
+        """The scatter ``n Sigma`` of class `c`, or W: Tensor of shape (D, D),
+        float64."""
         return self._scatter_of(c).matrix()
 
     def covariance(self, c: int) -> Tensor:
@@ -140,42 +248,39 @@ class ClassStatistics(Located):
         """
         return self.scatter(c) / int(self.counts[c])
 
-    def factor(self, c: int) -> Tensor:
-        """The thin factor of class `c`: ``F`` of shape (rank, D) with ``F^T F = n
-        Sigma``.
+    def factor(self, c: int | None = None) -> Tensor:
+        """The thin factor ``F`` of shape (rank, D) with ``F^T F = n Sigma``, or W.
 
-        F is a function of ``n Sigma`` alone; see `thin_factor`.
+        F is a function of this matrix alone; see `thin_factor`.
         """
         return self._scatter_of(c).factor()
 
-    def stacked_rows(self, c: int) -> Tensor | None:
-        """Rows ``R`` [r, D] with ``R^T R = n Sigma``; None for a dense scatter.
+    def stacked_rows(self, c: int | None = None) -> Tensor | None:
+        """Rows ``R`` [r, D] with ``R^T R = n Sigma``, or W; None for a dense scatter.
 
         R is not canonical. Use it for computations on the spot, and never send it.
         """
         return self._scatter_of(c).rows()
 
-    def factor_is_smaller(self, c: int) -> bool:
-        """Whether the thin factor of class `c` has fewer numbers than the upper
-        triangle."""
-        return self._scatters[c].factor_is_smaller
+    def factor_is_smaller(self, c: int | None = None) -> bool:
+        """Whether the thin factor has fewer numbers than the upper triangle."""
+        return self._scatter_of(c).factor_is_smaller
 
     def trace_of(self, c: int) -> float:
         """The trace ``n tr(Sigma)`` of the scatter of class `c`."""
         return self._scatter_of(c).trace()
 
     def trace(self) -> float:
-        """The trace of all scatters together: ``sum_c n_c tr(Sigma_c)``."""
-        return sum(self._scatters[c].trace() for c in self.classes)
+        """The trace of all scatters together; 0 if there are none."""
+        return sum((self._scatters[c].trace() for c in sorted(self._scatters)), 0.0)
 
     def diagonal(self) -> Tensor:
-        """The diagonal of the sum of all scatters: Tensor of shape (D,)."""
+        """The diagonal of the sum of all scatters [D]; 0 if there are none."""
         none = torch.zeros(self.dim, dtype=torch.float64)
-        return sum((self._scatters[c].diagonal() for c in self.classes), none)
+        held = (self._scatters[c].diagonal() for c in sorted(self._scatters))
+        return sum(held, none)
 
-    def mapped(
-        self, centre: Tensor, linear: Callable[[Tensor], Tensor]
-    ) -> ClassStatistics:
+    def mapped(self, centre: Tensor, linear: Callable[[Tensor], Tensor]) -> Statistics:
         """The statistics of the rows ``T (x - centre)``.
 
         Parameters
@@ -185,45 +290,82 @@ class ClassStatistics(Located):
             Maps each row r to ``T r``.
         """
         scatters = {c: held.mapped(linear) for c, held in self._scatters.items()}
-        return ClassStatistics(self.located.mapped(centre, linear), scatters)
+        located = self.located.mapped(centre, linear)
+        return Statistics(located, scatters, self.content)
 
-    def with_means(self, means: Tensor) -> ClassStatistics:
+    def with_means(self, means: Tensor) -> Statistics:
         """The same statistics with other `means` [C, D]; the scatters stay."""
-        return ClassStatistics(Means.rounded(self.counts, means), self._scatters)
+        located = Means.rounded(self.counts, means)
+        return Statistics(located, self._scatters, self.content)
 
-    def restrict(self, classes: Iterable[int]) -> ClassStatistics:
-        """The same statistics with the rows of `classes` only."""
+    def restrict(self, classes: Iterable[int]) -> Statistics:
+        """The same statistics with the rows of `classes` only.
+
+        Raises
+        ------
+        StatisticsError
+            There is no scatter for each class.
+        """
+        scatters = self.to("class")._scatters
         kept = set(classes) & set(self.classes)
         mask = torch.zeros(self.num_classes, dtype=torch.bool)
         mask[sorted(kept)] = True
         column, held = mask[:, None], self.located
         located = Means(held.counts * mask, held.high * column, held.low * column)
-        return ClassStatistics(located, {c: self._scatters[c] for c in kept})
+        return Statistics(located, {c: scatters[c] for c in kept})
 
-    def __add__(self, other: ClassStatistics) -> ClassStatistics:
-        if not isinstance(other, ClassStatistics):
+    def __add__(self, other: Statistics) -> Statistics:
+        if not isinstance(other, Statistics):
             return NotImplemented
+        self._require_alike(other)
         means, between = self.located.plus(other.located)
         scatters = {**self._scatters, **other._scatters}
         for c in self._scatters.keys() & other._scatters.keys():
-            scatters[c] = self._scatters[c].plus(other._scatters[c], between[c])
-        return ClassStatistics(means, scatters)
+            apart = between if c == ALL else between[c]
+            scatters[c] = self._scatters[c].plus(other._scatters[c], apart)
+        return Statistics(means, scatters, self.content)
 
-    def __sub__(self, other: ClassStatistics) -> ClassStatistics:
-        if not isinstance(other, ClassStatistics):
+    def __radd__(self, other):
+        return self if isinstance(other, int) and other == 0 else NotImplemented
+
+    def __sub__(self, other: Statistics) -> Statistics:
+        if not isinstance(other, Statistics):
             return NotImplemented
+        self._require_alike(other)
         means, between = self.located.minus(other.located)
+        if not other.counts.any():
+            return self
         scatters = dict(self._scatters)
         for c in other._scatters:
-            if means.counts[c] == 0:
-                del scatters[c]
-            elif means.counts[c] == 1:
+            # If no class has two samples, the scatter is zero, whatever rounding gives.
+            most = int(means.counts.max() if c == ALL else means.counts[c])
+            apart = between if c == ALL else between[c]
+            if most > 1:
+                scatters[c] = self._scatters[c].minus(other._scatters[c], apart)
+            elif most == 1 or c == ALL:
                 scatters[c] = Scatter.zero(self.dim)
             else:
-                scatters[c] = self._scatters[c].minus(other._scatters[c], between[c])
-        return ClassStatistics(means, scatters)
+                del scatters[c]
+        return Statistics(means, scatters, self.content)
 
-    def _scatter_of(self, c: int) -> Scatter:
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({len(self.classes)} of {self.num_classes} classes, "
+            f"{int(self.counts.sum())} samples, dim {self.dim}, "
+            f"{CONTENTS[self.content]})"
+        )
+
+    def _require_alike(self, other: Statistics) -> None:
+        if self.content != other.content:
+            raise StatisticsError(
+                f"statistics with {CONTENTS[self.content]} and those with "
+                f"{CONTENTS[other.content]} cannot be combined"
+            )
+
+    def _scatter_of(self, c: int | None) -> Scatter:
+        if c is None:
+            return self.to("pooled")._scatters[ALL]
+        held = self.to("class")._scatters
         if not 0 <= c < self.num_classes:
             raise StatisticsError(
                 f"class {c} is out of range: there are {self.num_classes} classes"
@@ -233,7 +375,11 @@ class ClassStatistics(Located):
                 f"class {c} has no samples, so it has no covariance; "
                 f"'.classes' lists those that do"
             )
-        return self._scatters[c]
+        return held[c]
+
+
+#: The name that users know: statistics with a scatter for each class.
+ClassStatistics = Statistics
 
 
 def check_embeddings(features: Tensor, labels: Tensor, num_classes: int) -> None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Union
 
 import torch
 from torch import Tensor
 
-from .mean_statistics import MeanStatistics
-from .statistics import ClassStatistics
-from .summed import SummedStatistics
+from .statistics import Statistics
 
 #: A deviation below this share of the mean is rounding: float64 resolves 1e-16.
 _OF_MEAN = 1e-10
@@ -81,12 +78,10 @@ class Totals:
         return cls(len(rows), rows[0] + shift, spread, squares.sum(dim=0))
 
     @classmethod
-    def of_statistics(
-        cls, statistics: Union[ClassStatistics, SummedStatistics, MeanStatistics]
-    ) -> Totals:
+    def of_statistics(cls, statistics: Statistics) -> Totals:
         """The totals of all rows behind class statistics.
 
-        If the statistics are means alone, every row counts as if it lay at its class
+        If the statistics have no scatter, every row counts as if it lay at its class
         mean.
         """
         counts = statistics.counts.double()
@@ -95,10 +90,8 @@ class Totals:
             return cls.empty(statistics.dim)
         mean = (counts / total) @ statistics.means
         offsets = (statistics.means - mean).square()
-        spread, squares = float(counts @ offsets.sum(dim=1)), counts @ offsets
-        if not isinstance(statistics, MeanStatistics):
-            spread += statistics.trace()
-            squares = squares + statistics.diagonal().clamp(min=0)
+        spread = float(counts @ offsets.sum(dim=1)) + statistics.trace()
+        squares = counts @ offsets + statistics.diagonal().clamp(min=0)
         return cls(int(total), mean, spread, squares)
 
     def __add__(self, other: Totals) -> Totals:

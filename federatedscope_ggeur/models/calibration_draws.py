@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import StatisticsError
-from federatedscope_ggeur.geometry import ClassStatistics, GeometricShape
+from federatedscope_ggeur.geometry import GeometricShape, Statistics
 from federatedscope_ggeur.rng import torch_generator
 from federatedscope_ggeur.settings import Key, amount
 
@@ -33,13 +33,13 @@ SETTINGS = (
 
 
 def draw_features(
-    statistics: ClassStatistics, per_class: int, seed: int
+    statistics: Statistics, per_class: int, seed: int
 ) -> tuple[Tensor, Tensor]:
     """Draw features from ``N(mu_c, Sigma_c)`` for every class with samples.
 
     Parameters
     ----------
-    statistics : ClassStatistics
+    statistics : Statistics
         The statistics of the last layer's inputs. ``Sigma_c`` is divided by n.
     per_class : int
         Draws for each class. All classes together have M draws.
@@ -63,7 +63,7 @@ def draw_features(
     return torch.cat(features), labels
 
 
-def _draw_class(statistics: ClassStatistics, c: int, rows: int, seed: int) -> Tensor:
+def _draw_class(statistics: Statistics, c: int, rows: int, seed: int) -> Tensor:
     basis = GeometricShape.from_statistics(statistics, c).basis()
     noise = torch.randn(
         rows, len(basis), dtype=basis.dtype, generator=torch_generator(seed, "ccvr", c)

@@ -11,7 +11,12 @@ from federatedscope_ggeur.models import CLOSED_FORMS, ModelSettings
 OUT = 2
 #: With training there are a space, shapes and prototypes; without it a strangeness.
 RUNS = {
-    "lda, trained": {"kind": "lda", "steps": (1, 2), "space": "whitened"},
+    "lda, trained": {
+        "kind": "lda",
+        "steps": (1, 2),
+        "space": "whitened",
+        "min_samples": 7,
+    },
     "lda alone": {"kind": "lda", "steps": (), "rounds": 0},
 }
 

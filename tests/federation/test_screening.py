@@ -30,7 +30,7 @@ from federatedscope_ggeur.federation.screening import (
 )
 from federatedscope_ggeur.federation.shares import capped, log_largest_share, shares
 from federatedscope_ggeur.federation.wire.declared import Declared
-from federatedscope_ggeur.geometry import ClassStatistics
+from federatedscope_ggeur.geometry import Statistics
 
 
 class Screening:
@@ -54,7 +54,7 @@ class Screening:
 
 def upload(k, scale=1.0, shift=0.0) -> StatisticsUpload:
     features, labels = make_rows(30, seed=k)
-    held = ClassStatistics.from_embeddings(features * scale + shift, labels, CLASSES)
+    held = Statistics.from_embeddings(features * scale + shift, labels, CLASSES)
     return StatisticsUpload(k, "art", held)
 
 
@@ -87,9 +87,7 @@ def test_columns_in_another_order_agree_with_nobody(scale):
         rows = scale * (centres.repeat(3, 1) + 0.1 * noise)
         rows = rows.flip(1) if k == 2 else rows
         labels = torch.arange(36) % 12
-        return StatisticsUpload(
-            k, "art", ClassStatistics.from_embeddings(rows, labels, 12)
-        )
+        return StatisticsUpload(k, "art", Statistics.from_embeddings(rows, labels, 12))
 
     directions = Directions()
     for k in range(1, 6):

@@ -8,12 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federatedscope_ggeur.geometry import (
-    ClassStatistics,
     CompressedStatistics,
     Compression,
     CompressionLoss,
-    MeanStatistics,
-    SummedStatistics,
+    Statistics,
 )
 
 CLASSES = 4
@@ -35,11 +33,9 @@ def make_rows(seed, n, dim, scale=1.0, offset=0.0):
 
 def make(seed, n, dim, scale=1.0, offset=0.0):
     rows, labels = make_rows(seed, n, dim, scale, offset)
-    return SummedStatistics.from_classes(
-        ClassStatistics.from_embeddings(
-            torch.from_numpy(rows), torch.from_numpy(labels), CLASSES
-        )
-    )
+    return Statistics.from_embeddings(
+        torch.from_numpy(rows), torch.from_numpy(labels), CLASSES
+    ).to("pooled")
 
 
 PARTS = st.builds(
@@ -125,12 +121,10 @@ def test_trace_stays_and_losses_are_what_they_say(held, how):
 @settings(max_examples=100)
 @given(PARTS, HOWS, st.integers(-30, 30))
 def test_scaled_embeddings_are_compressed_to_the_same_numbers(held, how, power):
-    scaled = SummedStatistics.from_moments(
+    scaled = Statistics.of_pooled(
         held.counts, held.means * 2.0**power, scatter=held.scatter() * 4.0**power
     )
-    plain = SummedStatistics.from_moments(
-        held.counts, held.means, scatter=held.scatter()
-    )
+    plain = Statistics.of_pooled(held.counts, held.means, scatter=held.scatter())
     (one, lost), (other, lost_there) = (
         CompressedStatistics.of(statistics, how) for statistics in (plain, scaled)
     )
@@ -191,9 +185,9 @@ def test_means_far_from_the_origin_lose_by_their_distance_from_each_other():
 def test_means_alone_are_rounded_alike():
     held = make(9, 60, 10)
     how = Compression(2, dtype="int8")
-    alone, loss = restored(MeanStatistics.of(held), how)
+    alone, loss = restored(held.to("means"), how)
     both, with_scatter = restored(held, how)
-    assert isinstance(alone, MeanStatistics)
+    assert alone.content == "means"
     assert torch.equal(alone.means, both.means)
     assert loss == CompressionLoss(means=with_scatter.means)
 

@@ -6,12 +6,7 @@ import pytest
 import torch
 
 from federatedscope_ggeur.errors import StatisticsError
-from federatedscope_ggeur.geometry import (
-    ClassStatistics,
-    GeometricShape,
-    SummedStatistics,
-    shape_similarity,
-)
+from federatedscope_ggeur.geometry import GeometricShape, Statistics, shape_similarity
 
 
 def random_rows(n, dim, rank=None, seed=0):
@@ -50,17 +45,15 @@ def test_the_pooled_shape_is_of_all_rows_less_their_class_means(n, dim):
     rows, labels = random_rows(n, dim), np.arange(n) % 3
     plain = [oracle.class_moments(rows, labels, c) for c in range(3)]
     within = sum(count * sigma for count, _, sigma in plain) / n
-    statistics = SummedStatistics.from_classes(
-        ClassStatistics.from_embeddings(
-            torch.from_numpy(rows), torch.from_numpy(labels), 4
-        )
-    )
+    statistics = Statistics.from_embeddings(
+        torch.from_numpy(rows), torch.from_numpy(labels), 4
+    ).to("pooled")
     assert_shape_of(GeometricShape.pooled(statistics), within)
 
 
 def test_no_samples_have_no_pooled_shape():
     with pytest.raises(StatisticsError, match="no samples"):
-        GeometricShape.pooled(SummedStatistics.empty(2, 3))
+        GeometricShape.pooled(Statistics.empty(2, 3, "pooled"))
 
 
 @pytest.mark.parametrize(
@@ -78,7 +71,7 @@ def test_both_ways_equal_the_plain_oracle(n, dim, rank):
             GeometricShape.from_factors(centred.split(2), n),
         ]
         statistics = sum(
-            ClassStatistics.from_embeddings(part, torch.zeros(len(part)).long(), 1)
+            Statistics.from_embeddings(part, torch.zeros(len(part)).long(), 1)
             for part in torch.from_numpy(rows).split(3)
         )
         shapes.append(GeometricShape.from_statistics(statistics, 0))
@@ -185,9 +178,9 @@ def test_what_does_not_fit_is_refused():
 @pytest.mark.parametrize(("n", "dim"), [(40, 64), (80, 100)])
 def test_a_resolution_clips_what_rounding_to_float32_left(n, dim):
     rows = torch.randn(n, dim, generator=torch.Generator().manual_seed(n)).double()
-    statistics = ClassStatistics.from_embeddings(rows, torch.zeros(n).long(), 1)
+    statistics = Statistics.from_embeddings(rows, torch.zeros(n).long(), 1)
     rounded = statistics.covariance(0).float().double()
-    sent = ClassStatistics.from_moments(
+    sent = Statistics.from_moments(
         statistics.counts, statistics.means, covariances={0: rounded}
     )
     assert GeometricShape.from_statistics(sent, 0).rank > n - 1

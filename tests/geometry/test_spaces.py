@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from federatedscope_ggeur.errors import StatisticsError
 from federatedscope_ggeur.geometry import (
     SPACES,
-    ClassStatistics,
     GeometricShape,
     Space,
-    SummedStatistics,
+    Statistics,
     Totals,
 )
 
@@ -29,7 +28,7 @@ def draw(n=60, dim=5, seed=0, offset=2.0, scale=3.0):
 
 
 def statistics_of(rows, labels):
-    return ClassStatistics.from_embeddings(rows, labels, CLASSES)
+    return Statistics.from_embeddings(rows, labels, CLASSES)
 
 
 def make(kind, rows, labels, shrinkage=0.3):
@@ -169,7 +168,7 @@ def parts_of(rows, labels):
         "statistics": Totals.of_statistics(sum(held)),
         "statistics of clients": sum(map(Totals.of_statistics, held)),
         "summed statistics": Totals.of_statistics(
-            sum(map(SummedStatistics.from_classes, held))
+            sum(part.to("pooled") for part in held)
         ),
     }
 
@@ -255,7 +254,7 @@ def test_no_rows_make_no_space():
     with pytest.raises(StatisticsError, match="no space can be made"):
         Space.standard(Totals.empty(3))
     with pytest.raises(StatisticsError, match="no space can be made"):
-        Space.whitened(Totals.empty(3), ClassStatistics.empty(2, 3), 0.3)
+        Space.whitened(Totals.empty(3), Statistics.empty(2, 3), 0.3)
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 2], [0, 0, 0]], ids=["apart", "the same"])

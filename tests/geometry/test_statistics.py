@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federatedscope_ggeur.errors import StatisticsError
-from federatedscope_ggeur.geometry import ClassStatistics
+from federatedscope_ggeur.geometry import Statistics
 
 NUM_CLASSES = 3
 
@@ -19,7 +19,7 @@ NUM_CLASSES = 3
 def stats(rows, labels, num_classes=NUM_CLASSES):
     rows = np.asarray(rows, dtype=np.float64)
     labels = np.asarray(labels, dtype=np.int64)
-    return ClassStatistics.from_embeddings(
+    return Statistics.from_embeddings(
         torch.from_numpy(rows), torch.from_numpy(labels), num_classes
     )
 
@@ -36,7 +36,7 @@ def in_float32(statistics):
             factors[c] = statistics.factor(c).float()
         else:
             covariances[c] = statistics.covariance(c).float()
-    return ClassStatistics.from_moments(
+    return Statistics.from_moments(
         statistics.counts, statistics.means, factors, covariances
     )
 
@@ -147,7 +147,7 @@ def test_statistics_and_merge_equal_the_plain_oracle(n, dim):
 @pytest.mark.parametrize(("dim", "offset"), [(6, 0.0), (6, 1e8), (40, 0.0)])
 def test_a_thousand_additions_and_removals(dim, offset):
     rng = np.random.default_rng(dim)
-    held, now = [], ClassStatistics.empty(NUM_CLASSES, dim)
+    held, now = [], Statistics.empty(NUM_CLASSES, dim)
     largest, farthest, times_emptied = [0.0] * NUM_CLASSES, 0.0, 0
     for step in range(1000):
         growing = step % 200 < 100  # every hundred steps all but nothing is left
@@ -223,7 +223,7 @@ def test_a_class_nowhere_and_one_client():
     one = stats(rows, [0] * 15 + [2] * 5)
     alone = sum([one])
     assert alone.classes == one.classes == [0, 2]
-    nobody = ClassStatistics.empty(NUM_CLASSES, 3)
+    nobody = Statistics.empty(NUM_CLASSES, 3)
     for same in (one + nobody, nobody + one, one - nobody):
         assert torch.equal(same.covariance(0), one.covariance(0))
         assert torch.equal(same.means, one.means)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from federatedscope_ggeur.errors import StatisticsError
-from federatedscope_ggeur.geometry import ClassStatistics
+from federatedscope_ggeur.geometry import Statistics
 
 NUM_CLASSES = 3
 NAN, INF = float("nan"), float("inf")
@@ -28,21 +28,21 @@ NAN, INF = float("nan"), float("inf")
 def test_bad_embeddings_are_refused(features, labels, problem):
     features, labels = torch.tensor(features), torch.tensor(labels)
     with pytest.raises(StatisticsError, match=problem):
-        ClassStatistics.from_embeddings(features, labels, NUM_CLASSES)
+        Statistics.from_embeddings(features, labels, NUM_CLASSES)
 
 
 def test_what_does_not_fit_is_refused():
-    a = ClassStatistics.from_embeddings(
+    a = Statistics.from_embeddings(
         torch.ones(3, 2), torch.tensor([0, 0, 1]), NUM_CLASSES
     )
-    for other in (ClassStatistics.empty(3, 5), ClassStatistics.empty(4, 2)):
+    for other in (Statistics.empty(3, 5), Statistics.empty(4, 2)):
         for operation in (lambda x, y: x + y, lambda x, y: x - y):
             with pytest.raises(StatisticsError, match="do not fit"):
                 operation(a, other)
-    both = ClassStatistics.from_embeddings(torch.ones(2, 2), torch.tensor([1, 1]), 3)
+    both = Statistics.from_embeddings(torch.ones(2, 2), torch.tensor([1, 1]), 3)
     with pytest.raises(StatisticsError, match="remove 2 samples of class 1 from 1"):
         a - both
     with pytest.raises(StatisticsError, match=r"\[1\] have samples without a cov"):
-        ClassStatistics.from_moments(a.counts, a.means, {0: torch.zeros(0, 2)})
+        Statistics.from_moments(a.counts, a.means, {0: torch.zeros(0, 2)})
     with pytest.raises(TypeError):
         a + 1

@@ -1,12 +1,17 @@
-"""Statistics with one scatter for all classes: the algebra, the factor, the edges."""
+"""Statistics with one scatter for all classes, or none: the algebra, the edges."""
+
+import itertools
+import operator
 
 import geometry_oracle as oracle
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from federatedscope_ggeur.errors import StatisticsError
-from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
+from federatedscope_ggeur.geometry import Statistics
 
 NUM_CLASSES = 4
 
@@ -14,13 +19,13 @@ NUM_CLASSES = 4
 def stats(rows, labels, num_classes=NUM_CLASSES):
     rows = np.asarray(rows, dtype=np.float64)
     labels = np.asarray(labels, dtype=np.int64)
-    return ClassStatistics.from_embeddings(
+    return Statistics.from_embeddings(
         torch.from_numpy(rows), torch.from_numpy(labels), num_classes
     )
 
 
 def summed(rows, labels):
-    return SummedStatistics.from_classes(stats(rows, labels))
+    return stats(rows, labels).to("pooled")
 
 
 def random_data(rng, n, dim, offset=0.0):
@@ -29,11 +34,11 @@ def random_data(rng, n, dim, offset=0.0):
 
 def in_float32(statistics):
     """What is left of statistics whose scatter has travelled in float32."""
-    if statistics.factor_is_smaller:
+    if statistics.factor_is_smaller():
         form = {"factor": statistics.factor().float()}
     else:
         form = {"scatter": statistics.scatter().float()}
-    return SummedStatistics.from_moments(statistics.counts, statistics.means, **form)
+    return Statistics.of_pooled(statistics.counts, statistics.means, **form)
 
 
 def assert_same(found, wanted, tolerance=1e-9):
@@ -73,8 +78,8 @@ def test_summing_over_classes_and_merging_are_one(dim, offset):
         stats(*random_data(rng, int(rng.integers(0, 30)), dim, offset))
         for _ in range(20)
     ]
-    wanted = SummedStatistics.from_classes(sum(parts))
-    each = [SummedStatistics.from_classes(part) for part in parts]
+    wanted = sum(parts).to("pooled")
+    each = [part.to("pooled") for part in parts]
     assert_same(sum(each), wanted)
     while len(each) > 1:  # any order and any grouping
         b, a = (each.pop(rng.integers(len(each))) for _ in range(2))
@@ -112,26 +117,26 @@ class TestFactor:
 
     def test_has_the_rank_of_the_sum(self):
         assert self.held.factor().shape == (12 - 4, 30)
-        assert self.held.factor_is_smaller
+        assert self.held.factor_is_smaller()
         many = summed(*random_data(self.rng, 200, 30))
         assert many.factor().shape == (30, 30)
-        assert not many.factor_is_smaller
+        assert not many.factor_is_smaller()
 
     def test_clients_without_a_common_class_add_no_rank(self):
         rows = self.rng.normal(size=(4, 9))
         merged = summed(rows[:2], [0, 0]) + summed(rows[2:], [1, 1])
-        assert merged.factor_is_smaller
+        assert merged.factor_is_smaller()
         assert merged.factor().shape == (2, 9)
 
     def test_depends_on_the_sum_alone(self):
         wanted = self.held.factor()
         tolerance = 1e-9 * float(wanted.norm())
-        dense = SummedStatistics.from_moments(
+        dense = Statistics.of_pooled(
             self.held.counts, self.held.means, scatter=self.held.scatter()
         )
         # The rows of the classes turned into each other: other data, the same sum.
         turn = torch.linalg.qr(torch.from_numpy(self.rng.normal(size=(8, 8))))[0]
-        turned = SummedStatistics.from_moments(
+        turned = Statistics.of_pooled(
             self.held.counts, self.held.means, factor=turn @ wanted
         )
         backwards = summed(self.rows[::-1].copy(), self.labels[::-1].copy())
@@ -174,14 +179,14 @@ class TestFewSamples:
 
     def test_nothing_is_neutral(self):
         held = summed(*random_data(np.random.default_rng(3), 20, 5))
-        nothing = SummedStatistics.empty(NUM_CLASSES, 5)
+        nothing = Statistics.empty(NUM_CLASSES, 5, "pooled")
         assert nothing.classes == []
         assert nothing.factor().shape == (0, 5)
         for same in (held + nothing, nothing + held, held - nothing):
             assert torch.equal(same.scatter(), held.scatter())
             assert torch.equal(same.means, held.means)
         few = summed(*random_data(np.random.default_rng(3), 4, 40))
-        assert (few - SummedStatistics.empty(NUM_CLASSES, 40)).factor_is_smaller
+        assert (few - Statistics.empty(NUM_CLASSES, 40, "pooled")).factor_is_smaller()
         assert "4 of 4 classes, 20 samples, dim 5" in repr(held)
 
     def test_constant_classes_have_a_scatter_of_exactly_zero(self):
@@ -195,28 +200,46 @@ class TestFewSamples:
 
 
 def test_what_a_message_calls_the_mean_of_an_empty_class_is_zero():
-    held = SummedStatistics.from_moments(
+    held = Statistics.of_pooled(
         torch.tensor([2, 0]), torch.full((2, 3), 7.0), factor=torch.zeros(0, 3)
     )
     assert held.classes == [0]
     assert held.means.tolist() == [[7.0] * 3, [0.0] * 3]
 
 
-class TestRefusals:
-    held = summed(*random_data(np.random.default_rng(5), 20, 5))
+@pytest.mark.slow
+@settings(max_examples=40)
+@given(
+    st.lists(st.integers(0, 30), min_size=1, max_size=5),
+    st.sampled_from([0.0, 1e8]),
+)
+def test_without_scatters_they_merge_to_the_same_bits(sizes, offset):
+    rng = np.random.default_rng(len(sizes))
+    parts = [stats(*random_data(rng, n, 6, offset)) for n in sizes]
+    wanted = sum(parts)
+    for content in ("pooled", "means"):
+        found = sum(part.to(content) for part in parts)
+        assert torch.equal(found.counts, wanted.counts)
+        assert torch.equal(found.means, wanted.means)
+        assert torch.equal(found.located.low, wanted.located.low)
 
-    def test_statistics_of_other_data(self):
-        other = SummedStatistics.empty(3, 5)
-        for combine in (lambda: self.held + other, lambda: self.held - other):
-            with pytest.raises(StatisticsError, match=r"4 classes in 5 .* 3 classes"):
-                combine()
 
-    def test_more_than_was_added(self):
-        with pytest.raises(StatisticsError, match="remove only samples that were"):
-            SummedStatistics.empty(NUM_CLASSES, 5) - self.held
+def test_means_that_were_added_can_be_removed():
+    rng = np.random.default_rng(6)
+    a, b = (summed(*random_data(rng, 20, 6)).to("means") for _ in range(2))
+    left = a + b - b
+    assert torch.equal(left.counts, a.counts)
+    assert torch.allclose(left.means, a.means, atol=1e-14)
+    assert (left.trace(), left.diagonal().tolist()) == (0.0, [0.0] * 6)
 
-    def test_statistics_of_each_class(self):
-        with pytest.raises(TypeError):
-            self.held + ClassStatistics.empty(NUM_CLASSES, 5)
-        with pytest.raises(TypeError):
-            self.held - ClassStatistics.empty(NUM_CLASSES, 5)
+
+def test_contents_do_not_mix_and_there_is_no_more_than_was_kept():
+    held = stats(*random_data(np.random.default_rng(5), 20, 5))
+    kinds = {c: held.to(c) for c in ("class", "pooled", "means")}
+    for one, other in itertools.permutations(kinds, 2):
+        for combine in (operator.add, operator.sub):
+            with pytest.raises(StatisticsError, match="cannot be combined"):
+                combine(kinds[one], kinds[other])
+    for less, more in (("pooled", "class"), ("means", "pooled"), ("means", "class")):
+        with pytest.raises(StatisticsError, match="is needed, but the statistics"):
+            kinds[less].to(more)

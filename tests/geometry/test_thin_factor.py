@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from federatedscope_ggeur.geometry import ClassStatistics, thin_factor
+from federatedscope_ggeur.geometry import Statistics, thin_factor
 
 
 def generic(rng, n, dim):
@@ -134,7 +134,7 @@ def test_never_the_rows_where_a_qr_factor_hands_them_over(n, dim):
 
 def of_class_zero(rows):
     labels = torch.zeros(len(rows), dtype=torch.int64)
-    return ClassStatistics.from_embeddings(rows, labels, 2)
+    return Statistics.from_embeddings(rows, labels, 2)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics, Totals
+from federatedscope_ggeur.geometry import Statistics, Totals
 
 CLASSES = 3
 
@@ -50,9 +50,9 @@ def test_of_rows_equal_plain_sums(n, dim, seed):
 @settings(deadline=None)
 def test_of_statistics_are_those_of_the_rows(n, dim, seed):
     rows, labels = draw(n, dim, seed)
-    statistics = ClassStatistics.from_embeddings(rows, labels, CLASSES)
+    statistics = Statistics.from_embeddings(rows, labels, CLASSES)
     assert_are(Totals.of_statistics(statistics), rows)
-    summed = SummedStatistics.from_classes(statistics)
+    summed = statistics.to("pooled")
     assert_are(Totals.of_statistics(summed), rows)
 
 
@@ -80,7 +80,7 @@ def test_far_from_the_origin_the_spread_is_kept():
     rows = torch.tensor([[1e9, -1e9], [1e9 + 2, -1e9]], dtype=torch.float64)
     assert Totals.of_rows(rows).spread == 2.0
     labels = torch.tensor([0, 0])
-    statistics = ClassStatistics.from_embeddings(rows, labels, 1)
+    statistics = Statistics.from_embeddings(rows, labels, 1)
     assert Totals.of_statistics(statistics).spread == pytest.approx(2.0)
     halves = Totals.of_rows(rows[:1]) + Totals.of_rows(rows[1:])
     assert halves.spread == 2.0
@@ -88,7 +88,7 @@ def test_far_from_the_origin_the_spread_is_kept():
 
 def test_of_no_rows_they_are_zero():
     empty = Totals.empty(3)
-    none = ClassStatistics.empty(CLASSES, 3)
+    none = Statistics.empty(CLASSES, 3)
     for totals in (Totals.of_rows(torch.zeros(0, 3)), Totals.of_statistics(none)):
         assert (totals.count, totals.spread) == (0, 0.0)
         assert torch.equal(totals.mean, empty.mean)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from federatedscope_ggeur.errors import ConfigError, StatisticsError
-from federatedscope_ggeur.geometry import ClassStatistics
+from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models import (
     LinearHead,
     ModelSettings,
@@ -20,7 +20,7 @@ from federatedscope_ggeur.models import (
 
 
 def stats(rows, labels, num_classes):
-    return ClassStatistics.from_embeddings(
+    return Statistics.from_embeddings(
         torch.as_tensor(rows), torch.as_tensor(labels), num_classes
     )
 
@@ -85,7 +85,7 @@ class TestDraws:
 
     def test_of_no_statistics_are_refused(self):
         with pytest.raises(StatisticsError, match="no features can be drawn"):
-            draw_features(ClassStatistics.empty(3, 4), 5, seed=0)
+            draw_features(Statistics.empty(3, 4), 5, seed=0)
 
 
 @pytest.fixture(params=[0, 7], ids=["linear", "mlp"])

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.geometry import ClassStatistics, Space, Totals
+from federatedscope_ggeur.geometry import Space, Statistics, Totals
 from federatedscope_ggeur.models import (
     ModelSettings,
     build_model,
@@ -36,7 +36,7 @@ def make(kind, rows, labels):
     totals = Totals.of_rows(rows)
     if kind == "standard":
         return Space.standard(totals)
-    statistics = ClassStatistics.from_embeddings(rows, labels, CLASSES)
+    statistics = Statistics.from_embeddings(rows, labels, CLASSES)
     return Space.whitened(totals, statistics, 0.3)
 
 

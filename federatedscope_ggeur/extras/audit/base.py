@@ -26,8 +26,7 @@ from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import 
     LossQuery,
 )
 from federatedscope_ggeur.federation.settings import RoleSettings
-from federatedscope_ggeur.federation.wire.schema import Statistics
-from federatedscope_ggeur.geometry import Space
+from federatedscope_ggeur.geometry import Space, Statistics
 from federatedscope_ggeur.geometry.noisy_release import NoisyStatistics
 from federatedscope_ggeur.models import ClosedForm
 

@@ -14,8 +14,6 @@ import torch
 from scipy.optimize import least_squares, linprog
 from torch import Tensor
 
-from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
-
 from .base import (
     Clock,
     Finding,
@@ -72,7 +70,7 @@ def _targets(seen: Transcript, most: int):
 
     Client 0 stands for all clients together.
     """
-    held = {k: u for k, u in seen.uploads.items() if isinstance(u, ClassStatistics)}
+    held = {k: u for k, u in seen.uploads.items() if u.content == "class"}
     for k, upload in held.items():
         for c in upload.classes:
             n = int(upload.counts[c])
@@ -80,7 +78,7 @@ def _targets(seen: Transcript, most: int):
                 yield (k, c), (n, upload.means[c], upload.factor(c))
     for k, one in {**seen.uploads, 0: seen.summed}.items():
         # A scatter summed over classes belongs to one class if only one has rows.
-        if isinstance(one, SummedStatistics) and len(one.classes) == 1:
+        if one is not None and one.content == "pooled" and len(one.classes) == 1:
             c = one.classes[0]
             if 2 <= int(one.counts[c]) <= most:
                 yield (k, c), (int(one.counts[c]), one.means[c], one.factor())

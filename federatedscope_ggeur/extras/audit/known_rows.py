@@ -11,7 +11,7 @@ from torch import Tensor
 from federatedscope_ggeur.federation.exchanges.augmentation.prototypes import (
     of_the_others,
 )
-from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
+from federatedscope_ggeur.geometry import Statistics
 
 from .base import Clock, Finding, Transcript, Truth, cosine, nothing
 from .released import a10_of_release
@@ -32,7 +32,7 @@ def a2(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
         return
     scores: Scores = []
     for k, upload in seen.uploads.items():
-        pooled = None if _by_class(upload) else _inverse_of(upload)
+        pooled = None if upload.content == "class" else _inverse_of(upload)
         for c in upload.classes:
             if clock.is_over:
                 break
@@ -40,7 +40,7 @@ def a2(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
             if not len(outside):
                 continue
             inverse = pooled
-            if isinstance(upload, ClassStatistics):
+            if upload.content == "class":
                 inverse = _inverse(upload.factor(c).double())
             scores.append(_scored(inverse, upload.means[c], inside, outside))
     yield _finding("A2", "server", scores)
@@ -100,13 +100,11 @@ def a10(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
         return
     held = seen.summed
     if held is None:
-        parts = [_summed(upload) for upload in seen.uploads.values()]
-        if not parts or any(part is None for part in parts):
+        parts = list(seen.uploads.values())
+        if not parts or parts[0].content == "means":
             yield nothing("A10", "server", _LEVEL, "no scatter is known")
             return
-        held = parts[0]
-        for part in parts[1:]:
-            held = held + part
+        held = sum((part.to("pooled") for part in parts[1:]), parts[0].to("pooled"))
     inverse = _inverse_of(held)
     scores: Scores = []
     for c in held.classes:
@@ -153,21 +151,11 @@ def _inverse(factor: Tensor) -> Tensor:
     return inside + (torch.eye(factor.shape[1]).double() - v.T @ v) / least
 
 
-def _inverse_of(held) -> Tensor | None:
-    if not isinstance(held, SummedStatistics):
+def _inverse_of(held: Statistics) -> Tensor | None:
+    if held.content == "means":
         return None
     values, vectors = torch.linalg.eigh(held.scatter())
     return _inverse(values.clamp(min=0).sqrt()[:, None] * vectors.T)
-
-
-def _by_class(upload) -> bool:
-    return isinstance(upload, ClassStatistics)
-
-
-def _summed(upload) -> SummedStatistics | None:
-    if isinstance(upload, ClassStatistics):
-        return SummedStatistics.from_classes(upload)
-    return upload if isinstance(upload, SummedStatistics) else None
 
 
 def _known_mean(seen: Transcript, truth: Truth, k: int, c: int) -> Tensor | None:

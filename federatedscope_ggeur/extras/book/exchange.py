@@ -189,7 +189,8 @@ class BookExchange(Exchange):
         super().__init__(course)
         self.settings = self.server.settings.of(BookSettings)
         nothing = GridStatistics.empty(self.server.task.num_classes, self.settings.grid)
-        self.exact, self.uploads = Merge(nothing, [self]), list[BookUpload]()
+        self.exact = Merge(nothing, [self])
+        self.uploads: list[BookUpload] = []
         self._sizes: dict[str, int] = {}
 
     @classmethod

@@ -18,8 +18,7 @@ from torch import Tensor
 from federatedscope_ggeur.errors import StatisticsError
 from federatedscope_ggeur.geometry.moments import Means, add_to_mean
 from federatedscope_ggeur.geometry.scatter import Scatter
-from federatedscope_ggeur.geometry.statistics import check_embeddings
-from federatedscope_ggeur.geometry.summed import SummedStatistics
+from federatedscope_ggeur.geometry.statistics import ALL, Statistics, check_embeddings
 
 #: The exponent of the default step. It suits embeddings of usual length.
 USUAL_EXPONENT = -32
@@ -192,7 +191,7 @@ class GridStatistics:
         Raises
         ------
         StatisticsError
-            The same cases as for `ClassStatistics.from_embeddings` and `Grid.numbers`.
+            The same cases as for `Statistics.from_embeddings` and `Grid.numbers`.
         """
         features, labels = torch.as_tensor(features), torch.as_tensor(labels)
         check_embeddings(features, labels, num_classes)
@@ -279,7 +278,7 @@ class GridStatistics:
         sums[arrays["classes"]] = arrays["sums"]
         return cls(grid, counts, sums, arrays["high"], arrays["low"])
 
-    def statistics(self) -> SummedStatistics:
+    def statistics(self) -> Statistics:
         """The statistics as floats.
 
         They depend on the integers of this object alone. The scatter is centred before
@@ -310,7 +309,8 @@ class GridStatistics:
         high, low = add_to_mean(start, torch.zeros_like(step), step)
         none = (held == 0)[:, None]
         means = Means(held, high.masked_fill(none, 0), low.masked_fill(none, 0))
-        return SummedStatistics(means, Scatter.from_dense(torch.from_numpy(scatter)))
+        within = Scatter.from_dense(torch.from_numpy(scatter))
+        return Statistics(means, {ALL: within}, "pooled")
 
     def _lies_far(self, mean: np.ndarray) -> bool:
         """Whether the rows lie so far from zero that float64 would lose ten bits."""

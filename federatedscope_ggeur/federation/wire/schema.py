@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from federatedscope_ggeur.geometry import (
-    ClassStatistics,
-    Compression,
-    MeanStatistics,
-    SummedStatistics,
-)
+from federatedscope_ggeur.geometry import Compression, Statistics
 from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.models import NEEDS, Model, num_parameters
-from federatedscope_ggeur.models.closed_forms import Statistics
 
 
 @dataclass(frozen=True)
@@ -43,14 +37,6 @@ class StatisticsForm:
                 "compression needs the content 'pooled' or 'means'; the scatters of "
                 "single classes cannot be compressed"
             )
-
-    def of(self, statistics: ClassStatistics) -> Statistics:
-        """The part of `statistics` that travels."""
-        if self.content == "means":
-            return MeanStatistics.of(statistics)
-        if self.content == "pooled":
-            return SummedStatistics.from_classes(statistics)
-        return statistics
 
     @property
     def by_class(self) -> StatisticsForm:
@@ -112,4 +98,5 @@ class MessageSchema:
     @property
     def no_statistics(self) -> Statistics:
         """Empty statistics of the kind that travels."""
-        return self.statistics.of(ClassStatistics.empty(self.num_classes, self.dim))
+        content = self.statistics.content
+        return Statistics.empty(self.num_classes, self.dim, content)

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import StatisticsError
-from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics, varying
-from federatedscope_ggeur.geometry.moments import Located
+from federatedscope_ggeur.geometry import Statistics, varying
 
 
 def deviations(variances: Tensor, means: Tensor) -> Tensor:
@@ -56,18 +55,14 @@ class Components:
 
     @classmethod
     def of_client(
-        cls, statistics: Located, client: int, domain: str, names: tuple[str, ...]
+        cls, statistics: Statistics, client: int, domain: str, names: tuple[str, ...]
     ) -> Components:
         """The components of one client, one for each class of its statistics.
 
         `domain` must be one of `names`.
         """
         labels = torch.tensor(statistics.classes, dtype=torch.int64)
-        scatter = None
-        if isinstance(statistics, ClassStatistics):
-            statistics = SummedStatistics.from_classes(statistics)
-        if isinstance(statistics, SummedStatistics):
-            scatter = statistics.scatter()
+        scatter = None if statistics.content == "means" else statistics.scatter()
         return cls(
             labels,
             statistics.counts[labels],
@@ -80,7 +75,7 @@ class Components:
         )
 
     @classmethod
-    def of_classes(cls, statistics: Located) -> Components:
+    def of_classes(cls, statistics: Statistics) -> Components:
         """One component for each class, as if one client had all rows."""
         return cls.of_client(statistics, 1, "", ("",))
 
@@ -254,7 +249,7 @@ class ComponentBook:
         self._parts: list[Components] = []
         self._scatter: Tensor | None = None
 
-    def add(self, statistics: Located, client: int, domain: str) -> None:
+    def add(self, statistics: Statistics, client: int, domain: str) -> None:
         """Add the components of a client's statistics.
 
         The sum of scatters is kept only if every client's statistics have scatters.

@@ -14,7 +14,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.geometry import SummedStatistics
+from federatedscope_ggeur.geometry import Statistics
 
 from ..linear import LinearHead
 from .base import linear_head
@@ -209,7 +209,7 @@ class PersonalHeads:
         counts[parts.labels] = parts.counts
         means = torch.zeros(parts.num_classes, parts.dim, dtype=torch.float64)
         means[parts.labels] = parts.means
-        merged = SummedStatistics.from_moments(counts, means, scatter=parts.within())
+        merged = Statistics.of_pooled(counts, means, scatter=parts.within())
         return Seen.of(merged, parts)
 
     @cached_property

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Union
 
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.errors import StatisticsError
-from federatedscope_ggeur.geometry import (
-    ClassStatistics,
-    MeanStatistics,
-    SummedStatistics,
-)
+from federatedscope_ggeur.geometry import Statistics
 
 from .components import Components, deviations
-
-Statistics = Union[ClassStatistics, SummedStatistics, MeanStatistics]
 
 
 @dataclass(frozen=True)
@@ -27,9 +19,9 @@ class Seen:
 
     Attributes
     ----------
-    statistics : ClassStatistics, SummedStatistics or MeanStatistics
-        The merged statistics of all clients. The form's `NEEDS` decides their type. All
-        tensors below are float64.
+    statistics : Statistics
+        The merged statistics of all clients. They have the scatters that the form's
+        `NEEDS` names. All tensors below are float64.
     classes : list of int
         The C' classes with samples, ascending. Row i of each tensor below belongs to
         `classes[i]`.
@@ -89,36 +81,19 @@ class Seen:
 
     def divided(self, by: Tensor) -> Seen:
         """The statistics of the same rows with dimensions divided by `by` [D]."""
-        held = self.statistics
-        if isinstance(held, MeanStatistics):
-            raise StatisticsError(
-                "dimensions cannot be standardized, because means alone do not show "
-                "how they vary"
-            )
         nowhere = torch.zeros_like(self.origin)
-        statistics = held.mapped(nowhere, lambda rows: rows / by)
+        statistics = self.statistics.mapped(nowhere, lambda rows: rows / by)
         return Seen.of(statistics, self.components.divided(by), self.seed)
 
     @cached_property
     def within(self) -> Tensor:
         """The within-class scatter: shape (D, D). For `NEEDS` "pooled" or "class"."""
-        held = self.statistics
-        if isinstance(held, MeanStatistics):
-            raise StatisticsError(
-                "a within-class scatter is needed, but the statistics are only counts "
-                "and means"
-            )
-        if isinstance(held, ClassStatistics):
-            held = SummedStatistics.from_classes(held)
-        return held.scatter()
+        return self.statistics.scatter()
 
     @property
     def components_of_classes(self) -> Components:
         """One component for each class, without a scatter."""
-        held = MeanStatistics.from_moments(
-            self.statistics.counts, self.statistics.means
-        )
-        return Components.of_classes(held)
+        return Components.of_classes(self.statistics.to("means"))
 
     @property
     def dim(self) -> int:
@@ -131,11 +106,6 @@ class Seen:
 
     def scatter(self, c: int) -> Tensor:
         """The scatter of class c alone: shape (D, D). Only for `NEEDS` "class"."""
-        if not isinstance(self.statistics, ClassStatistics):
-            raise StatisticsError(
-                "a covariance for each class is needed, but the statistics are summed "
-                "over classes, or only means"
-            )
         return self.statistics.scatter(c)
 
     def log_priors(self, priors: str) -> Tensor:

@@ -14,7 +14,7 @@ from federatedscope_ggeur.extras.audit.base import Clock, Transcript, Truth
 from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
     ClosedFormSettings,
 )
-from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
+from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models import build_closed_form
 
 #: Of attacks that end by themselves.
@@ -48,13 +48,13 @@ def truth_of(clients, others=None, classes=4):
     return Truth(clients, others, classes)
 
 
-def uploaded(clients, least=1, classes=4, make=lambda statistics: statistics):
+def uploaded(clients, least=1, classes=4, content="class"):
     """What clients would send of their classes from `least` rows up."""
     found = {}
     for k, (x, y) in clients.items():
-        held = ClassStatistics.from_embeddings(x, y, classes)
+        held = Statistics.from_embeddings(x, y, classes)
         kept = [c for c in held.classes if held.counts[c] >= least]
-        found[k] = make(held.restrict(kept))
+        found[k] = held.restrict(kept).to(content)
     return found
 
 
@@ -83,9 +83,9 @@ def head_of(clients, name, options=None, classes=4, but=()):
     """A head in closed form of all rows, or of all classes `but` some: its weights and
     biases, and the classes in it."""
     x, y = (torch.cat(parts) for parts in zip(*clients.values()))
-    held = ClassStatistics.from_embeddings(x, y, classes)
+    held = Statistics.from_embeddings(x, y, classes)
     kept = [c for c in held.classes if c not in but]
-    statistics = SummedStatistics.from_classes(held.restrict(kept))
+    statistics = held.restrict(kept).to("pooled")
     form = build_closed_form(name, {name: options or {}})
     linear = form.solve(statistics).model.classifier
     return form, (linear.weight.detach(), linear.bias.detach()), tuple(kept)

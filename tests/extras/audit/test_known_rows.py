@@ -23,13 +23,7 @@ from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     Geometry,
     Prototypes,
 )
-from federatedscope_ggeur.geometry import (
-    ClassStatistics,
-    GeometricShape,
-    MeanStatistics,
-    Space,
-    SummedStatistics,
-)
+from federatedscope_ggeur.geometry import GeometricShape, Space, Statistics
 
 DIM = 40
 
@@ -46,17 +40,17 @@ def federation(rows=20, dim=DIM, seed=0):
 
 def merged(clients):
     x, y = (torch.cat(parts) for parts in zip(*clients.values()))
-    return ClassStatistics.from_embeddings(x, y, 2)
+    return Statistics.from_embeddings(x, y, 2)
 
 
 def raw(dim=DIM):
     return Space.raw(dim)
 
 
-@pytest.mark.parametrize("make", [lambda s: s, SummedStatistics.from_classes])
-def test_one_upload_tells_members_by_its_span(make):
+@pytest.mark.parametrize("content", ["class", "pooled"])
+def test_one_upload_tells_members_by_its_span(content):
     clients, truth = federation(rows=12)
-    seen = transcript(uploads=uploaded(clients, classes=2, make=make))
+    seen = transcript(uploads=uploaded(clients, classes=2, content=content))
     found = only(a2(seen, truth, CLOCK))
     assert found.value > 0.99
     assert found.passed is False
@@ -64,7 +58,7 @@ def test_one_upload_tells_members_by_its_span(make):
 
 def test_means_of_many_rows_alone_hardly_do():
     clients, truth = federation(rows=400, dim=5)
-    seen = transcript(uploads=uploaded(clients, classes=2, make=MeanStatistics.of))
+    seen = transcript(uploads=uploaded(clients, classes=2, content="means"))
     found = only(a2(seen, truth, CLOCK))
     assert found.value < 0.58
     assert found.passed is True
@@ -86,7 +80,7 @@ def test_shapes_of_classes_tell_every_client():
 
 def test_a_pooled_shape_of_many_rows_does_not():
     clients, truth = federation(rows=400, dim=5)
-    shape = GeometricShape.pooled(SummedStatistics.from_classes(merged(clients)))
+    shape = GeometricShape.pooled(merged(clients).to("pooled"))
     geometry = Geometry({0: shape, 1: shape}, pooled=True)
     found = only(a3(transcript(geometry=geometry, space=raw(5)), truth, CLOCK))
     assert found.value < 0.58
@@ -121,7 +115,7 @@ def test_prototypes_of_many_rows_are_not():
 @pytest.mark.parametrize(("rows", "fails"), [(14, True), (2000, False)])
 def test_sums_tell_members_where_rows_are_few(rows, fails):
     clients, truth = federation(rows=rows, dim=DIM if fails else 5)
-    held = SummedStatistics.from_classes(merged(clients))
+    held = merged(clients).to("pooled")
     found = only(a10(transcript(summed=held), truth, CLOCK))
     assert (found.passed is False) == fails
     assert found.low <= found.value <= found.high
@@ -170,11 +164,11 @@ def test_rows_without_zeros_are_not():
 def test_a_pooled_scatter_of_two_classes_is_no_target_and_of_one_it_is():
     x, y = relu_rows(3, 10), torch.arange(10) % 2
     clients = {1: (x, y)}
-    pooled = uploaded(clients, make=SummedStatistics.from_classes)
+    pooled = uploaded(clients, content="pooled")
     found = only(a1(transcript(uploads=pooled), truth_of(clients), CLOCK))
     assert found.value is None
     clients = one_class(relu_rows(4, 5))
-    pooled = uploaded(clients, make=SummedStatistics.from_classes)
+    pooled = uploaded(clients, content="pooled")
     assert only(a1(transcript(uploads=pooled), truth_of(clients), CLOCK)).value == 5
 
 
@@ -205,7 +199,7 @@ def test_without_statistics_there_is_nothing_to_attack():
 
 
 def test_no_time_finds_nothing_and_says_so():
-    held = ClassStatistics.from_embeddings(relu_rows(1, 5), torch.zeros(5).long(), 1)
+    held = Statistics.from_embeddings(relu_rows(1, 5), torch.zeros(5).long(), 1)
     args = held.means[0], held.factor(0), 5, Clock(0), 0
     assert len(by_vertices(*args)) == 0
     assert len(by_norms(*args)) == 0

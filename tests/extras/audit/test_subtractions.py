@@ -10,23 +10,18 @@ from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     Geometry,
     Prototypes,
 )
-from federatedscope_ggeur.geometry import (
-    ClassStatistics,
-    GeometricShape,
-    Space,
-    SummedStatistics,
-)
+from federatedscope_ggeur.geometry import GeometricShape, Space, Statistics
 
 LDA = {"shrinkage": 0.1}
 
 
 def merged(clients, classes=4):
     x, y = (torch.cat(parts) for parts in zip(*clients.values()))
-    return ClassStatistics.from_embeddings(x, y, classes)
+    return Statistics.from_embeddings(x, y, classes)
 
 
 def pooled_shape(clients, classes=4):
-    held = SummedStatistics.from_classes(merged(clients, classes))
+    held = merged(clients, classes).to("pooled")
     shape = GeometricShape.pooled(held)
     return Geometry(dict.fromkeys(range(classes), shape), pooled=True)
 

@@ -9,11 +9,7 @@ from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     Geometry,
     PrepareReply,
 )
-from federatedscope_ggeur.geometry import (
-    ClassStatistics,
-    GeometricShape,
-    SummedStatistics,
-)
+from federatedscope_ggeur.geometry import GeometricShape, Statistics
 
 COUNTS = [9, 3, 7, 0]
 
@@ -25,10 +21,10 @@ def federation():
 
 
 def shapes(clients, pooled=False):
-    held = ClassStatistics.from_embeddings(*clients[1], 4)
+    held = Statistics.from_embeddings(*clients[1], 4)
     held = held.restrict([0, 2])
     if pooled:
-        one = GeometricShape.pooled(SummedStatistics.from_classes(held))
+        one = GeometricShape.pooled(held.to("pooled"))
         return Geometry(dict.fromkeys(range(4), one), pooled=True)
     return Geometry({c: GeometricShape.from_statistics(held, c) for c in (0, 2)})
 

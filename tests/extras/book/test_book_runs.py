@@ -10,6 +10,7 @@ from federatedscope_ggeur.engines.run import Run, load_federated_data
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.extras.book.federation import Federation
 from federatedscope_ggeur.extras.book.places import RunPlaces
+from federatedscope_ggeur.federation.merge import Merge
 from federatedscope_ggeur.models import build_closed_form
 
 FOUR = ["federate.client_num", 4, "ggeur.privacy.min_samples", 2]
@@ -70,6 +71,18 @@ def test_training_goes_on_from_a_new_head_in_closed_form(config, tmp_path):
     start = ["ggeur.closed_form", "lda", "ggeur.init", "closed_form"]
     assert main(["update", "book", "--retrain", *start]) == 0
     assert_equal(trained(tmp_path)[0], head_of(Run(config(*DOMAINS, *start))))
+
+
+@pytest.mark.slow
+def test_whom_the_merge_leaves_out_is_in_neither_head_nor_book(config, monkeypatch):
+    add = Merge.add
+    monkeypatch.setattr(Merge, "add", lambda m, up: up.client == 2 or add(m, up))
+    found = head_of(Run(config(*FOUR, *BOOK)))
+    assert Federation.load("book").clients == [1, 3, 4]
+    data = load_federated_data(config(*FOUR))
+    others = [client for client in data.clients if client.number != 2]
+    cfg = config(*FOUR, *BOOK[:-1], "without")
+    assert_equal(found, head_of(Run(cfg, replace(data, clients=others))))
 
 
 def test_rows_that_are_not_those_in_the_book_are_refused(config, capsys):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from federatedscope_ggeur.errors import StatisticsError
 from federatedscope_ggeur.extras.book.grid import Grid, GridStatistics
-from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
+from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models import CLOSED_FORMS, to_vector
 
 C, D = 3, 4
@@ -84,9 +84,7 @@ def test_as_floats_they_are_those_of_the_rounded_rows(seed, centre, scale):
     rng = np.random.default_rng(seed)
     rows = random_rows(rng, 30, scales=scale, centre=centre)
     held = of(rows).statistics()
-    wanted = SummedStatistics.from_classes(
-        ClassStatistics.from_embeddings(GRID.rounded(rows[0]), rows[1], C)
-    )
+    wanted = Statistics.from_embeddings(GRID.rounded(rows[0]), rows[1], C).to("pooled")
     assert torch.equal(held.counts, wanted.counts)
     torch.testing.assert_close(held.means, wanted.means, rtol=1e-15, atol=1e-15)
     largest = float(wanted.scatter().abs().max())
@@ -104,8 +102,8 @@ def test_the_grid_hardly_moves_a_head_over_six_orders_of_magnitude(seed, name):
     grid = Grid.of_steps([], dim)
     strength = {"lda": {"shrinkage": 0.01}, "ridge": {"strength": 0.01}, "ncm": {}}
     form = CLOSED_FORMS[name](**strength[name])
-    exactly = ClassStatistics.from_embeddings(features, labels, C)
-    plain = form.solve(SummedStatistics.from_classes(exactly)).model
+    exactly = Statistics.from_embeddings(features, labels, C)
+    plain = form.solve(exactly.to("pooled")).model
     held = form.solve(of((features, labels), C, grid).statistics()).model
     before, after = to_vector(plain).double(), to_vector(held).double()
     assert float((before - after).norm() / before.norm()) < 1e-4

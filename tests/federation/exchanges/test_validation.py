@@ -18,7 +18,7 @@ from federatedscope_ggeur.federation.exchanges.statistics.exchange import STATIS
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
-from federatedscope_ggeur.geometry import ClassStatistics
+from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.methods import FedAvg, TensorSpec
 from federatedscope_ggeur.models import ModelSettings, build_model
 
@@ -110,7 +110,7 @@ class TestPrepareReplies:
 
 def test_statistics_come_once_and_of_the_domain_it_joined_with():
     def upload(client, domain):
-        return StatisticsUpload(client, domain, ClassStatistics.empty(3, 4))
+        return StatisticsUpload(client, domain, Statistics.empty(3, 4))
 
     assert validate(STATISTICS, upload(1, "art"), merged=merged(2)) is None
     for client, domain, earlier, field in (

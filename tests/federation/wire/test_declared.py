@@ -32,7 +32,7 @@ from federatedscope_ggeur.federation.exchanges.statistics.upload import Statisti
 from federatedscope_ggeur.federation.wire import limits
 from federatedscope_ggeur.federation.wire.declared import Declared
 from federatedscope_ggeur.federation.wire.schema import MessageSchema, StatisticsForm
-from federatedscope_ggeur.geometry import ClassStatistics, Compression, Totals
+from federatedscope_ggeur.geometry import Compression, Statistics, Totals
 from federatedscope_ggeur.methods import METHODS, FedMix
 from federatedscope_ggeur.methods.tensors import TensorSpec
 
@@ -52,7 +52,7 @@ def declared(rows):
 def upload(features, labels, content="class") -> StatisticsUpload:
     from federatedscope_ggeur.federation.wire.schema import StatisticsForm
 
-    held = ClassStatistics.from_embeddings(features, labels, CLASSES)
+    held = Statistics.from_embeddings(features, labels, CLASSES)
     return StatisticsUpload.of(3, "art", held, StatisticsForm(content))
 
 
@@ -163,7 +163,7 @@ def test_statistics_fit(form, rows, scale):
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(rows, dim, generator=generator, dtype=torch.float64) * scale
     labels = torch.randint(classes, (rows,), generator=generator)
-    held = ClassStatistics.from_embeddings(x.float(), labels, classes)
+    held = Statistics.from_embeddings(x.float(), labels, classes)
     sent = StatisticsUpload.of(1, "d" * 200, held, form).to_bytes()
     schema = MessageSchema(classes, dim, 0, form)
     assert len(sent) <= longest_upload(schema)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from federatedscope_ggeur.errors import StatisticsError
-from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
+from federatedscope_ggeur.geometry import Statistics
 
 SHAPES = {
     "many rows": {"n": 200, "dim": 6},
@@ -19,7 +19,7 @@ SHAPES = {
 
 
 def stats(rows, labels, num_classes):
-    return ClassStatistics.from_embeddings(
+    return Statistics.from_embeddings(
         torch.from_numpy(rows), torch.from_numpy(labels), num_classes
     )
 
@@ -44,7 +44,7 @@ def check_linear(data, form, wanted):
     rows, labels = data
     statistics = stats(rows, labels, 5)
     kept = oracle.seen(labels)
-    for held in (statistics, SummedStatistics.from_classes(statistics)):
+    for held in (statistics, statistics.to("pooled")):
         weight, bias = weights_of(form.solve(held).model)
         oracle.assert_close(weight[kept], oracle.centred(wanted[0]))
         oracle.assert_close(bias[kept], oracle.centred(wanted[1]))

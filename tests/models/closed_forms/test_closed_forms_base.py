@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from solving import refuse, stats
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
+from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models import (
     CLOSED_FORMS,
     ClosedForm,
@@ -76,7 +76,7 @@ def test_every_partition_gives_the_head_of_the_pooled_rows(drawn):
         stats(rows[owner == k], labels[owner == k], num_classes) for k in range(clients)
     ]
     pooled, merged = stats(rows, labels, num_classes), sum(parts)
-    summed = sum(SummedStatistics.from_classes(part) for part in parts)
+    summed = sum(part.to("pooled") for part in parts)
     for chosen in CHOSEN:
         wanted = list(chosen.solve(pooled).model.parameters())
         for held in (merged,) if chosen.NEEDS == "class" else (merged, summed):
@@ -136,11 +136,10 @@ def test_the_vector_loads_into_the_head_that_settings_build(kind):
 
 
 @pytest.mark.parametrize("kind", ASKING)
-@pytest.mark.parametrize("form", [ClassStatistics, SummedStatistics])
-def test_no_samples_are_refused(kind, form):
-    refuse(
-        CLOSED_FORMS[kind](), form.empty(3, 4), f"the {kind} head cannot be computed"
-    )
+@pytest.mark.parametrize("content", ["class", "pooled"])
+def test_no_samples_are_refused(kind, content):
+    nothing = Statistics.empty(3, 4, content)
+    refuse(CLOSED_FORMS[kind](), nothing, f"the {kind} head cannot be computed")
 
 
 class TestSettings:

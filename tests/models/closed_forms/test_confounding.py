@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from solving import stats
 
-from federatedscope_ggeur.geometry import MeanStatistics
 from federatedscope_ggeur.models.closed_forms.components import Components
 from federatedscope_ggeur.models.closed_forms.confounding import (
     LARGER_PART,
@@ -21,7 +20,7 @@ def components(rows, labels, clients, domains, means_alone=False):
     for k in sorted(set(clients.tolist())):
         here = clients == k
         held = stats(rows[here], labels[here], CLASSES)
-        held = MeanStatistics.of(held) if means_alone else held
+        held = held.to("means") if means_alone else held
         parts.append(Components.of_client(held, k, str(domains[here][0]), names))
     return Components.joined(parts)
 

@@ -7,7 +7,6 @@ import torch
 from closed_form_federations import components_of, make_federation
 from solving import SHAPES, stats, weights_of
 
-from federatedscope_ggeur.geometry import MeanStatistics
 from federatedscope_ggeur.models.closed_forms.fedcof import FedCOF
 
 CLASSES = 4
@@ -36,7 +35,7 @@ def test_counts_and_means_are_all_it_takes():
     rows, labels, clients = make_federation(SHAPES["many rows"])
     assert FedCOF.NEEDS == "means"
     parts = components_of(rows, labels, clients, CLASSES)
-    whole = MeanStatistics.of(stats(rows, labels, CLASSES))
+    whole = stats(rows, labels, CLASSES).to("means")
     found = FedCOF().solve(whole, parts).model
     wanted = solve(FedCOF(), rows, labels, clients).model
     assert torch.equal(found.classifier.weight, wanted.classifier.weight)

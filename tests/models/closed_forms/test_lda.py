@@ -19,7 +19,7 @@ from solving import (
     weights_of,
 )
 
-from federatedscope_ggeur.geometry import SummedStatistics
+from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models import to_vector
 from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
 from federatedscope_ggeur.models.closed_forms.ncm import NearestMean
@@ -86,8 +86,8 @@ class TestRefusals:
 
     def test_too_few_samples_whatever_rounding_makes_of_their_rank(self):
         noise = 1e-7 * torch.eye(4).double()
-        summed = SummedStatistics.from_classes(FEW)
-        rounded = SummedStatistics.from_moments(
+        summed = FEW.to("pooled")
+        rounded = Statistics.of_pooled(
             FEW.counts, FEW.means, scatter=summed.scatter() + noise
         )
         form = LinearDiscriminant(shrinkage=0.0)

@@ -11,11 +11,11 @@ import torch
 from text_oracle import class_texts, unit
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.geometry import MeanStatistics
+from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models.closed_forms import CLOSED_FORMS, Components, Rows
 from federatedscope_ggeur.models.text import ClassTexts
 
-NOTHING = MeanStatistics.empty(3, 4)
+NOTHING = Statistics.empty(3, 4, "means")
 
 
 def test_weights_are_the_scaled_features_and_no_statistics_are_needed():

@@ -20,8 +20,7 @@ from federatedscope_ggeur.federation.shares import log_largest_share
 from federatedscope_ggeur.federation.training_settings import check_batches
 from federatedscope_ggeur.federation.wire import limits
 from federatedscope_ggeur.federation.wire.declared import Declared
-from federatedscope_ggeur.federation.wire.schema import Statistics
-from federatedscope_ggeur.geometry import AugmentedSet, Space, augment
+from federatedscope_ggeur.geometry import AugmentedSet, Space, Statistics, augment
 from federatedscope_ggeur.models import trainable_part
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.rng import derive_seed

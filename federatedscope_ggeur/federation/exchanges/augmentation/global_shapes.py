@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from federatedscope_ggeur.errors import StatisticsError
-from federatedscope_ggeur.federation.wire.schema import Statistics
-from federatedscope_ggeur.geometry import (
-    ClassStatistics,
-    GeometricShape,
-    MeanStatistics,
-    Space,
-    SummedStatistics,
-)
+from federatedscope_ggeur.geometry import GeometricShape, Space, Statistics
 
 from .messages import Geometry
 
@@ -32,24 +24,11 @@ def global_geometry(statistics: Statistics, space: Space, pooled: bool) -> Geome
     StatisticsError
         The statistics have no scatter, or not one for each class where it is needed.
     """
-    if isinstance(statistics, MeanStatistics):
-        raise StatisticsError(
-            "a shape needs a covariance, but the statistics have only means"
-        )
+    held = space.statistics(statistics.to("pooled" if pooled else "class"))
     if pooled:
-        return _pooled(statistics, space)
-    if not isinstance(statistics, ClassStatistics):
-        raise StatisticsError(
-            "shapes need the covariance of each class, but the statistics have only one"
-        )
-    held, shape = space.statistics(statistics), GeometricShape.from_statistics
+        if not held.classes:
+            return Geometry({}, pooled=True)
+        one = GeometricShape.pooled(held, TRAVEL_PRECISION)
+        return Geometry(dict.fromkeys(range(held.num_classes), one), pooled=True)
+    shape = GeometricShape.from_statistics
     return Geometry({c: shape(held, c, TRAVEL_PRECISION) for c in held.classes})
-
-
-def _pooled(statistics: ClassStatistics | SummedStatistics, space: Space) -> Geometry:
-    if isinstance(statistics, ClassStatistics):
-        statistics = SummedStatistics.from_classes(statistics)
-    if not statistics.classes:
-        return Geometry({}, pooled=True)
-    shape = GeometricShape.pooled(space.statistics(statistics), TRAVEL_PRECISION)
-    return Geometry(dict.fromkeys(range(statistics.num_classes), shape), pooled=True)

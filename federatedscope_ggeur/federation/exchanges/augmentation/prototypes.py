@@ -8,9 +8,7 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.federation.wire.schema import Statistics
-from federatedscope_ggeur.geometry import Space
-from federatedscope_ggeur.geometry.moments import Located, Means
+from federatedscope_ggeur.geometry import Space, Statistics
 
 from .messages import Prototypes
 
@@ -32,10 +30,10 @@ class PrototypeBook:
 
     def __init__(self, client_domains: Mapping[int, str], kind: str):
         self._domains, self._kind = client_domains, kind
-        self._means: dict[str | int, Means] = {}
+        self._means: dict[str | int, Statistics] = {}
         #: The smallest client number whose means each source has.
         self._first: dict[str | int, int] = {}
-        self._of_all: Means | None = None
+        self._of_all: Statistics | None = None
 
     def _source(self, client: int) -> str | int:
         """The source of a client.
@@ -44,17 +42,14 @@ class PrototypeBook:
         """
         return self._domains[client] if self._kind == "domain" else client
 
-    def take(self, statistics: Located) -> None:
+    def take(self, statistics: Statistics) -> None:
         """Take the class means over all clients, for the kind "others"."""
-        self._of_all = Means.rounded(statistics.counts, statistics.means)
+        self._of_all = statistics.to("means")
 
     def add(self, client: int, statistics: Statistics) -> None:
         """Merge a client's class means into those of its source."""
         source = self._source(client)
-        means = Means.rounded(statistics.counts, statistics.means)
-        if source in self._means:
-            means, _ = self._means[source].plus(means)
-        self._means[source] = means
+        self._means[source] = self._means.get(source, 0) + statistics.to("means")
         self._first[source] = min(client, self._first.get(source, client))
 
     def around(self, client: int, space: Space) -> Prototypes:
@@ -65,14 +60,14 @@ class PrototypeBook:
         """
         if self._of_all is not None:
             known = torch.nonzero(self._of_all.counts).flatten()
-            raw = self._of_all.high[known].to(torch.float32)
+            raw = self._of_all.means[known].to(torch.float32)
             return Prototypes(known, raw, self._of_all.counts[known])
         own = self._source(client)
         ordered = sorted(self._means, key=self._first.__getitem__)
         others = [self._means[source] for source in ordered if source != own]
         classes = [torch.nonzero(held.counts).flatten() for held in others]
-        means = [held.high[c] for held, c in zip(others, classes)]
-        dim = next((m.high.shape[1] for m in self._means.values()), 0)
+        means = [held.means[c] for held, c in zip(others, classes)]
+        dim = next((held.dim for held in self._means.values()), 0)
         return Prototypes(
             torch.cat([torch.zeros(0, dtype=torch.int64), *classes]),
             space.features(torch.cat([torch.zeros(0, dim), *means])).to(torch.float32),
@@ -83,18 +78,18 @@ class PrototypeBook:
         if self._of_all is not None:
             return {
                 f"{_ALL}.counts": self._of_all.counts,
-                f"{_ALL}.means": self._of_all.high,
+                f"{_ALL}.means": self._of_all.means,
             }
         held = {self._first[source]: means for source, means in self._means.items()}
         counts = {f"{k}.counts": means.counts for k, means in held.items()}
-        return {**counts, **{f"{k}.means": means.high for k, means in held.items()}}
+        return {**counts, **{f"{k}.means": one.means for k, one in held.items()}}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore the content from the `tensors` of a book of the same clients."""
         for name in tensors:
             k, _, part = name.partition(".")
             if part == "counts":
-                means = Means.rounded(tensors[name], tensors[f"{k}.means"])
+                means = Statistics.of_means(tensors[name], tensors[f"{k}.means"])
                 if k == _ALL:
                     self._of_all = means
                 else:

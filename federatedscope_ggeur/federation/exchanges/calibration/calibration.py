@@ -11,7 +11,7 @@ from torch import Tensor
 from federatedscope_ggeur.errors import GGEURError, setting
 from federatedscope_ggeur.federation.merge import Merge
 from federatedscope_ggeur.federation.training_settings import TrainingSettings
-from federatedscope_ggeur.geometry import ClassStatistics, Space
+from federatedscope_ggeur.geometry import Space, Statistics
 from federatedscope_ggeur.models import (
     LinearHead,
     Model,
@@ -47,7 +47,7 @@ class CalibrationSettings:
 def calibrate(
     model: Model,
     params: Tensor,
-    statistics: ClassStatistics,
+    statistics: Statistics,
     settings: CalibrationSettings,
     seed: int,
 ) -> Tensor:
@@ -59,7 +59,7 @@ def calibrate(
     params : Tensor of shape (P,)
         The weights from which training starts. All layers but the last stay as they
         are.
-    statistics : ClassStatistics
+    statistics : Statistics
         Statistics of the last layer's input at `params`, merged over clients. A class
         without statistics keeps its weights and has no part in the softmax.
     settings : CalibrationSettings
@@ -101,7 +101,7 @@ class Calibration:
     def __init__(self, model: Model, settings: CalibrationSettings, seed: int):
         self._model, self._settings, self._seed = model, settings, seed
         dim = model.classifier.in_features
-        self._merged = Merge(ClassStatistics.empty(model.num_classes, dim))
+        self._merged = Merge(Statistics.empty(model.num_classes, dim))
 
     def takes(self, merged: Merge) -> bool:
         """Use statistics of the embeddings if possible; returns whether it is.
@@ -110,11 +110,11 @@ class Calibration:
         input, and if the statistics have a scatter for each class.
         """
         held = merged.statistics
-        if not isinstance(self._model, LinearHead) or not held.classes:
+        suffices = held.content == "class" and bool(held.classes)
+        if not suffices or not isinstance(self._model, LinearHead):
             return False
-        if isinstance(held, ClassStatistics):
-            self._merged = merged
-        return isinstance(held, ClassStatistics)
+        self._merged = merged
+        return True
 
     def add(self, uploads: Iterable[StatisticsUpload]) -> None:
         """Merge the uploads of one window, in client order."""

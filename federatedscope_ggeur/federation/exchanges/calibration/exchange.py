@@ -13,7 +13,7 @@ from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.sampling import windows
 from federatedscope_ggeur.federation.wire.declared import Declared
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
-from federatedscope_ggeur.geometry import ClassStatistics
+from federatedscope_ggeur.geometry import Statistics
 
 from ..base import ClientSide, Exchange, RequestKind, Requests, register_exchange
 from ..statistics.exchange import check_domain, longest_upload, upload_of
@@ -52,7 +52,7 @@ class CalibrationClient(ClientSide):
         model = client.model.at(broadcast.params)
         inputs = model.in_chunks(model.last_input, client.features).cpu()
         classes = client.task.num_classes
-        statistics = ClassStatistics.from_embeddings(inputs, client.labels, classes)
+        statistics = Statistics.from_embeddings(inputs, client.labels, classes)
         return upload_of(client, statistics, client.task.statistics.by_class)
 
 

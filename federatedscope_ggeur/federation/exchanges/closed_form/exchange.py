@@ -15,7 +15,7 @@ from federatedscope_ggeur.federation.client import Client
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.wire import limits
 from federatedscope_ggeur.federation.wire.declared import Declared
-from federatedscope_ggeur.federation.wire.schema import Statistics
+from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models import ClosedForm, Model, recast, to_vector
 from federatedscope_ggeur.models.closed_forms import (
     LARGER_PART,

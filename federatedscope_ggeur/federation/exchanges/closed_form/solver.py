@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from federatedscope_ggeur.federation.wire.schema import Statistics
+from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models import ClosedForm
 from federatedscope_ggeur.models.closed_forms import ComponentBook, Components, Solved
 

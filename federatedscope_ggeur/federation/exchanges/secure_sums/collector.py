@@ -5,14 +5,14 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 import torch
 
 from federatedscope_ggeur.errors import GGEURError, setting
 from federatedscope_ggeur.federation.noise import NoiseSettings
-from federatedscope_ggeur.geometry import MeanStatistics, SummedStatistics
+from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.geometry.noisy_release import MOMENTS, SPREAD, NoisyStatistics
 from federatedscope_ggeur.models import ClosedForm
 
@@ -36,8 +36,6 @@ from .vectors import (
     shared_origin,
 )
 
-Statistics = Union[SummedStatistics, MeanStatistics]
-
 
 @dataclass(frozen=True)
 class Summed:
@@ -45,7 +43,7 @@ class Summed:
 
     Attributes
     ----------
-    statistics : SummedStatistics or MeanStatistics
+    statistics : Statistics
         The summed statistics of the named classes over all clients.
     kept_back : tuple of int
         Classes of which one client owns nearly all rows. Clients never get these means,
@@ -106,12 +104,12 @@ class Summed:
         held, kept = self.statistics, self.open_classes
         counts, means = torch.zeros_like(held.counts), torch.zeros_like(held.means)
         counts[kept], means[kept] = held.counts[kept], held.means[kept]
-        if isinstance(held, MeanStatistics):
-            return MeanStatistics.from_moments(counts, means)
+        if held.content == "means":
+            return Statistics.of_means(counts, means)
         freedom = int(held.counts.sum()) - len(held.classes)
         share = (int(counts.sum()) - len(kept)) / freedom if freedom else 0.0
         scatter = held.scatter() * share
-        return SummedStatistics.from_moments(counts, means, scatter=scatter)
+        return Statistics.of_pooled(counts, means, scatter=scatter)
 
 
 class Collector:
@@ -159,8 +157,8 @@ class Collector:
         self._counts: np.ndarray | None = None
         self._named = Named((), ())
         self._means: MeanTotals | None = None
-        self._held: MeanStatistics | None = None
-        self._summed: SummedStatistics | None = None
+        self._held: Statistics | None = None
+        self._summed: Statistics | None = None
         self._moments: tuple[torch.Tensor, torch.Tensor] | None = None
         self.release: NoisyStatistics | None = None
 

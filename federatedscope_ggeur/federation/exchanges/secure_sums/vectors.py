@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import GGEURError, setting
-from federatedscope_ggeur.geometry import MeanStatistics, SummedStatistics
+from federatedscope_ggeur.geometry import Statistics
 
 from .fixed_point import SLACK, decode, encode, svec, unsvec
 from .settings import SumSettings
@@ -203,25 +203,23 @@ def shared_origin(means: MeanTotals, named: Named, settings: SumSettings) -> Ten
     return origin.float()
 
 
-def class_means(
-    means: MeanTotals, named: Named, settings: SumSettings
-) -> MeanStatistics:
+def class_means(means: MeanTotals, named: Named, settings: SumSettings) -> Statistics:
     """The counts and means of the named classes."""
     counts = torch.zeros(settings.num_classes, dtype=torch.int64)
     held = torch.zeros(settings.num_classes, settings.dim, dtype=F64)
     classes = list(named.classes)
     counts[classes] = torch.tensor(named.counts, dtype=torch.int64)
     held[classes] = means.sums / counts[classes].double()[:, None]
-    return MeanStatistics.from_moments(counts, held)
+    return Statistics.of_means(counts, held)
 
 
 def pooled_statistics(
     total: np.ndarray,
-    held: MeanStatistics,
+    held: Statistics,
     origin: Tensor,
     settings: SumSettings,
     clients: int,
-) -> SummedStatistics:
+) -> Statistics:
     """Check the total Q of stage "pooled" and compute the scatter within classes.
 
     It is ``W = Q - sum_c N_c (mu_c - o)(mu_c - o)^T``, with the means mu_c of `held`.
@@ -245,7 +243,7 @@ def pooled_statistics(
     if (values < 0).any():
         within = (vectors * values.clamp(min=0)) @ vectors.T
         within = (within + within.T) / 2
-    return SummedStatistics.from_moments(held.counts, held.means, scatter=within)
+    return Statistics.of_pooled(held.counts, held.means, scatter=within)
 
 
 def broken(stage: str, what: str) -> GGEURError:

@@ -15,8 +15,7 @@ from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.sampling import windows
 from federatedscope_ggeur.federation.wire import limits
 from federatedscope_ggeur.federation.wire.declared import Declared
-from federatedscope_ggeur.federation.wire.schema import Statistics
-from federatedscope_ggeur.geometry import Totals
+from federatedscope_ggeur.geometry import Statistics, Totals
 
 from ..base import (
     ClientSide,
@@ -148,7 +147,7 @@ class SpaceExchange(Exchange):
         self.maker.add_statistics(upload.statistics)
 
     def on_total(self, statistics: Statistics) -> None:
-        self.maker.take(Totals.of_statistics(statistics))
+        self.maker.add_statistics(statistics)
 
     def begin(self) -> Requests[None]:
         """Make the space from the clients' answers.

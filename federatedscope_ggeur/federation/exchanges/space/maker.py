@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from federatedscope_ggeur.errors import setting
-from federatedscope_ggeur.federation.wire.schema import Statistics
-from federatedscope_ggeur.geometry import Space, SpaceSettings, Totals
+from federatedscope_ggeur.geometry import Space, SpaceSettings, Statistics, Totals
 from federatedscope_ggeur.printable import get_logger
 
 from .messages import TotalsUpload
@@ -36,12 +35,8 @@ class SpaceMaker:
         self.told: set[int] = set()
 
     def add_statistics(self, statistics: Statistics) -> None:
-        """Add a client's class statistics."""
+        """Add class statistics of a client, or of all at once."""
         self._totals = self._totals + Totals.of_statistics(statistics)
-
-    def take(self, totals: Totals) -> None:
-        """Take the totals of all clients at once."""
-        self._totals = totals
 
     def add(self, uploads: Iterable[TotalsUpload]) -> None:
         """Add the totals of one window of clients, in client order."""

@@ -19,8 +19,8 @@ from federatedscope_ggeur.geometry import (
     Compression,
     CompressionLoss,
     RoundedRows,
+    Statistics,
 )
-from federatedscope_ggeur.geometry.compressed import Pooled
 
 F64 = torch.float64
 
@@ -32,7 +32,7 @@ _LOST = ("scatter", "rounding", "means")
 
 
 def pack_compressed(
-    statistics: Pooled, how: Compression
+    statistics: Statistics, how: Compression
 ) -> tuple[dict[str, float], dict[str, Tensor]]:
     """Compress `statistics` into numbers and tensors, without classes and counts."""
     held, loss = CompressedStatistics.of(statistics, how)

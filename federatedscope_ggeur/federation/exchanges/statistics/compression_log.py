@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from federatedscope_ggeur.federation.wire.schema import Statistics
-from federatedscope_ggeur.geometry import CompressionLoss, SummedStatistics
+from federatedscope_ggeur.geometry import CompressionLoss, Statistics
 from federatedscope_ggeur.reporting import ClientCompression, CompressionRecord
 
 from .upload import StatisticsUpload
@@ -28,7 +27,7 @@ class CompressionLog:
         held, loss = upload.statistics, upload.loss
         assert loss is not None, "the upload is not compressed"
         self._loss = self._loss + loss
-        size = float(held.scatter().norm()) if isinstance(held, SummedStatistics) else 0
+        size = 0.0 if held.content == "means" else float(held.scatter().norm())
         self.uploads[upload.client] = ClientCompression(
             left_out=_share(loss.left_out, loss.energy),
             covariance_error=_share(loss.scatter, size),
@@ -41,7 +40,7 @@ class CompressionLog:
         if not self.uploads:
             return None
         left_out = None
-        if isinstance(statistics, SummedStatistics):
+        if statistics.content != "means":
             left_out = _share(self._loss.left_out, self._loss.energy)
         clients = {str(k): held for k, held in self.uploads.items()}
         return CompressionRecord(clients=clients, left_out=left_out)

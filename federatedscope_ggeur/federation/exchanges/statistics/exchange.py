@@ -15,7 +15,7 @@ from federatedscope_ggeur.federation.sampling import windows
 from federatedscope_ggeur.federation.wire import limits
 from federatedscope_ggeur.federation.wire.declared import Declared
 from federatedscope_ggeur.federation.wire.schema import MessageSchema, StatisticsForm
-from federatedscope_ggeur.geometry import ClassStatistics, MeanStatistics
+from federatedscope_ggeur.geometry import Statistics
 
 from ..base import (
     ClientSide,
@@ -40,14 +40,14 @@ class StatisticsClient(ClientSide):
     def statistics(self) -> StatisticsUpload:
         """The client's upload of round 0, without classes below the threshold."""
         client = self.client
-        statistics = ClassStatistics.from_embeddings(
+        statistics = Statistics.from_embeddings(
             client.features, client.labels, client.task.num_classes
         )
         return upload_of(client, statistics, client.task.statistics)
 
 
 def upload_of(
-    client: Client, statistics: ClassStatistics, form: StatisticsForm
+    client: Client, statistics: Statistics, form: StatisticsForm
 ) -> StatisticsUpload:
     """The part of `statistics` that `client` may send."""
     allowed = apply_min_count(statistics, client.settings.min_samples)
@@ -99,8 +99,6 @@ def _bound(declared: Declared, exchange: Any, upload: StatisticsUpload) -> None:
     held, k = upload.statistics, upload.client
     declared.check_rows(k, "counts", int(held.counts.sum()), declared.train)
     declared.check_means(k, "means", held.means)
-    if isinstance(held, MeanStatistics):
-        return
     spread, rows = held.trace(), int(held.counts.sum())
     if spread > rows * declared.longest**2:
         rms = math.sqrt(spread / max(rows, 1))

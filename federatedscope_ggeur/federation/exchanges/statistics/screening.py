@@ -9,7 +9,6 @@ from itertools import combinations
 import numpy as np
 
 from federatedscope_ggeur.federation.screening import Findings
-from federatedscope_ggeur.geometry import ClassStatistics, MeanStatistics
 
 from .upload import StatisticsUpload
 
@@ -105,10 +104,10 @@ def _lengths(upload: StatisticsUpload) -> tuple[np.ndarray, np.ndarray]:
     held = upload.statistics
     means = held.means.norm(dim=1).numpy()
     spreads = np.zeros_like(means)
-    if isinstance(held, ClassStatistics):
+    if held.content == "class":
         for c in held.classes:
             spreads[c] = (held.trace_of(c) / float(held.counts[c])) ** 0.5
-    elif not isinstance(held, MeanStatistics) and held.classes:
+    elif held.classes:
         spreads[:] = (held.trace() / float(held.counts.sum())) ** 0.5
     absent = held.counts.numpy() == 0
     return np.where(absent, np.nan, means), np.where(absent, np.nan, spreads)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from federatedscope_ggeur.geometry import ClassStatistics
+from federatedscope_ggeur.geometry import Statistics
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class StatisticsSettings:
     float32_means: bool = False
 
 
-def apply_min_count(statistics: ClassStatistics, min_samples: int) -> ClassStatistics:
+def apply_min_count(statistics: Statistics, min_samples: int) -> Statistics:
     """Leave out the classes with fewer than `min_samples` samples.
 
     Such a class leaves no trace in the statistics, not even its count. So the mean of a
@@ -38,7 +38,7 @@ def apply_min_count(statistics: ClassStatistics, min_samples: int) -> ClassStati
     return statistics.restrict(kept)
 
 
-def coarse_means(statistics: ClassStatistics) -> ClassStatistics:
+def coarse_means(statistics: Statistics) -> Statistics:
     """Round the means of statistics to float32.
 
     Then the difference of two means, with and without a row, reveals this row only to

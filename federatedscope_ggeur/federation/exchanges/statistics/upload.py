@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -13,16 +11,13 @@ from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.wire.schema import (
     EACH_CLASS,
     MessageSchema,
-    Statistics,
     StatisticsForm,
 )
 from federatedscope_ggeur.geometry import (
     LARGEST_EMBEDDING,
-    ClassStatistics,
     CompressedStatistics,
     CompressionLoss,
-    MeanStatistics,
-    SummedStatistics,
+    Statistics,
 )
 
 from .compressed_upload import pack_compressed, take_compressed
@@ -46,8 +41,8 @@ class StatisticsUpload:
     ----------
     client : int
     domain : str
-    statistics : ClassStatistics, SummedStatistics or MeanStatistics
-        The statistics. On arrival, compressed ones have been restored.
+    statistics : Statistics
+        On arrival, compressed ones have been restored.
     form : StatisticsForm
     loss : CompressionLoss or None
         On arrival: the loss by compression, if there was one.
@@ -64,10 +59,10 @@ class StatisticsUpload:
 
     @classmethod
     def of(
-        cls, client: int, domain: str, statistics: ClassStatistics, form: StatisticsForm
+        cls, client: int, domain: str, statistics: Statistics, form: StatisticsForm
     ) -> StatisticsUpload:
         """Make the upload: the part of class statistics that `form` sends."""
-        return cls(client, domain, form.of(statistics), form)
+        return cls(client, domain, statistics.to(form.content), form)
 
     def to_bytes(self) -> bytes:
         statistics, form = self.statistics, self.form
@@ -75,12 +70,11 @@ class StatisticsUpload:
         numbers = {"client": self.client, "domain": self.domain}
         tensors = {"classes": index, "counts": statistics.counts[index]}
         if form.compression is not None:
-            assert not isinstance(statistics, ClassStatistics)
             lost, few = pack_compressed(statistics, form.compression)
             numbers, tensors = {**numbers, **lost}, {**tensors, **few}
         else:
             tensors["means"] = statistics.means[index]
-            if not isinstance(statistics, MeanStatistics):
+            if form.content != "means":
                 tensors.update(_scatter_tensors(statistics, _dtype(form)))
         return wire.pack("statistics", numbers, tensors)
 
@@ -111,22 +105,25 @@ def _dtype(form: StatisticsForm) -> torch.dtype:
     return F64 if form.exact else F32
 
 
-def _scatter_tensors(
-    statistics: ClassStatistics | SummedStatistics, dtype: torch.dtype
-) -> dict[str, Tensor]:
-    """Pack each scatter as a factor or as a triangle.
+def _scatter_tensors(statistics: Statistics, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Pack each scatter as a factor or as a triangle, the smaller one.
 
+    The triangle is that of a class's Sigma, or of the scatter summed over classes. It
+    has squares of numbers, so small ones underflow there first: then a factor travels.
     The tensor of ranks says which: -1 stands for a triangle.
     """
-    dim = statistics.dim
-    upper = torch.triu_indices(dim, dim)
-    factors, triangles, ranks = [torch.zeros(0, dim, dtype=dtype)], [], []
-    for factor, matrix in _scatters(statistics, dtype):
-        if factor is not None:
-            factors.append(factor.to(dtype))
-            ranks.append(len(factor))
+    held, by_class = statistics, statistics.content == "class"
+    upper = torch.triu_indices(held.dim, held.dim)
+    factors, triangles, ranks = [torch.zeros(0, held.dim, dtype=dtype)], [], []
+    for c in held.classes if by_class else [None] * bool(held.classes):
+        squares = None
+        if not held.factor_is_smaller(c):
+            squares = held.scatter() if c is None else held.covariance(c)
+        if squares is None or 0 < squares.diag().max() < torch.finfo(dtype).tiny:
+            factors.append(held.factor(c).to(dtype))
+            ranks.append(len(factors[-1]))
         else:
-            triangles.append(matrix[upper[0], upper[1]].to(dtype))
+            triangles.append(squares[upper[0], upper[1]].to(dtype))
             ranks.append(-1)
     return {
         "ranks": torch.tensor(ranks, dtype=I64),
@@ -135,38 +132,6 @@ def _scatter_tensors(
         if triangles
         else torch.zeros(0, upper.shape[1], dtype=dtype),
     }
-
-
-def _scatters(statistics: ClassStatistics | SummedStatistics, dtype: torch.dtype):
-    """Yield the thin factor or the matrix of each scatter.
-
-    The matrix is Sigma of a class, or the scatter summed over classes.
-    """
-    held = statistics
-    if isinstance(held, SummedStatistics):
-        if held.classes:
-            yield _form(held.factor_is_smaller, held.factor, held.scatter, dtype)
-        return
-    for c in held.classes:
-        factor, matrix = partial(held.factor, c), partial(held.covariance, c)
-        yield _form(held.factor_is_smaller(c), factor, matrix, dtype)
-
-
-def _form(
-    factor_is_smaller: bool,
-    factor: Callable[[], Tensor],
-    matrix: Callable[[], Tensor],
-    dtype: torch.dtype,
-) -> tuple[Tensor | None, Tensor | None]:
-    """Choose the factor or the matrix: the smaller one that is exact in `dtype`.
-
-    A matrix has squares of numbers, so small ones underflow there first.
-    """
-    if not factor_is_smaller:
-        squares = matrix()
-        if not 0 < squares.diag().max() < torch.finfo(dtype).tiny:
-            return None, squares
-    return factor(), None
 
 
 def _take_whole(
@@ -184,7 +149,7 @@ def _take_whole(
     all_means = torch.zeros(schema.num_classes, dim, dtype=F64)
     all_means[labels] = means
     if form.content == "means":
-        return MeanStatistics.from_moments(held, all_means)
+        return Statistics.of_means(held, all_means)
     freedom = counts - 1
     if form.content == "pooled":
         freedom = freedom.sum()[None] if len(labels) else freedom
@@ -192,11 +157,9 @@ def _take_whole(
     if not len(labels):
         return schema.no_statistics
     if form.content == "pooled":
-        return SummedStatistics.from_moments(
-            held, all_means, factors.get(0), triangles.get(0)
-        )
+        return Statistics.of_pooled(held, all_means, factors.get(0), triangles.get(0))
     classes = labels.tolist()
-    return ClassStatistics.from_moments(
+    return Statistics.from_moments(
         held,
         all_means,
         factors={classes[i]: factor for i, factor in factors.items()},

@@ -19,11 +19,7 @@ from federatedscope_ggeur.federation.exchanges.training.messages import (
     ClientUpdate,
 )
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
-from federatedscope_ggeur.geometry import (
-    ClassStatistics,
-    GeometricShape,
-    SummedStatistics,
-)
+from federatedscope_ggeur.geometry import GeometricShape, Statistics
 
 CLASSES, DIM, PARAMS = 4, 8, 10
 SCHEMA = MessageSchema(CLASSES, DIM, PARAMS)
@@ -46,7 +42,7 @@ def make_rows(sizes, seed=0, dim=DIM):
 
 
 def make_upload(sizes, seed=0, classes=CLASSES, dim=DIM):
-    statistics = ClassStatistics.from_embeddings(*make_rows(sizes, seed, dim), classes)
+    statistics = Statistics.from_embeddings(*make_rows(sizes, seed, dim), classes)
     return StatisticsUpload(1, "art", statistics)
 
 
@@ -113,7 +109,7 @@ def test_geometry_keeps_shapes_to_float32():
 
 
 def test_one_shape_for_all_classes_travels_once():
-    statistics = SummedStatistics.from_classes(make_upload({0: 9, 3: MANY}).statistics)
+    statistics = make_upload({0: 9, 3: MANY}).statistics.to("pooled")
     shape = GeometricShape.pooled(statistics)
     whole = Geometry(dict.fromkeys(range(CLASSES), shape))
     once = replace(whole, pooled=True)

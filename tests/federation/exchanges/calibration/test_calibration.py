@@ -19,7 +19,7 @@ from federatedscope_ggeur.federation.exchanges.calibration.calibration import (
 )
 from federatedscope_ggeur.federation.exchanges.calibration.exchange import CALIBRATE
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
-from federatedscope_ggeur.geometry import ClassStatistics
+from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models import (
     ModelSettings,
     build_model,
@@ -40,7 +40,7 @@ def uploads(model, params):
     for k, (domain, x, y) in DATA.items():
         with torch.no_grad():
             inputs = model.at(params).last_input(x)
-        statistics = ClassStatistics.from_embeddings(inputs, y, CLASSES)
+        statistics = Statistics.from_embeddings(inputs, y, CLASSES)
         found.append(StatisticsUpload(k, domain, statistics))
     return found
 
@@ -70,7 +70,7 @@ def test_uploads_that_cannot_be_are_refused(hidden):
     first, *_, last = uploads(server.model, server.params)
     stranger = StatisticsUpload(9, "elsewhere", first.statistics)
     moved = StatisticsUpload(last.client, first.domain, last.statistics)
-    empty = ClassStatistics.empty(CLASSES, DIM + 1)
+    empty = Statistics.empty(CLASSES, DIM + 1)
     narrow = StatisticsUpload(last.client, last.domain, empty)
     for upload, problem in (
         (stranger, "client 9 .*not a client of this run"),
@@ -147,7 +147,7 @@ def test_golden_numbers_by_numpy(model):
     labels = torch.cat([y for *_, y in DATA.values()])
     with torch.no_grad():
         inputs = model.at(params).last_input(rows)
-    pooled = ClassStatistics.from_embeddings(inputs, labels, CLASSES)
+    pooled = Statistics.from_embeddings(inputs, labels, CLASSES)
     x, y = draw_features(pooled, 200, seed=0)
     x, y = x.numpy().astype(float), y.numpy()
     layer = model.at(params).classifier

@@ -41,7 +41,7 @@ from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import 
 from federatedscope_ggeur.federation.exchanges.closed_form.solver import HeadSolver
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.wire.schema import StatisticsForm
-from federatedscope_ggeur.geometry import ClassStatistics
+from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models import CLOSED_FORMS, to_vector
 from federatedscope_ggeur.models.closed_forms import (
     Components,
@@ -52,7 +52,7 @@ from federatedscope_ggeur.models.closed_forms.choices import SHRINKAGES
 
 
 def stats_of(seed):
-    return ClassStatistics.from_embeddings(*make_rows(60, seed), CLASSES)
+    return Statistics.from_embeddings(*make_rows(60, seed), CLASSES)
 
 
 def components_of(carried):
@@ -348,7 +348,7 @@ DOMAINS = ("a", "b", "a")
 
 def uploads():
     for number, domain in enumerate(DOMAINS, 1):
-        held = ClassStatistics.from_embeddings(*make_rows(30, number), CLASSES)
+        held = Statistics.from_embeddings(*make_rows(30, number), CLASSES)
         form = StatisticsForm("class", exact=True)
         yield StatisticsUpload.of(number, domain, held, form)
 

@@ -13,7 +13,7 @@ from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import 
     HitCounts,
     LeaveOneOut,
 )
-from federatedscope_ggeur.geometry import ClassStatistics
+from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.models.closed_forms import Components
 
@@ -24,7 +24,7 @@ def components():
     labels = torch.arange(30) % 2 + 1
     return Components.joined(
         Components.of_client(
-            ClassStatistics.from_embeddings(features[k::3], labels[k::3], CLASSES),
+            Statistics.from_embeddings(features[k::3], labels[k::3], CLASSES),
             k + 1,
             "ab"[k % 2],
             ("a", "b"),

@@ -15,7 +15,7 @@ from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import 
     LeaveOneOut,
     LossQuery,
 )
-from federatedscope_ggeur.geometry import ClassStatistics
+from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models import Model
 from federatedscope_ggeur.models.closed_forms import temperatures
 from federatedscope_ggeur.models.closed_forms.components import Components
@@ -32,7 +32,7 @@ def asked(min_samples):
         classes = client.task.num_classes
         counts = torch.bincount(client.labels, minlength=classes)
         kept = (counts >= min_samples)[client.labels]
-        held = ClassStatistics.from_embeddings(
+        held = Statistics.from_embeddings(
             client.features[kept], client.labels[kept], classes
         )
         parts.append(Components.of_client(held, k, client.domain, names))

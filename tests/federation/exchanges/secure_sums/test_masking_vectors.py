@@ -29,7 +29,6 @@ from federatedscope_ggeur.federation.exchanges.secure_sums.vectors import (
     mean_totals,
 )
 from federatedscope_ggeur.federation.row_digests import RowDigests
-from federatedscope_ggeur.geometry import MeanStatistics
 
 
 def plain(clients, threshold):
@@ -181,7 +180,7 @@ def test_without_a_scatter_there_are_two_stages():
     clients = clients_of()
     one = Sum(clients, replace(SETTINGS, stages=STAGES[:2]))
     held = one.run().statistics
-    assert isinstance(held, MeanStatistics)
+    assert held.content == "means"
     assert relative(held.means, plain(clients, 3)[1]) < 1e-11
     assert {stage for stage, _ in one.sent} == set(STAGES[:2])
 

@@ -15,13 +15,7 @@ from federatedscope_ggeur.federation.exchanges.space.messages import (
     TotalsUpload,
 )
 from federatedscope_ggeur.federation.wire.schema import MessageSchema, StatisticsForm
-from federatedscope_ggeur.geometry import (
-    ClassStatistics,
-    MeanStatistics,
-    Space,
-    SpaceSettings,
-    Totals,
-)
+from federatedscope_ggeur.geometry import Space, SpaceSettings, Statistics, Totals
 
 CLASSES, DIM = 3, 4
 
@@ -31,7 +25,7 @@ def make_rows(n, seed):
     return torch.randn(n, DIM, generator=generator), torch.arange(n) % CLASSES
 
 
-NOTHING = ClassStatistics.empty(CLASSES, DIM)
+NOTHING = Statistics.empty(CLASSES, DIM)
 
 
 def assert_same(space, other):
@@ -60,11 +54,11 @@ def test_totals_alone_make_the_standard_space_of_all_rows():
 def test_rows_of_statistics_and_of_totals_are_put_together(kind):
     rows, labels = make_rows(30, 0)
     rest, _ = make_rows(6, 1)
-    statistics = ClassStatistics.from_embeddings(rows, labels, CLASSES)
+    statistics = Statistics.from_embeddings(rows, labels, CLASSES)
     maker = SpaceMaker(SpaceSettings(kind, 0.4), DIM)
     parts = (slice(0, 11), slice(11, 30))
     for part in parts:
-        own = ClassStatistics.from_embeddings(rows[part], labels[part], CLASSES)
+        own = Statistics.from_embeddings(rows[part], labels[part], CLASSES)
         maker.add_statistics(own)
     maker.add([TotalsUpload(2, Totals.of_rows(rest))])
     every = Totals.of_rows(torch.cat([rows, rest]))
@@ -80,9 +74,9 @@ def test_means_alone_and_the_scatter_within_classes_are_as_good_as_statistics(
     makers = [SpaceMaker(SpaceSettings("standard"), DIM) for _ in range(2)]
     for k, n in enumerate((12, 20, 7), start=1):
         rows, labels = make_rows(n, seed=n)
-        statistics = ClassStatistics.from_embeddings(rows * units, labels, CLASSES)
+        statistics = Statistics.from_embeddings(rows * units, labels, CLASSES)
         makers[0].add_statistics(statistics)
-        makers[1].add_statistics(MeanStatistics.of(statistics))
+        makers[1].add_statistics(statistics.to("means"))
         within = statistics.trace(), statistics.diagonal()
         makers[1].add([TotalsUpload(k, Totals.empty(DIM), *within)])
     spaces = [maker.make(NOTHING) for maker in makers]
@@ -91,12 +85,10 @@ def test_means_alone_and_the_scatter_within_classes_are_as_good_as_statistics(
 
 
 def test_means_alone_make_no_white_space():
-    means = MeanStatistics.of(
-        ClassStatistics.from_embeddings(*make_rows(9, seed=0), CLASSES)
-    )
+    means = Statistics.from_embeddings(*make_rows(9, seed=0), CLASSES).to("means")
     maker = SpaceMaker(SpaceSettings("whitened"), DIM)
     maker.add_statistics(means)
-    with pytest.raises(StatisticsError, match="only means"):
+    with pytest.raises(StatisticsError, match="have no covariance"):
         maker.make(means)
 
 
@@ -130,7 +122,7 @@ def spaces():
     rows, labels = make_rows(40, 0)
     rows = rows + 3
     totals = Totals.of_rows(rows)
-    statistics = ClassStatistics.from_embeddings(rows, labels, CLASSES)
+    statistics = Statistics.from_embeddings(rows, labels, CLASSES)
     units = Totals.of_rows(rows * 10.0 ** torch.arange(DIM))
     return (
         Space.standard(totals),

@@ -19,7 +19,7 @@ from federatedscope_ggeur.engines.run import Run, load_federated_data, run
 from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
     AugmentationExchange,
 )
-from federatedscope_ggeur.geometry import ClassStatistics, SpaceSettings, Totals
+from federatedscope_ggeur.geometry import SpaceSettings, Statistics, Totals
 from federatedscope_ggeur.models import CLOSED_FORMS, fold, to_vector
 
 STANDARD, WHITENED = "standard", "whitened"
@@ -42,7 +42,7 @@ def space_of(kind, parts):
     """The space of the train rows of all `parts`."""
     rows = torch.cat([part.train.features for part in parts])
     labels = torch.cat([part.train.labels for part in parts])
-    statistics = ClassStatistics.from_embeddings(rows, labels, int(labels.max()) + 1)
+    statistics = Statistics.from_embeddings(rows, labels, int(labels.max()) + 1)
     return SpaceSettings(kind).make(Totals.of_rows(rows), statistics)
 
 

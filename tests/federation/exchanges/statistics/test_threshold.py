@@ -10,7 +10,7 @@ from federatedscope_ggeur.federation.exchanges.statistics.threshold import (
     apply_min_count,
 )
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
-from federatedscope_ggeur.geometry import ClassStatistics
+from federatedscope_ggeur.geometry import Statistics
 
 # Class c has SIZES[c] samples.
 SIZES = (0, 1, 2, 4, 5)
@@ -24,7 +24,7 @@ def make_rows():
 
 
 def upload_with_threshold(min_samples):
-    statistics = ClassStatistics.from_embeddings(*make_rows(), len(SIZES))
+    statistics = Statistics.from_embeddings(*make_rows(), len(SIZES))
     return StatisticsUpload(1, "art", apply_min_count(statistics, min_samples))
 
 
@@ -32,7 +32,7 @@ def upload_with_threshold(min_samples):
 def test_bytes_are_those_of_a_client_without_the_withheld_classes(min_samples):
     features, labels = make_rows()
     held = torch.tensor(SIZES)[labels] >= min_samples
-    without = ClassStatistics.from_embeddings(features[held], labels[held], len(SIZES))
+    without = Statistics.from_embeddings(features[held], labels[held], len(SIZES))
     data = upload_with_threshold(min_samples).to_bytes()
     assert data == StatisticsUpload(1, "art", without).to_bytes()
 

@@ -18,13 +18,7 @@ from federatedscope_ggeur.federation.exchanges.statistics.compression_log import
 )
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.wire.schema import MessageSchema, StatisticsForm
-from federatedscope_ggeur.geometry import (
-    ClassStatistics,
-    CompressedStatistics,
-    Compression,
-    MeanStatistics,
-    SummedStatistics,
-)
+from federatedscope_ggeur.geometry import CompressedStatistics, Compression, Statistics
 
 CLASSES, DIM = 5, 12
 PLAIN = StatisticsForm()
@@ -47,7 +41,7 @@ def statistics(sizes, scale=1.0, dim=DIM):
     labels = torch.tensor([c for c, n in enumerate(sizes) for _ in range(n)])
     features = torch.randn(len(labels), dim, generator=generator).double() + 3
     features = features * torch.linspace(3, 0.1, dim)
-    return ClassStatistics.from_embeddings(scale * features, labels.long(), CLASSES)
+    return Statistics.from_embeddings(scale * features, labels.long(), CLASSES)
 
 
 def upload(held, form):
@@ -96,7 +90,7 @@ def test_embeddings_of_any_scale_arrive(sizes, form, exponent):
     """Also where float32 cannot hold the squares of them."""
     held = statistics(sizes, scale=10.0**exponent)
     if form.content == "pooled":
-        held = SummedStatistics.from_classes(held)
+        held = held.to("pooled")
     arrived = arrive(StatisticsUpload(3, "art", held, form).to_bytes(), form).statistics
     assert type(arrived) is type(held)
     assert torch.equal(arrived.counts, held.counts)
@@ -131,7 +125,7 @@ def test_means_alone_travel_whole(exact):
     form = StatisticsForm("means", exact)
     before = upload(statistics(SOME), form)
     after = arrive(before.to_bytes(), form)
-    assert isinstance(after.statistics, MeanStatistics)
+    assert after.statistics.content == "means"
     assert torch.equal(after.statistics.means, before.statistics.means)
     assert torch.equal(after.statistics.counts, before.statistics.counts)
     assert after.loss is None
@@ -160,7 +154,7 @@ def test_figures_of_what_was_lost_are_exact(form):
     record = log.record(merged)
     assert list(record.clients) == list(held)
     for number, (sent, found) in held.items():
-        told, exact = record.clients[number], SummedStatistics.from_classes(sent)
+        told, exact = record.clients[number], sent.to("pooled")
         rows = sent.counts.double()[:, None]  # each mean counts for its rows
         spread = found.means - (rows * found.means).sum(dim=0) / rows.sum()
         off, size = (rows.sqrt() * d for d in (found.means - exact.means, spread))
