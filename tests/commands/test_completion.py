@@ -14,6 +14,7 @@ from own_process import PATIENCE
 
 from federatedscope_ggeur.commands import COMMANDS
 from federatedscope_ggeur.commands.completion import completions
+from federatedscope_ggeur.extras import engines
 from federatedscope_ggeur.methods import METHODS
 
 ROOT = Path(__file__).parents[2]
@@ -58,13 +59,6 @@ def test_a_command_has_its_own_options(name):
     assert offered(f"{name} --cfg x see") == {"seed"}
 
 
-def test_both_sides_say_as_much_as_is_asked_and_serve_takes_settings():
-    for side in ("serve", "join"):
-        assert {"--log-level", "--quiet"} <= offered(f"{side} --")
-    assert offered("serve --cfg x see") == {"seed"}
-    assert not offered("join --cfg x see")
-
-
 def test_examples_and_files_stand_behind_cfg():
     found, places = completions(["--cfg"], "")
     assert set(found) == {
@@ -84,7 +78,7 @@ def test_study_files_stand_behind_study_and_settings_behind_those():
 
 
 def test_options_have_their_choices():
-    assert offered("--engine ") == {"embedded", "federatedscope"}
+    assert offered("--engine ") == {"embedded", *engines()}
     assert offered("predict --quick-gelu w") == {"with", "without"}
     assert completions(["predict", "--top"], "") == ({}, False)
 

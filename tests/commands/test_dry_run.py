@@ -88,12 +88,6 @@ def test_the_option_may_stand_last(quickstart, capsys, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_federatedscope_is_refused_with_what_to_do(quickstart, capsys):
-    words = ["--cfg", str(quickstart), "--engine", "federatedscope", "--dry-run"]
-    assert main(words) == 1
-    assert "leave out --engine federatedscope" in capsys.readouterr().err
-
-
 class TestImages:
     @pytest.fixture
     def settings(self, tmp_path):

@@ -38,13 +38,6 @@ def test_settings_of_single_clients_need_federatedscope(capsys):
     assert "--engine federatedscope" in error
 
 
-@pytest.mark.parametrize("words", [["--quiet"], ["--log-level", "debug"]])
-def test_federatedscope_shows_what_its_own_setting_says(capsys, words):
-    command = ["--engine", "federatedscope", "--cfg", "ggeur_quickstart.yaml"]
-    assert main([*command, "seed", "1", *words]) == 1
-    assert "verbose 0" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     "words",
     [

@@ -13,11 +13,7 @@ from pictures import write_images
 from study_on_disk import METHODS, SHORT, children_of, end, until
 
 from federatedscope_ggeur import run
-from federatedscope_ggeur.extras.book.federation import Federation
 from federatedscope_ggeur.reporting import Results, numbers
-from federatedscope_ggeur.studies.jobs import Runner
-from federatedscope_ggeur.studies.running import StudyRun
-from federatedscope_ggeur.studies.study_file import load_study
 
 TUNED = {
     "settings": {**SHORT, "data.splits": [0.6, 0.1, 0.3]},
@@ -269,17 +265,3 @@ def test_plugins_are_sought_beside_the_study_and_then_beside_its_base(
         (wrong / "pull_parts.py").write_text("raise RuntimeError('the other one')")
     said, errors = study.start("--list").communicate(timeout=PATIENCE)
     assert "to do" in said, errors
-
-
-def test_a_book_in_a_study_forgets_in_the_finished_folder(make_study, monkeypatch):
-    """The run was in another folder before it was finished."""
-    book = {"ggeur.closed_form": "lda", "ggeur.book": "book"}
-    study = make_study(settings=book, axes={}, seeds=[0])
-    monkeypatch.chdir(study.out.parent)
-    (job,) = StudyRun(load_study(study.file), study.out).jobs()
-    Runner().do(job, lambda *told: None)
-    assert (study.out / "seed_0" / "head.safetensors").exists()
-    said = Federation.load("book").forget(2).said
-    left = {path.name for path in study.out.rglob("*")}
-    assert left == {"seed_0", "config.yaml", "cell.json"}
-    assert not any("left alone" in line for line in said)

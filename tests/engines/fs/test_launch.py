@@ -123,3 +123,16 @@ def test_what_is_missing_is_named(launched, monkeypatch, home):
     error = launched()
     assert "not installed: pympler." in error
     assert "pip install 'federatedscope-ggeur[federatedscope]'" in error
+
+
+@pytest.mark.parametrize("words", [["--quiet"], ["--log-level", "debug"]])
+def test_federatedscope_shows_what_its_own_setting_says(capsys, words):
+    command = ["--engine", "federatedscope", "--cfg", "ggeur_quickstart.yaml"]
+    assert main([*command, "seed", "1", *words]) == 1
+    assert "verbose 0" in capsys.readouterr().err
+
+
+def test_federatedscope_is_refused_with_what_to_do(quickstart, capsys):
+    words = ["--cfg", str(quickstart), "--engine", "federatedscope", "--dry-run"]
+    assert main(words) == 1
+    assert "leave out --engine federatedscope" in capsys.readouterr().err
