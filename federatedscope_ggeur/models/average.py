@@ -68,9 +68,6 @@ class AverageHead(Model):
         shares = torch.cat([self.share, 1 - self.share])
         return (parts.log_softmax(dim=2) + shares.log()[:, None, None]).logsumexp(dim=0)
 
-    def classify(self, representation: Tensor) -> Tensor:
-        return representation
-
 
 def averaged(model: Model, one_shot: Tensor, trained: Tensor) -> Tensor:
     """The parameters of the mean of two heads that are each alone in an `AverageHead`.
