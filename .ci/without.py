@@ -4,8 +4,8 @@
 
 Copies the project without them, and finds that the package is imported, that the help
 lists no command of theirs, that the quickstart's head is the same to the bit, and that
-the core's fast tests pass. Tests of the docs stay out: the pages describe the whole. So
-do tests of rooms below, which import none of what knows extras (`tests/test_project.py`).
+the core's fast tests pass. Tests of the docs stay out: the pages describe the whole.
+So do tests of lower rooms, which import nothing that knows of extras.
 """
 
 from __future__ import annotations

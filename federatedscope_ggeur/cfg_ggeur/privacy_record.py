@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from federatedscope_ggeur.data.transforms import LIFT
 from federatedscope_ggeur.extras import manifests
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import plugin_exchanges
@@ -20,7 +21,12 @@ from federatedscope_ggeur.reporting import DifferentialPrivacy, Privacy
 from .demands import demands_of
 from .method_settings import base_method, parts_in_use
 from .run_settings import server_evaluates
+from .transform import row_transform
 
+_LIFTED = (
+    "rows that data.transform lifts can be solved for from their statistics, whatever "
+    "the threshold"
+)
 _TRAINING = "training rounds escape the masks: each client's update is seen"
 _COUNTS_FOR = "each client's aggregation weight escapes them, too"
 _POOLED = "the rows of all clients are pooled in one place, which sees each of them"
@@ -87,7 +93,8 @@ def _privacy_of(cfg) -> Privacy:
         )
     if sums:
         clients.insert(0, "rows of each class over all clients")
-    warnings = [_TRAINING, _COUNTS_FOR] if sums and trains else []
+    warnings = [_LIFTED] if row_transform(cfg) == LIFT else []
+    warnings += [_TRAINING, _COUNTS_FOR] if sums and trains else []
     warnings += [
         f"the exchange {part.name} of a plugin escapes the masks: {part.REVEALS}"
         for part in plugin_exchanges(demands)
@@ -100,7 +107,7 @@ def _privacy_of(cfg) -> Privacy:
         threshold_on="sum" if sums else "client",
         server_sees=server,
         clients_see=clients,
-        warnings=[*warnings, *unsafe, _LIAR, _TOTALS] if sums else [],
+        warnings=[*warnings, *unsafe, _LIAR, _TOTALS] if sums else warnings,
         keys=keys if sums else "",
     )
 

@@ -93,7 +93,7 @@ def load_data(
         The settings of the encoder and of the cache, for images.
     options : mapping
         The reader's own settings by name. Missing ones have their defaults.
-    transform : {"none", "l2", "sqrt_l2"}
+    transform : {"none", "l2", "sqrt_l2", "lift"}
         The transform of embeddings. Embeddings of images stay as the encoder makes
         them.
 

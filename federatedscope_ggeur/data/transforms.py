@@ -18,7 +18,11 @@ from .partition import FederatedData
 from .rows import is_unit_length
 
 NO_TRANSFORM = "none"
-TRANSFORMS = (NO_TRANSFORM, "l2", "sqrt_l2")
+#: Adds random features to each row.
+LIFT = "lift"
+TRANSFORMS = (NO_TRANSFORM, "l2", "sqrt_l2", LIFT)
+#: How many features it adds.
+LIFTED = 500
 
 _ALONE = [[name] for name in TRANSFORMS]
 _PROJECTED = "l2_projected"
@@ -53,13 +57,17 @@ def transform_rows(rows: Tensor, transform: str) -> Tensor:
     """Transform rows of shape (n, D) by one of `TRANSFORMS`. Their dtype stays.
 
     l2 scales each row to Euclidean length 1. A row of zeros stays. sqrt_l2 first takes
-    the signed square root ``sign(x) |x|^(1/2)`` of each entry. A transform of
+    the signed square root ``sign(x) |x|^(1/2)`` of each entry. lift appends `LIFTED`
+    random features ``relu(x G)``, where G depends on D alone; rows then have the shape
+    (n, D + LIFTED). Their statistics give them away (docs/privacy.md). A transform of
     `projected` is l2, a projection to fewer dimensions, and l2 again; rows then have
     the shape (n, kept).
     """
     name, *numbers = transform.split(":")
     if name == _PROJECTED:
         return _projected(rows, *map(int, numbers))
+    if transform == LIFT:
+        return _lifted(rows)
     if transform == NO_TRANSFORM or not len(rows):
         return rows
     parts = (_transformed(part, transform) for part in rows.split(_CHUNK_ROWS))
@@ -75,12 +83,12 @@ def projected(kept: int, seed: int) -> str:
 
 
 def rows_before(encoder: str) -> int | None:
-    """The dimension of rows before a projection; None if there was no projection.
+    """The dimension of rows before a projection or a lift; None if there was neither.
 
     `encoder` is the recorded name of the encoder with its transform.
     """
-    found = re.search(rf"{_PROJECTED}:\d+:\d+ of (\d+)$", encoder)
-    return int(found.group(1)) if found else None
+    found = re.search(rf"({_PROJECTED}:\d+:\d+|{LIFT}) of (\d+)$", encoder)
+    return int(found.group(2)) if found else None
 
 
 def random_projection(dim: int, kept: int, seed: int) -> Tensor:
@@ -101,6 +109,15 @@ def _projected(rows: Tensor, kept: int, seed: int) -> Tensor:
     matrix = random_projection(dim, kept, seed).T
     parts = [part.double() @ matrix for part in rows.split(_CHUNK_ROWS)]
     return transform_rows(torch.cat(parts), "l2").to(rows.dtype)
+
+
+def _lifted(rows: Tensor) -> Tensor:
+    dim = rows.shape[1]
+    generator = torch_generator(0, "lift", dim)
+    drawn = torch.randn(dim, LIFTED, dtype=torch.float64, generator=generator)
+    exact = [part.double() for part in rows.split(_CHUNK_ROWS)]
+    added = [(part @ (drawn / dim**0.5)).relu() for part in exact]
+    return torch.cat([rows, torch.cat(added).to(rows.dtype)], dim=1)
 
 
 def _transformed(rows: Tensor, transform: str) -> Tensor:
@@ -148,6 +165,6 @@ def transform_data(data: Divided, transform: str) -> Divided:
         return replace(rows, features=transform_rows(rows.features, transform))
 
     encoder = f"{data.encoder}, {transform}"
-    if transform.startswith(_PROJECTED):
+    if transform == LIFT or transform.startswith(_PROJECTED):
         encoder += f" of {data.dim}"
     return data.mapped(of, encoder=encoder, given=given)

@@ -17,6 +17,7 @@ from federatedscope_ggeur.models import (
     trainable_part,
     unfold,
 )
+from federatedscope_ggeur.models.average import averaged
 from federatedscope_ggeur.models.closed_forms import cool
 from federatedscope_ggeur.models.strangeness import Strangeness
 
@@ -161,8 +162,7 @@ class Server:
             params = mix.mixed(self.model, params)
         params = recast(self.model, params, self.scored_model)
         if self.averages and self.solved_params is not None:
-            one_shot, head = map(self.scored_model.at, (self.solved_params, params))
-            return to_vector(head.averaged(one_shot))
+            return averaged(self.scored_model, self.solved_params, params)
         if self.trained_temperature == 1.0:
             return params
         head = self.scored_model.at(params)

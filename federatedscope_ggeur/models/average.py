@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from .base import Model
 from .linear import LinearHead
 from .mixture import MixtureHead
+from .vectors import to_vector
 
 
 class AverageHead(Model):
@@ -50,12 +51,6 @@ class AverageHead(Model):
             model.one_shot = head
         return model
 
-    def averaged(self, one_shot: AverageHead) -> AverageHead:
-        """This head's trained part in a mean with another head's one-shot part."""
-        self.one_shot = one_shot.one_shot
-        self.share.data.fill_(0.5)
-        return self
-
     def reset(self, generator: torch.Generator | None = None) -> Model:
         """Set all weights to zero. Nothing is drawn."""
         self.share.data.fill_(1.0)
@@ -73,5 +68,15 @@ class AverageHead(Model):
         shares = torch.cat([self.share, 1 - self.share])
         return (parts.log_softmax(dim=2) + shares.log()[:, None, None]).logsumexp(dim=0)
 
-    def classify(self, representation: Tensor) -> Tensor:
-        return representation
+
+def averaged(model: Model, one_shot: Tensor, trained: Tensor) -> Tensor:
+    """The parameters of the mean of two heads that are each alone in an `AverageHead`.
+
+    `one_shot` and `trained` are the parameters of these heads.
+    """
+    first, mean = model.at(one_shot), model.at(trained)
+    assert isinstance(first, AverageHead)
+    assert isinstance(mean, AverageHead)
+    mean.one_shot = first.one_shot
+    mean.share.data.fill_(0.5)
+    return to_vector(mean)

@@ -83,8 +83,8 @@ class Model(nn.Module):
         raise NotImplementedError
 
     def classify(self, representation: Tensor) -> Tensor:
-        """Logits of shape (n, C) of a representation."""
-        raise NotImplementedError
+        """Logits of shape (n, C) of a representation, by default the representation."""
+        return representation
 
     def last_input(self, features: Tensor) -> Tensor:
         """The input of the layer `classifier`, of shape (n, D''), without dropout."""

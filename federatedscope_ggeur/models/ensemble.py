@@ -83,6 +83,3 @@ class EnsembleHead(Model):
     def represent(self, features: Tensor) -> Tensor:
         unit = F.normalize(features, dim=1)
         return unit @ self.zero_shot.T + self.statistics(features)
-
-    def classify(self, representation: Tensor) -> Tensor:
-        return representation

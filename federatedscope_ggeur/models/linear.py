@@ -24,9 +24,6 @@ class LinearHead(Model):
     def represent(self, features: Tensor) -> Tensor:
         return self.classifier(features)
 
-    def classify(self, representation: Tensor) -> Tensor:
-        return representation
-
     def last_input(self, features: Tensor) -> Tensor:
         return features
 

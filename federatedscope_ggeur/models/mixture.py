@@ -101,9 +101,6 @@ class MixtureHead(Model):
         ]
         return self.scale * torch.stack(columns, dim=1)
 
-    def classify(self, representation: Tensor) -> Tensor:
-        return representation
-
     def _make_room(self, components: int) -> None:
         self.weight = nn.Parameter(torch.zeros(components, self.in_features))
         self.bias = nn.Parameter(torch.zeros(components))

@@ -315,7 +315,7 @@ class Predictor:
         counts = torch.tensor([0, *self._confidence_bins], dtype=torch.float64)
         shares = counts.cumsum(0) / counts.sum()
         nearest = int((shares - quantile).abs().argmin())
-        edges = confidence_edges(len(self._confidence_bins)).tolist()
+        edges = confidence_edges().tolist()
         return [0.0, *edges][nearest]
 
     def _predictions(

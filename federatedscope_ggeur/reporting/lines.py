@@ -207,8 +207,6 @@ def kept_line(kept: Kept) -> str:
         why = "only it has seen the classes that nobody sent"
     elif kept.head == "average":
         why = "every class was sent, but only the trained head has seen withheld rows"
-    elif kept.by == "withheld":  # a run of an older release
-        why = "only it has seen the withheld rows; there are no validation rows"
     else:
         why = "there are no validation rows"
     return f"kept: {name} ({why})"

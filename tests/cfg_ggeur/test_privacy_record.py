@@ -20,6 +20,8 @@ def test_a_threshold_is_no_guarantee(config):
     assert "no guarantee; a min-count threshold of 5 on each client" in (
         privacy_line(found)
     )
+    (said,) = privacy_of(config("data.transform", "['lift']")).warnings
+    assert "can be solved for" in said
 
 
 def test_sums_cover_round_0_and_say_what_escapes(config):

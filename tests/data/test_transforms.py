@@ -18,6 +18,7 @@ from federatedscope_ggeur.errors import ConfigError, DataError, MessageError
 from federatedscope_ggeur.federation.course.agreement import Agreement
 from federatedscope_ggeur.federation.wire.handshake import Handshake
 from federatedscope_ggeur.models import to_vector
+from federatedscope_ggeur.rng import torch_generator
 
 CLASSES, DIM = 3, 6
 
@@ -25,7 +26,13 @@ CLASSES, DIM = 3, 6
 def plain(rows, transform):
     """Row by row."""
     found = []
+    lift = torch_generator(0, "lift", np.shape(rows)[1])
+    lift = torch.randn(np.shape(rows)[1], 500, dtype=torch.float64, generator=lift)
     for row in np.asarray(rows, dtype=np.float64):
+        if transform == "lift":
+            added = row @ lift.numpy() / len(row) ** 0.5
+            found.append(np.concatenate([row, np.maximum(added, 0)]))
+            continue
         if transform == "sqrt_l2":
             row = np.array([np.sign(x) * abs(x) ** 0.5 for x in row])
         length = np.sqrt((row**2).sum()) if transform != "none" else 1.0
@@ -40,7 +47,7 @@ def draw(n, seed=0):
     return rows, labels
 
 
-@pytest.mark.parametrize("transform", ["none", "l2", "sqrt_l2"])
+@pytest.mark.parametrize("transform", ["none", "l2", "sqrt_l2", "lift"])
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
 def test_rows_are_as_the_words_say(transform, scale):
     rows = np.random.default_rng(1).normal(size=(50, DIM)).astype(np.float32) * scale
@@ -80,7 +87,7 @@ def config(folder, tmp_path):
     return make
 
 
-@pytest.mark.parametrize("transform", ["l2", "sqrt_l2"])
+@pytest.mark.parametrize("transform", ["l2", "sqrt_l2", "lift"])
 @pytest.mark.parametrize("as_fs_writes_it", [False, True])
 def test_a_run_is_the_run_on_rows_transformed_beforehand(
     folder, config, transform, as_fs_writes_it
@@ -143,7 +150,10 @@ def test_what_acts_is_not_said_to_do_nothing(folder, config):
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        (["data.transform", ["sqrt"]], "must be a list with one of none, l2, sqrt_l2;"),
+        (
+            ["data.transform", ["sqrt"]],
+            "must be a list with one of none, l2, sqrt_l2, lift;",
+        ),
         (["data.transform", ["l2", "sqrt_l2"]], "must name one of"),
         (["data.transform", "l2"], "expected list"),
         (

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from federatedscope_ggeur.models import LinearHead, MixtureHead, load_vector, to_vector
-from federatedscope_ggeur.models.average import AverageHead
+from federatedscope_ggeur.models.average import AverageHead, averaged
 from federatedscope_ggeur.models.folding import recast
 
 
@@ -16,13 +16,13 @@ def test_is_the_mean_of_both_and_either_alone():
     )
     x = torch.randn(6, 4, generator=generator)
     wanted = AverageHead(4, 3)
-    parts = []
+    vectors = []
     for head, trained in ((mixture, False), (linear, True)):
         vector = recast(head, to_vector(head), wanted, trained)
-        alone = wanted.at(vector)
-        assert torch.allclose(alone(x).softmax(1), head(x).softmax(1), atol=1e-6)
-        parts.append(alone)
-    mean = to_vector(parts[1].averaged(parts[0]))
+        alone = wanted.at(vector)(x).softmax(dim=1)
+        assert torch.allclose(alone, head(x).softmax(dim=1), atol=1e-6)
+        vectors.append(vector)
+    mean = averaged(wanted, *vectors)
     expected = np.mean([h(x).softmax(1).detach() for h in (mixture, linear)], axis=0)
     assert np.allclose(wanted.at(mean)(x).exp().detach(), expected, atol=1e-6)
     load_vector(wanted, mean)

@@ -29,7 +29,7 @@ _LOWEST = -8
 #: Log-losses are sent as multiples of 1/64 nat, because exact ones would identify rows.
 LOSS_UNITS = 64
 LARGEST_LOSS = 2**50
-#: Bins of equal width for the largest probability of a row.
+#: Bins for the largest probability of a row.
 CONFIDENCE_BINS = 65
 _CHUNK_ROWS = 512
 
@@ -118,14 +118,11 @@ def log_losses(
     return -torch.logaddexp(logs + math.log1p(-SMOOTHING), least), scored
 
 
-def confidence_edges(bins: int) -> Tensor:
-    """The upper edges of `bins` bins of confidences, float64.
+def confidence_edges() -> Tensor:
+    """The upper edges of the `CONFIDENCE_BINS` bins of confidences, float64.
 
-    Bins become narrow near 1, where the confidences of a good head lie. The 64 bins of
-    older releases have equal widths.
+    Bins become narrow near 1, where the confidences of a good head lie.
     """
-    if bins != CONFIDENCE_BINS:
-        return torch.arange(1, bins + 1, dtype=torch.float64) / bins
     wide = torch.arange(1, 32, dtype=torch.float64) / 32
     narrow = 1 - 2.0 ** -(5 + torch.arange(1, 34, dtype=torch.float64) / 2)
     return torch.cat([wide, narrow, torch.ones(1, dtype=torch.float64)])
@@ -138,7 +135,7 @@ def left_out_confidences(score: LeftOut, rows: Rows, temperature: float) -> Tens
     in the lowest bin.
     """
     counts = torch.zeros(CONFIDENCE_BINS, dtype=torch.int64)
-    edges = confidence_edges(CONFIDENCE_BINS)
+    edges = confidence_edges()
     for start in range(0, len(rows), _CHUNK_ROWS):
         (scores,) = score(rows.part(slice(start, start + _CHUNK_ROWS)))
         largest = Model.probabilities(scores / temperature).amax(dim=1).nan_to_num(0.0)

@@ -180,6 +180,3 @@ class CosineHead(Model):
 
     def represent(self, features: Tensor) -> Tensor:
         return F.normalize(features, dim=1) @ self.weight.T
-
-    def classify(self, representation: Tensor) -> Tensor:
-        return representation

@@ -116,7 +116,7 @@ def test_every_kind_of_label_gives_one_head(kind, tmp_path, capsys):
         assert said.endswith(f"{hits.sum()} of {len(hits)} rows")
 
 
-@pytest.mark.parametrize("transform", ["l2", "sqrt_l2"])
+@pytest.mark.parametrize("transform", ["l2", "sqrt_l2", "lift"])
 def test_every_door_transforms_once(transform, tmp_path):
     data = Data("numbers from 0", tmp_path, 24)
     found, made = heads(data, transform)

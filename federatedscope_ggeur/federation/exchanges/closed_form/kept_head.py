@@ -51,9 +51,9 @@ def kept_head(round0: Round0, rounds: Sequence[RoundRecord]) -> Kept:
     if details.get("confounded_share", 0.0) > LARGER_PART:
         return Kept("trained", "confounded", before, after)
     if before is not None and after is not None:
-        better = "average" if averaged else "trained"
-        head = better if after > before else "closed_form"
-        return Kept(head, "validation", before, after)
+        if after <= before:
+            return Kept("closed_form", "validation", before, after)
+        return Kept("average" if averaged else "trained", "validation", before, after)
     if absent_rows(round0):
         return Kept("trained", "absent", before, after)
     if averaged:

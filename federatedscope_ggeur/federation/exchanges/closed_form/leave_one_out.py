@@ -330,7 +330,7 @@ class Confidences:
     ----------
     client : int
     counts : Tensor of shape (CONFIDENCE_BINS,), int64
-        How many rows have their largest probability in each bin of equal width. All are
+        How many rows have their largest probability in each bin. All are
         0 if there are fewer rows than ``ggeur.min_samples``.
     """
 

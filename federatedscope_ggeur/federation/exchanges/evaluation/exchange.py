@@ -480,12 +480,13 @@ class EvaluationExchange(Exchange):
         The first is the model on raw embeddings. The second is for clients with models
         of their own. It differs only if clients make these models in a space.
         """
-        asked = {"temperature": self._temperature(number), "absent": self._absent}
+        by, absent = self._temperature(number), self._absent
         head = head_broadcast(self.server, number, closed_form)
-        head = replace(head, **asked)
+        head = replace(head, temperature=by, absent=absent)
         if not self._in_space:
             return head, head
-        return head, replace(own_broadcast(self.server, number), **asked)
+        own = own_broadcast(self.server, number)
+        return head, replace(own, temperature=by, absent=absent)
 
     def of_clients(self, scored: tuple[Broadcast, Broadcast]) -> dict[int, Broadcast]:
         """The weights that each client scores.

@@ -149,8 +149,8 @@ class Score:
     @property
     def probabilities(self) -> Probabilities | None:
         """How well probabilities agree with hits; None if this was not measured."""
-        after, *before = [r.scores() for r in self.reliability] or [None]
-        return None if after is None else Probabilities(after, *before)
+        after, before, *_ = [r.scores() for r in self.reliability] + [None, None]
+        return None if after is None else Probabilities(after, before)
 
     def absent(self, classes: int) -> AbsentClasses | None:
         """The scores without rows of `classes` classes that nobody sent.

@@ -118,7 +118,7 @@ def test_a_client_counts_confidences_of_one_head_alone():
             for rows in side.parts(message)
         ]
     )
-    ends = [0.0, *confidence_edges(65).tolist()]
+    ends = [0.0, *confidence_edges().tolist()]
     pairs = zip(ends, ends[1:])
     expected = [int(((low < sure) & (sure <= high)).sum()) for low, high in pairs]
     assert first.counts.tolist() == expected
