@@ -127,6 +127,18 @@ def test_wrong_settings_are_said_before_anything_runs(make_study):
     assert not study.out.exists()
 
 
+def test_a_row_called_ggeur_without_step_2_is_noted(make_study):
+    methods = {
+        "FedAvg": {"ggeur.steps": []},
+        "GGEUR, both steps": {},
+        "+ GGEUR": {"ggeur.steps": [1]},
+        "GGEUR, step 1": {"ggeur.steps": [1]},
+    }
+    plan = load_study(make_study(axes={"method": methods}).file)
+    (note,) = StudyRun(plan).notes
+    assert note.startswith("+ GGEUR: ggeur.steps lacks 2")
+
+
 @pytest.mark.slow
 def test_tuning_chooses_on_validation_rows_of_the_first_seed(make_study):
     axes = {"method": {"tuned": TUNED["axes"]["method"]["tuned"]}}
