@@ -66,6 +66,7 @@ _TRAINED = {
 }
 _FILE = "classifier.json"
 _ENCODER = "arrays"
+_SETTING = "settings__"
 
 
 class FederatedClassifier(ClassifierMixin, BaseEstimator):
@@ -229,6 +230,47 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         """
         return np.log(self.predict_proba(X, clients))
 
+    def decision_function(self, X, clients=None) -> np.ndarray:
+        """The logit of each class of `classes_`, for each row of `X`.
+
+        Softmax of them is `predict_proba` before its smoothing. They are computed in
+        float64: scikit-learn's metrics and calibration compare rows one by one.
+
+        Parameters
+        ----------
+        X, clients : as `predict`
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes), float64
+            With two classes the shape is (n_samples,): the logit of ``classes_[1]``
+            less that of ``classes_[0]``.
+        """
+        found = self._scores(X, clients, "logits", exact=True).numpy()
+        found = found[:, self._places]
+        return found[:, 1] - found[:, 0] if found.shape[1] == 2 else found
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters by name; with `deep` each setting, too, as
+        ``settings__<name>``."""
+        found = super().get_params(deep)
+        if deep and isinstance(self.settings, Mapping):
+            found |= {f"{_SETTING}{k}": v for k, v in flatten(self.settings)}
+        return found
+
+    def set_params(self, **params) -> FederatedClassifier:
+        """Set parameters; ``settings__<name>`` sets one setting, for a grid search."""
+        own = {k: v for k, v in params.items() if not k.startswith(_SETTING)}
+        super().set_params(**own)
+        if len(own) < len(params):
+            named = {
+                key[len(_SETTING) :]: value
+                for key, value in params.items()
+                if key not in own
+            }
+            self.settings = {**dict(flatten(self.settings or {})), **named}
+        return self
+
     def save(self, folder: str | Path) -> None:
         """Write the fitted classifier into a new folder.
 
@@ -372,7 +414,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         """The number of each class of `classes_` in the run: names in another order."""
         return matched(_names(self.classes_), self.results_.class_names, NAMES)
 
-    def _scores(self, X: Any, clients: Any, method: str) -> np.ndarray:
+    def _scores(self, X: Any, clients: Any, method: str, **options) -> Any:
         check_is_fitted(self)
         X = validate_data(self, _as_numpy(X), dtype=np.float32, reset=False)
         if clients is None and self.results_.final.scored == "clients":
@@ -381,7 +423,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
                 f"its label in clients_, such as clients={self.clients_[0]!r}"
             )
         numbers = None if clients is None else self._numbers(clients, len(X))
-        return getattr(self.results_, method)(X, numbers)
+        return getattr(self.results_, method)(X, numbers, **options)
 
     def _numbers(self, clients: Any, rows: int) -> np.ndarray:
         """The client number of each row, found by the clients' labels."""

@@ -63,7 +63,7 @@ def test_every_table_has_a_file():
     fedpg = {f"fedpg_{name}" for name in ("table1", "table2", "table3", "figure7")}
     tables = {f"fedfa_table{n}" for n in (3, *range(5, 13))}
     figures = {f"fedfa_figure{n}" for n in (5, 6, 7)}
-    own = {"quickstart_study", "accuracy_against_bytes"}
+    own = {"quickstart_study", "accuracy_against_bytes", "own_embeddings"}
     others = {path.stem for path in STUDIES if path not in OF_PAPER}
     assert others == fedpg | tables | figures | own
 

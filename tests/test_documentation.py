@@ -84,6 +84,36 @@ def test_every_block_is_of_a_kind_that_is_tried():
     assert all(block.reason for block in BLOCKS if not block.runs)
 
 
+SHOWN = [
+    *FILES,
+    *sorted((ROOT / "scripts").rglob("*.yaml")),
+    *sorted((ROOT / "federatedscope_ggeur").rglob("*.py")),
+]
+#: A setting behind a command, or an extra of a package, with a bracket in no quotes.
+_BARE = re.compile(
+    r"(?<![\w.])(?:ggeur|data|federate|train|eval|model)\.[a-z_0-9.]+ \["
+    r"|pip install (?:-\w+ )*[^\s\"']*\["
+)
+
+
+def test_no_shown_command_has_a_bare_bracket():
+    """zsh, the shell of macOS, takes it for a pattern of file names."""
+    lines = [
+        (file.name, line)
+        for file in SHOWN
+        for line in file.read_text(encoding="utf-8").splitlines()
+    ]
+    assert [line for line in lines if _BARE.search(line[1])] == []
+    words = [
+        (block.name, word)
+        for block in BLOCKS
+        if block.is_shell and block.reason != "a synopsis"
+        for command in commands(block)
+        for word in shlex.split(command, posix=False)
+    ]
+    assert [w for w in words if w[1][0] not in "\"'" and set("[]*?") & set(w[1])] == []
+
+
 @pytest.fixture
 def place(tmp_path, monkeypatch, embeddings_folder):
     """A folder with what the commands name: FOLDER and X.yaml."""

@@ -19,7 +19,7 @@ from own_process import python
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import LeaveOneGroupOut, cross_val_score
+from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
@@ -77,6 +77,50 @@ def test_logarithms_of_probabilities():
         np.exp(found).round(5), made.predict_proba(1000 * X[:9]).round(5)
     )
     assert found.min() == pytest.approx(np.log(0.001 / 10))
+
+
+@pytest.mark.parametrize("method", ["lda", "mixture"])
+def test_decisions_are_logits_of_each_row_alone(method):
+    made = fitted(method, shared=True)
+    found = made.decision_function(X[:40])
+    assert found.shape == (40, 10)
+    assert found.dtype == np.float64
+    shares = np.exp(found) / np.exp(found).sum(axis=1, keepdims=True)
+    expected = made.predict_proba(X[:40])
+    np.testing.assert_allclose(0.999 * shares + 0.0001, expected, atol=1e-5)
+    alone = np.concatenate([made.decision_function(row[None]) for row in X[:40]])
+    np.testing.assert_allclose(found, alone, rtol=1e-12, atol=1e-11)
+
+
+def test_two_classes_have_one_decision():
+    made = FederatedClassifier("lda").fit(X, np.where(y > 4, "high", "a low"), SITE)
+    found = made.decision_function(X)
+    assert found.shape == (600,)
+    assert np.array_equal(found > 0, made.predict(X) == "high")
+
+
+@pytest.mark.slow
+def test_own_models_decide_by_client():
+    made = FederatedClassifier("local").fit(X, y, SITE)
+    found = made.decision_function(X, clients=SITE)
+    assert found.dtype == np.float64
+    assert np.array_equal(found.argmax(axis=1), made.predict(X, clients=SITE))
+
+
+@pytest.mark.slow
+def test_a_grid_goes_over_single_settings():
+    search = GridSearchCV(
+        FederatedClassifier("lda", settings={"ggeur.lda.shrinkage": 0.2}),
+        {"settings__ggeur.lda.shrinkage": [0.1, 0.9]},
+        cv=2,
+    ).fit(X[:200], y[:200])
+    strengths = [
+        one["settings__ggeur.lda.shrinkage"] for one in search.cv_results_["params"]
+    ]
+    assert strengths == [0.1, 0.9]
+    assert len(set(search.cv_results_["mean_test_score"])) == 2
+    with pytest.raises(ValueError, match="nonsense"):
+        FederatedClassifier().set_params(nonsense=1)
 
 
 @pytest.mark.parametrize(

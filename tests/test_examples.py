@@ -82,7 +82,7 @@ def test_a_head_says_what_an_example_is(file):
     if file.name.startswith("fedfa_"):
         wanted += ["# Plain baseline: ", "GPU", "# Paper or release"]
     if head.startswith("# GGEUR on "):
-        wanted.append("ggeur.steps []")
+        wanted.append('ggeur.steps "[]"')
     if any(name in file.name for name in OWN):
         wanted = []
     assert [word for word in wanted if word not in head] == []

@@ -11,6 +11,7 @@ import torch
 from yacs.config import CfgNode
 
 from federatedscope_ggeur.data import (
+    EncoderSettings,
     check_encoder,
     check_splits,
     find_reader,
@@ -139,7 +140,22 @@ def read_settings(
         # Before all keys are known, since plugins bring keys.
         named = plugins_in([*given, *said])
         load_plugins(named, beside, where and where.parent)
-    return [*given, *said], where
+    return [*_without_fallen(given, said), *said], where
+
+
+#: Settings of one encoder, which mean nothing to another one.
+_OF_ENCODER = tuple(f"ggeur.encoder.{n}" for n in ("model", "pretrained", "quick_gelu"))
+
+
+def _without_fallen(
+    given: Sequence[tuple[str, object]], said: Sequence[tuple[str, object]]
+) -> list[tuple[str, object]]:
+    """The settings of a file, less those that fall with another encoder behind it."""
+    name = "ggeur.encoder.name"
+    before, after = dict(given).get(name, EncoderSettings.name), dict(said).get(name)
+    if after in (None, before):
+        return [*given]
+    return [(key, value) for key, value in given if key not in _OF_ENCODER]
 
 
 def _pairs(overrides: Sequence | Mapping) -> Iterator[tuple[str, object]]:

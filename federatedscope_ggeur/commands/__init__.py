@@ -61,6 +61,11 @@ COMMANDS = {
     "predict": Command(
         "predict", "--run FOLDER IMAGE...", "classify images by the head of a run"
     ),
+    "export": Command(
+        "export",
+        "RUN [--onnx FILE] [--card FILE]",
+        "write the head of a run as an ONNX file, and a model card",
+    ),
     "compare": Command(
         "report", "RUN RUN...", "print runs side by side, with intervals and p-values"
     ),

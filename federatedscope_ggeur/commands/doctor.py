@@ -55,7 +55,7 @@ def diagnose() -> Iterator[tuple[str, bool]]:
         yield f"{'ok     ' if works else 'MISSING'} {package}: {state}", works
         if not works:
             yield f"        needed for {purpose}; pip install {package}", False
-    for line in ("", _accelerator(), _secure_sums()):
+    for line in ("", _accelerator(), _weights(), _secure_sums()):
         yield line, True
     for extra in manifests().values():
         if extra.doctor:
@@ -89,6 +89,25 @@ def _accelerator() -> str:
             "trained on it with use_gpu: True)"
         )
     return "accelerator: none (heads on embeddings need none)"
+
+
+def _weights() -> str:
+    """A line that says whether the default encoder's weights are on this machine."""
+    try:
+        from federatedscope_ggeur.data import EncoderSettings
+        from federatedscope_ggeur.data.encoders import encoder_stamp, resolve
+
+        settings = resolve(EncoderSettings())
+        found = (encoder_stamp(settings) or {}).get("weights")
+    except Exception as error:  # reported above; a broken install may raise anything
+        return f"weights for images: unknown ({error})"
+    name = f"{settings.name} {settings.model}, {settings.pretrained}"
+    if found:
+        return f"weights for images: {name}: on this machine"
+    return (
+        f"weights for images: {name}: not on this machine; the first run with images "
+        "fetches them. ggeur.encoder.name hog needs none"
+    )
 
 
 def _secure_sums() -> str:

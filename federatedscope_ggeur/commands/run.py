@@ -19,7 +19,7 @@ _EPILOG = f"""\
 {overview()}
 
 examples:
-  %(prog)s --cfg ggeur_quickstart.yaml federate.total_round_num 5 ggeur.steps [1]
+  %(prog)s --cfg ggeur_quickstart.yaml federate.total_round_num 5 ggeur.steps "[1]"
   %(prog)s --cfg ggeur_quickstart.yaml --dry-run
   %(prog)s --engine federatedscope --cfg ggeur_quickstart.yaml
 """

@@ -85,7 +85,8 @@ class OwnModels:
         if len(different) == 1:
             model = self.of(different[0])
             return model.in_chunks(model, rows)
-        found = torch.zeros(len(rows), self.model.num_classes)
+        dtype = next(self.model.parameters()).dtype
+        found = torch.zeros(len(rows), self.model.num_classes, dtype=dtype)
         for number in different:
             mine, model = numbers == number, self.of(number)
             found[mine] = model.in_chunks(model, rows[mine])

@@ -4,6 +4,7 @@ docs/results.md describes every field. Accuracies are fractions in [0, 1], sizes
 bytes, times are seconds. A number that does not exist is None, never NaN.
 """
 
+import copy
 import platform
 from dataclasses import dataclass, field
 from functools import cache
@@ -226,10 +227,11 @@ class Results:
         return self.strange.scores(self._rows(features, self.model)).numpy()
 
     @plain_torch()
-    def logits(self, features: Any, clients: Any = None) -> Any:
+    def logits(self, features: Any, clients: Any = None, exact: bool = False) -> Any:
         """The logits of each class: float32 Tensor of shape [n, C].
 
-        Parameters and errors as `predict_proba`.
+        With `exact` they are computed in float64, so that a row's logits hardly depend
+        on the other rows. Other parameters and errors as `predict_proba`.
         """
         own, model = self.own_models, self.model
         must_say = self.final.scored == "clients"
@@ -243,6 +245,9 @@ class Results:
         import torch
 
         rows = self._rows(features, model)
+        if exact:
+            rows, model = rows.double(), copy.deepcopy(model).double()
+            own = type(own)(model, own.tensors, own.shared) if has_own else None
         if clients is None and not has_own:
             return model.in_chunks(model, rows)
         shared = own.shared if has_own else True

@@ -17,7 +17,7 @@ from federatedscope_ggeur.cfg_ggeur.left_heads import (
 from federatedscope_ggeur.cfg_ggeur.load import read_settings
 from federatedscope_ggeur.data import is_image_type
 from federatedscope_ggeur.engines.run import what_to_load
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.errors import ConfigError, listed
 from federatedscope_ggeur.files import refuse_links, write_atomically
 from federatedscope_ggeur.lock import locked
 from federatedscope_ggeur.printable import Lines
@@ -248,6 +248,7 @@ class StudyRun:
         wrong: dict[str, str] = {}
         images: dict[str, Job] = {}
         heads: dict[LeftHead, list[str]] = {}
+        unlike_paper: list[str] = []
         for cell in self.plan.cells(self.plan.seeds[0]):
             tries = [self._try(candidate) for candidate in cell.candidates()]
             left: set[LeftHead | None] = set()
@@ -266,9 +267,17 @@ class StudyRun:
                     key = repr((kind, root, encoding, options))
                     images.setdefault(key, replace(job, folder=None, name=name))
                 left.add(left_head(cfg))
+                if not self.plan.paper and _is_ggeur_without_step_2(cell, cfg):
+                    unlike_paper.append(" / ".join(cell.labels.values()))
             if len(left) == 1 and (head := left.pop()) is not None:
                 heads.setdefault(head, []).append(" / ".join(cell.labels.values()))
         self.notes = same_head_notes(heads)
+        if unlike_paper:
+            self.notes.append(
+                f"{listed(unlike_paper, _LISTED)}: ggeur.steps lacks 2, draws around "
+                "the prototypes of other domains. With several domains, GGEUR of the "
+                "paper has steps [1, 2]; compare_own_embeddings.yaml is set up for it"
+            )
         if self.plan.engine != "embedded":
             return []
         if wrong:
@@ -299,6 +308,12 @@ class StudyRun:
         )
         write_atomically(self.folder / STUDY_FILE, to_text(study))
         return study
+
+
+def _is_ggeur_without_step_2(cell: PlannedCell, cfg) -> bool:
+    """Whether a row is called GGEUR and no more, and does not take step 2."""
+    names = {name.lstrip("+ ") for name in cell.labels.values()}
+    return "GGEUR" in names and 2 not in cfg.ggeur.steps
 
 
 def _axes_text(names: Sequence[str]) -> str:

@@ -33,6 +33,16 @@ def test_overrides_may_be_a_dict(quickstart):
     assert (cfg.federate.total_round_num, cfg.ggeur.steps, cfg.seed) == (3, [1], 7)
 
 
+def test_settings_of_an_encoder_fall_with_it():
+    """Those of a file, if another encoder is named behind it."""
+    file, hog = "ggeur_own_images.yaml", ["ggeur.encoder.name", "hog"]
+    assert load_config(file).ggeur.encoder.model == "ViT-B-16"
+    encoder = load_config(file, hog).ggeur.encoder
+    assert (encoder.name, encoder.model, encoder.pretrained) == ("hog", "", "")
+    with pytest.raises(ConfigError, match="encoder 'hog' does not use this"):
+        load_config(file, [*hog, "ggeur.encoder.model", "ViT-B-32"])
+
+
 def test_the_settings_may_be_a_dict():
     given = {
         "federate": {"method": "ggeur", "total_round_num": 3},

@@ -31,6 +31,7 @@ def report(capsys):
 def test_it_says_what_is_there(report):
     shown = report()
     assert "torch: " in shown
+    assert "weights for images: open_clip ViT-B-16, openai: " in shown
 
 
 def test_it_says_what_is_missing_and_how_to_get_it(report, monkeypatch):

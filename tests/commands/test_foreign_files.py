@@ -31,6 +31,7 @@ settings:
 COMMANDS = {
     "run": [
         ["predict", "--run", "run", "rows/day.npz"],
+        ["export", "run", "--card", "card.md"],
         ["compare", "run"],
         ["--cfg", "run/config.yaml", "federate.restore_from", "run/private/checkpoint",
          "federate.save_to", "run/private/checkpoint", "outdir", "new"],

@@ -115,6 +115,7 @@ COMMANDS = {
     "report --paper": (["report", "{folder}", "--paper", "table7"], 1, "--paper"),
     "report --classes": (["report", "{folder}", "--classes"], 1, f"--plugins {NAME}"),
     "predict": (["predict", "--run", "{folder}", "{images}"], 0, ""),
+    "export": (["export", "{folder}", "--card", "{here}/card.md"], 0, ""),
     "predict by a network": (["predict", "--run", "{network}", "{images}"], 0, ""),
     "restore_from": (
         ["--cfg", "ggeur_quickstart", *DIGITS, "federate.restore_from",

@@ -14,6 +14,8 @@ from study_on_disk import METHODS, SHORT, children_of, end, until
 
 from federatedscope_ggeur import run
 from federatedscope_ggeur.reporting import Results, numbers
+from federatedscope_ggeur.studies.running import StudyRun
+from federatedscope_ggeur.studies.study_file import load_study
 
 TUNED = {
     "settings": {**SHORT, "data.splits": [0.6, 0.1, 0.3]},
@@ -121,6 +123,18 @@ def test_wrong_settings_are_said_before_anything_runs(make_study):
     assert "x / seed 0: " in said
     assert "did you mean ggeur.step1_size?" in said
     assert not study.out.exists()
+
+
+def test_a_row_called_ggeur_without_step_2_is_noted(make_study):
+    methods = {
+        "FedAvg": {"ggeur.steps": []},
+        "GGEUR, both steps": {},
+        "+ GGEUR": {"ggeur.steps": [1]},
+        "GGEUR, step 1": {"ggeur.steps": [1]},
+    }
+    plan = load_study(make_study(axes={"method": methods}).file)
+    (note,) = StudyRun(plan).notes
+    assert note.startswith("+ GGEUR: ggeur.steps lacks 2")
 
 
 @pytest.mark.slow

@@ -31,7 +31,14 @@ from .model import (
     state_hash,
 )
 from .quick_gelu import beside, needs_quick_gelu, plain_name, trained_with
-from .weights import check_readable, is_script, local_file, places, read_script
+from .weights import (
+    WITHOUT,
+    check_readable,
+    is_script,
+    local_file,
+    places,
+    read_script,
+)
 
 logger = get_logger(__name__)
 
@@ -258,7 +265,8 @@ def _published(settings: EncoderSettings, in_config: bool) -> Weights:
         f"open_clip {settings.model}, {settings.pretrained}",
         size,
         "ggeur.encoder.pretrained FILE ggeur.encoder.quick_gelu "
-        + ("with" if wanted else "without"),
+        + ("with" if wanted else "without")
+        + WITHOUT,
     )
     return _read(title, wanted, path, sha256_file(path), tag)
 

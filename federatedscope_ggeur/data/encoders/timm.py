@@ -29,7 +29,7 @@ from .model import (
     model_encoder,
     state_hash,
 )
-from .weights import KEY, check_readable, local_file, places
+from .weights import KEY, WITHOUT, check_readable, local_file, places
 
 
 def _stamp(settings: EncoderSettings) -> dict[str, str | None]:
@@ -124,7 +124,7 @@ def _find(library, settings: EncoderSettings) -> tuple[str, Path | None, str]:
         config = _config(settings)
         name = f"{config.architecture}.{config.tag}" if config.tag else model
         size = partial(parameter_bytes, partial(library.create_model, model))
-        by_hand = "ggeur.encoder.pretrained FILE"
+        by_hand = f"{KEY} FILE{WITHOUT}"
         path = obtain(of_timm(config), f"timm {name}", size, by_hand)
         title = f"weights {config.tag or DEFAULT}"
     else:

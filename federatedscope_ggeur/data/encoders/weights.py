@@ -14,6 +14,8 @@ from federatedscope_ggeur.errors import ConfigError
 from .base import EncoderSettings
 
 KEY = "ggeur.encoder.pretrained"
+#: What an error about missing weights offers beside a file fetched by hand.
+WITHOUT = ". Or try it without weights: ggeur.encoder.name hog"
 
 
 def file_stamp(path: Path) -> str:

@@ -56,6 +56,7 @@ def test_a_failed_download_is_announced_and_explained(
     assert f"could not be downloaded from {url}: " in message
     assert "no network for nowhere.example" in message
     assert f"fetch {url}, copy the file" in message
+    assert message.endswith("Or try it without weights: ggeur.encoder.name hog")
 
 
 def test_weights_of_the_hub_are_found_without_a_network(tiny, offline, monkeypatch):
