@@ -225,6 +225,15 @@ class Client:
         return torch.from_numpy(held)
 
     @property
+    def told(self) -> Tensor:
+        """The classes of which clients tell something: a mask of shape (C,).
+
+        They have at least ``ggeur.privacy.min_samples`` rows. What is made of fewer
+        rows of a class does not leave the client.
+        """
+        return self.counts >= self.settings.min_samples
+
+    @property
     def recipe(self) -> AugmentedSet | None:
         if self._recipe is None and self._make_recipe is not None:
             self._recipe = self._make_recipe(self)

@@ -190,7 +190,8 @@ class LocalContext:
     counts : Tensor of shape (C,), int64
         The client's own rows of each class, without augmented ones.
     min_samples : int
-        The min-count threshold. Do not send values computed from fewer rows of a class.
+        The min-count threshold. Do not send values computed from fewer rows of a class;
+        `told` has the classes with enough rows.
     optimizer : Optimizer
         The local optimiser of this round: its `type`, `lr` and `options`.
     seed : int
@@ -216,6 +217,11 @@ class LocalContext:
     def __post_init__(self):
         if self.weights is None:
             object.__setattr__(self, "weights", self.broadcast)
+
+    @property
+    def told(self) -> Tensor:
+        """The classes with at least `min_samples` own rows: a mask of shape (C,)."""
+        return self.counts >= self.min_samples
 
     def generator(self, purpose: str) -> torch.Generator:
         """A generator that depends only on the seed, this client, round and purpose."""

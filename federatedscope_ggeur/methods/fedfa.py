@@ -64,7 +64,7 @@ class FedFA(Method):
         return value_problem("'mean'", init_upload["mean"])
 
     def init_upload(self, features, labels, context):
-        allowed = context.counts >= context.min_samples
+        allowed = context.told
         rows = features[allowed[labels]].double()
         mean = rows.sum(dim=0) / max(len(rows), 1)
         return {"mean": mean.float(), "known": torch.tensor([int(len(rows) > 0)])}

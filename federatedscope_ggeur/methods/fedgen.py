@@ -80,7 +80,7 @@ class FedGen(Method):
         return count_problem("'counts'", init_upload["counts"])
 
     def init_upload(self, features, labels, context):
-        allowed = context.counts >= context.min_samples
+        allowed = context.told
         return {"counts": context.counts * allowed}
 
     def initial_state(self, params, context):

@@ -64,7 +64,7 @@ class FedMix(Method):
 
     def init_upload(self, features, labels, context):
         size = max(self.batch_size, context.min_samples)
-        allowed = context.counts >= context.min_samples
+        allowed = context.told
         rows = allowed[labels].nonzero().flatten()
         generator = context.generator("fedmix")
         order = rows[torch.randperm(len(rows), generator=generator)]

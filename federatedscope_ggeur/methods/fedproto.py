@@ -71,7 +71,7 @@ class FedProto(Method):
     def local(self, context: LocalContext) -> LocalHooks:
         def finish(outcome):
             trained, labels = context.model.at(outcome.weights), outcome.labels
-            wanted = context.counts >= context.min_samples
+            wanted = context.told
             means = class_means(trained, outcome.features, labels, wanted)["means"]
             counts = torch.bincount(labels, minlength=len(wanted)) * wanted
             return {"means": means, "counts": counts}, {}

@@ -86,7 +86,7 @@ class FPL(Method):
             return self.strength * (contrast + apart).sum() / len(rows)
 
         def finish(outcome):
-            wanted = context.counts >= context.min_samples
+            wanted = context.told
             trained = context.model.at(outcome.weights)
             return class_means(trained, outcome.features, outcome.labels, wanted), {}
 

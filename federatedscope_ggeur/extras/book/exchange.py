@@ -84,7 +84,7 @@ class BookClient(ClientSide):
     def statistics(self) -> BookUpload:
         """The client's upload; classes with too few rows are left out."""
         client = self.client
-        kept = (client.counts >= client.settings.min_samples)[client.labels]
+        kept = client.told[client.labels]
         whole = GridStatistics.of_rows(
             client.features[kept],
             client.labels[kept],

@@ -222,7 +222,7 @@ class FedPG(Method):
             term = VirtualTerm(batches, self.virtual, self.alignment, self.temperature)
 
         def finish(outcome):
-            wanted = context.counts >= context.min_samples
+            wanted = context.told
             if not self._draws_after(context.round_number):
                 wanted = torch.zeros_like(wanted)
             rng = context.generator("fedpg-prototype")

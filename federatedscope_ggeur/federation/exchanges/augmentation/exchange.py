@@ -65,8 +65,7 @@ class SetMaker:
         own, prototypes = client.settings.of(SetSettings), self.prototypes
         rows, labels = client.features, client.labels
         if not own.train_withheld:
-            told = client.counts >= client.settings.min_samples
-            rows, labels = chosen_rows(rows, labels, told[labels])
+            rows, labels = chosen_rows(rows, labels, client.told[labels])
         if prototypes is None:
             prototypes = Prototypes(labels[:0], rows[:0])
         elif prototypes.counts is not None:
@@ -105,12 +104,10 @@ class AugmentationClient(ClientSide):
         make = SetMaker(geometry, prototypes)
         recipe = make(client)
         rows, labels = recipe.features, recipe.own_labels
-        counts = client.counts
-        told = counts >= client.settings.min_samples
         weight = {
             "augmented": recipe.whole,
             "original": len(labels),
-            "statistics": int(counts[told].sum()),
+            "statistics": int(client.counts[client.told].sum()),
         }[own.weight]
         check_batches(client.model, training, recipe.rows, client.number)
         if training.drop_last and recipe.rows < training.batch_size:

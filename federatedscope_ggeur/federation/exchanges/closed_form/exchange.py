@@ -227,7 +227,7 @@ class ClosedFormClient(ClientSide):
                 f"the client's domain {client.domain!r} is missing in {names}",
             )
         where = client.number, names.index(client.domain)
-        is_sent = client.counts >= client.settings.min_samples
+        is_sent = client.told
 
         def of_sent(features: Tensor, labels: Tensor, inside: bool) -> Rows:
             kept = is_sent[labels]

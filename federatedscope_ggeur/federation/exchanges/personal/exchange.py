@@ -115,7 +115,7 @@ class PersonalClient(ClientSide):
     def _own_means(self) -> OwnMeans:
         """The client's class means, for the classes whose statistics it has sent."""
         client = self.client
-        sent = (client.counts >= client.settings.min_samples)[client.labels]
+        sent = client.told[client.labels]
         classes = client.task.num_classes
         return OwnMeans.of(client.features[sent], client.labels[sent], classes)
 

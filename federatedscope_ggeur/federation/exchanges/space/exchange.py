@@ -38,16 +38,12 @@ class SpaceClient(ClientSide):
 
     def totals(self) -> TotalsUpload:
         client = self.client
-        labels, counts, least = (
-            client.labels,
-            client.counts,
-            client.settings.min_samples,
-        )
+        labels, least = client.labels, client.settings.min_samples
         sends = client.settings.demands.own_statistics
-        told = rows_for_totals(labels, counts, least, sends)
+        told = rows_for_totals(labels, client.counts, least, sends)
         within, squares = 0.0, None
         if sends and client.task.statistics.content == "means":
-            for c in torch.nonzero(counts >= least).flatten().tolist():
+            for c in torch.nonzero(client.told).flatten().tolist():
                 own = Totals.of_rows(client.features[labels == c])
                 within += own.spread
                 squares = own.squares if squares is None else squares + own.squares
