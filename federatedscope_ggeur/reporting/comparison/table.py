@@ -14,7 +14,7 @@ from .runs import FoundRun
 from .statistics import Difference, Spread, differences
 
 #: A row is called worse, or no worse, than the best only with this many common seeds.
-CLAIM_FROM = 3
+CLAIM_FROM = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +148,8 @@ class Table:
 
         Each row is compared with the row of the best mean, by a paired t-test over
         common seeds, corrected by Holm for these rows. Rows that are not significantly
-        worse share the first place. If a row has fewer than `CLAIM_FROM` seeds in
+        worse share the first place, unless a row that is worse has a better mean than
+        theirs. If a row has fewer than `CLAIM_FROM` seeds in
         common with the best one, nothing is claimed, and only the best mean has the
         first place.
         """
@@ -190,8 +191,12 @@ class Table:
             name
             for name, d in found.items()
             if d.p_holm is not None and not d.is_significant
-        }
-        return Best(frozenset({top} | shared), frozenset({top} | shared))
+        } | {top}
+        # A row may be surely worse and still have a better mean than one that varies.
+        worse = [sign * s.mean for n, s in spreads.items() if n not in shared]
+        bar = max(worse, default=-math.inf)
+        shared = {name for name in shared if sign * spreads[name].mean >= bar}
+        return Best(frozenset(shared), frozenset(shared))
 
     def target(self, name: str, asked: float | None) -> float | None:
         """The AVG that the row's rounds are counted to.

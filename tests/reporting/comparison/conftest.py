@@ -25,7 +25,7 @@ def study() -> Study:
         "small",
         "A small study",
         [Axis("method", METHODS), Axis("alpha", ALPHAS)],
-        [1, 2, 3],
+        [1, 2, 3, 4, 5],
         baseline=Point("method", METHODS[0]),
         tuned=[Tuned(row, 1, "val_acc", rates, {"lr": 0.1})],
         failed=[Failed({"method": "FedProx"}, 2, "out of memory")],

@@ -51,7 +51,7 @@ def test_a_study_is_one_table(study_folder, study):
         "FedAvg + GGEUR_1 & 50%, 0.5",
         "FedAvg + GGEUR_1 & 50%, 0.1",
     ]
-    assert [list(row.runs) for row in table.rows.values()] == [[1, 2, 3]] * 4
+    assert [list(row.runs) for row in table.rows.values()] == [[1, 2, 3, 4, 5]] * 4
     # Each is compared with FedAvg at its own alpha.
     assert [table.baselines[name] for name in table.rows] == [
         "FedAvg, 0.5",
@@ -64,7 +64,7 @@ def test_a_study_is_one_table(study_folder, study):
 def test_numbers_of_a_row(study_folder):
     (table,) = Comparison.of(study_folder).tables
     row = table.rows["FedAvg, 0.1"]
-    ends = [noisy(0.5, seed) for seed in (1, 2, 3)]
+    ends = [noisy(0.5, seed) for seed in range(1, 6)]
     # The score is the mean over the last five rounds; there are four.
     art = [np.mean([scores["Art"] for scores in of_seed]) for of_seed in ends]
     assert list(row.numbers(Measure("accuracy", "Art")).values()) == pytest.approx(art)
@@ -177,9 +177,19 @@ def test_the_best_and_those_not_significantly_worse(flat_scores):
     assert best(flat_scores(rows)) == ({"top", "near"}, True)
 
 
-def test_two_seeds_are_no_test(flat_scores):
-    found = flat_scores({"a": {1: 0.5, 2: 0.6}, "b": {1: 0.5, 2: 0.61}})
+def test_four_seeds_are_no_test(flat_scores):
+    scores = {1: 0.5, 2: 0.6, 3: 0.7, 4: 0.6}
+    found = flat_scores({"a": scores, "b": {**scores, 4: 0.61}})
     assert best(found) == ({"b"}, False)
+
+
+def test_no_row_is_marked_below_one_that_is_not(flat_scores):
+    """One row is a little worse on every seed, another is far worse on some."""
+    top = dict.fromkeys(range(6), 0.8)
+    close = {seed: 0.79 - 0.001 * (seed % 2) for seed in top}
+    varies = {seed: 0.5 if seed < 2 else 0.82 for seed in top}
+    found = flat_scores({"top": top, "close": close, "varies": varies})
+    assert best(found) == ({"top"}, True)
 
 
 def test_the_best_is_one_of_rows_at_the_same_alpha(study_folder):
@@ -199,7 +209,7 @@ def test_one_row_is_compared_with_nothing(flat_scores):
 
 def test_a_row_that_is_worse_on_every_seed_alike_is_not_best(flat_scores):
     """Without spread there is no p-value, but nothing speaks for it either."""
-    scores = {1: 0.5, 2: 0.625, 3: 0.75, 4: 0.875}
+    scores = {1: 0.5, 2: 0.625, 3: 0.75, 4: 0.875, 5: 0.5}
     worse = {seed: score - 0.25 for seed, score in scores.items()}
     found = flat_scores({"a": scores, "b": worse, "c": scores})
     assert best(found) == ({"a", "c"}, True)
@@ -263,7 +273,7 @@ def test_rounds_to_a_target(study_folder):
     (table,) = Comparison.of(study_folder, target=0.3).tables
     name = "FedAvg, 0.5"
     # Rises as 1 - 1/2t towards 0.4 and some.
-    assert set(table.rounds(name, 0.25)) == {1, 2, 3}
+    assert set(table.rounds(name, 0.25)) == {1, 2, 3, 4, 5}
     assert table.rounds(name, 0.9) == {}
     assert table.target(name, 0.3) == 0.3
     mean = table.rows[name].spread(AVG).mean

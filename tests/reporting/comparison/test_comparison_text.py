@@ -57,9 +57,9 @@ def test_the_terminal_table(tmp_path):
         "settings", "seeds", "head", "Art", "Mug", "AVG", "STD",
     ]  # fmt: skip
     assert first.split("  ")[0] == "name a"
-    words = "3 trained 60.00 ± 10.00 40.00 ± 10.00 50.00 ± 10.00 10.00 ± 0.00*"
+    words = "3 trained 60.00 ± 10.00 40.00 ± 10.00 50.00 ± 10.00 10.00 ± 0.00~"
     assert first.split()[2:] == words.split()
-    words = "3 trained 70.33 ± 9.61* 50.33 ± 9.61* 60.33 ± 9.61* 10.00 ± 0.00*"
+    words = "3 trained 70.33 ± 9.61~ 50.33 ± 9.61~ 60.33 ± 9.61~ 10.00 ± 0.00"
     assert second.split()[2:] == words.split()
     assert rule == below == "-" * len(rule)
     assert first.index("10.00 ± 0.00") == second.index("10.00 ± 0.00")
@@ -114,7 +114,7 @@ def test_markdown_escapes_names_and_marks_the_best(tmp_path, study):
     study = replace(study, title="a *title* | of_mine")
     means = {("FedAvg", "0.1"): 0.4, ("FedAvg + GGEUR_1 & 50%", "0.1"): 0.6}
     text = Comparison.of(write_study(tmp_path / "s", study, means)).to_markdown()
-    assert "| FedAvg + GGEUR\\_1 & 50% | 3 | trained | **" in text
+    assert "| FedAvg + GGEUR\\_1 & 50% | 5 | trained | **" in text
     rows = [line for line in text.splitlines() if line.startswith("|")]
     for first, second in zip(rows, rows[1:]):
         if second.startswith("| ---"):
