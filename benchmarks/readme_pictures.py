@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from federatedscope_ggeur.reporting.comparison import Comparison
-from federatedscope_ggeur.reporting.comparison.measures import AVG, COSTS
+from federatedscope_ggeur.extras.studies.comparison import Comparison
+from federatedscope_ggeur.extras.studies.comparison.measures import AVG, COSTS
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "pictures"

@@ -1,7 +1,7 @@
 """Federated classification on frozen image embeddings (GGEUR), for FederatedScope.
 
-`__all__` lists the public interface. Each name is imported at its first use, so that
-importing the package costs nothing.
+`__all__` lists the public interface of the core; extras add names to it. A name is
+imported at its first use, so that importing the package costs nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from federatedscope_ggeur.version import __version__
 
 __all__ = [
     "ClassStatistics",
-    "Comparison",
     "FederatedClassifier",
     "FederatedData",
     "GeometricShape",
@@ -38,7 +37,6 @@ __all__ = [
 #: Where each public name is from.
 _HOMES = {
     "ClassStatistics": "geometry",
-    "Comparison": "reporting.comparison",
     "FederatedClassifier": "estimator",
     "FederatedData": "data",
     "GeometricShape": "geometry",
@@ -80,16 +78,23 @@ if TYPE_CHECKING:
     )
     from federatedscope_ggeur.predictor import Predictor
     from federatedscope_ggeur.reporting import Results
-    from federatedscope_ggeur.reporting.comparison import Comparison
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    home = f"{__name__}.{_HOMES[name]}" if name in _HOMES else _of_extras().get(name)
+    if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    value = getattr(import_module(home), name)
     globals()[name] = value  # the next use is a plain look-up
     return value
 
 
+def _of_extras() -> dict[str, str]:
+    """The public names that extras bring, each with its module."""
+    from federatedscope_ggeur.extras import manifests
+
+    return {k: v for one in manifests().values() for k, v in one.public.items()}
+
+
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_of_extras()})

@@ -10,8 +10,8 @@ import yaml
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.yaml_file import to_plain
 from federatedscope_ggeur.examples import study_folder
-from federatedscope_ggeur.studies.plan import PlannedCell
-from federatedscope_ggeur.studies.study_file import load_study
+from federatedscope_ggeur.extras.studies.plan import PlannedCell
+from federatedscope_ggeur.extras.studies.study_file import load_study
 
 STUDIES = sorted(study_folder().glob("*.yaml"))
 

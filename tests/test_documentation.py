@@ -31,11 +31,11 @@ from federatedscope_ggeur.commands import (
     find_command,
 )
 from federatedscope_ggeur.commands.run import run
+from federatedscope_ggeur.extras.studies import study_file
+from federatedscope_ggeur.extras.studies.running import StudyRun
+from federatedscope_ggeur.extras.studies.study_file import load_study
 from federatedscope_ggeur.reporting import write_run
 from federatedscope_ggeur.settings import flatten
-from federatedscope_ggeur.studies import study_file
-from federatedscope_ggeur.studies.running import StudyRun
-from federatedscope_ggeur.studies.study_file import load_study
 
 EXAMPLES = ROOT / "scripts" / "example_configs"
 BLOCKS = list(blocks())

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+STUDIES = "federatedscope_ggeur/extras/studies"
 #: Folder of the package -> where its files are in a checkout.
 DATA = {
     ".": ("federatedscope_ggeur", "py.typed"),
@@ -17,8 +18,8 @@ DATA = {
     "data/text": ("federatedscope_ggeur/data/text", "*.txt"),
     "example_configs": ("scripts/example_configs", "*.yaml"),
     "study_files": ("scripts/studies", "*.yaml"),
-    "reporting/comparison": ("federatedscope_ggeur/reporting/comparison", "*.css"),
-    "reporting/paper/tables": ("federatedscope_ggeur/reporting/paper/tables", "*"),
+    "extras/studies/comparison": (f"{STUDIES}/comparison", "*.css"),
+    "extras/studies/paper/tables": (f"{STUDIES}/paper/tables", "*"),
 }
 
 

@@ -27,7 +27,7 @@ GROUND = (
 )  # fmt: skip
 FLOORS = (
     *GROUND, "geometry", "models", "methods", "data", "reporting", "transport",
-    "federation", "cfg_ggeur", "predictor", "engines", "studies", "estimator",
+    "federation", "cfg_ggeur", "predictor", "engines", "estimator",
     "commands", "cli", "__main__",
 )  # fmt: skip
 #: Rooms on one floor, which do not know each other.
@@ -50,7 +50,7 @@ APART = {
 }
 #: Rooms that see a config.
 SEE_A_CONFIG = (
-    "cfg_ggeur", "predictor", "engines", "studies", "estimator", "commands",
+    "cfg_ggeur", "predictor", "engines", "estimator", "commands",
 )  # fmt: skip
 
 

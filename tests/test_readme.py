@@ -13,12 +13,12 @@ from own_process import program, python
 
 from federatedscope_ggeur import run
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.commands.quickstart import curve_title
+from federatedscope_ggeur.extras.studies.comparison import Comparison
+from federatedscope_ggeur.extras.studies.comparison.measures import AVG
+from federatedscope_ggeur.extras.studies.quickstart import curve_title
+from federatedscope_ggeur.extras.studies.study_file import load_study
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
 from federatedscope_ggeur.models import CLOSED_FORMS
-from federatedscope_ggeur.reporting.comparison import Comparison
-from federatedscope_ggeur.reporting.comparison.measures import AVG
-from federatedscope_ggeur.studies.study_file import load_study
 
 README, START, PYTHON = (
     ROOT / "README.md",

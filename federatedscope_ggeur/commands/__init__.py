@@ -18,19 +18,6 @@ GROUPS = (
 
 
 COMMANDS = {
-    "quickstart": Command(
-        "quickstart",
-        "",
-        "compare methods on bundled digits, in half a minute",
-        "runs",
-    ),
-    "study": Command(
-        "study",
-        "[FILE]",
-        "run methods, data sets and seeds side by side; can tune, and goes on after "
-        "an interruption",
-        "runs",
-    ),
     "configs": Command(
         "configs",
         "[FOLDER]",
@@ -65,12 +52,6 @@ COMMANDS = {
         "export",
         "RUN [--onnx FILE] [--card FILE]",
         "write the head of a run as an ONNX file, and a model card",
-    ),
-    "compare": Command(
-        "report", "RUN RUN...", "print runs side by side, with intervals and p-values"
-    ),
-    "report": Command(
-        "report", "FOLDER...", "write tables and figures of runs and studies"
     ),
     "doctor": Command(
         "doctor",

@@ -8,7 +8,7 @@ from importlib import import_module
 
 from federatedscope_ggeur.errors import ConfigError, did_you_mean, shown
 from federatedscope_ggeur.examples import find_config
-from federatedscope_ggeur.extras import engines
+from federatedscope_ggeur.extras import engines, manifests
 from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.version import __version__
 
@@ -82,8 +82,9 @@ def _refuse_several_seeds(base: str, given: dict, settings: Sequence[str]) -> No
     seeds = literal(given.get("seed"))
     if not isinstance(seeds, (list, tuple)):
         return
-    from federatedscope_ggeur.studies.study_file import study_text
-
+    writers = [one.several_seeds for one in manifests().values() if one.several_seeds]
+    if not writers:
+        raise ConfigError(f"seed: a run has one seed, got {shown(given['seed'])}")
     behind = {k: literal(v) for k, v in zip(settings[::2], settings[1::2])}
     behind.pop("seed", None)
     head = (
@@ -91,7 +92,7 @@ def _refuse_several_seeds(base: str, given: dict, settings: Sequence[str]) -> No
         f"a run for each seed; save it as my_study.yaml and run `{PROGRAM} study "
         "my_study.yaml`:"
     )
-    text = study_text(base, behind, seeds)
+    text = import_module(writers[0]).study_text(base, behind, seeds)
     raise ConfigError(Lines([head, "", *text.split("\n")]))
 
 

@@ -68,6 +68,11 @@ class Manifest:
     runs_code : mapping from str to str
         The engines whose server can do more than ask, each with a warning for runs that
         trust their clients to add masks or noise.
+    public : mapping from str to str
+        Further names of the package's public interface, each with its module.
+    several_seeds : str
+        The module whose function ``study_text`` makes the text of a file that runs a
+        config with several seeds. It takes the config, settings over it, and seeds.
     doctor : str
         The module whose function ``report`` returns further lines of ``ggeur doctor``.
     """
@@ -78,6 +83,8 @@ class Manifest:
     needs: tuple[str, ...] = ()
     engines: Mapping[str, str] = field(default_factory=dict)
     runs_code: Mapping[str, str] = field(default_factory=dict)
+    public: Mapping[str, str] = field(default_factory=dict)
+    several_seeds: str = ""
     doctor: str = ""
 
     def load(self) -> None:

@@ -67,16 +67,6 @@ def test_examples_and_files_stand_behind_cfg():
     assert places
 
 
-def test_study_files_stand_behind_study_and_settings_behind_those():
-    found, places = completions(["study"], "table1")
-    bundled = (ROOT / "scripts" / "studies").glob("table1*.yaml")
-    assert set(found) == {file.name for file in bundled}
-    assert places
-    assert offered("study table7 see") == {"seed"}
-    assert offered("study table7 use_gpu ") == {"False", "True"}
-    assert offered("study table7 --work") == {"--workers"}
-
-
 def test_options_have_their_choices():
     assert offered("--engine ") == {"embedded", *engines()}
     assert offered("predict --quick-gelu w") == {"with", "without"}

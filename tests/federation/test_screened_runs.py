@@ -10,9 +10,7 @@ from federatedscope_ggeur.reporting import (
     Screening,
     results_table,
     screening_lines,
-    write_run,
 )
-from federatedscope_ggeur.reporting.comparison import Comparison
 
 SUMS = ["ggeur.privacy.secure_sums", "statistics", "ggeur.privacy.secure_sums_radius"]
 SUMS += [4000, "ggeur.privacy.secure_sums_max_rows", 4096]
@@ -49,11 +47,6 @@ def test_what_warn_finds_is_in_the_results_and_below_the_table(far, tmp_path):
     lines = results_table(results).splitlines()
     assert f"screening: client 3 (round 0): {found.problem}" in lines
     assert Results.from_json(results.to_json()).screening == results.screening
-    write_run(tmp_path, results)
-    compared = Comparison.of(tmp_path)
-    for text in (compared.to_text(), compared.to_markdown(), compared.to_html()):
-        assert "screening: client 3" in text
-    assert "screening: client 3" in compared.to_latex()
 
 
 def test_what_is_found_in_several_rounds_is_said_once(far):
@@ -101,7 +94,3 @@ def test_sums_say_at_their_start_that_one_client_can_spoil_them(far, tmp_path):
         f"screening: {SumsExchange.UNSCREENED}" in results_table(results).splitlines()
     )
     assert "One client can spoil the sum" in SumsExchange.UNSCREENED
-    write_run(tmp_path, results)
-    assert "One client can spoil the sum" in " ".join(
-        Comparison.of(tmp_path).to_text().split()
-    )

@@ -10,8 +10,7 @@ import pytest
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.forecast import forecast, set_up
 from federatedscope_ggeur.engines.run import run
-from federatedscope_ggeur.reporting import Results, results_table, write_run
-from federatedscope_ggeur.reporting.comparison import Comparison, Measure
+from federatedscope_ggeur.reporting import Results, results_table
 from federatedscope_ggeur.reporting.results import results_html
 
 SIX = ["federate.client_num", 6, "data.splits", [0.6, 0.2, 0.2], "ggeur.steps", []]
@@ -48,17 +47,6 @@ def test_rows_that_are_pooled_are_sent_and_every_page_says_so(config, tmp_path):
         assert "no test rows" not in shown
         assert line in shown
         assert NO_GUARANTEE in shown
-    for name, results in (("pooled", pooled), ("fedavg", apart)):
-        (tmp_path / name).mkdir()
-        write_run(tmp_path / name, results)
-    (table,) = Comparison.of(tmp_path).tables
-    sent = {
-        next(iter(row.runs.values())).results.config["ggeur"]["base_method"]: next(
-            iter(row.numbers(Measure("bytes_up")).values())
-        )
-        for row in table.rows.values()
-    }
-    assert sent["centralised"] == pooled.final.bytes_up / 6
 
 
 def test_a_dry_run_says_both(config, tmp_path, capsys):

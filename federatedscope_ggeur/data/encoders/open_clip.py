@@ -31,14 +31,7 @@ from .model import (
     state_hash,
 )
 from .quick_gelu import beside, needs_quick_gelu, plain_name, trained_with
-from .weights import (
-    WITHOUT,
-    check_readable,
-    is_script,
-    local_file,
-    places,
-    read_script,
-)
+from .weights import WITHOUT, check_readable, is_script, local_file, places, read_script
 
 logger = get_logger(__name__)
 

@@ -3,9 +3,9 @@
 from study_on_disk import StudyOnDisk
 
 from federatedscope_ggeur.extras.book.federation import Federation
-from federatedscope_ggeur.studies.jobs import Runner
-from federatedscope_ggeur.studies.running import StudyRun
-from federatedscope_ggeur.studies.study_file import load_study
+from federatedscope_ggeur.extras.studies.jobs import Runner
+from federatedscope_ggeur.extras.studies.running import StudyRun
+from federatedscope_ggeur.extras.studies.study_file import load_study
 
 
 def test_a_book_in_a_study_forgets_in_the_finished_folder(tmp_path, monkeypatch):

@@ -1,0 +1,320 @@
+"""Figures of a comparison: accuracy by round, by domain, and by bytes sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, stdev
+
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+
+from federatedscope_ggeur.reporting.plots import shortened
+
+from .comparison import Comparison
+from .measures import AVG, bytes_so_far, scored
+from .pictures import (
+    LABEL_CHARACTERS,
+    TITLE_CHARACTERS,
+    Picture,
+    add_legend,
+    check_width,
+    chunks,
+    fill,
+    look,
+    panels,
+    settle,
+    style,
+    tidy,
+)
+from .table import Row, Table, name_of
+
+_PANEL = {"one": 2.3, "two": 2.5}  # inches high
+_BAND = "bands: ± standard deviation over seeds"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The curve of a row's scores over rounds or bytes, averaged over seeds.
+
+    Attributes
+    ----------
+    x : list of float
+    y, sd : list of float
+        The mean and the deviation in percent. The deviation of one seed is 0.
+    is_flat : bool
+        Whether the row has a head made without rounds, and so only one score.
+    calibrated : tuple of float, optional
+        The mean and the deviation of the head that is calibrated after the last round.
+    end : float, optional
+        The last score, if other rows are compared with this one.
+    """
+
+    x: list[float]
+    y: list[float]
+    sd: list[float]
+    is_flat: bool = False
+    calibrated: tuple[float, float] | None = None
+    end: float | None = None
+
+
+def figures(
+    comparison: Comparison, width: str = "two", names: Collection[str] | None = None
+) -> list[Picture]:
+    """Draw the figures that need only the results.
+
+    Parameters
+    ----------
+    comparison : Comparison
+    width : {"one", "two"}
+        The width of the figures: one column of a page, or the whole page.
+    names : collection of str, optional
+        Which of ``convergence``, ``domains`` and ``accuracy_bytes``; all by default.
+
+    Raises
+    ------
+    ConfigError
+        There is no such width.
+    """
+    check_width(width)
+    wanted = _FIGURES if names is None else names
+    found = []
+    with style():
+        for number, table in enumerate(comparison.tables):
+            end = f"_{number + 1}" if len(comparison.tables) > 1 else ""
+            for name, draw in _FIGURES.items():
+                if name not in wanted:
+                    continue
+                picture = draw(table, width, f"{name}{end}", number)
+                if picture is not None:
+                    settle(picture.figure)
+                    found.append(picture)
+    return found
+
+
+def by_round(row: Row) -> Curve | None:
+    """The curve of AVG over rounds, for the rounds that every seed has scores for."""
+    courses = [
+        {r.round: r.avg for r in scored(run.results) if r.avg is not None}
+        for run in row.runs.values()
+    ]
+    rounds = sorted(set.intersection(*map(set, courses))) if courses else []
+    ys = [[course[number] for course in courses] for number in rounds]
+    curve = _curve([float(number) for number in rounds], ys, rounds == [0])
+    heads = [run.results.calibrated for run in row.runs.values()]
+    averages = [head.avg for head in heads if head is not None and head.avg is not None]
+    if curve is None or len(averages) < len(heads):
+        return curve
+    (y,), (sd,) = _percents([averages])
+    return replace(curve, calibrated=(y, sd))
+
+
+def by_bytes(row: Row) -> Curve | None:
+    """The curve of AVG over the megabytes that a client has sent and received."""
+    courses = [
+        {
+            record.round: (record.avg, total / 1e6)
+            for record, total in bytes_so_far(run.results)
+            if record.avg is not None
+        }
+        for run in row.runs.values()
+    ]
+    rounds = sorted(set.intersection(*map(set, courses))) if courses else []
+    x = [fmean(course[number][1] for course in courses) for number in rounds]
+    if not any(x):  # clients send nothing if all rows are in one place
+        return None
+    ys = [[course[number][0] for course in courses] for number in rounds]
+    return _curve(x, ys, rounds == [0])
+
+
+def _curve(x: list[float], ys: list[list[float]], is_flat: bool) -> Curve | None:
+    if not x:
+        return None
+    return Curve(x, *_percents(ys), is_flat)
+
+
+def _percents(ys: list[list[float]]) -> tuple[list[float], list[float]]:
+    """Means and deviations over seeds, in percent."""
+    sd = [100 * stdev(values) if len(values) > 1 else 0.0 for values in ys]
+    return [100 * fmean(values) for values in ys], sd
+
+
+def convergence(table: Table, width: str, name: str, number: int) -> Picture | None:
+    """Draw AVG over rounds, with a panel for each point of the axes after the first."""
+    baselines = set(table.baselines.values())
+
+    def course(row: Row) -> Curve | None:
+        curve, score = by_round(row), row.spread(AVG)
+        if curve is None or score is None:
+            return curve
+        is_goal = row.name in baselines or row.pools
+        return replace(curve, end=100 * score.mean if is_goal else None)
+
+    def draw(axes, curve: Curve, shown: dict) -> None:
+        if curve.is_flat:
+            # A line across the panel: the head exists before the first round.
+            axes.axhline(curve.y[0], **{**shown, "marker": ""})
+            low, high = curve.y[0] - curve.sd[0], curve.y[0] + curve.sd[0]
+            axes.axhspan(low, high, color=shown["color"], alpha=0.12, linewidth=0)
+            return
+        _line_with_band(axes, curve, shown)
+        if curve.end is not None:
+            axes.axhline(curve.end, **{**shown, "marker": "", "linewidth": 0.7})
+        if curve.calibrated is not None:
+            y, sd = curve.calibrated
+            behind = curve.x[-1] + max(1.0, curve.x[-1] / 20)
+            star = {**shown, "marker": "*", "markersize": 8, "linestyle": ""}
+            axes.errorbar([behind], [y], yerr=[sd], elinewidth=0.7, zorder=4, **star)
+
+    return _curves(
+        table, width, name, number, course, draw, "round",
+        f"Mean AVG over seeds against the round, {{}}; {_BAND}. A head in closed form "
+        "without rounds is a horizontal line, a calibrated one a star behind the last "
+        "round. Thin horizontal lines: the last score of the baseline, and of the "
+        "upper bound, which has all rows in one place.",
+    )  # fmt: skip
+
+
+def against_bytes(table: Table, width: str, name: str, number: int) -> Picture | None:
+    """Draw AVG over the bytes sent so far. A head in closed form is a point."""
+
+    def draw(axes, curve: Curve, shown: dict) -> None:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        if curve.is_flat:
+            look_alone = {**shown, "linestyle": "", "markersize": 6, "capsize": 2}
+            axes.errorbar(curve.x, curve.y, yerr=curve.sd, zorder=4, **look_alone)
+            return
+        _line_with_band(axes, curve, shown)
+
+    return _curves(
+        table, width, name, number, by_bytes, draw,
+        "MB a client, up and down, so far",
+        "Mean AVG over seeds against the bytes that a client has sent and received by "
+        f"then, round by round, {{}}; {_BAND}. A head in closed form is a point. Rows "
+        "whose clients send nothing are left out.",
+    )  # fmt: skip
+
+
+def domains(table: Table, width: str, name: str, number: int) -> Picture | None:
+    """Draw accuracy of each domain and AVG as bars, with a few rows in each panel."""
+    measures = table.scores[:-1] if len(table.domains) > 1 else table.scores
+    names = [n for n, row in table.rows.items() if row.numbers(measures[-1])]
+    if not names:
+        return None
+    groups, shown = panels_of(table, names)
+    legend = list(dict.fromkeys(shown.values()))
+    # Groups of bars need width, so the panels stand above each other.
+    figure, grid = panels(len(groups), width, 2.2, legend, across=1)
+    for axes, (title, group) in zip(grid, groups):
+        for place, row_name in enumerate(group):
+            spreads = [table.rows[row_name].spread(measure) for measure in measures]
+            known = [(i, s) for i, s in enumerate(spreads) if s is not None]
+            axes.bar(
+                [i + 0.8 * ((place + 0.5) / len(group) - 0.5) for i, _ in known],
+                [100 * s.mean for _, s in known],
+                0.8 / len(group) * 0.94,
+                yerr=[100 * (s.sd or 0.0) for _, s in known],
+                error_kw={"elinewidth": 0.7, "capsize": 1.5},
+                **fill(legend.index(shown[row_name])),
+            )
+        shown_title = shortened(title or table.title, TITLE_CHARACTERS)
+        axes.set_title(shown_title, parse_math=False)
+        titles = [shortened(m.title, LABEL_CHARACTERS) for m in measures]
+        axes.set_xticks(range(len(titles)))
+        axes.set_xticklabels(titles, parse_math=False, **_turned(titles, width))
+        axes.set_ylabel("accuracy (%)")
+        axes.set_ylim(0, 100)
+        tidy(axes)
+        axes.grid(False, axis="x")
+    add_legend(figure, [Patch(**fill(i)) for i in range(len(legend))], legend)
+    return Picture(
+        name,
+        f"Accuracy of each domain and AVG, {table.title}: mean over seeds; error bars: "
+        "± standard deviation over seeds.",
+        figure,
+        number,
+    )
+
+
+def _turned(titles: Sequence[str], width: str) -> dict:
+    room = {"one": 45, "two": 100}[width] / len(titles)
+    if max(map(len, titles)) < room:
+        return {}
+    return {"rotation": 35, "ha": "right", "rotation_mode": "anchor"}
+
+
+def _curves(
+    table: Table,
+    width: str,
+    name: str,
+    number: int,
+    course: Callable[[Row], Curve | None],
+    draw: Callable,
+    x_label: str,
+    caption: str,
+) -> Picture | None:
+    """Draw the curves of all rows; rows of one panel differ only on the first axis."""
+    curves = {n: c for n, row in table.rows.items() if (c := course(row)) is not None}
+    if not curves:
+        return None
+    groups, shown = panels_of(table, list(curves))
+    legend = list(dict.fromkeys(shown.values()))
+    figure, grid = panels(len(groups), width, _PANEL[width], legend)
+    for axes, (title, names) in zip(grid, groups):
+        for row_name in names:
+            draw(axes, curves[row_name], look(legend.index(shown[row_name])))
+        if x_label == "round":
+            if all(curves[n].is_flat for n in names):
+                axes.set_xlim(0, 1)
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+        shown_title = shortened(title or table.title, TITLE_CHARACTERS)
+        axes.set_title(shown_title, parse_math=False)
+        axes.set_xlabel(x_label)
+        tidy(axes)
+        axes.set_ylabel("AVG, test accuracy (%)")
+    handles = [Line2D([], [], **look(i)) for i in range(len(legend))]
+    add_legend(figure, handles, legend)
+    return Picture(name, caption.format(table.title), figure, number)
+
+
+def _line_with_band(axes, curve: Curve, shown: Mapping) -> None:
+    every = max(1, len(curve.x) // 8)
+    axes.plot(curve.x, curve.y, markevery=every, **shown)
+    if any(curve.sd):
+        low = [y - sd for y, sd in zip(curve.y, curve.sd)]
+        high = [y + sd for y, sd in zip(curve.y, curve.sd)]
+        axes.fill_between(
+            curve.x, low, high, color=shown["color"], alpha=0.15, linewidth=0
+        )
+
+
+def panels_of(
+    table: Table, names: Sequence[str]
+) -> tuple[list[tuple[str, list[str]]], dict[str, str]]:
+    """Divide rows into panels of few rows, which differ only on the first axis.
+
+    Returns
+    -------
+    panels : list of (str, list of str)
+        The title of each panel, and its rows.
+    shown : dict of str to str
+        The name of each row in the legend.
+    """
+    first, *others = (axis.name for axis in table.axes)
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(name_of(table.rows[name].labels, others), []).append(name)
+    shown = {name: table.rows[name].labels.get(first, name) for name in names}
+    found = [(title, part) for title, group in groups.items() for part in chunks(group)]
+    return found, shown
+
+
+_FIGURES = {
+    "convergence": convergence,
+    "domains": domains,
+    "accuracy_bytes": against_bytes,
+}

@@ -1,0 +1,114 @@
+"""Write all files of a report into a new folder, or write none."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.reporting.formats import check_formats
+from federatedscope_ggeur.reporting.run_files import REPORT_FOLDER
+
+from .comparison import Comparison
+from .pictures import Picture, render
+from .sheets import Sheet
+from .text import sheet_markdown
+
+DEFAULT_FORMATS = ("svg", "png")
+
+
+def report_files(
+    comparison: Comparison,
+    pictures: Sequence[Picture],
+    formats: Sequence[str] = DEFAULT_FORMATS,
+    more: Sequence[Sheet] = (),
+    texts: Mapping[str, str] | None = None,
+) -> dict[str, bytes]:
+    """Make the contents of a report's files, by name.
+
+    Parameters
+    ----------
+    comparison : Comparison
+    pictures : sequence of Picture
+    formats : sequence of str
+        The formats of the pictures' files. The page always has SVG.
+    more : sequence of Sheet
+        More sheets behind the tables, in Markdown and on the page.
+    texts : mapping, optional
+        More files, as a text for each name.
+    """
+    check_formats(formats)
+    behind = "".join(f"\n{sheet_markdown(sheet)}\n" for sheet in more)
+    found = {
+        "table.md": comparison.to_markdown() + behind,
+        "table.csv": comparison.to_csv(),
+        "table.tex": comparison.to_latex(),
+        "report.html": comparison.to_html(pictures, more),
+        **(texts or {}),
+    }
+    files = {name: text.encode() for name, text in found.items()}
+    for picture in pictures:
+        for form in formats:
+            files[f"{picture.name}.{form}"] = render(picture, form)
+    return files
+
+
+def default_folder(of: str | os.PathLike) -> Path:
+    """The first free name of ``report``, ``report_2``, ... in the folder `of`.
+
+    If `of` is a file, its folder counts.
+    """
+    place = Path(of) if Path(of).is_dir() else Path(of).parent
+    return next(folder for folder in _names(place) if not os.path.lexists(folder))
+
+
+def check_free(folder: Path) -> None:
+    """Raise `ConfigError` unless `folder` does not exist or is empty."""
+    if os.path.lexists(folder) and not _is_empty(folder):
+        raise ConfigError(
+            f"--out: '{folder}' exists already; nothing was written. Name another "
+            "folder."
+        )
+
+
+def write_report(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write all `files` into the new folder `folder`.
+
+    Raises
+    ------
+    ConfigError
+        The folder exists and is not empty, or cannot be written. No file is left then.
+    """
+    check_free(folder)
+    temporary = folder.with_name(f".{secrets.token_hex(8)}.tmp")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary.mkdir()
+        for name, raw in files.items():
+            write_atomically(temporary / name, raw)
+        if folder.is_dir():
+            folder.rmdir()
+        temporary.rename(folder)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write the report into '{folder}': {error.strerror or error}; "
+            "name a writable folder by --out"
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            shutil.rmtree(temporary)
+
+
+def _names(place: Path) -> Iterator[Path]:
+    yield place / REPORT_FOLDER
+    yield from (place / f"{REPORT_FOLDER}_{number}" for number in count(2))
+
+
+def _is_empty(folder: Path) -> bool:
+    return folder.is_dir() and not any(folder.iterdir())

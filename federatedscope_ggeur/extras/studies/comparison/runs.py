@@ -1,0 +1,158 @@
+"""Find the runs below some folders, and the studies that they belong to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from federatedscope_ggeur.errors import DataError
+from federatedscope_ggeur.printable import Lines
+from federatedscope_ggeur.reporting.results import Results
+from federatedscope_ggeur.reporting.run import read_results
+from federatedscope_ggeur.reporting.run_files import RESULTS_FILE
+from federatedscope_ggeur.reporting.study import Cell, Study, read_cell, read_study
+
+#: Folders that are left out of reports: the runs of tuning, and cells in progress.
+_TUNING, _IN_PROGRESS = "tuning", ".part"
+_LISTED = 10
+
+
+@dataclass(frozen=True, eq=False)
+class FoundRun:
+    """One run that was found, with its cell if it belongs to a study.
+
+    Attributes
+    ----------
+    folder : Path
+    results : Results
+    cell : Cell or None
+    """
+
+    folder: Path
+    results: Results
+    cell: Cell | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class FoundRuns:
+    """The runs and studies that were found below some folders.
+
+    Attributes
+    ----------
+    runs : list of FoundRun
+        The finished runs, in the order of the folders, and of the paths in a folder.
+    studies : list of Study
+        The studies that the runs belong to, or whose folders were named.
+    notes : list of str
+        Notes on what was left out, and why.
+    """
+
+    runs: list[FoundRun]
+    studies: list[Study]
+    notes: list[str]
+
+
+def find_runs(folders: Sequence[str | os.PathLike]) -> FoundRuns:
+    """Read the results of all runs below `folders`.
+
+    Folders named ``tuning`` or ``*.part`` are left out, and runs that did not finish.
+
+    Raises
+    ------
+    DataError
+        A folder does not exist, or there is no finished run. Or files are broken, or of
+        another version or kind. The message names all these files.
+    """
+    found: list[FoundRun] = []
+    problems: list[str] = []
+    studies: dict[Path, Study] = {}
+    unfinished = 0
+    for path in _results_files(folders):
+        try:
+            results = read_results(path.parent)
+            run = FoundRun(path.parent, results, read_cell(path.parent))
+            if run.cell is not None:
+                _add_study_of(run.cell, path.parent, studies)
+        except DataError as error:
+            problems.append(str(error))
+            continue
+        if results.status != "finished":
+            unfinished += 1
+        else:
+            found.append(run)
+    if problems:
+        more = len(problems) - _LISTED
+        lines = problems[:_LISTED] + [f"and {more} more"] * (more > 0)
+        head = "these results cannot be read; remove them, or run them again:"
+        raise DataError(Lines([head, *(f"  {line}" for line in lines)]))
+    for folder in map(Path, folders):
+        if folder.is_dir():
+            _add(studies, folder)
+    notes = [_unfinished_note(unfinished)] if unfinished else []
+    if not found:
+        named = ", ".join(f"'{folder}'" for folder in folders)
+        raise DataError(
+            f"there is no finished run in {named}: no {RESULTS_FILE} is in or below "
+            f"{'it' if len(folders) == 1 else 'them'} (folders named {_TUNING} or "
+            f"*{_IN_PROGRESS} do not count)"
+            + "".join(f"; {note}" for note in notes)
+            + "".join(f"; {_failed_note(study)}" for study in studies.values())
+        )
+    return FoundRuns(found, list(studies.values()), notes)
+
+
+def _results_files(folders: Sequence[str | os.PathLike]) -> Iterator[Path]:
+    """Yield the path of each results.json once, in order.
+
+    An entry of `folders` is a folder or a results.json.
+    """
+    seen: set[Path] = set()
+    for folder in map(Path, folders):
+        if folder.is_dir():
+            found = sorted(_below(folder))
+        elif folder.name == RESULTS_FILE and folder.is_file():
+            found = [folder]
+        else:
+            raise DataError(f"'{folder}' is neither a folder nor a file {RESULTS_FILE}")
+        for path in found:
+            if (real := path.resolve()) not in seen:
+                seen.add(real)
+                yield path
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    for where, folders, files in os.walk(folder):
+        folders[:] = [
+            name
+            for name in folders
+            if name != _TUNING and not name.endswith(_IN_PROGRESS)
+        ]
+        if RESULTS_FILE in files:
+            yield Path(where, RESULTS_FILE)
+
+
+def _add_study_of(cell: Cell, folder: Path, studies: dict[Path, Study]) -> None:
+    """Add the study that `cell` belongs to. The study's folder is above `folder`."""
+    for place in folder.resolve().parents:
+        study = _add(studies, place)
+        if study is not None and study.name == cell.study:
+            return
+
+
+def _add(studies: dict[Path, Study], folder: Path) -> Study | None:
+    """Read the study in `folder` once, and add it; None if there is no study."""
+    place = folder.resolve()
+    if place not in studies and (study := read_study(place)) is not None:
+        studies[place] = study
+    return studies.get(place)
+
+
+def _unfinished_note(count: int) -> str:
+    runs = "1 run that was" if count == 1 else f"{count} runs that were"
+    return f"left out: {runs} interrupted or failed"
+
+
+def _failed_note(study: Study) -> str:
+    return f"study {study.name}: {len(study.failed)} cells failed"

@@ -1,0 +1,363 @@
+"""Turn the tables of a comparison into cells of text, for all output formats."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Literal
+
+from federatedscope_ggeur.reporting.study import Study, Tuned
+
+from .measures import AVG, COSTS, Measure
+from .statistics import WILCOXON_FROM, Difference, Spread
+from .table import CLAIM_FROM, Best, Table, heads_text, name_of
+
+NONE = "-"
+#: "best" is the best by a test. "top" is the best mean, without a test.
+Mark = Literal["", "best", "top"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number as text, the text behind it, and whether it is its column's best."""
+
+    text: str
+    behind: str = ""
+    mark: Mark = ""
+
+    def __str__(self) -> str:
+        return f"{self.text} {self.behind}".strip()
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table of texts, whose first column names the rows.
+
+    Attributes
+    ----------
+    title : str
+    subject : str
+        The title of the comparison's table. "" if `title` is enough.
+    columns : list of str
+        The title of the rows, then one title for each cell of a row.
+    rows : list of (str, list of Cell)
+    notes : list of str
+        The notes below the table.
+    """
+
+    title: str
+    subject: str
+    columns: list[str]
+    rows: list[tuple[str, list[Cell]]]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def full_title(self) -> str:
+        """The title with the subject, for a sheet that stands alone."""
+        return f"{self.title}: {self.subject}" if self.subject else self.title
+
+
+def sheets(table: Table, target: float | None) -> list[Sheet]:
+    """All sheets of one table. `target` is the AVG that rounds are counted to."""
+    found = [_grid(table)] if table.columns else []
+    found.append(scores_sheet(table))
+    if table.baselines:
+        found.append(differences_sheet(table))
+    return [*found, _costs(table, target)]
+
+
+def overview_sheet(table: Table) -> Sheet:
+    """A short sheet: AVG, its standard error, and the bytes of a client."""
+    sent = COSTS[:2]
+    rows = []
+    for name, row in table.rows.items():
+        spread = row.spread(AVG)
+        error = None if spread is None else spread.error
+        cells = [
+            Cell(NONE if spread is None else f"{100 * spread.mean:.2f}"),
+            Cell(NONE if error is None else f"{100 * error:.2f}"),
+            *(Cell(_cost(row.spread(m), m).text) for m in sent),
+        ]
+        rows.append((name, cells))
+    counts = sorted({len(row.runs) for row in table.rows.values()})
+    seeds = " or ".join(map(str, counts)) + f" seed{'s' * (counts != [1])}"
+    titles = ["accuracy", "s.e.", *(measure.title for measure in sent)]
+    notes = [
+        f"accuracy: AVG in %, the mean over domains and over {seeds}; s.e.: its "
+        "standard error over seeds; MB: 10^6 bytes of all messages",
+        *head_notes(table),
+    ]
+    return Sheet("Overview", table.title, [_rows_title(table), *titles], rows, notes)
+
+
+def scores_sheet(table: Table) -> Sheet:
+    """A sheet with mean and deviation of each domain, AVG and STD, in percent."""
+    measures = table.scores
+    bests = [table.best(measure) for measure in measures]
+    rows = [
+        (
+            name,
+            [
+                Cell(str(len(row.runs))),
+                Cell(row.head),
+                *(
+                    _percents(row.spread(measure), _mark(name, best))
+                    for measure, best in zip(measures, bests)
+                ),
+            ],
+        )
+        for name, row in table.rows.items()
+    ]
+    titles = [_title(measure, table) for measure in measures]
+    notes = [
+        "accuracy in %: mean ± standard deviation (ddof 1) over seeds, of the score of "
+        "each run (docs/results.md, final)"
+    ]
+    if len(table.domains) > 1:
+        notes.append(
+            "AVG: mean over domains; STD: their deviation (ddof 0), less is better"
+        )
+    notes += [*_best_notes(table, bests), *head_notes(table)]
+    columns = [_rows_title(table), "seeds", "head", *titles]
+    return Sheet("Accuracy", table.title, columns, rows, notes)
+
+
+def _grid(table: Table) -> Sheet:
+    """A sheet of AVG, with the points of the table's axes `columns` side by side."""
+    names, columns, cells = table.grid()
+    best = table.best(AVG)
+
+    def cell(name: str, column: str) -> Cell:
+        row = cells.get((name, column))
+        if row is None:
+            return Cell(NONE)
+        spread = table.rows[row].spread(AVG)
+        return _percents(spread, _mark(row, best))
+
+    def heads(name: str) -> Cell:
+        rows = [table.rows[r] for (there, _), r in cells.items() if there == name]
+        return Cell(heads_text(run for row in rows for run in row.runs.values()))
+
+    counts = sorted({len(row.runs) for row in table.rows.values()})
+    seeds = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return Sheet(
+        f"AVG by {', '.join(table.columns)}",
+        table.title,
+        [_rows_title(table, table.columns), "head", *columns],
+        [(n, [heads(n), *(cell(n, column) for column in columns)]) for n in names],
+        [
+            f"AVG in %: mean ± standard deviation over seeds; seeds a cell: {seeds}",
+            *_best_notes(table, [best]),
+            *head_notes(table),
+        ],
+    )
+
+
+def differences_sheet(table: Table) -> Sheet:
+    """A sheet of AVG minus the baseline's AVG, with intervals and p-values."""
+    found = table.differences(AVG)
+    baselines = set(table.baselines.values())
+    several = len(baselines) > 1
+    columns: list[tuple[str, Callable[[Difference], str]]] = [
+        ("seeds", lambda d: str(d.spread.n)),
+        ("AVG, difference", lambda d: f"{100 * d.spread.mean:+.2f}"),
+        ("95% interval", lambda d: interval(d.spread, "+")),
+        ("p (paired t)", lambda d: p_text(d.p)),
+        ("Holm", lambda d: p_text(d.p_holm)),
+    ]
+    if any(d.p_wilcoxon is not None for d in found.values()):
+        columns += [
+            ("p (Wilcoxon)", lambda d: p_text(d.p_wilcoxon)),
+            ("Holm, Wilcoxon", lambda d: p_text(d.p_wilcoxon_holm)),
+        ]
+    rows = []
+    for name, row in table.rows.items():
+        spread, difference = row.spread(AVG), found.get(name)
+        cells = [Cell(row.head), Cell(NONE if spread is None else interval(spread))]
+        other = table.baselines.get(name, NONE)
+        if several:
+            cells.append(Cell("baseline" if other == name else other))
+        if difference is None:
+            cells += [Cell(NONE)] * len(columns)
+        else:
+            cells += [Cell(text(difference)) for _, text in columns]
+        rows.append((name, cells))
+    titles = ["head", "AVG, 95% interval", *["compared with"] * several]
+    titles += [title for title, _ in columns]
+    compared = sum(1 for name, other in table.baselines.items() if name != other)
+    compared_with = "the baseline" if several else baselines.pop()
+    return Sheet(
+        f"Differences to {compared_with}, seed by seed",
+        table.title,
+        [_rows_title(table), *titles],
+        rows,
+        [
+            "in percentage points, over the seeds that both rows have; intervals by "
+            f"Student's t; p two-sided; Holm: corrected for this table's comparisons "
+            f"({compared})",
+            f"{NONE}: no value; there is one seed, the same difference on every seed, "
+            f"or fewer than {WILCOXON_FROM} seeds (Wilcoxon)",
+            *head_notes(table),
+        ],
+    )
+
+
+def _costs(table: Table, asked: float | None) -> Sheet:
+    rows = []
+    for name, row in table.rows.items():
+        target = table.target(name, asked)
+        cells = [_cost(row.spread(measure), measure) for measure in COSTS]
+        reached = Cell(NONE)
+        if target is not None:
+            found = table.rounds(name, target)
+            text = f"{fmean(found.values()):.1f}" if found else "never"
+            some = found and len(found) < len(row.runs)
+            behind = f"({len(found)} of {len(row.runs)} seeds)" if some else ""
+            reached = Cell(text, behind)
+        shown = NONE if target is None else f"{100 * target:g}"
+        cells[2:2] = [Cell(shown), reached]
+        rows.append((name, [Cell(row.head), *cells]))
+    up, down, seconds = (measure.title for measure in COSTS)
+    titles = ["head", up, down, "to AVG (%)", "rounds to it", seconds]
+    why = (
+        "given by --target"
+        if asked is not None
+        else "the last mean AVG of the baseline, rounded down to whole percents"
+        if table.baselines
+        else "the last mean AVG, rounded down to whole percents"
+    )
+    return Sheet(
+        "What it takes",
+        table.title,
+        [_rows_title(table), *titles],
+        rows,
+        [
+            "MB: 10^6 bytes, all messages of a run divided by its clients; seconds on "
+            "the clock, of all rounds; mean ± standard deviation over seeds",
+            "rounds: the first evaluated round with that AVG, mean over the seeds that "
+            f"reach it; 0 is the head in closed form; to AVG: {why}",
+        ],
+    )
+
+
+def study_notes(study: Study) -> list[str]:
+    """Notes on the settings that a study tuned, and on its runs that failed."""
+    axes = [axis.name for axis in study.axes]
+    tuned = [_tuned_note(one, name_of(one.labels, axes)) for one in study.tuned]
+    return tuned + [
+        f"failed: {name_of(one.labels, axes)}, seed {one.seed}: "
+        f"{_one_line(one.problem)}"
+        for one in study.failed
+    ]
+
+
+def _tuned_note(tuned: Tuned, name: str) -> str:
+    tried = "; ".join(
+        f"{settings_text(one.settings)} ({_one_line(one.problem) or _value(one.value)})"
+        for one in tuned.tried
+    )
+    if not tuned.chosen:
+        return f"{name}: tuning chose nothing, because every try failed: {tried}"
+    return (
+        f"{name}: {settings_text(tuned.chosen)}, chosen on the validation split of "
+        f"seed {tuned.seed} by {tuned.metric} among {tried}"
+    )
+
+
+def _one_line(problem: str) -> str:
+    """The lines of an error's text, joined into one line."""
+    return " ".join(problem.split())
+
+
+def settings_text(settings: dict) -> str:
+    """Settings with their values, as text."""
+    return ", ".join(f"{key} {value}" for key, value in settings.items()) or "nothing"
+
+
+def _value(value: float | None) -> str:
+    return NONE if value is None else f"{value:.4g}"
+
+
+def interval(spread: Spread, sign: str = "") -> str:
+    """The 95% interval of a share as text, in percent."""
+    if spread.low is None or spread.high is None:
+        return NONE
+    return f"[{100 * spread.low:{sign}.2f}, {100 * spread.high:{sign}.2f}]"
+
+
+def p_text(p: float | None) -> str:
+    """A p-value as text, with as many digits as a table shows."""
+    if p is None:
+        return NONE
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _percents(spread: Spread | None, mark: Mark) -> Cell:
+    if spread is None:
+        return Cell(NONE)
+    behind = "" if spread.sd is None else f"± {100 * spread.sd:.2f}"
+    return Cell(f"{100 * spread.mean:.2f}", behind, mark)
+
+
+def _cost(spread: Spread | None, measure: Measure) -> Cell:
+    if spread is None:
+        return Cell(NONE)
+    scale = 1.0 if measure.key == "seconds" else 1e6
+    # Three digits of the mean; the deviation gets as many decimals.
+    mean = spread.mean / scale
+    places = max(0, 2 - math.floor(math.log10(mean))) if mean > 0 else 0
+    behind = f"± {spread.sd / scale:.{places}f}" if spread.sd else ""
+    return Cell(f"{mean:.{places}f}", behind)
+
+
+def _mark(name: str, best: Best) -> Mark:
+    if name not in best.rows:
+        return ""
+    return "best" if name in best.tested else "top"
+
+
+def _best_notes(table: Table, bests: Sequence[Best]) -> list[str]:
+    others = [axis.name for axis in table.axes[1:]]
+    among = f" among rows of one {' and '.join(others)}" if others else ""
+    notes = []
+    if any(best.tested for best in bests):
+        notes.append(
+            f"best: the best mean of a column{among}, and every row not significantly "
+            "worse (paired t-test over common seeds, Holm, 0.05)"
+        )
+    if any(best.rows - best.tested for best in bests):
+        notes.append(
+            f"top: the best mean of a column{among}; with fewer than {CLAIM_FROM} "
+            "common seeds no row is claimed to be better than another"
+        )
+    return notes
+
+
+def head_notes(table: Table) -> list[str]:
+    """Notes on rows whose score is not that of their own head.
+
+    Such a score is of each client's own model, or of a head that other rows share.
+    """
+    notes = []
+    if own := table.scored_by_clients:
+        notes.append(
+            f"scored by each client's own model, on its own test rows: {'; '.join(own)}"
+        )
+    for names, seeds in table.same_heads():
+        on = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
+        notes.append(
+            f"equal heads, to the bit, on {on}: {'; '.join(names)}. These rows share "
+            "one head, so their scores do not compare what they trained"
+        )
+    return notes
+
+
+def _title(measure: Measure, table: Table) -> str:
+    unseen = measure.domain and measure.domain in table.unseen
+    return f"{measure.title} (unseen)" if unseen else measure.title
+
+
+def _rows_title(table: Table, but: Sequence[str] = ()) -> str:
+    return ", ".join(axis.name for axis in table.axes if axis.name not in but)

@@ -1,0 +1,177 @@
+"""``ggeur report``: writes tables and figures of runs."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from federatedscope_ggeur.commands import add_folder_options, command_parser
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.printable import say
+
+if TYPE_CHECKING:
+    from .comparison import Comparison
+    from .comparison.pictures import Picture
+
+
+def report(arguments: Sequence[str]) -> int:
+    """Write a report of runs into a new folder, and print its table and files."""
+    options = _parser().parse_args(arguments)
+    # Imported here: refusing an option needs neither scipy nor matplotlib.
+    from federatedscope_ggeur.reporting.formats import read_formats
+
+    from .comparison import Comparison
+    from .comparison.beside import beside_paper, beside_papers
+    from .comparison.figures import figures
+    from .comparison.folder import (
+        check_free,
+        default_folder,
+        report_files,
+        write_report,
+    )
+    from .comparison.text import sheet_text
+
+    formats = read_formats(options.format)
+    if not options.classes and (options.plugins or options.trust):
+        raise ConfigError("--plugins and --trust can only be used with --classes")
+    if options.out is not None:
+        check_free(Path(options.out))
+    found = Comparison.of(options.folders, options.baseline, options.target)
+    more = (
+        beside_papers(found)
+        if options.paper is None
+        else beside_paper(found, options.paper)
+    )
+    texts: dict[str, str] = {}
+    pictures = figures(found, options.width)
+    if options.classes:
+        pictures += _by_class(found, options, texts)
+    if options.style == "paper":
+        texts["table.tex"] = found.to_latex("paper")
+    files = report_files(found, pictures, formats, more, texts)
+    place = options.out
+    folder = default_folder(options.folders[0]) if place is None else Path(place)
+    write_report(folder, files)
+    print(found.to_text())
+    for sheet in more:
+        print(sheet_text(sheet), end="\n\n")
+    say(*(folder / name for name in files))
+    return 0
+
+
+def _by_class(
+    found: Comparison, options: argparse.Namespace, texts: dict[str, str]
+) -> list[Picture]:
+    """Make the figures by class; adds `classes.csv` to `texts`."""
+    # Imported here: the rest of a report needs no torch.
+    from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins
+
+    from .class_scores import class_counts
+    from .comparison.class_figures import class_csv, class_figures, macro_f1_notes
+
+    runs = [
+        run
+        for table in found.tables
+        for row in table.rows.values()
+        for run in row.runs.values()
+    ]
+    load_plugins(options.plugins, Path.cwd(), asked_by="--plugins")
+    counts, notes = class_counts(runs, options.trust)
+    found.notes.extend(notes)
+    if counts:
+        texts["classes.csv"] = class_csv(found, counts)
+        found.notes.extend(macro_f1_notes(found, counts))
+    return class_figures(found, counts, options.width)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command_parser(
+        "report",
+        "Runs that differ only in their seeds make one row. Tables are written as "
+        "Markdown, CSV, LaTeX, and one HTML page with all figures.",
+    )
+    add_choices(parser, "FOLDER")
+    parser.add_argument(
+        "--out",
+        metavar="FOLDER",
+        help="a new folder for the files (default: the folder report in the first "
+        "FOLDER)",
+    )
+    parser.add_argument(
+        "--target",
+        metavar="AVG",
+        type=float,
+        help="count the rounds until this AVG, a fraction such as 0.8 (default: the "
+        "final AVG of a row's baseline, rounded down to whole percents)",
+    )
+    parser.add_argument(
+        "--paper",
+        metavar="TABLE",
+        help="add the numbers of a table in the GGEUR paper, such as table7, and "
+        "list how its setting differs (default: the table that the study names)",
+    )
+    parser.add_argument(
+        "--classes",
+        action="store_true",
+        help="draw the accuracy of each class and confusion matrices, and write "
+        "classes.csv; reads the runs' data again",
+    )
+    add_folder_options(parser)
+    parser.add_argument(
+        "--format",
+        metavar="FORMATS",
+        default="svg,png",
+        help="the formats of figures: svg, pdf and png, separated by commas "
+        "(default: svg,png)",
+    )
+    parser.add_argument(
+        "--style",
+        choices=("report", "paper"),
+        default="report",
+        help="the layout of table.tex: all tables of the report (default), or one "
+        "for each data set as in a paper, with a column for each setting and "
+        "standard errors",
+    )
+    parser.add_argument(
+        "--width",
+        choices=("one", "two"),
+        default="two",
+        help="the width of figures in columns of a paper: 3.35 or 6.9 inches "
+        "(default: two)",
+    )
+    return parser
+
+
+def compare(arguments: Sequence[str]) -> int:
+    """Print a table that compares runs, without writing files."""
+    parser = command_parser(
+        "compare",
+        "Runs that differ only in their seeds make one row. Other rows are compared "
+        "with the first one. `report` writes the same as files, with figures.",
+    )
+    add_choices(parser, "RUN")
+    options = parser.parse_args(arguments)
+    # Imported here: refusing an option needs neither scipy nor matplotlib.
+    from .comparison import Comparison
+
+    found = Comparison.of(options.folders, options.baseline)
+    print(found.to_text(), end="")
+    return 0
+
+
+def add_choices(parser: argparse.ArgumentParser, name: str) -> None:
+    """Add options for the runs and their baseline to a parser."""
+    parser.add_argument(
+        "folders",
+        nargs="+",
+        metavar=name,
+        help="a folder that contains runs or studies",
+    )
+    parser.add_argument(
+        "--baseline",
+        metavar="ROW",
+        help="the baseline with which rows are compared: a row, a point of an axis, "
+        "or AXIS=POINT (default: the study's, else the first)",
+    )

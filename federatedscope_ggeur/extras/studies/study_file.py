@@ -1,0 +1,303 @@
+"""Read and check a study file (YAML); write one for a config on several seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from federatedscope_ggeur.cfg_ggeur.yaml_file import literal, read_tree
+from federatedscope_ggeur.errors import ConfigError, did_you_mean, shown
+from federatedscope_ggeur.examples import find_config, find_study
+from federatedscope_ggeur.reporting.study import Point
+from federatedscope_ggeur.settings import flatten
+
+from .paper import paper_table
+from .plan import PlannedPoint, StudyPlan, slug
+
+ENGINES = ("embedded", "federatedscope")
+_KEYS = (
+    "base", "settings", "axes", "seeds", "columns", "baseline", "paper", "engine",
+    "workers",
+)  # fmt: skip
+_MOST_CELLS = 100_000
+#: Settings that differ between cells, so that a study file must not set them.
+TAKEN = ("seed", "outdir", "expname", "expname_tag")
+
+
+def load_study(name: str | Path, overrides: Sequence[str] = ()) -> StudyPlan:
+    """Read a study file, whose format docs/studies.md describes.
+
+    Parameters
+    ----------
+    name : str or path
+        A file, or the name of a bundled study.
+    overrides : sequence of str
+        ``["KEY", "VALUE", ...]``: settings that replace or extend those of every cell.
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be read, or it is wrong. The settings of its cells are not
+        checked here; `load_config` checks them.
+    """
+    path = find_study(name)
+    tree, text = read_tree(path)
+    try:
+        return _plan(path, tree, text, overrides)
+    except _Wrong as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+class _Wrong(ValueError):
+    """A problem in a study file; the text describes it."""
+
+
+def _plan(path: Path, tree: Mapping, text: str, overrides: Sequence[str]) -> StudyPlan:
+    unknown = [key for key in tree if key not in _KEYS]
+    if unknown:
+        raise _Wrong(
+            f"unknown key {shown(unknown[0])}; a study has {', '.join(_KEYS)}"
+            f"{did_you_mean(unknown[0], _KEYS)}"
+        )
+    if "base" not in tree:
+        raise _Wrong("base: is missing; name the config that the runs start from")
+    axes, tune = _axes(tree.get("axes"), path)
+    engine = tree.get("engine", "embedded")
+    if engine not in ENGINES:
+        raise _Wrong(
+            f"engine: must be one of {', '.join(ENGINES)}, got {shown(engine)}"
+        )
+    first = text.lstrip().partition("\n")[0]
+    plan = StudyPlan(
+        path=path,
+        title=first.lstrip("# ").rstrip() if first.startswith("#") else path.stem,
+        base=_base(tree["base"], path),
+        settings=_settings(tree.get("settings"), "settings"),
+        axes=axes,
+        tune=tune,
+        last=_overrides(overrides),
+        seeds=_seeds(tree.get("seeds", [0])),
+        columns=tuple(_columns(tree.get("columns"), axes)),
+        baseline=_baseline(tree.get("baseline"), axes),
+        paper=_paper(tree.get("paper")),
+        engine=engine,
+        workers=_workers(tree.get("workers")),
+    )
+    count = len(plan.seeds)
+    for _, points in axes:
+        count *= len(points)
+    if count > _MOST_CELLS:
+        raise _Wrong(
+            f"the study has {count} runs, but at most {_MOST_CELLS} are allowed; use "
+            "fewer points or seeds"
+        )
+    _check_folders(plan)
+    return plan
+
+
+def _axes(
+    given: object, path: Path
+) -> tuple[tuple[tuple[str, tuple[PlannedPoint, ...]], ...], dict[str, list]]:
+    """Read the axes, and the values that tuning tries for every cell."""
+    found, tune = [], {}
+    for name, points in _mapping(given, "axes").items():
+        where = f"axes.{name}"
+        if name == "tune":
+            tune = _tune(points, where)
+        elif isinstance(points, list):
+            found.append((name, _values(name, points)))
+        else:
+            named = _mapping(points, where).items()
+            if not named:
+                raise _Wrong(f"{where}: the axis has no points; add one or remove it")
+            made = [
+                _point(point, said, f"{where}.{point}", path) for point, said in named
+            ]
+            found.append((name, tuple(made)))
+    return tuple(found), tune
+
+
+def _values(key: str, values: list) -> tuple[PlannedPoint, ...]:
+    if not values:
+        raise _Wrong(f"axes.{key}: the list is empty; add values or remove the axis")
+    if "." not in key:
+        raise _Wrong(
+            f"axes.{key}: an axis with a list of values must be called like a setting, "
+            "such as train.optimizer.lr; an axis with another name must hold lines "
+            "such as 'point: {KEY: VALUE}'"
+        )
+    names = [str(value) for value in values]
+    if len(set(names)) < len(names):
+        raise _Wrong(f"axes.{key}: a value appears twice; remove one of the two")
+    short = key.rpartition(".")[2]
+    return tuple(
+        PlannedPoint(name, slug(f"{short}_{name}"), {key: value})
+        for name, value in zip(names, values)
+    )
+
+
+def _point(name: object, said: object, where: str, path: Path) -> PlannedPoint:
+    settings = dict(_mapping(said, where))
+    base, tune = settings.pop("base", None), settings.pop("tune", None)
+    return PlannedPoint(
+        str(name),
+        slug(str(name)),
+        _settings(settings, where),
+        None if base is None else _base(base, path),
+        _tune(tune, f"{where}.tune"),
+    )
+
+
+def _tune(given: object, where: str) -> dict[str, list]:
+    found = {}
+    for key, values in flatten(_mapping(given, where)):
+        if not isinstance(values, list) or not values:
+            raise _Wrong(f"{where}.{key}: must be a list of at least one value to try")
+        found[key] = values
+    _check_own(found, where)
+    return found
+
+
+def _settings(given: object, where: str) -> dict[str, Any]:
+    found = dict(flatten(_mapping(given, where), keep_empty=True))
+    _check_own(found, where)
+    return found
+
+
+def _check_own(settings: Mapping[str, Any], where: str) -> None:
+    taken = [key for key in TAKEN if key in settings]
+    if taken:
+        instead = "the key seeds" if taken[0] == "seed" else "the command's --out"
+        raise _Wrong(
+            f"{where}.{taken[0]}: differs between the runs of a study; remove it here "
+            f"and use {instead}"
+        )
+
+
+def _overrides(words: Sequence[str]) -> dict[str, Any]:
+    if len(words) % 2:
+        raise _Wrong(
+            f"command line: {words[-1]!r} has no value; write settings as KEY VALUE "
+            "pairs"
+        )
+    return _settings(
+        {key: literal(value) for key, value in zip(words[::2], words[1::2])},
+        "command line",
+    )
+
+
+def _mapping(given: object, where: str) -> Mapping:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise _Wrong(f"{where}: must hold 'name: value' lines, got {shown(given)}")
+    return given
+
+
+def _base(given: object, path: Path) -> Path:
+    """Find the config called `given`.
+
+    A file beside the study comes first, with or without ``.yaml`` in `given`. Otherwise
+    `find_config` looks for the config.
+    """
+    if not isinstance(given, str):
+        raise _Wrong(f"base: must be the name of a config, got {shown(given)}")
+    beside = (path.parent / name for name in (given, f"{given}.yaml"))
+    return next(filter(Path.is_file, beside), None) or find_config(given)
+
+
+def _seeds(given: object) -> tuple[int, ...]:
+    if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
+        raise _Wrong(
+            f"seeds: must be a list, got {shown(given)}; write [{given}] for this one "
+            "seed, or such as [0, 1, 2] for three"
+        )
+    seeds = given if isinstance(given, list) else []
+    whole = [s for s in seeds if isinstance(s, int) and not isinstance(s, bool)]
+    if not seeds or whole != seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
+        raise _Wrong(
+            "seeds: must be a list of different whole numbers, none below 0, such as "
+            f"[0, 1, 2]; got {shown(given)}"
+        )
+    return tuple(seeds)
+
+
+def _paper(given: object) -> str | None:
+    """The table of the paper. Without this check only the report would refuse it."""
+    name = _text(given, "paper")
+    if name is not None:
+        try:
+            paper_table(name)
+        except ConfigError as error:
+            raise _Wrong(f"paper: {error}") from error
+    return name
+
+
+def _columns(given: object, axes: Sequence) -> list[str]:
+    columns = [] if given is None else given
+    names = [name for name, _ in axes]
+    if not isinstance(columns, list) or [name for name in columns if name not in names]:
+        raise _Wrong(
+            "columns: must be a list of axes of this study "
+            f"({', '.join(names) or 'there are none'}), got {shown(given)}"
+        )
+    if names and names[0] in columns:
+        raise _Wrong(
+            f"columns: '{names[0]}' is the first axis, which makes the rows of tables; "
+            "name other axes"
+        )
+    return columns
+
+
+def _baseline(given: object, axes: Sequence) -> Point | None:
+    if given is None:
+        return None
+    known = {name: [point.name for point in points] for name, points in axes}
+    if not isinstance(given, Mapping) or len(given) != 1:
+        raise _Wrong(f"baseline: must be one 'AXIS: POINT', got {shown(given)}")
+    axis, name = (str(part) for part in next(iter(given.items())))
+    if name not in known.get(axis, ()):
+        have = ", ".join(known.get(axis, known)) or "none"
+        raise _Wrong(
+            f"baseline: the axis '{axis}' has no point '{name}'; name one of: {have}"
+        )
+    return Point(axis, name)
+
+
+def _text(given: object, where: str) -> str | None:
+    if given is not None and not isinstance(given, str):
+        raise _Wrong(f"{where}: must be a name, got {shown(given)}")
+    return given
+
+
+def _workers(given: object) -> int | None:
+    if given is None:
+        return None
+    if not isinstance(given, int) or isinstance(given, bool) or given < 1:
+        raise _Wrong(f"workers: must be a whole number above 0, got {shown(given)}")
+    return given
+
+
+def _check_folders(plan: StudyPlan) -> None:
+    """Raise `_Wrong` if two points of an axis would share a folder."""
+    for axis, points in plan.axes:
+        seen: dict[str, str] = {}
+        for point in points:
+            other = seen.setdefault(point.folder, point.name)
+            if other != point.name:
+                raise _Wrong(
+                    f"axes.{axis}: '{other}' and '{point.name}' would share the folder "
+                    f"'{point.folder}'; give one another name"
+                )
+
+
+def study_text(base: str, settings: Mapping[str, Any], seeds: Sequence[int]) -> str:
+    """The text of a study file that runs one config on several seeds."""
+    content: dict[str, Any] = {"base": base}
+    if settings:
+        content["settings"] = dict(settings)
+    content["seeds"] = list(seeds)
+    return yaml.safe_dump(content, sort_keys=False, default_flow_style=None)

@@ -1,0 +1,315 @@
+"""Rows, baselines, best rows and numbers of comparisons, against plain oracles."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+from written_runs import made, noisy, write, write_study
+
+from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.extras.studies.comparison import Comparison, Measure
+from federatedscope_ggeur.extras.studies.comparison.long_csv import COLUMNS
+from federatedscope_ggeur.extras.studies.comparison.measures import (
+    AVG,
+    STD,
+    bytes_so_far,
+    rounds_to,
+    scored,
+)
+from federatedscope_ggeur.extras.studies.comparison.table import name_of
+from federatedscope_ggeur.reporting.study import Axis, Cell
+
+
+@pytest.fixture
+def flat_scores(tmp_path):
+    """Writes runs of rows whose scores are given by seed; yields the comparison."""
+
+    def go(rows, **options):
+        for name, by_seed in rows.items():
+            for seed, score in by_seed.items():
+                scores = [{"a": score, "b": score / 2}]
+                results = made(scores, seed, {"name": name})
+                write(tmp_path / name / str(seed), results)
+        return Comparison.of(tmp_path, **options)
+
+    return go
+
+
+def test_a_study_is_one_table(study_folder, study):
+    found = Comparison.of(study_folder)
+    assert found.studies == [study]
+    (table,) = found.tables
+    assert table.domains == ["Art", "Clipart"]
+    assert list(table.rows) == [
+        "FedAvg, 0.5",
+        "FedAvg, 0.1",
+        "FedAvg + GGEUR_1 & 50%, 0.5",
+        "FedAvg + GGEUR_1 & 50%, 0.1",
+    ]
+    assert [list(row.runs) for row in table.rows.values()] == [[1, 2, 3, 4, 5]] * 4
+    # Each is compared with FedAvg at its own alpha.
+    assert [table.baselines[name] for name in table.rows] == [
+        "FedAvg, 0.5",
+        "FedAvg, 0.1",
+        "FedAvg, 0.5",
+        "FedAvg, 0.1",
+    ]
+
+
+def test_numbers_of_a_row(study_folder):
+    (table,) = Comparison.of(study_folder).tables
+    row = table.rows["FedAvg, 0.1"]
+    ends = [noisy(0.5, seed) for seed in range(1, 6)]
+    # The score is the mean over the last five rounds; there are four.
+    art = [np.mean([scores["Art"] for scores in of_seed]) for of_seed in ends]
+    assert list(row.numbers(Measure("accuracy", "Art")).values()) == pytest.approx(art)
+    averages = [np.mean([list(s.values()) for s in of_seed]) for of_seed in ends]
+    spread = row.spread(AVG)
+    assert spread.mean == pytest.approx(np.mean(averages))
+    assert spread.sd == pytest.approx(np.std(averages, ddof=1))
+    deviations = [
+        np.std(np.mean([list(s.values()) for s in of_seed], axis=0)) for of_seed in ends
+    ]
+    assert row.spread(STD).mean == pytest.approx(np.mean(deviations))
+
+
+def test_differences_are_those_of_scipy(study_folder):
+    (table,) = Comparison.of(study_folder).tables
+    found = table.differences(AVG)
+    assert set(found) == {n for n, other in table.baselines.items() if n != other}
+    for name, difference in found.items():
+        rows = (table.rows[name], table.rows[table.baselines[name]])
+        values = [list(row.numbers(AVG).values()) for row in rows]
+        assert difference.p == pytest.approx(stats.ttest_rel(*values).pvalue)
+    low, high = sorted(d.p for d in found.values())
+    assert sorted(d.p_holm for d in found.values()) == pytest.approx(
+        [min(1, 2 * low), max(min(1, 2 * low), high)]
+    )
+
+
+@pytest.mark.parametrize("baseline", ["FedAvg, 0.1", "alpha=0.1", "0.1"])
+def test_a_baseline_of_ones_own(study_folder, baseline):
+    (table,) = Comparison.of(study_folder, baseline).tables
+    of_ggeur = table.baselines["FedAvg + GGEUR_1 & 50%, 0.5"]
+    own = "FedAvg + GGEUR_1 & 50%, 0.1"
+    assert of_ggeur == ("FedAvg, 0.1" if "," in baseline else own)
+
+
+def test_without_a_baseline_in_the_study_it_is_the_first_point(tmp_path, study):
+    study = replace(study, baseline=None, tuned=[], failed=[])
+    means = {("FedAvg", "0.5"): 0.4, ("FedAvg + GGEUR_1 & 50%", "0.5"): 0.5}
+    (table,) = Comparison.of(write_study(tmp_path / "s", study, means)).tables
+    # The axis with one point names no row.
+    assert list(table.rows) == ["FedAvg", "FedAvg + GGEUR_1 & 50%"]
+    assert set(table.baselines.values()) == {"FedAvg"}
+    assert "alpha 0.5" in table.title
+
+
+def test_wrong_baselines_and_targets(study_folder):
+    with pytest.raises(ConfigError, match=r"point 'x'\. Name one of these:\n  FedAvg"):
+        Comparison.of(study_folder, "x")
+    with pytest.raises(ConfigError, match=r"0\.8 for 80%"):
+        Comparison.of(study_folder, target=80)
+
+
+def test_a_point_of_two_axes_is_ambiguous(tmp_path, study):
+    axes = [Axis("one", ["x", "y"]), Axis("two", ["x", "y"])]
+    study = replace(study, axes=axes, baseline=None)
+    means = {(a, b): 0.5 for a in "xy" for b in "xy"}
+    folder = write_study(tmp_path / "s", study, means)
+    with pytest.raises(ConfigError, match="'one=x', 'two=x'"):
+        Comparison.of(folder, "x")
+    assert Comparison.of(folder, "two=x").tables[0].baselines["y, y"] == "y, x"
+
+
+def test_runs_without_a_study_are_compared_with_the_first(flat_scores):
+    (table,) = flat_scores({"b": {1: 0.5}, "a": {1: 0.6}}).tables
+    assert list(table.rows) == ["name a", "name b"]  # in order of their paths
+    assert set(table.baselines.values()) == {"name a"}
+
+
+def test_each_data_set_has_its_table(tmp_path):
+    write(tmp_path / "1", made(noisy(0.5, 1), 1))
+    write(tmp_path / "2", made(noisy(0.5, 1, domains=("Clipart", "Art")), 2))
+    write(tmp_path / "3", made(noisy(0.5, 1, domains=("Art",)), 1))
+    write(tmp_path / "4", made(noisy(0.5, 1), 1, class_names=["x", "y"]))
+    tables = Comparison.of(tmp_path).tables
+    assert [len(table.domains) for table in tables] == [2, 1, 2]
+    assert list(next(iter(tables[0].rows.values())).runs) == [1, 2]
+    assert tables[1].scores == [AVG]
+
+
+def test_one_run_twice_counts_once(tmp_path, flat_scores):
+    first = made(noisy(0.5, 1), 1)
+    moved = {**first.config, "outdir": "elsewhere"}
+    write(tmp_path / "1", first)
+    write(tmp_path / "2", replace(first, config=moved, versions={"python": "3.12"}))
+    (table,) = Comparison.of(tmp_path).tables
+    (row,) = table.rows.values()
+    assert list(row.runs) == [1]
+    assert any("found twice" in note for note in table.notes)
+    other = replace(first, final=replace(first.final, avg=0.123))
+    write(tmp_path / "3", other)
+    with pytest.raises(DataError, match=r"seed 1 differ in final: .*1' and .*3'"):
+        Comparison.of(tmp_path)
+
+
+def best(comparison, measure=AVG):
+    found = comparison.tables[0].best(measure)
+    assert found.tested in (found.rows, frozenset())
+    return {name.split()[-1] for name in found.rows}, bool(found.tested)
+
+
+def test_the_best_and_those_not_significantly_worse(flat_scores):
+    rng = np.random.default_rng(1)
+    noise = rng.normal(0, 0.02, size=(4, 8))
+    rows = {
+        name: {seed: mean + noise[i, seed] for seed in range(8)}
+        for i, (name, mean) in enumerate(
+            {"top": 0.8, "near": 0.8, "far": 0.7, "worst": 0.4}.items()
+        )
+    }
+    assert best(flat_scores(rows)) == ({"top", "near"}, True)
+
+
+def test_four_seeds_are_no_test(flat_scores):
+    scores = {1: 0.5, 2: 0.6, 3: 0.7, 4: 0.6}
+    found = flat_scores({"a": scores, "b": {**scores, 4: 0.61}})
+    assert best(found) == ({"b"}, False)
+
+
+def test_no_row_is_marked_below_one_that_is_not(flat_scores):
+    """One row is a little worse on every seed, another is far worse on some."""
+    top = dict.fromkeys(range(6), 0.8)
+    close = {seed: 0.79 - 0.001 * (seed % 2) for seed in top}
+    varies = {seed: 0.5 if seed < 2 else 0.82 for seed in top}
+    found = flat_scores({"top": top, "close": close, "varies": varies})
+    assert best(found) == ({"top"}, True)
+
+
+def test_the_best_is_one_of_rows_at_the_same_alpha(study_folder):
+    (table,) = Comparison.of(study_folder).tables
+    assert table.best(AVG).rows == {
+        "FedAvg + GGEUR_1 & 50%, 0.5",
+        "FedAvg + GGEUR_1 & 50%, 0.1",
+    }
+
+
+def test_one_row_is_compared_with_nothing(flat_scores):
+    rows = {"a": {1: 0.5, 2: 0.6}}
+    assert best(flat_scores(rows)) == (set(), False)
+    with pytest.raises(ConfigError, match="nothing can be compared"):
+        flat_scores({}, baseline="a")
+
+
+def test_a_row_that_is_worse_on_every_seed_alike_is_not_best(flat_scores):
+    """Without spread there is no p-value, but nothing speaks for it either."""
+    scores = {1: 0.5, 2: 0.625, 3: 0.75, 4: 0.875, 5: 0.5}
+    worse = {seed: score - 0.25 for seed, score in scores.items()}
+    found = flat_scores({"a": scores, "b": worse, "c": scores})
+    assert best(found) == ({"a", "c"}, True)
+
+
+def test_of_deviations_the_smallest_is_best(flat_scores):
+    found = flat_scores({"a": {1: 0.9}, "b": {1: 0.2}})
+    assert best(found, STD) == ({"b"}, False)
+
+
+def test_other_seeds_are_said(flat_scores):
+    (table,) = flat_scores({"a": {1: 0.5, 2: 0.6}, "b": {2: 0.7, 3: 0.6}}).tables
+    assert table.differences(AVG)["name b"].spread.n == 1
+    assert any("not all rows have the same seeds" in note for note in table.notes)
+
+
+@pytest.mark.parametrize(("rounds", "early"), [(1, False), (5, True), (10, False)])
+def test_scores_over_early_rounds_are_said(tmp_path, rounds, early):
+    for name in "ab":
+        results = made([{"a": 0.5}] * rounds, 1, {"name": name})
+        write(tmp_path / name, results)
+    (table,) = Comparison.of(tmp_path).tables
+    said = [note for note in table.notes if "how fast a method learns" in note]
+    assert [note.endswith(": name a; name b") for note in said] == [True] * early
+
+
+def test_other_data_are_said(tmp_path):
+    for number, name in enumerate("ab"):
+        results = made(noisy(0.5, 1), 1, {"name": name})
+        data = replace(results.provenance.data, sha256=str(number))
+        results = replace(results, provenance=replace(results.provenance, data=data))
+        write(tmp_path / name, results)
+    (table,) = Comparison.of(tmp_path).tables
+    (note,) = (n for n in table.notes if "other embeddings or splits" in n)
+    assert note.endswith(": name b")
+
+
+def test_states_that_were_scored():
+    rounds = [{"a": 0.2}, {"a": 0.4}, {"a": 0.6}]
+    results = made(rounds, 1, closed_form={"a": 0.3})
+    unevaluated = replace(results.rounds[1], accuracy=None, avg=None)
+    results = replace(
+        results, rounds=[results.rounds[0], unevaluated, results.rounds[2]]
+    )
+    assert [record.round for record in scored(results)] == [0, 1, 3]
+    assert [rounds_to(results, t) for t in (0.3, 0.31, 0.6, 0.61)] == [0, 3, 3, None]
+    # Round 0 is 1200 bytes up and 100 down; the head 400; a round 4000; two clients.
+    sent = [(record.round, total) for record, total in bytes_so_far(results)]
+    assert sent == [(0, 850.0), (1, 2850.0), (3, 6850.0)]
+
+
+def test_costs_are_by_client(flat_scores):
+    (table,) = flat_scores({"a": {1: 0.5}}).tables
+    (row,) = table.rows.values()
+    numbers = [row.numbers(Measure(key))[1] for key in ("bytes_up", "bytes_down")]
+    assert numbers == [(1200 + 1000) / 2, (100 + 3000) / 2]
+    assert row.numbers(Measure("seconds"))[1] == 0.75
+
+
+def test_rounds_to_a_target(study_folder):
+    (table,) = Comparison.of(study_folder, target=0.3).tables
+    name = "FedAvg, 0.5"
+    # Rises as 1 - 1/2t towards 0.4 and some.
+    assert set(table.rounds(name, 0.25)) == {1, 2, 3, 4, 5}
+    assert table.rounds(name, 0.9) == {}
+    assert table.target(name, 0.3) == 0.3
+    mean = table.rows[name].spread(AVG).mean
+    assert table.target("FedAvg + GGEUR_1 & 50%, 0.5", None) == int(100 * mean) / 100
+
+
+def test_names_follow_the_axes():
+    labels = {"a": "1", "b": "2", "c": ""}
+    assert name_of(labels, ["b", "gone", "c", "a"]) == "2, 1"
+
+
+def test_csv_has_every_number_to_the_bit(study_folder):
+    found = Comparison.of(study_folder)
+    (table,) = found.tables
+    lines = list(csv.DictReader(io.StringIO(found.to_csv())))
+    assert set(lines[0]) == {"method", "alpha", *COLUMNS}
+    name = "FedAvg + GGEUR_1 & 50%, 0.1"
+    own = [x for x in lines if (x["row"], x["measure"]) == (name, "avg")]
+    assert {x["alpha"] for x in own} == {"0.1"}
+    by_seed = {int(x["seed"]): float(x["value"]) for x in own if x["seed"]}
+    assert by_seed == table.rows[name].numbers(AVG)
+    mean, difference = (x for x in own if not x["seed"])
+    spread = table.rows[name].spread(AVG)
+    assert (float(mean["value"]), float(mean["sd"])) == (spread.mean, spread.sd)
+    assert (float(mean["low"]), float(mean["high"])) == (spread.low, spread.high)
+    assert difference["baseline"] == "FedAvg, 0.1"
+    assert float(difference["p_holm"]) == table.differences(AVG)[name].p_holm
+    assert {x["measure"] for x in lines} >= {"accuracy", "std", "bytes_up", "seconds"}
+
+
+def test_a_cell_of_labels_that_lacks_an_axis(tmp_path):
+    """Two studies in one report, one of which has an axis more."""
+    write(tmp_path / "1", made(noisy(0.5, 1), 1), Cell("a", {"m": "x"}, 1))
+    labels = {"m": "x", "k": "2"}
+    write(tmp_path / "2", made(noisy(0.6, 1), 1), Cell("b", labels, 1))
+    labels = {"m": "x", "k": "3"}
+    write(tmp_path / "3", made(noisy(0.7, 1), 1), Cell("b", labels, 1))
+    (table,) = Comparison.of(tmp_path).tables
+    assert len(table.rows) == 3

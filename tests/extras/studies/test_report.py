@@ -1,0 +1,128 @@
+"""``ggeur report``: which files it leaves where, and wrong words."""
+
+from __future__ import annotations
+
+import csv
+
+import pytest
+from PIL import Image
+from written_runs import made, noisy, write
+
+from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.extras.studies.comparison.folder import (
+    default_folder,
+    write_report,
+)
+
+TABLES = ["report.html", "table.csv", "table.md", "table.tex"]
+PICTURES = ["accuracy_bytes", "convergence", "domains"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two rows of two seeds."""
+    folder = tmp_path_factory.mktemp("of_report") / "runs"
+    for number, name in enumerate("ab"):
+        for seed in (1, 2):
+            results = made(noisy(0.5 + number / 5, seed), seed, {"name": name})
+            write(folder / f"{name}{seed}", results)
+    return folder
+
+
+@pytest.fixture
+def shown(capsys):
+    """What a call prints, with the status."""
+
+    def call(*words):
+        status = main(["report", *map(str, words)])
+        return status, *capsys.readouterr()
+
+    return call
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.slow
+def test_files_and_what_is_printed(runs, tmp_path, shown):
+    out = tmp_path / "out"
+    status, printed, err = shown(runs, "--out", out, "--format", "png")
+    assert (status, err) == (0, "")
+    expected = sorted([*TABLES, *(f"{name}.png" for name in PICTURES)])
+    assert names(out) == expected
+    *table, last = printed.strip().split("\n\n")
+    assert "Accuracy: office" in table[0]
+    assert sorted(last.splitlines()) == [str(out / name) for name in expected]
+    lines = list(csv.DictReader((out / "table.csv").open(encoding="utf-8")))
+    assert {line["row"] for line in lines} == {"name a", "name b"}
+    assert (out / "table.md").read_text(encoding="utf-8").startswith("## office")
+
+
+@pytest.mark.slow
+def test_formats_and_widths(runs, tmp_path, shown):
+    shown(runs, "--out", tmp_path / "a", "--format", "pdf,svg,pdf", "--width", "one")
+    expected = [f"{name}.{form}" for name in PICTURES for form in ("pdf", "svg")]
+    assert names(tmp_path / "a") == sorted([*TABLES, *expected])
+    shown(runs, "--out", tmp_path / "b", "--format", "png", "--width", "one")
+    assert Image.open(tmp_path / "b" / "domains.png").width == 1005  # 3.35 inches
+
+
+def test_by_default_it_is_below_the_folder_and_never_the_same(tmp_path):
+    assert default_folder(tmp_path) == tmp_path / "report"
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report_2").write_text("")
+    assert default_folder(tmp_path) == tmp_path / "report_3"
+    assert default_folder(tmp_path / "results.json") == tmp_path / "report_3"
+
+
+def test_nothing_is_overwritten(runs, tmp_path, shown):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("mine")
+    status, out, err = shown(runs, "--out", tmp_path / "out", "--format", "svg")
+    assert (status, out) == (1, "")
+    assert "exists already; nothing was written" in err
+    assert names(tmp_path) == ["out"]
+    assert names(tmp_path / "out") == ["mine.txt"]
+
+
+def test_an_empty_folder_is_taken(tmp_path):
+    (tmp_path / "out").mkdir()
+    write_report(tmp_path / "out", {"a.txt": b"a"})
+    assert names(tmp_path) == ["out"]
+    assert (tmp_path / "out" / "a.txt").read_bytes() == b"a"
+
+
+def test_what_cannot_be_written_leaves_nothing(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot write the report into"):
+        write_report(tmp_path / "file" / "report", {"a.txt": b"a"})
+    with pytest.raises(ConfigError, match="cannot write"):
+        write_report(tmp_path / "out", {"a.txt": b"a", "no/such/folder": b"b"})
+    assert names(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--format", "gif"], "--format: must be one or more of svg, pdf, png"),
+        (["--target", "nan"], "above 0 and at most 1"),
+        (["--baseline", "x"], "no row or point 'x'"),
+    ],
+)
+def test_a_users_mistakes_are_named(runs, tmp_path, shown, words, problem):
+    status, out, err = shown(runs, "--out", tmp_path / "out", *words)
+    assert (status, out) == (1, "")
+    assert err.startswith("error: ")
+    assert problem in err
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["x", "--width", "three"], ["x", "--target", "a"]]
+)
+def test_wrong_usage(shown, words):
+    with pytest.raises(SystemExit) as stopped:
+        shown(*words)
+    assert stopped.value.code == 2

@@ -1,0 +1,281 @@
+"""Studies run as a user runs them: what they leave, whatever cuts them off.
+
+Tests of studies/jobs.py, studies/workers.py and reporting/log_file.py.
+"""
+
+import os
+import shutil
+import signal
+
+import pytest
+from own_process import PATIENCE
+from pictures import write_images
+from study_on_disk import METHODS, SHORT, children_of, end, until
+
+from federatedscope_ggeur import run
+from federatedscope_ggeur.extras.studies.running import StudyRun
+from federatedscope_ggeur.extras.studies.study_file import load_study
+from federatedscope_ggeur.reporting import Results, numbers
+
+TUNED = {
+    "settings": {**SHORT, "data.splits": [0.6, 0.1, 0.3]},
+    "axes": {
+        "method": {**METHODS, "tuned": {"tune": {"train.optimizer.lr": [1e-4, 0.1]}}}
+    },
+}
+
+
+def without_place(found):
+    for plain in found.values():
+        plain["config"].pop("outdir", None)
+    return found
+
+
+@pytest.mark.slow
+def test_every_run_is_the_one_of_its_settings(make_study):
+    study = make_study(baseline={"method": "FedAvg"})
+    process = study.start("--workers", 2)
+    said, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, errors
+    assert "report" in said
+    found = study.numbers()
+    assert sorted(found) == sorted(
+        f"{method}/seed_{seed}" for method in ("fedavg", "ggeur") for seed in (0, 1)
+    )
+    for method, settings in {"fedavg": {"ggeur.steps": []}, "ggeur": {}}.items():
+        for seed in (0, 1):
+            alone = run(
+                "ggeur_quickstart", overrides={**SHORT, **settings, "seed": seed}
+            )
+            assert found[f"{method}/seed_{seed}"] == numbers(alone)
+    left = study.study()
+    assert left["title"] == "A title"
+    assert left["baseline"] == {"axis": "method", "name": "FedAvg"}
+    assert left["failed"] == left["tuned"] == []
+    files = {path.name for path in (study.out / "fedavg" / "seed_0").iterdir()}
+    assert files == {"results.json", "cell.json", "config.yaml", "log.txt",
+                     "curve.png", "metrics.csv", "head.safetensors"}  # fmt: skip
+    text = (study.out / "ggeur" / "seed_1" / "results.json").read_text()
+    provenance = Results.from_json(text).provenance
+    assert str(study.file) in provenance.command
+
+
+@pytest.mark.slow
+def test_what_is_over_stays_as_it_is(make_study):
+    study = make_study()
+    study.run()
+    before = study.numbers()
+    times = {p: p.stat().st_mtime_ns for p in study.out.rglob("results.json")}
+    assert "4 of 4 runs are finished" in study.run()
+    said = study.run("train.optimizer.lr", 0.5, status=1)
+    assert "holds a run with other settings (train.optimizer.lr None, now 0.5" in said
+    assert study.numbers() == before
+    study.write({**study.content, "seeds": [0, 1, 2]})
+    assert study.run("--list").count("to do") == 2
+    study.run()
+    assert {p: p.stat().st_mtime_ns for p in times} == times
+    assert len(study.numbers()) == 6
+
+
+@pytest.mark.slow
+def test_a_folder_in_the_way_is_left_alone(make_study):
+    study = make_study()
+    (study.out / "fedavg" / "seed_0").mkdir(parents=True)
+    assert "is not a run of a study" in study.run(status=1)
+
+
+@pytest.mark.slow
+def test_another_study_in_the_folder_is_left_alone(make_study):
+    study = make_study(seeds=[0])
+    study.run()
+    left = {p: p.read_bytes() for p in study.out.iterdir() if p.is_file()}
+    study.write({**study.content, "axes": {"way": {"FedAvg": {"ggeur.steps": []}}}})
+    said = study.run(status=1)
+    assert f"'{study.out}' holds the study 'study' (axes method)" in said
+    assert "'study' (axes way) is to run; name another folder by --out" in said
+    study.file = study.file.rename(study.file.with_name("other.yaml"))
+    study.write({**study.content, "axes": {"method": METHODS}})
+    assert "holds the study 'study' (axes method), but 'other'" in study.run(status=1)
+    study.file = study.file.rename(study.file.with_name("study.yaml"))
+    study.run("train.optimizer.lr", 0.5, status=1)
+    assert {p: p.read_bytes() for p in left} == left
+    assert "2 of 2 runs are finished" in study.run()
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_stops_no_other(make_study, tmp_path):
+    missing = {"data.type": "embeddings@ggeur", "data.root": str(tmp_path / "mine")}
+    study = make_study(axes={"method": {**METHODS, "mine": missing}}, seeds=[0])
+    said = study.run(status=1)
+    assert "failed: mine / seed 0: " in said
+    assert str(tmp_path / "mine") in said
+    assert sorted(study.numbers()) == ["fedavg/seed_0", "ggeur/seed_0"]
+    (failed,) = study.study()["failed"]
+    assert failed["labels"] == {"method": "mine"}
+    log = study.out / "mine" / "seed_0.part" / "log.txt"
+    assert str(tmp_path / "mine") in log.read_text()
+
+
+@pytest.mark.slow
+def test_wrong_settings_are_said_before_anything_runs(make_study):
+    study = make_study(axes={"method": {**METHODS, "x": {"ggeur.step1_sice": 3}}})
+    said = study.run(status=1)
+    assert "x / seed 0: " in said
+    assert "did you mean ggeur.step1_size?" in said
+    assert not study.out.exists()
+
+
+def test_a_row_called_ggeur_without_step_2_is_noted(make_study):
+    methods = {
+        "FedAvg": {"ggeur.steps": []},
+        "GGEUR, both steps": {},
+        "+ GGEUR": {"ggeur.steps": [1]},
+        "GGEUR, step 1": {"ggeur.steps": [1]},
+    }
+    plan = load_study(make_study(axes={"method": methods}).file)
+    (note,) = StudyRun(plan).notes
+    assert note.startswith("+ GGEUR: ggeur.steps lacks 2")
+
+
+@pytest.mark.slow
+def test_tuning_chooses_on_validation_rows_of_the_first_seed(make_study):
+    axes = {"method": {"tuned": TUNED["axes"]["method"]["tuned"]}}
+    study = make_study(**{**TUNED, "axes": axes})
+    study.run()
+    (tuned,) = study.study()["tuned"]
+    assert (tuned["seed"], tuned["metric"]) == (0, "val_acc")
+    tried = {t["settings"]["train.optimizer.lr"]: t["value"] for t in tuned["tried"]}
+    best = max(tried, key=tried.get)
+    assert tuned["chosen"] == {"train.optimizer.lr": best}
+    found = study.numbers()
+    for lr, value in tried.items():
+        tries = found[f"tuning/tuned/lr_{lr}/seed_0"]
+        assert tries["final"]["avg"] is None  # no test row was looked at
+        assert all(not r["accuracy"] for r in tries["rounds"])
+        metrics = [r["metrics"]["val_acc"] for r in tries["rounds"]]
+        assert value == pytest.approx(sum(metrics) / 3, abs=1e-15)
+    for seed in (0, 1):
+        config = found[f"tuned/seed_{seed}"]["config"]
+        assert config["train"]["optimizer"]["lr"] == best
+        assert config["eval"]["split"] == ["test"]
+
+
+@pytest.mark.slow
+def test_images_are_embedded_once_before_the_runs(make_study, tmp_path):
+    tree = write_images(tmp_path / "tree", per_class=8)
+    settings = {
+        **SHORT,
+        "data.type": "image_folder@ggeur",
+        "data.root": str(tree),
+        "data.splitter": "iid",
+        "data.splitter_args": [],
+        "federate.client_num": 2,
+        "ggeur.encoder.name": "hog",
+        "ggeur.encoder.num_workers": 1,
+        "ggeur.encoder.cache": str(tmp_path / "cache"),
+    }
+    study = make_study(settings=settings)
+    assert "embedding: run 1 of 1" in study.run()
+    shutil.rmtree(tree)  # the cache alone serves what is run now
+    study.write({**study.content, "seeds": [0, 1, 2]})
+    study.run()
+    assert len(study.numbers()) == 6
+
+
+@pytest.mark.slow
+def test_tuning_wants_validation_rows(make_study):
+    study = make_study(axes={"tune": {"train.optimizer.lr": [0.1, 0.01]}})
+    assert "set data.splits so that" in study.run(status=1)
+
+
+@pytest.mark.slow
+def test_one_that_is_interrupted_goes_on_from_its_checkpoint(make_study):
+    """In the middle of its rounds, with clients that keep a state."""
+    settings = {
+        "federate.total_round_num": 60,
+        "ggeur.checkpoint_every": 1e-3,
+        "ggeur.base_method": "scaffold",
+        "eval.freq": 10,
+    }
+    study = make_study(settings=settings, axes={}, seeds=[0])
+    process = study.start("--workers", 1)
+    part = study.out / "seed_0.part"
+    until(lambda: (part / "private" / "checkpoint").exists(), process)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130
+    assert "repeat the command to go on" in errors
+    assert "Traceback" not in errors
+    assert part.exists()
+    study.run()
+    log = (study.out / "seed_0" / "log.txt").read_text()
+    assert "goes on after round" in log
+    alone = run("ggeur_quickstart", overrides={**settings, "seed": 0})
+    assert study.numbers()["seed_0"] == numbers(alone)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs Linux's /proc")
+def test_kills_leave_the_same_numbers(make_study):
+    """Of the study itself, and of one of its processes, in the middle of runs."""
+    settings = {
+        "federate.total_round_num": 60,
+        "ggeur.checkpoint_every": 1e-3,
+        "ggeur.base_method": "scaffold",
+    }
+    study = make_study(settings=settings, seeds=[0])
+    process = study.start("--workers", 2)
+    until(lambda: list(study.out.rglob("checkpoint")), process)
+    end(process.pid)
+    process.communicate(timeout=PATIENCE)
+    process = study.start("--workers", 2)
+    logs = study.out.rglob
+    until(
+        lambda: any("goes on after" in p.read_text() for p in logs("log.txt")), process
+    )
+    end(children_of(process.pid)[-1])
+    _, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, errors
+    assert "SIGKILL" in errors
+    found = without_place(study.numbers())
+    assert sorted(found) == ["fedavg/seed_0", "ggeur/seed_0"]
+    for method, more in {"fedavg": {"ggeur.steps": []}, "ggeur": {}}.items():
+        undisturbed = numbers(run("ggeur_quickstart", overrides={**settings, **more}))
+        assert found[f"{method}/seed_0"] == without_place({"": undisturbed})[""]
+
+
+PULL = """
+from federatedscope_ggeur.methods import Method, register_method
+from federatedscope_ggeur.settings import Key, not_negative
+
+
+@register_method("pull_of_a_study")
+class Pull(Method):
+    meaning = "FedAvg by another name"
+    SETTINGS = (Key("strength", 0.1, "Nothing.", not_negative),)
+
+    def __init__(self, strength):
+        self.strength = strength
+"""
+PULLED = {
+    "ggeur.plugins": ["pull_parts"],
+    "ggeur.base_method": "pull_of_a_study",
+    "ggeur.pull_of_a_study.strength": 0.5,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["study", "base", "both"])
+def test_plugins_are_sought_beside_the_study_and_then_beside_its_base(
+    make_study, tmp_path, quickstart, place
+):
+    bases = tmp_path / "bases"
+    bases.mkdir()
+    (bases / "mine.yaml").write_text(quickstart.read_text())
+    study = make_study(base="bases/mine", settings=PULLED, axes={}, seeds=[0])
+    found, wrong = (tmp_path, bases) if place != "base" else (bases, tmp_path)
+    (found / "pull_parts.py").write_text(PULL)
+    if place == "both":
+        (wrong / "pull_parts.py").write_text("raise RuntimeError('the other one')")
+    said, errors = study.start("--list").communicate(timeout=PATIENCE)
+    assert "to do" in said, errors

@@ -1,0 +1,113 @@
+"""The command around studies: what it says, and how a study looks as it goes."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from foreign_text import WORST, hidden_in
+from study_on_disk import StudyOnDisk
+
+from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.commands.console import shown_on_console
+from federatedscope_ggeur.examples import study_folder
+from federatedscope_ggeur.extras.studies.command import StudyProgress
+from federatedscope_ggeur.extras.studies.running import StudyRun
+from federatedscope_ggeur.extras.studies.study_file import load_study
+from federatedscope_ggeur.extras.studies.workers import Event, Workers
+
+
+@pytest.fixture
+def jobs(tmp_path):
+    """Forty runs that nobody has done."""
+    many = {"axes": {"federate.client_num": list(range(4, 44))}, "seeds": [0]}
+    study = StudyOnDisk(tmp_path, **many)
+    return StudyRun(load_study(study.file), study.out).jobs()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["no_such_study"], "no_such_study"),
+        (["{file}", "--workers", "0"], "--workers: must be at least 1, got 0"),
+    ],
+)
+def test_what_is_wrong_is_one_message(tmp_path, capsys, words, message):
+    study = StudyOnDisk(tmp_path)
+    assert main(["study", *(word.format(file=study.file) for word in words)]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert message.replace("\\", "") in error
+
+
+def test_without_a_file_the_bundled_ones_are_listed(capsys):
+    assert main(["study"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("table7: Table 7 of the GGEUR paper") for line in lines)
+    assert len(lines) == len(list(study_folder().glob("*.yaml")))
+
+
+def test_several_seeds_are_answered_with_their_study(tmp_path, capsys, monkeypatch):
+    """The text that is printed is a study that loads."""
+    words = ["--cfg", "ggeur_quickstart", "seed", "[0, 1]", "ggeur.steps", "[1]"]
+    assert main(words) == 1
+    error = capsys.readouterr().err
+    assert "ggeur study my_study.yaml" in error
+    file = tmp_path / "my_study.yaml"
+    file.write_text(error.partition("\n\n")[2])
+    plan = load_study(file)
+    assert plan.seeds == (0, 1)
+    assert plan.settings == {"ggeur.steps": [1]}
+
+
+@pytest.fixture
+def told(jobs, capsys):
+    """Returns what is said of events of jobs, off a terminal."""
+
+    def told(events, over=()) -> str:
+        with shown_on_console("info"), StudyProgress() as progress:
+            progress.begin("runs", jobs, dict.fromkeys(over, 0.5))
+            for event in events:
+                progress.tell(event)
+        said = capsys.readouterr()
+        return said.out + said.err
+
+    return told
+
+
+def test_lines_say_which_runs_are_over_and_who_failed(jobs, told):
+    events = [
+        Event("started", jobs[1]),
+        Event("rounds", jobs[1], 7, 20, 0.5),
+        Event("killed", jobs[1], problem="its process was ended by SIGKILL"),
+        Event("failed", jobs[1], problem="no data\nat all"),
+    ]
+    said = told(events, over=[jobs[0].name])
+    assert "runs: 1 of 40 runs are finished already" in said
+    assert "SIGKILL; it starts again" in said
+    assert "5 / seed 0: no data at all" in said
+    assert "run 2 of 40: 5 / seed 0: failed" in said
+
+
+def test_names_and_problems_are_printable(jobs, told):
+    for text in WORST:
+        job = replace(jobs[0], name=f"{text} / seed 0")
+        events = [
+            Event("killed", job, problem=text),
+            Event("failed", job, problem=f"{text}\nmore"),
+        ]
+        assert not set(hidden_in(told(events)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("gpus", "said"), [(1, "one GPU, .* one after the other"), (2, "2 GPUs")]
+)
+def test_runs_on_gpus_take_one_each(tmp_path, capsys, monkeypatch, gpus, said):
+    """The runs themselves find no GPU here and go on without."""
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    shared = []
+    monkeypatch.setattr(Workers, "share_gpus", lambda self, names: shared.extend(names))
+    study = StudyOnDisk(tmp_path, settings={"use_gpu": True})
+    assert main(["study", str(study.file), "--out", str(study.out)]) == 0
+    assert re.search(f"note: .*{said}", capsys.readouterr().out)
+    assert shared == [str(number) for number in range(gpus)]

@@ -1,0 +1,23 @@
+"""What Tab offers behind the commands of studies."""
+
+from pathlib import Path
+
+from federatedscope_ggeur.commands.completion import completions
+
+ROOT = Path(__file__).parents[3]
+
+
+def offered(line: str) -> set[str]:
+    """The words behind `line`, whose last one is being typed."""
+    *words, prefix = line.split(" ")
+    return set(completions(words, prefix)[0])
+
+
+def test_study_files_stand_behind_study_and_settings_behind_those():
+    found, places = completions(["study"], "table1")
+    bundled = (ROOT / "scripts" / "studies").glob("table1*.yaml")
+    assert set(found) == {file.name for file in bundled}
+    assert places
+    assert offered("study table7 see") == {"seed"}
+    assert offered("study table7 use_gpu ") == {"False", "True"}
+    assert offered("study table7 --work") == {"--workers"}
