@@ -82,7 +82,8 @@ def main(names: list[str]) -> None:
                     raise SystemExit(f"the help lists {command}, a command of {name}")
         if head_of(place, out / "without") != head_of(ROOT, out / "whole"):
             raise SystemExit("the quickstart has another head without the extras")
-        left_out = (*OF_THE_WHOLE, *BELOW, "extras")
+        engines = (f"engines/{name}" for name in known)
+        left_out = (*OF_THE_WHOLE, *BELOW, "extras", *engines)
         ignored = [f"--ignore=tests/{name}" for name in left_out]
         print(python(place, "-m", "pytest", "-p", "no:cacheprovider", *ignored))
     print(f"whole without {', '.join(names)}")

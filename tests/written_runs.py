@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -113,3 +115,32 @@ def write_study(
                 Cell(study.name, labels, seed),
             )
     return folder
+
+
+def calls(action) -> int:
+    """How many functions of Python are called."""
+    seen = 0
+
+    def count(frame, event, argument):
+        nonlocal seen
+        seen += event == "call"
+
+    sys.setprofile(count)
+    try:
+        action()
+    finally:
+        sys.setprofile(None)
+    return seen
+
+
+def check_growth(act, folder: Path) -> None:
+    """Check that work of `act` on a run's folder grows with its rounds, and no faster.
+
+    A round takes no more than a look at each of its 16 values.
+    """
+    sizes = [100, 300, 500]
+    places = [str(write(folder / f"{n}", made(noisy(0.8, 0, n), 0))) for n in sizes]
+    act(places[0])  # what is imported and remembered
+    short, middle, long = (calls(partial(act, place)) for place in places)
+    assert long - middle <= 1.1 * (middle - short)
+    assert (long - short) / 400 < 120
