@@ -8,7 +8,7 @@ from federatedscope_ggeur.data import is_image_type
 from federatedscope_ggeur.errors import ConfigError, setting
 from federatedscope_ggeur.extras import load_extras
 from federatedscope_ggeur.federation.demands import Demands
-from federatedscope_ggeur.federation.exchanges import EXCHANGES
+from federatedscope_ggeur.federation.exchanges.base import allowed_exchanges
 from federatedscope_ggeur.methods import METHODS
 from federatedscope_ggeur.models import CLOSED_FORMS, ClosedForm, build_closed_form
 from federatedscope_ggeur.models.text import ClassTexts
@@ -31,7 +31,8 @@ def demands_of(cfg, wrong: Collection[str] = ()) -> Demands:
     # A network normalises pixels itself, and a text model takes CLIP's embeddings
     # unchanged. With either of them ggeur.space stays at its default.
     has_space = trains and not chosen["network.name"] and not chosen["text.model"]
-    totals = any(part.brings_totals(chosen) for part in EXCHANGES.values())
+    allowed = allowed_exchanges(chosen["plugins"])
+    totals = any(part.brings_totals(chosen) for part in allowed)
     leaves_out = form is not None and form.asks and form.leaves_out() and not totals
     return Demands(
         rounds=chosen["total_rounds"] if trains else 0,

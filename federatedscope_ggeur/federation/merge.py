@@ -50,8 +50,8 @@ class Merge:
 
     Parameters
     ----------
-    nothing : Statistics or GridStatistics
-        The statistics of no rows.
+    nothing : Statistics
+        The statistics of no rows, of the kind that is merged.
     watchers : sequence of Exchange
         `on_statistics` gets each upload that is added; `on_total` gets totals that were
         taken at once.

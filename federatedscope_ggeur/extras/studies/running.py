@@ -274,9 +274,10 @@ class StudyRun:
         self.notes = same_head_notes(heads)
         if unlike_paper:
             self.notes.append(
-                f"{listed(unlike_paper, _LISTED)}: ggeur.steps lacks 2, draws around "
-                "the prototypes of other domains. With several domains, GGEUR of the "
-                "paper has steps [1, 2]; compare_own_embeddings.yaml is set up for it"
+                f"{listed(unlike_paper, _LISTED)}: ggeur.steps lacks 2. Step 2 draws "
+                "around the prototypes of other domains. With several domains, GGEUR "
+                "of the paper has steps [1, 2]; compare_own_embeddings.yaml is set up "
+                "for it"
             )
         if self.plan.engine != "embedded":
             return []

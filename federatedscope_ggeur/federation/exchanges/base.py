@@ -254,8 +254,7 @@ class Exchange:
         ``demands["<name>.<setting>"]``.
     REVEALS : str
         What the answers tell about a client's rows, in a few words. The privacy line of
-        a run shows this text. Secure sums refuse a plugin's exchange that
-        has none.
+        a run shows this text. Secure sums refuse a plugin's exchange that has none.
     NOT_BY_FOLDER : str
         If the exchange cannot go with a run by folder: the setting that makes it due.
     UNSCREENED : str
@@ -496,7 +495,8 @@ def rename_run(config: Mapping, folder: Path, to: Path) -> None:
         An exchange of the run forbids it.
     """
     load_extras(dict(flatten(config["ggeur"])))
-    if not any(part.renaming(config, folder, to) for part in EXCHANGES.values()):
+    allowed = allowed_exchanges(config["ggeur"].get("plugins", ()))
+    if not any(part.renaming(config, folder, to) for part in allowed):
         os.rename(folder, to)
 
 
@@ -507,25 +507,28 @@ def own_exchanges() -> list[type[Exchange]]:
 
 def plugin_exchanges(demands: Demands) -> list[type[Exchange]]:
     """The plugin exchanges of a run."""
+    allowed = allowed_exchanges(demands.plugins)
+    return [part for part in allowed if is_of_plugin(part) and part.is_due(demands)]
+
+
+def allowed_exchanges(plugins: Collection[str]) -> list[type[Exchange]]:
+    """The package's own exchanges, and those of modules that the run's plugins name.
+
+    An exchange is named by its module, or by a package that holds the module.
+    """
     return [
         part
         for part in EXCHANGES.values()
-        if is_of_plugin(part) and _is_named(part, demands) and part.is_due(demands)
+        if not is_of_plugin(part)
+        or any(f"{part.__module__}.".startswith(f"{name}.") for name in plugins)
     ]
-
-
-def _is_named(part: type[Exchange], demands: Demands) -> bool:
-    """Whether the run's plugins name the module of an exchange, or its package."""
-    module = f"{part.__module__}."
-    return any(module.startswith(f"{name}.") for name in demands.plugins)
 
 
 def answered_kinds(demands: Demands) -> Mapping[RequestKind, type[Exchange]]:
     """The requests that a client with these demands answers, each with its exchange."""
     return {
         kind: part
-        for part in EXCHANGES.values()
-        if not is_of_plugin(part) or _is_named(part, demands)
+        for part in allowed_exchanges(demands.plugins)
         for kind in part.answered(demands)
     }
 

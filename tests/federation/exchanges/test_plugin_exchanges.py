@@ -6,6 +6,7 @@ import pytest
 from carrier import carrier, late, lost
 from exchange_plugin import MODULE, NAME, NAMED, SILENT, write_plugin
 
+from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError, MessageError
@@ -173,6 +174,17 @@ WITH_A_SETTING = MODULE.replace(
     "\n\n\n@dataclass",
     "\nfrom federatedscope_ggeur.settings import Key, Objection, whole\n\n\n@dataclass",
 )
+
+
+def test_it_changes_no_run_that_does_not_name_it(config):
+    @register_exchange("bringer")
+    class Bringer(Exchange):
+        @classmethod
+        def brings_totals(cls, chosen):
+            return True
+
+    assert demands_of(config()).own_statistics
+    assert not demands_of(config("ggeur.plugins", [Bringer.__module__])).own_statistics
 
 
 def test_it_brings_settings_that_all_sides_have_alike(config):

@@ -244,7 +244,8 @@ class LogLosses:
     ----------
     client : int
     rows : int
-        The number of summed rows; 0 if there are fewer than ``ggeur.min_samples``.
+        The number of summed rows; 0 if there are fewer than
+        ``ggeur.privacy.min_samples``.
     losses : Tensor of shape (candidates, TEMPERATURES), int64
         Sums over these rows at each temperature, in 1/64 nat.
     """
@@ -330,8 +331,8 @@ class Confidences:
     ----------
     client : int
     counts : Tensor of shape (CONFIDENCE_BINS,), int64
-        How many rows have their largest probability in each bin. All are
-        0 if there are fewer rows than ``ggeur.min_samples``.
+        How many rows have their largest probability in each bin. All are 0 if there
+        are fewer rows than ``ggeur.privacy.min_samples``.
     """
 
     client: int

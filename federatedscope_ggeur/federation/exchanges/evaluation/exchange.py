@@ -102,7 +102,8 @@ class EvaluationClient(ClientSide):
     def validation_losses(self, broadcast: Broadcast, query: LossQuery) -> LogLosses:
         """The log-loss of the trained head on validation rows at each temperature.
 
-        A client with fewer validation rows than ``ggeur.min_samples`` reports no rows.
+        A client with fewer validation rows than ``ggeur.privacy.min_samples`` reports
+        no rows.
 
         Raises
         ------

@@ -72,7 +72,8 @@ class PersonalLosses:
     ----------
     client : int
     rows : int
-        The number of left-out rows; 0 if there are fewer than ``ggeur.min_samples``.
+        The number of left-out rows; 0 if there are fewer than
+        ``ggeur.privacy.min_samples``.
     losses : Tensor of shape (kappas, FACTORS), int64
         Sums over the left-out rows, in 1/64 nat.
     """

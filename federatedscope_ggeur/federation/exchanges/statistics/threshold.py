@@ -27,12 +27,11 @@ def apply_min_count(statistics: Statistics, min_samples: int) -> Statistics:
     single row, which is the row itself, is never sent (if `min_samples` is at least 2).
 
     The threshold does not limit what the statistics of other classes reveal; see
-    docs/privacy.md. Up to 4 rows of a class can be
-    reconstructed from its mean and covariance. If rows are non-negative, as after a
-    ReLU, all of 5 rows and many of 20 can be reconstructed. One upload shows without
-    error whether a known row belongs to a class. Clients also train on withheld rows,
-    so updates of a client's head depend on these rows, and the client's aggregation
-    weight counts them.
+    docs/privacy.md. Up to 4 rows of a class can be reconstructed from its mean and
+    covariance. If rows are non-negative, as after a ReLU, all of 5 rows and many of 20
+    can be reconstructed. One upload shows without error whether a known row belongs to
+    a class. Clients also train on withheld rows, so updates of a client's head depend
+    on these rows, and the client's aggregation weight counts them.
     """
     kept = [c for c in statistics.classes if statistics.counts[c] >= min_samples]
     return statistics.restrict(kept)
