@@ -188,14 +188,18 @@ def _finding_line(found: Finding) -> str:
     return f"client {found.client} ({when}): {found.problem}{fate}"
 
 
-def kept_line(kept: Kept) -> str:
-    """Which of two heads a run keeps, and why, as one line."""
-    names = {"closed_form": "the head in closed form", "trained": "the head trained"}
+def kept_line(kept: Kept, averaged: bool = False) -> str:
+    """Which of two heads a run keeps, and why, as one line.
+
+    `averaged` says that the mean of both heads stood in place of the trained head.
+    """
+    names = {"closed_form": "the head in closed form", "trained": "the trained head"}
     name = names.get(kept.head, "the mean of the probabilities of both heads")
     if kept.by == "validation":
+        other = "by both heads' mean" if averaged else "trained"
         why = (
             f"{percent(kept.closed_form)}% of the validation rows right in closed "
-            f"form, {percent(kept.trained)}% trained"
+            f"form, {percent(kept.trained)}% {other}"
         )
     elif kept.by == "confounded":
         why = (

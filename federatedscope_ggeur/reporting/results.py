@@ -377,7 +377,9 @@ def _remarks(results: Results) -> list[str]:
     if results.pooled is not None:
         lines.append(pooled_line(results.pooled))
     if final.kept is not None:
-        lines.append(kept_line(final.kept))
+        solved = results.closed_form
+        about = (solved.details if solved else None) or {}
+        lines.append(kept_line(final.kept, about.get("averaged", False)))
     if final.probabilities is not None:
         lines.append(probabilities_line(final))
         if final.probabilities.absent is not None:

@@ -311,14 +311,16 @@ class EvaluationExchange(Exchange):
 
         The temperature is the one with the least log-loss on validation rows. Returns
         None, and does nothing, if there are fewer than `LEAST_VALIDATION` validation
-        rows, or if the model's logits cannot be divided.
+        rows, or if the head's logits cannot be divided.
         """
         server = self.server
-        if not self.scores and can_cool(server.scored_model):
+        if not can_cool(server.scored_model.at(server.head_params())):
+            return None
+        if not self.scores:
             yield from self.score(number)  # the run goes on after its last round
         before, started = (self.scores, self.reports), self.course.spent()
         rows = sum(s.total for s in self.scores.get("val", {}).values())
-        if rows < LEAST_VALIDATION or not can_cool(server.scored_model):
+        if rows < LEAST_VALIDATION:
             return None
         losses, rows = yield from self._losses_on_validation(number)
         if rows < LEAST_VALIDATION:
