@@ -231,14 +231,20 @@ def probabilities_line(final: Final) -> str:
     return f"{line} ({by.get(final.calibrated_by or '', 'not calibrated')})"
 
 
-def absent_line(absent: AbsentClasses) -> str:
-    """The classes that nobody sent, and the scores without their rows, as one line."""
-    line = f"classes that nobody sent: {absent.classes}, with {absent.rows} test rows"
-    if not absent.rows or absent.others is None:
+def absent_line(absent: AbsentClasses, threshold: int) -> str:
+    """The classes that nobody sent, and the scores without their rows, as one line.
+
+    `threshold` is the smallest number of rows that a client tells apart.
+    """
+    line = f"classes that nobody sent: {absent.classes}"
+    if not absent.rows:
+        return f"{line}; no client has {threshold} or more test rows of them"
+    line += f", with {absent.rows} test rows ({percent(absent.accuracy)}% right)"
+    if absent.others is None:
         return line
     return (
-        f"{line} ({percent(absent.accuracy)}% right); without these rows "
-        f"{percent(absent.accuracy_of_others)}% right, {_probabilities(absent.others)}"
+        f"{line}; without these rows {percent(absent.accuracy_of_others)}% right, "
+        f"{_probabilities(absent.others)}"
     )
 
 

@@ -383,7 +383,8 @@ def _remarks(results: Results) -> list[str]:
     if final.probabilities is not None:
         lines.append(probabilities_line(final))
         if final.probabilities.absent is not None:
-            lines.append(absent_line(final.probabilities.absent))
+            least = results.privacy.threshold if results.privacy else 1
+            lines.append(absent_line(final.probabilities.absent, least))
     if final.worst_client is not None:
         lines.append(worst_client_line(final.worst_client))
     if final.scored == "clients":
