@@ -55,7 +55,7 @@ class EvaluationClient(ClientSide):
     """Scores heads on the client's own rows."""
 
     _scored: Broadcast | None = None
-    _absent: tuple[int, ...] = ()
+    _absent: tuple[int, ...] | None = None  # what the first request names
     _validated: tuple[Broadcast, LossQuery] | None = None
 
     def evaluate(self, broadcast: Broadcast) -> ScoreReport:
@@ -80,7 +80,8 @@ class EvaluationClient(ClientSide):
     def score(self, broadcast: Broadcast, rows: Mapping[str, Any]) -> ScoreReport:
         """Score `eval_params` of a round on each split of `rows`."""
         client, params = self.client, self.eval_params(broadcast)
-        self._absent = self._absent or broadcast.absent
+        if self._absent is None:
+            self._absent = broadcast.absent
         if broadcast.absent not in ((), self._absent):
             problem = "rows of other classes were told apart before"
             raise MessageError(problem, field="absent", sender="the server")
@@ -183,7 +184,8 @@ def _bound(declared: Declared, exchange: Any, report: ScoreReport) -> None:
 EVALUATE = RequestKind(
     name="evaluate",
     message="evaluate",
-    remembered=lambda round_number: round_number == 0,  # where only one is allowed
+    # Without training only one is allowed; and the first names the absent classes.
+    remembered=lambda round_number: round_number == 0,
     deadline="evaluate",
     parts=(Broadcast,),
     respond=lambda side, broadcast: side.evaluate(broadcast),
