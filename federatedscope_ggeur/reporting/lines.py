@@ -188,14 +188,18 @@ def _finding_line(found: Finding) -> str:
     return f"client {found.client} ({when}): {found.problem}{fate}"
 
 
-def kept_line(kept: Kept) -> str:
-    """Which of two heads a run keeps, and why, as one line."""
-    names = {"closed_form": "the head in closed form", "trained": "the head trained"}
+def kept_line(kept: Kept, averaged: bool = False) -> str:
+    """Which of two heads a run keeps, and why, as one line.
+
+    `averaged` says that the mean of both heads stood in place of the trained head.
+    """
+    names = {"closed_form": "the head in closed form", "trained": "the trained head"}
     name = names.get(kept.head, "the mean of the probabilities of both heads")
     if kept.by == "validation":
+        other = "by both heads' mean" if averaged else "trained"
         why = (
             f"{percent(kept.closed_form)}% of the validation rows right in closed "
-            f"form, {percent(kept.trained)}% trained"
+            f"form, {percent(kept.trained)}% {other}"
         )
     elif kept.by == "confounded":
         why = (
@@ -227,14 +231,20 @@ def probabilities_line(final: Final) -> str:
     return f"{line} ({by.get(final.calibrated_by or '', 'not calibrated')})"
 
 
-def absent_line(absent: AbsentClasses) -> str:
-    """The classes that nobody sent, and the scores without their rows, as one line."""
-    line = f"classes that nobody sent: {absent.classes}, with {absent.rows} test rows"
-    if not absent.rows or absent.others is None:
+def absent_line(absent: AbsentClasses, threshold: int) -> str:
+    """The classes that nobody sent, and the scores without their rows, as one line.
+
+    `threshold` is the smallest number of rows that a client tells apart.
+    """
+    line = f"classes that nobody sent: {absent.classes}"
+    if not absent.rows:
+        return f"{line}; no client has {threshold} or more test rows of them"
+    line += f", with {absent.rows} test rows ({percent(absent.accuracy)}% right)"
+    if absent.others is None:
         return line
     return (
-        f"{line} ({percent(absent.accuracy)}% right); without these rows "
-        f"{percent(absent.accuracy_of_others)}% right, {_probabilities(absent.others)}"
+        f"{line}; without these rows {percent(absent.accuracy_of_others)}% right, "
+        f"{_probabilities(absent.others)}"
     )
 
 

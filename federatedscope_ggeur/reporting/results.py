@@ -377,11 +377,14 @@ def _remarks(results: Results) -> list[str]:
     if results.pooled is not None:
         lines.append(pooled_line(results.pooled))
     if final.kept is not None:
-        lines.append(kept_line(final.kept))
+        solved = results.closed_form
+        about = (solved.details if solved else None) or {}
+        lines.append(kept_line(final.kept, about.get("averaged", False)))
     if final.probabilities is not None:
         lines.append(probabilities_line(final))
         if final.probabilities.absent is not None:
-            lines.append(absent_line(final.probabilities.absent))
+            least = results.privacy.threshold if results.privacy else 1
+            lines.append(absent_line(final.probabilities.absent, least))
     if final.worst_client is not None:
         lines.append(worst_client_line(final.worst_client))
     if final.scored == "clients":

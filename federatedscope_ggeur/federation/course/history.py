@@ -313,6 +313,8 @@ class History:
         self, head: str
     ) -> Literal["leave_one_out", "validation", "start"] | None:
         """The source of a head's temperature; None if the head has none."""
+        if self.kept is not None and self.kept.head == "average":
+            return None
         if head == "trained" and self.scaling is not None:
             return "validation"
         solved = self.round0.closed_form if self.round0 else None

@@ -282,6 +282,7 @@ def end_or_train(
     choice: Choice,
     counts: Sequence[HitCounts],
     uploaded: Mapping[int, int],
+    unsent: int,
     averages: bool,
 ) -> Choice:
     """Decide whether a run that keeps the better head skips training.
@@ -291,12 +292,17 @@ def end_or_train(
     Without validation rows, training would be useless. A run that `averages` the two
     heads also trains if every class was sent, but many rows are withheld.
 
+    If each client has too few rows of the classes that nobody sent to tell, all
+    withheld rows count as such rows.
+
     Parameters
     ----------
     choice : Choice
     counts : sequence of HitCounts
     uploaded : mapping from client number to int
         How many rows are in each client's statistics.
+    unsent : int
+        The number of classes that nobody sent.
     averages : bool
     """
     validation = sum(count.validation for count in counts)
@@ -304,6 +310,8 @@ def end_or_train(
     sent = sum(uploaded[count.client] for count in counts)
     share = 1 - sent / rows if rows else 0.0
     absent = sum(count.absent for count in counts)
+    if unsent and not absent:
+        absent = rows - sent
     known = {
         "withheld_share": share,
         "absent_rows": absent,

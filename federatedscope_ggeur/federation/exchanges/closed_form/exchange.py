@@ -543,8 +543,9 @@ class ClosedFormExchange(Exchange):
             takes_clients = by_client <= LARGER_PART
         choice = choose_by_hits(form, counts, share, takes_clients)
         if keeps_best:
+            unsent = classes - len(components.labels.unique())
             averages = self._demands["keep"] == "average"
-            choice = end_or_train(choice, counts, uploaded, averages)
+            choice = end_or_train(choice, counts, uploaded, unsent, averages)
         return choice
 
     def _decide(

@@ -71,6 +71,10 @@ def objections(run: Demands) -> Objections:
     if run["keep"] == "average":
         why = "which averages two heads that are made without text"
         yield Objection("keep", {"text.ensemble": [0], "text.model": [""]}, why)
+        asking = [n for n, f in CLOSED_FORMS.items() if f.trainable and f.asks]
+        forms = [name for name in asking if CLOSED_FORMS[name].leaves_out()]
+        why = "which needs clients' answers on left-out rows"
+        yield Objection("keep", {"closed_form": forms}, why)
     for field in ("prior", "ensemble"):
         takes = [n for n, f in CLOSED_FORMS.items() if getattr(f, f"takes_{field}")]
         if run["closed_form"] not in takes:

@@ -55,7 +55,7 @@ class EvaluationClient(ClientSide):
     """Scores heads on the client's own rows."""
 
     _scored: Broadcast | None = None
-    _absent: tuple[int, ...] = ()
+    _absent: tuple[int, ...] | None = None  # what the first request names
     _validated: tuple[Broadcast, LossQuery] | None = None
 
     def evaluate(self, broadcast: Broadcast) -> ScoreReport:
@@ -80,7 +80,8 @@ class EvaluationClient(ClientSide):
     def score(self, broadcast: Broadcast, rows: Mapping[str, Any]) -> ScoreReport:
         """Score `eval_params` of a round on each split of `rows`."""
         client, params = self.client, self.eval_params(broadcast)
-        self._absent = self._absent or broadcast.absent
+        if self._absent is None:
+            self._absent = broadcast.absent
         if broadcast.absent not in ((), self._absent):
             problem = "rows of other classes were told apart before"
             raise MessageError(problem, field="absent", sender="the server")
@@ -184,7 +185,8 @@ def _bound(declared: Declared, exchange: Any, report: ScoreReport) -> None:
 EVALUATE = RequestKind(
     name="evaluate",
     message="evaluate",
-    remembered=lambda round_number: round_number == 0,  # where only one is allowed
+    # Without training only one is allowed; and the first names the absent classes.
+    remembered=lambda round_number: round_number == 0,
     deadline="evaluate",
     parts=(Broadcast,),
     respond=lambda side, broadcast: side.evaluate(broadcast),
@@ -312,14 +314,16 @@ class EvaluationExchange(Exchange):
 
         The temperature is the one with the least log-loss on validation rows. Returns
         None, and does nothing, if there are fewer than `LEAST_VALIDATION` validation
-        rows, or if the model's logits cannot be divided.
+        rows, or if the head's logits cannot be divided.
         """
         server = self.server
-        if not self.scores and can_cool(server.scored_model):
+        if not can_cool(server.scored_model.at(server.head_params())):
+            return None
+        if not self.scores:
             yield from self.score(number)  # the run goes on after its last round
         before, started = (self.scores, self.reports), self.course.spent()
         rows = sum(s.total for s in self.scores.get("val", {}).values())
-        if rows < LEAST_VALIDATION or not can_cool(server.scored_model):
+        if rows < LEAST_VALIDATION:
             return None
         losses, rows = yield from self._losses_on_validation(number)
         if rows < LEAST_VALIDATION:

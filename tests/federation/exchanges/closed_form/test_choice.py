@@ -381,19 +381,25 @@ def test_another_form_than_that_of_the_settings_can_be_solved(kind):
 
 
 @pytest.mark.parametrize(
-    ("averages", "sent", "absent", "averaged", "ends"),
+    ("averages", "sent", "unsent", "told", "averaged", "absent"),
     [
-        (True, 97, 0, True, False),
-        (True, 99, 0, False, True),
-        (True, 90, 5, False, False),
-        (False, 90, 0, False, True),
+        (True, 97, 0, 0, True, 0),
+        (True, 99, 0, 0, False, 0),
+        (True, 90, 1, 5, False, 5),
+        # Each client has too few rows of the class to tell.
+        (True, 90, 1, 0, False, 10),
+        (False, 90, 1, 0, False, 10),
+        (False, 90, 0, 0, False, 0),
+        # Nobody has rows of the class.
+        (False, 100, 1, 0, False, 0),
     ],
 )
 def test_heads_are_averaged_if_many_rows_are_withheld_of_classes_that_were_sent(
-    averages, sent, absent, averaged, ends
+    averages, sent, unsent, told, averaged, absent
 ):
     form = CLOSED_FORMS["ncm"]()
-    counts = [HitCounts(1, 100, torch.zeros(1), 0, sent, absent)]
-    choice = end_or_train(Choice(form, {}, form), counts, {1: sent}, averages)
+    counts = [HitCounts(1, 100, torch.zeros(1), 0, sent, told)]
+    choice = end_or_train(Choice(form, {}, form), counts, {1: sent}, unsent, averages)
     assert choice.details.get("averaged", False) == averaged
-    assert choice.ends == ends
+    assert choice.details["absent_rows"] == absent
+    assert choice.ends == (not averaged and not absent)

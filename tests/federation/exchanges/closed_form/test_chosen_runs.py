@@ -79,6 +79,7 @@ def test_the_head_that_is_left_may_be_the_mean_of_both(config):
     average = [*KINDS["auto"], *START, "ggeur.keep", "average", *IID, *FEW]
     results = run(config(*average))
     assert results.final.kept == Kept("average", "withheld", None, None)
+    assert results.final.calibrated_by is None
     assert "kept: the mean of the probabilities of both heads" in results_table(results)
     rows = torch.randn(20, results.model.in_features)
     parts = [results.model.one_shot, results.model.trained]

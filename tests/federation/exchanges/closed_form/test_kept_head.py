@@ -4,6 +4,7 @@ import pytest
 
 from federatedscope_ggeur.federation.exchanges.closed_form.kept_head import kept_head
 from federatedscope_ggeur.reporting import Kept, Round0, RoundRecord
+from federatedscope_ggeur.reporting.lines import kept_line
 
 
 def record(number, val_acc=None, test=0.5, **made_by):
@@ -56,6 +57,9 @@ def test_a_mean_of_both_takes_the_place_of_the_trained_one():
     for after, head in ((0.9, "average"), (0.7, "closed_form")):
         kept = kept_head(start(0.8, **details), [record(1, after)])
         assert kept == Kept(head, "validation", 0.8, after)
+        said = f"right in closed form, {100 * after:.2f}% by both heads' mean)"
+        assert said in kept_line(kept, averaged=True)
+    assert "0.00% trained" in kept_line(Kept("trained", "validation", 0.8, 0.0))
 
 
 @pytest.mark.parametrize("values", [(None, None), (0.9, 0.1)])

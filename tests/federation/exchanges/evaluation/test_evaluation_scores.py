@@ -16,6 +16,7 @@ from federatedscope_ggeur.federation.exchanges.evaluation.probabilities import (
 )
 from federatedscope_ggeur.federation.exchanges.evaluation.scores import average_metrics
 from federatedscope_ggeur.models import ModelSettings, build_model, to_vector
+from federatedscope_ggeur.reporting.lines import absent_line
 
 
 @pytest.fixture(params=[ModelSettings(), ModelSettings(hidden=4, dropout=0.5)])
@@ -197,5 +198,10 @@ class TestClassesThatNobodySent:
         assert score.told(few) == score
         kept_back = score.told(few + 1)
         assert kept_back.absent(1).rows == 0
+        assert absent_line(kept_back.absent(1), few + 1) == (
+            f"classes that nobody sent: 1; no client has {few + 1} or more test rows "
+            "of them"
+        )
+        assert f"1, with {few} test rows (" in absent_line(score.absent(1), few)
         both = score + kept_back
         assert both.of_sent.rows == score.of_sent.rows + 20

@@ -6,10 +6,15 @@ from torch.nn import functional as F
 
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.federation.course.client_handler import (
+    ClientHandler,
+    DecodedParts,
+)
 from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
     LossQuery,
 )
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
+    EVALUATE,
     EvaluationClient,
 )
 from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreReport
@@ -57,3 +62,16 @@ def test_a_client_tells_rows_apart_for_one_list_of_classes_alone():
     side.evaluate(Broadcast(5, params))
     with pytest.raises(MessageError, match="other classes were told apart before"):
         side.evaluate(Broadcast(6, params, absent=(1,)))
+
+
+def test_a_restart_opens_no_other_list_of_classes():
+    """Round 0 is answered again after a restart, also if it named no classes."""
+    federation = Federation(make_client_data(), min_samples=4).round0()
+    client, params = federation.clients[1], federation.server.head_params()
+    rows = Embeddings(*make_rows(40, seed=9), "domain 1")
+    asked = EVALUATE, (Broadcast(0, params).to_bytes(),)
+    for _ in range(2):
+        handler = ClientHandler(client, {"test": rows}, DecodedParts())
+        handler.resume([asked], {})
+        with pytest.raises(MessageError, match="told apart before"):
+            handler.answer(EVALUATE, (Broadcast(4, params, absent=(1,)).to_bytes(),))
