@@ -19,7 +19,14 @@ import numpy as np
 
 from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins
 from federatedscope_ggeur.data import Rows
-from federatedscope_ggeur.data.transforms import NO_TRANSFORM, random_projection
+from federatedscope_ggeur.data.transforms import (
+    LIFT,
+    NO_TRANSFORM,
+    PROJECTED,
+    TRANSFORMS,
+    lift_directions,
+    random_projection,
+)
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.files import write_once
 from federatedscope_ggeur.models import Model
@@ -147,9 +154,10 @@ def onnx_bytes(results: Results, rows: Rows | None = None) -> tuple[bytes, str]:
     Raises
     ------
     ConfigError
-        onnx is not installed, or the head is of a kind that has no graph here.
+        onnx is not installed, or the head or the transform has no graph here.
     DataError
-        onnxruntime gives other probabilities than `predict`.
+        onnxruntime cannot compute the graph, or gives other probabilities than
+        `predict`.
     """
     try:
         import onnx
@@ -211,7 +219,14 @@ def _transformed(graph: _Graph, rows: str, transform: str, width: int) -> str:
     if transform == NO_TRANSFORM:
         return rows
     name, *numbers = transform.split(":")
+    if name not in (*TRANSFORMS, PROJECTED):
+        raise ConfigError(f"--onnx: the transform {transform!r} cannot be exported")
     exact = graph.add("Cast", rows, to=_double())
+    if name == LIFT:
+        directions = graph.constant(lift_directions(width).numpy(), np.float64)
+        added = graph.add("Relu", graph.add("MatMul", exact, directions))
+        added = graph.add("Cast", added, to=_single())
+        return graph.add("Concat", rows, added, axis=1)
     if name == "sqrt_l2":
         root = graph.add("Sqrt", graph.add("Abs", exact))
         exact = graph.add("Mul", graph.add("Sign", exact), root)
@@ -303,9 +318,16 @@ def _compared(data: bytes, results: Results, width: int, rows: Rows | None) -> s
         titles = (results.given or {}).get("titles")
         features = np.asarray(rows.in_order_of(titles), np.float32)
         which = f"{len(features)} rows of {rows.where}"
-    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
-    (found,) = session.run(["probabilities"], {"features": features})
-    apart = float(np.abs(found - results.predict_proba(features)).max())
+    expected = results.predict_proba(features)
+    try:
+        session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+        (found,) = session.run(["probabilities"], {"features": features})
+    except Exception as error:  # onnxruntime's errors have no other class in common
+        raise DataError(
+            f"--onnx: onnxruntime {onnxruntime.__version__} cannot compute it: "
+            f"{printable(error, 500)}; nothing was written"
+        ) from error
+    apart = float(np.abs(found - expected).max())
     if not apart <= WITHIN:
         raise DataError(
             f"--onnx: onnxruntime's probabilities differ from predict's by {apart:.1e} "

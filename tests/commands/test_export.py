@@ -14,7 +14,7 @@ from federatedscope_ggeur import FederatedClassifier
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.commands.export import WITHIN, model_card, onnx_bytes
 from federatedscope_ggeur.data import transform_rows
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.errors import ConfigError, DataError
 
 CLASSES = np.array(["cat", "dog", "emu", "\u00e9lan"])
 
@@ -47,10 +47,11 @@ def folder(tmp_path):
         ("lda", {}),
         ("lda", {"data.transform": ["l2"]}),
         ("mixture", {"data.transform": ["sqrt_l2"]}),
+        ("lda", {"data.transform": ["lift"]}),
         ("fedavg", {"ggeur.mlp_hidden_dim": 7, "federate.total_round_num": 2}),
         ("auto", {}),
     ],
-    ids=["linear", "l2", "mixture, sqrt_l2", "mlp", "auto"],
+    ids=["linear", "l2", "mixture, sqrt_l2", "lift", "mlp", "auto"],
 )
 def test_onnxruntime_gives_what_predict_gives(method, settings):
     runtime = pytest.importorskip("onnxruntime")
@@ -85,6 +86,42 @@ def test_a_projection_is_part_of_the_graph():
     (found,) = session.run(["probabilities"], {"features": features})
     expected = made.predict_proba(features)
     np.testing.assert_allclose(found, expected, rtol=0, atol=WITHIN)
+
+
+@pytest.mark.slow
+def test_a_transform_without_a_graph_is_named():
+    pytest.importorskip("onnx")
+    head = fitted().results_
+    made = replace(head, given={**head.given, "transform": "cube"})
+    with pytest.raises(ConfigError, match="transform 'cube' cannot be exported"):
+        onnx_bytes(made)
+
+
+@pytest.mark.slow
+def test_what_onnxruntime_refuses_is_an_error_of_one_line(monkeypatch):
+    runtime = pytest.importorskip("onnxruntime")
+
+    class Refused(Exception):
+        """The errors of onnxruntime have no class in common but this."""
+
+    def refuse(*args, **options):
+        raise Refused("no kernel for Gather")
+
+    monkeypatch.setattr(runtime, "InferenceSession", refuse)
+    with pytest.raises(DataError, match="cannot compute it: no kernel for Gather; nothing"):
+        onnx_bytes(fitted().results_)
+
+
+@pytest.mark.slow
+def test_rows_of_another_width_are_refused(folder, tmp_path, capsys):
+    pytest.importorskip("onnxruntime")
+    np.savez(tmp_path / "new.npz", features=np.ones((3, 5), "float32"))
+    words = ["export", str(folder), "--rows", str(tmp_path / "new.npz")]
+    assert main([*words, "--onnx", str(tmp_path / "a.onnx")]) == 1
+    error = capsys.readouterr().err
+    assert "5" in error
+    assert "6" in error
+    assert not (tmp_path / "a.onnx").exists()
 
 
 @pytest.mark.slow
