@@ -30,6 +30,7 @@ from federatedscope_ggeur.data.transforms import (
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.files import write_once
 from federatedscope_ggeur.models import Model
+from federatedscope_ggeur.models.average import AverageHead
 from federatedscope_ggeur.models.base import SMOOTHING
 from federatedscope_ggeur.models.linear import LinearHead
 from federatedscope_ggeur.models.mixture import MixtureHead
@@ -255,24 +256,30 @@ def _of_length_1(graph: _Graph, rows: str) -> str:
 
 def _logits(graph: _Graph, model: Model, rows: str) -> str:
     """The logits [n, C] of a head."""
-
-    def affine(rows: str, weight: Any, bias: Any) -> str:
-        constants = (graph.constant(t.detach().numpy()) for t in (weight, bias))
-        return graph.add("Gemm", rows, *constants, transB=1)
-
     if type(model) is LinearHead:
-        return affine(rows, model.classifier.weight, model.classifier.bias)
+        return _affine(graph, rows, model.classifier.weight, model.classifier.bias)
     if type(model) is MLPHead:
-        hidden = affine(rows, model.hidden.weight, model.hidden.bias)
+        hidden = _affine(graph, rows, model.hidden.weight, model.hidden.bias)
         units = graph.add("Relu", hidden)
-        return affine(units, model.classifier.weight, model.classifier.bias)
-    if type(model) is not MixtureHead:
-        raise ConfigError(
-            f"--onnx: heads of the kind {type(model).__name__} cannot be exported; "
-            "linear, MLP and mixture heads can"
-        )
-    # Each class gets as many places as the largest has components. Empty places have
-    # a score that no sum of exponentials feels.
+        return _affine(graph, units, model.classifier.weight, model.classifier.bias)
+    if type(model) is MixtureHead:
+        return _logits_of_mixture(graph, model, rows)
+    if type(model) is AverageHead:
+        return _logits_of_average(graph, model, rows)
+    raise ConfigError(
+        f"--onnx: heads of the kind {type(model).__name__} cannot be exported; "
+        "linear, MLP and mixture heads can, and the mean of two"
+    )
+
+
+def _affine(graph: _Graph, rows: str, weight: Any, bias: Any) -> str:
+    constants = (graph.constant(t.detach().numpy()) for t in (weight, bias))
+    return graph.add("Gemm", rows, *constants, transB=1)
+
+
+def _logits_of_mixture(graph: _Graph, model: MixtureHead, rows: str) -> str:
+    # Each class gets as many places as the largest has components. Empty places get
+    # -1e30, so they add nothing to the sum.
     of_class = model.classes.long()
     most = int(of_class.bincount().max())
     shape = (model.num_classes, most, model.in_features)
@@ -281,7 +288,7 @@ def _logits(graph: _Graph, model: Model, rows: str) -> str:
         mine = of_class == c
         weight[c, : mine.sum()] = model.weight.detach()[mine]
         bias[c, : mine.sum()] = model.bias.detach()[mine]
-    scores = affine(rows, weight.flatten(0, 1), bias.flatten())
+    scores = _affine(graph, rows, weight.flatten(0, 1), bias.flatten())
     places = graph.constant([-1, model.num_classes, most], np.int64)
     scores = graph.add("Reshape", scores, places)
     largest = graph.add("ReduceMax", scores, axes=[2])
@@ -290,6 +297,22 @@ def _logits(graph: _Graph, model: Model, rows: str) -> str:
     logits = graph.add("Add", graph.add("Log", summed), largest)
     logits = graph.add("Squeeze", logits, graph.constant([2], np.int64))
     return graph.add("Mul", logits, graph.constant(model.scale.detach().numpy()))
+
+
+def _logits_of_average(graph: _Graph, model: AverageHead, rows: str) -> str:
+    """The logarithm of the mean, summed from its larger part on; one part may be the
+    whole."""
+    share = float(model.share)
+    logs = []
+    for weight, part in ((share, model.one_shot), (1 - share, model.trained)):
+        if weight > 0:
+            logits = graph.add("LogSoftmax", _logits(graph, part, rows), axis=1)
+            logs.append(graph.add("Add", logits, graph.constant(math.log(weight))))
+    if len(logs) == 1:
+        return logs[0]
+    largest = graph.add("Max", *logs)
+    shares = (graph.add("Exp", graph.add("Sub", one, largest)) for one in logs)
+    return graph.add("Add", graph.add("Log", graph.add("Add", *shares)), largest)
 
 
 def _double() -> int:

@@ -15,6 +15,7 @@ from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.commands.export import WITHIN, model_card, onnx_bytes
 from federatedscope_ggeur.data import transform_rows
 from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.models.average import AverageHead
 
 CLASSES = np.array(["cat", "dog", "emu", "\u00e9lan"])
 
@@ -50,8 +51,9 @@ def folder(tmp_path):
         ("lda", {"data.transform": ["lift"]}),
         ("fedavg", {"ggeur.mlp_hidden_dim": 7, "federate.total_round_num": 2}),
         ("auto", {}),
+        ("auto", {"ggeur.keep": "average"}),
     ],
-    ids=["linear", "l2", "mixture, sqrt_l2", "lift", "mlp", "auto"],
+    ids=["linear", "l2", "mixture, sqrt_l2", "lift", "mlp", "auto", "average"],
 )
 def test_onnxruntime_gives_what_predict_gives(method, settings):
     runtime = pytest.importorskip("onnxruntime")
@@ -89,6 +91,24 @@ def test_a_projection_is_part_of_the_graph():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.25, 0.0])
+def test_a_mean_of_two_heads_is_a_graph_and_so_is_either_alone(share):
+    runtime = pytest.importorskip("onnxruntime")
+    results = fitted().results_
+    model = AverageHead.alone(results.model, trained=True)
+    model.one_shot = fitted("mixture").results_.model
+    model.share.data.fill_(share)
+    model.trained.scale.data.fill_(0.7)
+    made = replace(results, model=model)
+    session = runtime.InferenceSession(onnx_bytes(made)[0])
+    features = rows()[0]
+    shares, logits = session.run(["probabilities", "logits"], {"features": features})
+    expected = made.predict_proba(features)
+    np.testing.assert_allclose(shares, expected, rtol=0, atol=WITHIN)
+    np.testing.assert_allclose(logits, made.logits(features), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
 def test_a_transform_without_a_graph_is_named():
     pytest.importorskip("onnx")
     head = fitted().results_
@@ -108,7 +128,9 @@ def test_what_onnxruntime_refuses_is_an_error_of_one_line(monkeypatch):
         raise Refused("no kernel for Gather")
 
     monkeypatch.setattr(runtime, "InferenceSession", refuse)
-    with pytest.raises(DataError, match="cannot compute it: no kernel for Gather; nothing"):
+    with pytest.raises(
+        DataError, match="cannot compute it: no kernel for Gather; nothing"
+    ):
         onnx_bytes(fitted().results_)
 
 
