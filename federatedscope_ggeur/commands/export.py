@@ -409,14 +409,18 @@ def _card_lines(results: Results) -> Iterator[str]:
     error = math.hypot(*known) / len(known) if whole else None
     yield f"| AVG | | | | {percent(final.avg)}{_behind(error)} |"
     yield ""
-    yield "s.e.: of the test rows alone, in points. It is one run; other seeds differ."
+    yield (
+        "s.e.: the standard error from the number of test rows, in percentage points. "
+        "This is one run; other seeds give other numbers."
+    )
     yield ""
     yield "## Probabilities"
     yield ""
     if final.probabilities is not None:
         yield probabilities_line(final)
     else:
-        yield f"Not scored. Calibrated by: {final.calibrated_by or 'nothing'}."
+        by = final.calibrated_by
+        yield f"Not scored. {f'Calibrated by: {by}' if by else 'Not calibrated'}."
     yield ""
     yield "## Privacy"
     yield ""

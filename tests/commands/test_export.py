@@ -215,8 +215,11 @@ def test_the_card_says_data_scores_errors_privacy_and_settings():
         assert f"| {one.domain} | 1 | {one.train_rows} | 100 | 90.00 (3.00) |" in card
     assert "| AVG | | | | 90.00 (2.12) |" in card  # 3 / sqrt(2)
     assert "privacy: no guarantee; a min-count threshold of 5" in card
-    assert "Calibrated by: leave_one_out" in card
+    assert "s.e.: the standard error from the number of test rows" in card
+    assert "Not scored. Calibrated by: leave_one_out." in card
     assert made.final.head_sha256 in card
+    plain = replace(made, final=replace(final, calibrated_by=None))
+    assert "Not scored. Not calibrated." in model_card(plain)
 
 
 def test_names_in_a_card_are_text():
