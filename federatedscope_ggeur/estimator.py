@@ -259,16 +259,29 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         return found
 
     def set_params(self, **params) -> FederatedClassifier:
-        """Set parameters; ``settings__<name>`` sets one setting, for a grid search."""
+        """Set parameters; ``settings__<name>`` sets one setting, for a grid search.
+
+        Raises
+        ------
+        ValueError
+            A parameter is unknown, ``settings`` is no dict, or a setting has no name.
+            If it is about settings, nothing was set.
+        """
         own = {k: v for k, v in params.items() if not k.startswith(_SETTING)}
-        super().set_params(**own)
         if len(own) < len(params):
             named = {
                 key[len(_SETTING) :]: value
                 for key, value in params.items()
                 if key not in own
             }
-            self.settings = {**dict(flatten(self.settings or {})), **named}
+            if "" in named:
+                raise ConfigError(
+                    f"'{_SETTING}' names no setting; write its YAML name behind it, "
+                    f"such as '{_SETTING}ggeur.space'"
+                )
+            given = own.get("settings", self.settings)
+            own["settings"] = {**_flat(given), **named}
+        super().set_params(**own)
         return self
 
     def save(self, folder: str | Path) -> None:
@@ -348,13 +361,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
             )
         names = [] if domains is None else as_array(domains).astype(str)
         known.update(_of_method(self.method, len(np.unique(names)) > 1))
-        settings = {} if self.settings is None else self.settings
-        if not isinstance(settings, Mapping):
-            raise ConfigError(
-                "settings: must be a dict of settings by their YAML names, such as "
-                f'{{"ggeur.space": "raw"}}, got {shown(settings)}'
-            )
-        return {**known, **dict(flatten(settings))}
+        return {**known, **_flat(self.settings)}
 
     def _divided(
         self, cfg, X: np.ndarray, labels: np.ndarray, clients: Any, domains: Any
@@ -442,6 +449,16 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
                 f"clients: {unknown[0]!r} is unknown; clients_ lists the clients"
             )
         return np.array([place[label] for label in labels])
+
+
+def _flat(settings: Any) -> dict[str, Any]:
+    """The parameter `settings` as one value for each YAML name."""
+    if not isinstance(settings, (Mapping, type(None))):
+        raise ConfigError(
+            "settings: must be a dict of settings by their YAML names, such as "
+            f'{{"ggeur.space": "raw"}}, got {shown(settings)}'
+        )
+    return dict(flatten(settings or {}))
 
 
 def _of_method(method: str, several_domains: bool) -> dict[str, Any]:

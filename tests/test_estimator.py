@@ -124,6 +124,20 @@ def test_a_grid_goes_over_single_settings():
 
 
 @pytest.mark.parametrize(
+    ("settings", "named", "said"),
+    [
+        ("abc", "settings__a", "must be a dict of settings"),
+        (None, "settings__", "'settings__' names no setting"),
+    ],
+)
+def test_a_single_setting_needs_a_dict_and_a_name(settings, named, said):
+    made = FederatedClassifier(settings=settings)
+    with pytest.raises(ValueError, match=said):
+        made.set_params(random_state=3, **{named: 3})
+    assert (made.settings, made.random_state) == (settings, 0)
+
+
+@pytest.mark.parametrize(
     "labels",
     [np.array(list("abcdefghij"))[y], y + 0.0, y > 4, y * 10 - 3],
     ids=["str", "float", "bool", "int"],

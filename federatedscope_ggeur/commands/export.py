@@ -19,10 +19,18 @@ import numpy as np
 
 from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins
 from federatedscope_ggeur.data import Rows
-from federatedscope_ggeur.data.transforms import NO_TRANSFORM, random_projection
+from federatedscope_ggeur.data.transforms import (
+    LIFT,
+    NO_TRANSFORM,
+    PROJECTED,
+    TRANSFORMS,
+    lift_directions,
+    random_projection,
+)
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.files import write_once
 from federatedscope_ggeur.models import Model
+from federatedscope_ggeur.models.average import AverageHead
 from federatedscope_ggeur.models.base import SMOOTHING
 from federatedscope_ggeur.models.linear import LinearHead
 from federatedscope_ggeur.models.mixture import MixtureHead
@@ -147,9 +155,10 @@ def onnx_bytes(results: Results, rows: Rows | None = None) -> tuple[bytes, str]:
     Raises
     ------
     ConfigError
-        onnx is not installed, or the head is of a kind that has no graph here.
+        onnx is not installed, or the head or the transform has no graph here.
     DataError
-        onnxruntime gives other probabilities than `predict`.
+        onnxruntime cannot compute the graph, or gives other probabilities than
+        `predict`.
     """
     try:
         import onnx
@@ -211,7 +220,14 @@ def _transformed(graph: _Graph, rows: str, transform: str, width: int) -> str:
     if transform == NO_TRANSFORM:
         return rows
     name, *numbers = transform.split(":")
+    if name not in (*TRANSFORMS, PROJECTED):
+        raise ConfigError(f"--onnx: the transform {transform!r} cannot be exported")
     exact = graph.add("Cast", rows, to=_double())
+    if name == LIFT:
+        directions = graph.constant(lift_directions(width).numpy(), np.float64)
+        added = graph.add("Relu", graph.add("MatMul", exact, directions))
+        added = graph.add("Cast", added, to=_single())
+        return graph.add("Concat", rows, added, axis=1)
     if name == "sqrt_l2":
         root = graph.add("Sqrt", graph.add("Abs", exact))
         exact = graph.add("Mul", graph.add("Sign", exact), root)
@@ -240,24 +256,30 @@ def _of_length_1(graph: _Graph, rows: str) -> str:
 
 def _logits(graph: _Graph, model: Model, rows: str) -> str:
     """The logits [n, C] of a head."""
-
-    def affine(rows: str, weight: Any, bias: Any) -> str:
-        constants = (graph.constant(t.detach().numpy()) for t in (weight, bias))
-        return graph.add("Gemm", rows, *constants, transB=1)
-
     if type(model) is LinearHead:
-        return affine(rows, model.classifier.weight, model.classifier.bias)
+        return _affine(graph, rows, model.classifier.weight, model.classifier.bias)
     if type(model) is MLPHead:
-        hidden = affine(rows, model.hidden.weight, model.hidden.bias)
+        hidden = _affine(graph, rows, model.hidden.weight, model.hidden.bias)
         units = graph.add("Relu", hidden)
-        return affine(units, model.classifier.weight, model.classifier.bias)
-    if type(model) is not MixtureHead:
-        raise ConfigError(
-            f"--onnx: heads of the kind {type(model).__name__} cannot be exported; "
-            "linear, MLP and mixture heads can"
-        )
-    # Each class gets as many places as the largest has components. Empty places have
-    # a score that no sum of exponentials feels.
+        return _affine(graph, units, model.classifier.weight, model.classifier.bias)
+    if type(model) is MixtureHead:
+        return _logits_of_mixture(graph, model, rows)
+    if type(model) is AverageHead:
+        return _logits_of_average(graph, model, rows)
+    raise ConfigError(
+        f"--onnx: heads of the kind {type(model).__name__} cannot be exported; "
+        "linear, MLP and mixture heads can, and the mean of two"
+    )
+
+
+def _affine(graph: _Graph, rows: str, weight: Any, bias: Any) -> str:
+    constants = (graph.constant(t.detach().numpy()) for t in (weight, bias))
+    return graph.add("Gemm", rows, *constants, transB=1)
+
+
+def _logits_of_mixture(graph: _Graph, model: MixtureHead, rows: str) -> str:
+    # Each class gets as many places as the largest has components. Empty places get
+    # -1e30, so they add nothing to the sum.
     of_class = model.classes.long()
     most = int(of_class.bincount().max())
     shape = (model.num_classes, most, model.in_features)
@@ -266,7 +288,7 @@ def _logits(graph: _Graph, model: Model, rows: str) -> str:
         mine = of_class == c
         weight[c, : mine.sum()] = model.weight.detach()[mine]
         bias[c, : mine.sum()] = model.bias.detach()[mine]
-    scores = affine(rows, weight.flatten(0, 1), bias.flatten())
+    scores = _affine(graph, rows, weight.flatten(0, 1), bias.flatten())
     places = graph.constant([-1, model.num_classes, most], np.int64)
     scores = graph.add("Reshape", scores, places)
     largest = graph.add("ReduceMax", scores, axes=[2])
@@ -275,6 +297,22 @@ def _logits(graph: _Graph, model: Model, rows: str) -> str:
     logits = graph.add("Add", graph.add("Log", summed), largest)
     logits = graph.add("Squeeze", logits, graph.constant([2], np.int64))
     return graph.add("Mul", logits, graph.constant(model.scale.detach().numpy()))
+
+
+def _logits_of_average(graph: _Graph, model: AverageHead, rows: str) -> str:
+    """The logarithm of the mean, summed from its larger part on; one part may be the
+    whole."""
+    share = float(model.share)
+    logs = []
+    for weight, part in ((share, model.one_shot), (1 - share, model.trained)):
+        if weight > 0:
+            logits = graph.add("LogSoftmax", _logits(graph, part, rows), axis=1)
+            logs.append(graph.add("Add", logits, graph.constant(math.log(weight))))
+    if len(logs) == 1:
+        return logs[0]
+    largest = graph.add("Max", *logs)
+    shares = (graph.add("Exp", graph.add("Sub", one, largest)) for one in logs)
+    return graph.add("Add", graph.add("Log", graph.add("Add", *shares)), largest)
 
 
 def _double() -> int:
@@ -303,9 +341,16 @@ def _compared(data: bytes, results: Results, width: int, rows: Rows | None) -> s
         titles = (results.given or {}).get("titles")
         features = np.asarray(rows.in_order_of(titles), np.float32)
         which = f"{len(features)} rows of {rows.where}"
-    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
-    (found,) = session.run(["probabilities"], {"features": features})
-    apart = float(np.abs(found - results.predict_proba(features)).max())
+    expected = results.predict_proba(features)
+    try:
+        session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+        (found,) = session.run(["probabilities"], {"features": features})
+    except Exception as error:  # onnxruntime's errors have no other class in common
+        raise DataError(
+            f"--onnx: onnxruntime {onnxruntime.__version__} cannot compute it: "
+            f"{printable(error, 500)}; nothing was written"
+        ) from error
+    apart = float(np.abs(found - expected).max())
     if not apart <= WITHIN:
         raise DataError(
             f"--onnx: onnxruntime's probabilities differ from predict's by {apart:.1e} "
@@ -364,14 +409,18 @@ def _card_lines(results: Results) -> Iterator[str]:
     error = math.hypot(*known) / len(known) if whole else None
     yield f"| AVG | | | | {percent(final.avg)}{_behind(error)} |"
     yield ""
-    yield "s.e.: of the test rows alone, in points. It is one run; other seeds differ."
+    yield (
+        "s.e.: the standard error from the number of test rows, in percentage points. "
+        "This is one run; other seeds give other numbers."
+    )
     yield ""
     yield "## Probabilities"
     yield ""
     if final.probabilities is not None:
         yield probabilities_line(final)
     else:
-        yield f"Not scored. Calibrated by: {final.calibrated_by or 'nothing'}."
+        by = final.calibrated_by
+        yield f"Not scored. {f'Calibrated by: {by}' if by else 'Not calibrated'}."
     yield ""
     yield "## Privacy"
     yield ""

@@ -23,9 +23,10 @@ LIFT = "lift"
 TRANSFORMS = (NO_TRANSFORM, "l2", "sqrt_l2", LIFT)
 #: How many features it adds.
 LIFTED = 500
+#: l2, a projection, and l2 again; see `projected`.
+PROJECTED = "l2_projected"
 
 _ALONE = [[name] for name in TRANSFORMS]
-_PROJECTED = "l2_projected"
 _CHUNK_ROWS = 4096
 Divided = TypeVar("Divided", DataSet, FederatedData)
 
@@ -64,7 +65,7 @@ def transform_rows(rows: Tensor, transform: str) -> Tensor:
     the shape (n, kept).
     """
     name, *numbers = transform.split(":")
-    if name == _PROJECTED:
+    if name == PROJECTED:
         return _projected(rows, *map(int, numbers))
     if transform == LIFT:
         return _lifted(rows)
@@ -79,7 +80,7 @@ def projected(kept: int, seed: int) -> str:
 
     If `kept` is 0, or not below the rows' dimension, it is l2 alone.
     """
-    return f"{_PROJECTED}:{kept}:{seed}"
+    return f"{PROJECTED}:{kept}:{seed}"
 
 
 def rows_before(encoder: str) -> int | None:
@@ -87,7 +88,7 @@ def rows_before(encoder: str) -> int | None:
 
     `encoder` is the recorded name of the encoder with its transform.
     """
-    found = re.search(rf"({_PROJECTED}:\d+:\d+|{LIFT}) of (\d+)$", encoder)
+    found = re.search(rf"({PROJECTED}:\d+:\d+|{LIFT}) of (\d+)$", encoder)
     return int(found.group(2)) if found else None
 
 
@@ -111,13 +112,20 @@ def _projected(rows: Tensor, kept: int, seed: int) -> Tensor:
     return transform_rows(torch.cat(parts), "l2").to(rows.dtype)
 
 
-def _lifted(rows: Tensor) -> Tensor:
-    dim = rows.shape[1]
+def lift_directions(dim: int) -> Tensor:
+    """Draw the directions [dim, LIFTED] of `LIFT`, float64.
+
+    They depend on `dim` alone.
+    """
     generator = torch_generator(0, "lift", dim)
     drawn = torch.randn(dim, LIFTED, dtype=torch.float64, generator=generator)
-    exact = [part.double() for part in rows.split(_CHUNK_ROWS)]
-    added = [(part @ (drawn / dim**0.5)).relu() for part in exact]
-    return torch.cat([rows, torch.cat(added).to(rows.dtype)], dim=1)
+    return drawn / dim**0.5
+
+
+def _lifted(rows: Tensor) -> Tensor:
+    directions = lift_directions(rows.shape[1])
+    parts = [part.double() @ directions for part in rows.split(_CHUNK_ROWS)]
+    return torch.cat([rows, torch.cat(parts).relu().to(rows.dtype)], dim=1)
 
 
 def _transformed(rows: Tensor, transform: str) -> Tensor:
@@ -165,6 +173,6 @@ def transform_data(data: Divided, transform: str) -> Divided:
         return replace(rows, features=transform_rows(rows.features, transform))
 
     encoder = f"{data.encoder}, {transform}"
-    if transform == LIFT or transform.startswith(_PROJECTED):
+    if transform == LIFT or transform.startswith(PROJECTED):
         encoder += f" of {data.dim}"
     return data.mapped(of, encoder=encoder, given=given)

@@ -14,7 +14,8 @@ from federatedscope_ggeur import FederatedClassifier
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.commands.export import WITHIN, model_card, onnx_bytes
 from federatedscope_ggeur.data import transform_rows
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.models.average import AverageHead
 
 CLASSES = np.array(["cat", "dog", "emu", "\u00e9lan"])
 
@@ -47,10 +48,12 @@ def folder(tmp_path):
         ("lda", {}),
         ("lda", {"data.transform": ["l2"]}),
         ("mixture", {"data.transform": ["sqrt_l2"]}),
+        ("lda", {"data.transform": ["lift"]}),
         ("fedavg", {"ggeur.mlp_hidden_dim": 7, "federate.total_round_num": 2}),
         ("auto", {}),
+        ("auto", {"ggeur.keep": "average"}),
     ],
-    ids=["linear", "l2", "mixture, sqrt_l2", "mlp", "auto"],
+    ids=["linear", "l2", "mixture, sqrt_l2", "lift", "mlp", "auto", "average"],
 )
 def test_onnxruntime_gives_what_predict_gives(method, settings):
     runtime = pytest.importorskip("onnxruntime")
@@ -85,6 +88,62 @@ def test_a_projection_is_part_of_the_graph():
     (found,) = session.run(["probabilities"], {"features": features})
     expected = made.predict_proba(features)
     np.testing.assert_allclose(found, expected, rtol=0, atol=WITHIN)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.25, 0.0])
+def test_a_mean_of_two_heads_is_a_graph_and_so_is_either_alone(share):
+    runtime = pytest.importorskip("onnxruntime")
+    results = fitted().results_
+    model = AverageHead.alone(results.model, trained=True)
+    model.one_shot = fitted("mixture").results_.model
+    model.share.data.fill_(share)
+    model.trained.scale.data.fill_(0.7)
+    made = replace(results, model=model)
+    session = runtime.InferenceSession(onnx_bytes(made)[0])
+    features = rows()[0]
+    shares, logits = session.run(["probabilities", "logits"], {"features": features})
+    expected = made.predict_proba(features)
+    np.testing.assert_allclose(shares, expected, rtol=0, atol=WITHIN)
+    np.testing.assert_allclose(logits, made.logits(features), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_transform_without_a_graph_is_named():
+    pytest.importorskip("onnx")
+    head = fitted().results_
+    made = replace(head, given={**head.given, "transform": "cube"})
+    with pytest.raises(ConfigError, match="transform 'cube' cannot be exported"):
+        onnx_bytes(made)
+
+
+@pytest.mark.slow
+def test_what_onnxruntime_refuses_is_an_error_of_one_line(monkeypatch):
+    runtime = pytest.importorskip("onnxruntime")
+
+    class Refused(Exception):
+        """The errors of onnxruntime have no class in common but this."""
+
+    def refuse(*args, **options):
+        raise Refused("no kernel for Gather")
+
+    monkeypatch.setattr(runtime, "InferenceSession", refuse)
+    with pytest.raises(
+        DataError, match="cannot compute it: no kernel for Gather; nothing"
+    ):
+        onnx_bytes(fitted().results_)
+
+
+@pytest.mark.slow
+def test_rows_of_another_width_are_refused(folder, tmp_path, capsys):
+    pytest.importorskip("onnxruntime")
+    np.savez(tmp_path / "new.npz", features=np.ones((3, 5), "float32"))
+    words = ["export", str(folder), "--rows", str(tmp_path / "new.npz")]
+    assert main([*words, "--onnx", str(tmp_path / "a.onnx")]) == 1
+    error = capsys.readouterr().err
+    assert "5" in error
+    assert "6" in error
+    assert not (tmp_path / "a.onnx").exists()
 
 
 @pytest.mark.slow
@@ -156,8 +215,11 @@ def test_the_card_says_data_scores_errors_privacy_and_settings():
         assert f"| {one.domain} | 1 | {one.train_rows} | 100 | 90.00 (3.00) |" in card
     assert "| AVG | | | | 90.00 (2.12) |" in card  # 3 / sqrt(2)
     assert "privacy: no guarantee; a min-count threshold of 5" in card
-    assert "Calibrated by: leave_one_out" in card
+    assert "s.e.: the standard error from the number of test rows" in card
+    assert "Not scored. Calibrated by: leave_one_out." in card
     assert made.final.head_sha256 in card
+    plain = replace(made, final=replace(final, calibrated_by=None))
+    assert "Not scored. Not calibrated." in model_card(plain)
 
 
 def test_names_in_a_card_are_text():
