@@ -24,8 +24,8 @@ from .run_settings import server_evaluates
 from .transform import row_transform
 
 _LIFTED = (
-    "rows that data.transform lifts can be solved for from their statistics, whatever "
-    "the threshold"
+    "the threshold does not protect rows that data.transform lifts: they can be solved "
+    "for from their statistics"
 )
 _TRAINING = "training rounds escape the masks: each client's update is seen"
 _COUNTS_FOR = "each client's aggregation weight escapes them, too"
@@ -71,7 +71,7 @@ def _privacy_of(cfg) -> Privacy:
             guarantee="none",
             covers=[],
             against=[],
-            threshold=int(ggeur.privacy.min_samples),
+            threshold=0,
             threshold_on="client",
             server_sees=["the rows of all clients"],
             clients_see=["the head"],

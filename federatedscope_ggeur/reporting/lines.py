@@ -107,8 +107,10 @@ def privacy_line(privacy: Privacy) -> str:
             + "; ".join(privacy.warnings)
         )
     if privacy.guarantee == "none":
-        threshold = f"a min-count threshold of {privacy.threshold} on each "
-        said = privacy.warnings or [threshold + privacy.threshold_on]
+        said = list(privacy.warnings)
+        if privacy.threshold:
+            threshold = f"a min-count threshold of {privacy.threshold} on each "
+            said.insert(0, threshold + privacy.threshold_on)
         return f"privacy: no guarantee; {'; '.join(said)}"
     return (
         f"privacy: {privacy.guarantee}; {privacy.keys}; of "

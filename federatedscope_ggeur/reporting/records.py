@@ -366,7 +366,7 @@ class Privacy:
     against : list of str
         The parties against which the guarantee holds. It holds against nobody else.
     threshold : int
-        The min-count threshold.
+        The min-count threshold; 0 if rows are pooled, where none holds.
     threshold_on : "client" or "sum"
         The rows of a class that are compared with the threshold: one client's, or all
         clients'.
@@ -636,8 +636,8 @@ class Final:
     Attributes
     ----------
     head : {"trained", "calibrated", "closed_form"}
-        The head that the score is for. "trained" is the mean over the last rounds; if
-        `kept` says "average", it is that of the mean of both heads.
+        The head that the score is for. "trained" is the mean over the last rounds. If
+        ``kept.head`` is "average", the score is that of the mean of both heads.
     rounds : list of int
         With "trained", the evaluated rounds whose mean is the score.
     accuracy : dict of str to (float or None)

@@ -45,9 +45,9 @@ KEYS = (
         "With init closed_form: which head the run keeps. trained: the trained one. "
         "best: the one-shot head or the trained one, whichever does better on "
         "validation rows; without them the trained one only if clients have rows of "
-        "classes that nobody sent. average: the same, but if every class was sent and "
-        "more than 2% of the rows are of withheld classes, the mean of both heads' "
-        "probabilities.",
+        "classes that nobody sent. average: as best. But the run keeps the mean of "
+        "both heads' probabilities if every class was sent and more than 2% of the "
+        "rows are withheld.",
         one_of("trained", "best", "average"),
         shared=True,
     ),
