@@ -302,7 +302,7 @@ def _logits_of_mixture(graph: _Graph, model: MixtureHead, rows: str) -> str:
 def _logits_of_average(graph: _Graph, model: AverageHead, rows: str) -> str:
     """The logarithm of the mean, summed from its larger part on; one part may be the
     whole."""
-    share = float(model.share)
+    share = model.share.item()
     logs = []
     for weight, part in ((share, model.one_shot), (1 - share, model.trained)):
         if weight > 0:

@@ -91,6 +91,7 @@ def test_a_projection_is_part_of_the_graph():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("error:Converting a tensor")
 @pytest.mark.parametrize("share", [1.0, 0.5, 0.25, 0.0])
 def test_a_mean_of_two_heads_is_a_graph_and_so_is_either_alone(share):
     runtime = pytest.importorskip("onnxruntime")
