@@ -24,6 +24,7 @@ from mkdocs.structure.files import File
 import federatedscope_ggeur
 from federatedscope_ggeur.cfg_ggeur.keys import REGISTRIES, all_keys
 from federatedscope_ggeur.data import READERS, SUFFIX
+from federatedscope_ggeur.extras import manifests
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOK = "docs/tour.ipynb"
@@ -183,9 +184,15 @@ def api_page() -> str:
         "# Python names",
         "All are names of `federatedscope_ggeur`, each imported when it is first used.",
     ]
-    for name in federatedscope_ggeur.__all__:
-        home = federatedscope_ggeur._HOMES.get(name)
-        lines += [f"::: federatedscope_ggeur.{home}.{name}"] if home else []
+    homes = {
+        k: f"federatedscope_ggeur.{v}" for k, v in federatedscope_ggeur._HOMES.items()
+    }
+    homes |= {k: v for one in manifests().values() for k, v in one.public.items()}
+    for name, home in sorted(homes.items()):
+        own = getattr(federatedscope_ggeur, name).__name__
+        if own != name:
+            lines.append(f"`{name}` is another name of `{own}`:")
+        lines.append(f"::: {home}.{own}")
     return "\n\n".join(lines) + "\n"
 
 

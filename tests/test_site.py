@@ -18,6 +18,7 @@ import pytest
 from browsers import headless, looked_at
 
 import federatedscope_ggeur
+from federatedscope_ggeur.extras import manifests
 
 ROOT = Path(__file__).parent.parent
 #: Pages whose sources lie elsewhere.
@@ -135,7 +136,13 @@ def test_what_looks_like_an_element_comes_out_as_written(site):
     assert "one line <number> <64 hex digits> each" in keys
 
 
-@pytest.mark.parametrize("name", sorted(federatedscope_ggeur._HOMES))
+@pytest.mark.parametrize(
+    "name",
+    [
+        *federatedscope_ggeur._HOMES,
+        *(k for m in manifests().values() for k in m.public),
+    ],
+)
 def test_a_public_name_is_documented(name, site):
     page = " ".join(text_of((site / "api.html").read_text(), "article"))
     about = inspect.getdoc(getattr(federatedscope_ggeur, name))

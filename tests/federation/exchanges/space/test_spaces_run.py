@@ -249,6 +249,7 @@ def test_it_is_the_default_and_papers_configs_are_raw(quickstart):
     assert default_config().ggeur.space == STANDARD
     first = {
         quickstart.name,
+        "compare_own_embeddings.yaml",
         "ggeur_own_embeddings.yaml",
         "ggeur_own_embeddings_private.yaml",
         "ggeur_own_embeddings_dp.yaml",
