@@ -9,7 +9,7 @@ MANIFEST = Manifest(
         "quickstart": Command(
             f"{__package__}.quickstart",
             "",
-            "compare methods on bundled digits, in half a minute",
+            "compare methods on bundled digits, in under a minute",
             "runs",
         ),
         "study": Command(
