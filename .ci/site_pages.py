@@ -24,7 +24,7 @@ from mkdocs.structure.files import File
 import federatedscope_ggeur
 from federatedscope_ggeur.cfg_ggeur.keys import REGISTRIES, all_keys
 from federatedscope_ggeur.data import READERS, SUFFIX
-from federatedscope_ggeur.extras import manifests
+from federatedscope_ggeur.extras import all_of
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOK = "docs/tour.ipynb"
@@ -187,7 +187,7 @@ def api_page() -> str:
     homes = {
         k: f"federatedscope_ggeur.{v}" for k, v in federatedscope_ggeur._HOMES.items()
     }
-    homes |= {k: v for one in manifests().values() for k, v in one.public.items()}
+    homes |= all_of("public")
     for name, home in sorted(homes.items()):
         own = getattr(federatedscope_ggeur, name).__name__
         if own != name:

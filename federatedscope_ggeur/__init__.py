@@ -91,9 +91,9 @@ def __getattr__(name: str) -> Any:
 
 def _of_extras() -> dict[str, str]:
     """The public names that extras bring, each with its module."""
-    from federatedscope_ggeur.extras import manifests
+    from federatedscope_ggeur.extras import all_of
 
-    return {k: v for one in manifests().values() for k, v in one.public.items()}
+    return all_of("public")
 
 
 def __dir__() -> list[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import exchange_plugin
 import hypothesis
+import made_results
 import numpy as np
 import pytest
 import torch
@@ -219,3 +220,18 @@ def pictures_of_digits(tmp_path) -> list[str]:
         "ggeur.network.name", "digits_cnn",
         "ggeur.privacy.min_samples", "2",
     ]  # fmt: skip
+
+
+@pytest.fixture(name="make_record", scope="session")
+def make_record_fixture():
+    return made_results.make_record
+
+
+@pytest.fixture(name="make_results", scope="session")
+def make_results_fixture():
+    return made_results.make_results
+
+
+@pytest.fixture(name="make_head", scope="session")
+def make_head_fixture():
+    return made_results.make_head

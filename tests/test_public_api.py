@@ -10,10 +10,10 @@ import pytest
 from own_process import python
 
 import federatedscope_ggeur
-from federatedscope_ggeur.extras import manifests
+from federatedscope_ggeur.extras import all_of
 
 NAMES = sorted(set(federatedscope_ggeur.__all__) - {"__version__"})
-OF_EXTRAS = [name for one in manifests().values() for name in one.public]
+OF_EXTRAS = list(all_of("public"))
 
 
 @pytest.mark.parametrize("name", [*NAMES, *OF_EXTRAS])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from federatedscope_ggeur.data.transforms import LIFT
-from federatedscope_ggeur.extras import manifests
+from federatedscope_ggeur.extras import all_of
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import plugin_exchanges
 from federatedscope_ggeur.federation.exchanges.noisy_release.keys import noise_settings
@@ -55,8 +55,7 @@ _NOT_COVERED = (
 def privacy_of(cfg, engine: str = "") -> Privacy:
     """The privacy of a run with `cfg` on an engine, as docs/privacy.md describes it."""
     found = _privacy_of(cfg)
-    told = [one.runs_code for one in manifests().values() if engine in one.runs_code]
-    warning = told[0][engine] if told else None
+    warning = all_of("runs_code").get(engine)
     if warning is None or not (
         found.keys or (found.dp and found.dp.noise_by == CLIENT)
     ):

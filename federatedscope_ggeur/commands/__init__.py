@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
-from federatedscope_ggeur.extras import AFTER, Command, manifests
+from federatedscope_ggeur.extras import AFTER, Command, all_of
 
 PROGRAM = "ggeur"
 INTERRUPTED = 130
@@ -60,8 +60,7 @@ COMMANDS = {
         "set-up",
     ),
 }
-for _extra in manifests().values():
-    COMMANDS |= _extra.commands
+COMMANDS |= all_of("commands")
 
 
 def find_command(name: str) -> Callable[[Sequence[str]], int]:
@@ -118,6 +117,17 @@ def add_folder_options(parser: argparse.ArgumentParser) -> None:
     Only the user may name plugins or trust a folder. A run's folder never does so
     itself.
     """
+    add_plugins_option(parser)
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="use data, weights, caches and downloads outside the folders if their "
+        "settings name them; only for folders whose origin you know",
+    )
+
+
+def add_plugins_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option ``plugins``: only the user may name modules to import."""
     parser.add_argument(
         "--plugins",
         action="append",
@@ -125,12 +135,6 @@ def add_folder_options(parser: argparse.ArgumentParser) -> None:
         metavar="MODULE",
         help="your own module that the runs need; may be repeated (a results file "
         "never makes this program import a module)",
-    )
-    parser.add_argument(
-        "--trust",
-        action="store_true",
-        help="use data, weights, caches and downloads outside the folders if their "
-        "settings name them; only for folders whose origin you know",
     )
 
 

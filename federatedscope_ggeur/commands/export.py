@@ -44,7 +44,7 @@ from federatedscope_ggeur.reporting.lines import (
     probabilities_line,
 )
 
-from . import command_parser
+from . import add_plugins_option, command_parser
 
 INSTALL = "pip install 'federatedscope-ggeur[onnx]'"
 #: The largest difference of a probability to that of `predict`.
@@ -71,13 +71,7 @@ def export(arguments: Sequence[str]) -> int:
         help="embeddings on which the ONNX file is compared with `predict` (default: "
         "drawn ones)",
     )
-    parser.add_argument(
-        "--plugins",
-        action="append",
-        default=[],
-        metavar="MODULE",
-        help="your own module that the run needs; may be repeated",
-    )
+    add_plugins_option(parser)
     options = parser.parse_args(arguments)
     if not (options.onnx or options.card):
         parser.error("name a file to write: --onnx FILE, --card FILE")
@@ -139,6 +133,11 @@ class _Graph:
         array = np.ascontiguousarray(np.asarray(value, dtype))
         self.constants.append(numpy_helper.from_array(array, name))
         return name
+
+    def cast(self, value: str, kind: str) -> str:
+        from onnx import TensorProto
+
+        return self.add("Cast", value, to=TensorProto.DataType.Value(kind))
 
     def names(self, texts: Sequence[str]) -> str:
         from onnx import TensorProto, helper
@@ -222,11 +221,11 @@ def _transformed(graph: _Graph, rows: str, transform: str, width: int) -> str:
     name, *numbers = transform.split(":")
     if name not in (*TRANSFORMS, PROJECTED):
         raise ConfigError(f"--onnx: the transform {transform!r} cannot be exported")
-    exact = graph.add("Cast", rows, to=_double())
+    exact = graph.cast(rows, "DOUBLE")
     if name == LIFT:
         directions = graph.constant(lift_directions(width).numpy(), np.float64)
         added = graph.add("Relu", graph.add("MatMul", exact, directions))
-        added = graph.add("Cast", added, to=_single())
+        added = graph.cast(added, "FLOAT")
         return graph.add("Concat", rows, added, axis=1)
     if name == "sqrt_l2":
         root = graph.add("Sqrt", graph.add("Abs", exact))
@@ -237,7 +236,7 @@ def _transformed(graph: _Graph, rows: str, transform: str, width: int) -> str:
         matrix = random_projection(width, kept, seed).T.numpy()
         exact = graph.add("MatMul", exact, graph.constant(matrix, np.float64))
         exact = _of_length_1(graph, exact)
-    return graph.add("Cast", exact, to=_single())
+    return graph.cast(exact, "FLOAT")
 
 
 def _of_length_1(graph: _Graph, rows: str) -> str:
@@ -313,18 +312,6 @@ def _logits_of_average(graph: _Graph, model: AverageHead, rows: str) -> str:
     largest = graph.add("Max", *logs)
     shares = (graph.add("Exp", graph.add("Sub", one, largest)) for one in logs)
     return graph.add("Add", graph.add("Log", graph.add("Add", *shares)), largest)
-
-
-def _double() -> int:
-    from onnx import TensorProto
-
-    return TensorProto.DOUBLE
-
-
-def _single() -> int:
-    from onnx import TensorProto
-
-    return TensorProto.FLOAT
 
 
 def _compared(data: bytes, results: Results, width: int, rows: Rows | None) -> str:

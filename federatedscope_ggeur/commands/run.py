@@ -8,7 +8,7 @@ from importlib import import_module
 
 from federatedscope_ggeur.errors import ConfigError, did_you_mean, shown
 from federatedscope_ggeur.examples import find_config
-from federatedscope_ggeur.extras import engines, manifests
+from federatedscope_ggeur.extras import all_of, manifests
 from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.version import __version__
 
@@ -37,7 +37,7 @@ def run(arguments: Sequence[str]) -> int:
     options = _with_options_behind(parser, options)
     config, settings = find_config(options.cfg), options.settings
     # Imported here: torch takes seconds, and --help does not need it.
-    launcher = engines().get(options.engine)
+    launcher = all_of("engines").get(options.engine)
     if launcher is not None:
         if options.log_level is not None:
             raise ConfigError(
@@ -106,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cfg", metavar="FILE", help="YAML file of the experiment")
     parser.add_argument(
         "--engine",
-        choices=("embedded", *engines()),
+        choices=("embedded", *all_of("engines")),
         default="embedded",
         help="the engine: this package alone (default), or FederatedScope",
     )

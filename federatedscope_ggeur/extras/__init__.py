@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from federatedscope_ggeur.settings import Key
 
@@ -62,9 +63,9 @@ class Manifest:
     needs : tuple of str
         The other extras that this one imports.
     engines : mapping from str to str
-        The values of ``--engine``, each with the module whose function ``launch`` takes
-        the path of a config, settings behind it, and the path of ``--client_cfg`` or
-        None. It returns the exit status.
+        The values of ``--engine``, each with a module. Its function ``launch`` returns
+        the exit status. It takes the path of a config, the settings behind it, and the
+        path of ``--client_cfg`` or None.
     runs_code : mapping from str to str
         The engines whose server can do more than ask, each with a warning for runs that
         trust their clients to add masks or noise.
@@ -121,6 +122,7 @@ def manifests() -> Mapping[str, Manifest]:
     return MappingProxyType(found)
 
 
-def engines() -> dict[str, str]:
-    """The values of ``--engine`` that extras bring, each with its module."""
-    return {k: v for one in manifests().values() for k, v in one.engines.items()}
+def all_of(part: str) -> dict[str, Any]:
+    """What all manifests have in one of their mappings, such as ``"engines"``."""
+    parts = (getattr(manifest, part) for manifest in manifests().values())
+    return dict(chain.from_iterable(one.items() for one in parts))

@@ -10,20 +10,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from completed import offered
 from own_process import PATIENCE
 
 from federatedscope_ggeur.commands import COMMANDS
 from federatedscope_ggeur.commands.completion import completions
-from federatedscope_ggeur.extras import engines
+from federatedscope_ggeur.extras import all_of
 from federatedscope_ggeur.methods import METHODS
 
 ROOT = Path(__file__).parents[2]
-
-
-def offered(line: str) -> set[str]:
-    """The words behind `line`, whose last one is being typed."""
-    *words, prefix = line.split(" ")
-    return set(completions(words, prefix)[0])
 
 
 @pytest.mark.slow
@@ -68,7 +63,7 @@ def test_examples_and_files_stand_behind_cfg():
 
 
 def test_options_have_their_choices():
-    assert offered("--engine ") == {"embedded", *engines()}
+    assert offered("--engine ") == {"embedded", *all_of("engines")}
     assert offered("predict --quick-gelu w") == {"with", "without"}
     assert completions(["predict", "--top"], "") == ({}, False)
 

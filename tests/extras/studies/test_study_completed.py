@@ -2,15 +2,11 @@
 
 from pathlib import Path
 
+from completed import offered
+
 from federatedscope_ggeur.commands.completion import completions
 
 ROOT = Path(__file__).parents[3]
-
-
-def offered(line: str) -> set[str]:
-    """The words behind `line`, whose last one is being typed."""
-    *words, prefix = line.split(" ")
-    return set(completions(words, prefix)[0])
 
 
 def test_study_files_stand_behind_study_and_settings_behind_those():
