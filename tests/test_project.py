@@ -26,7 +26,7 @@ GROUND = (
     "progress", "weights", "settings", "version", "extras",
 )  # fmt: skip
 FLOORS = (
-    *GROUND, "geometry", "models", "methods", "data", "reporting", "transport",
+    *GROUND, "geometry", "models", "methods", "data", "reporting",
     "federation", "cfg_ggeur", "predictor", "engines", "estimator",
     "commands", "cli", "__main__",
 )  # fmt: skip
@@ -46,7 +46,6 @@ APART = {
     "extras": {"settings"},
     "data": {*GROUND},
     "reporting": {*GROUND},
-    "transport": {*GROUND},
 }
 #: Rooms that see a config.
 SEE_A_CONFIG = (
@@ -256,10 +255,14 @@ def test_errors_of_several_lines_are_given_lines():
             assert not lines, f"{file}, line {node.lineno}: give {made} Lines"
 
 
-def test_transport_imports_no_torch():
-    for file in files_of("transport"):
+def test_transport_stands_on_the_ground_floor_without_torch():
+    room = "federatedscope_ggeur.engines.sites.transport"
+    for file in files_of("engines/sites/transport"):
         for name in imports(nodes_of(file)):
-            assert name.split(".")[0] not in ("torch", "safetensors", "numpy"), file
+            package, *rest = name.split(".")
+            assert package not in ("torch", "safetensors", "numpy"), file
+            if package == PACKAGE.name and not name.startswith(room):
+                assert rest[0] in GROUND, f"{file} must not import {name}"
 
 
 @pytest.mark.parametrize("room", [r for r in FLOORS if r not in SEE_A_CONFIG])

@@ -10,15 +10,18 @@ from itertools import chain, repeat
 
 import pytest
 
-from federatedscope_ggeur.errors import ConfigError, MessageError
-from federatedscope_ggeur.transport.frames import (
+from federatedscope_ggeur.engines.sites.transport.frames import (
     Envelope,
     Introduction,
     read_envelope,
     read_join,
     to_frames,
 )
-from federatedscope_ggeur.transport.settings import TransportSettings, server_options
+from federatedscope_ggeur.engines.sites.transport.settings import (
+    TransportSettings,
+    server_options,
+)
+from federatedscope_ggeur.errors import ConfigError, MessageError
 
 SETTINGS = TransportSettings(max_message=1000, max_frame=64)
 ROOMY = TransportSettings(max_message=2**24)
