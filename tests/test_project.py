@@ -255,16 +255,6 @@ def test_errors_of_several_lines_are_given_lines():
             assert not lines, f"{file}, line {node.lineno}: give {made} Lines"
 
 
-def test_transport_stands_on_the_ground_floor_without_torch():
-    room = "federatedscope_ggeur.engines.sites.transport"
-    for file in files_of("engines/sites/transport"):
-        for name in imports(nodes_of(file)):
-            package, *rest = name.split(".")
-            assert package not in ("torch", "safetensors", "numpy"), file
-            if package == PACKAGE.name and not name.startswith(room):
-                assert rest[0] in GROUND, f"{file} must not import {name}"
-
-
 @pytest.mark.parametrize("room", [r for r in FLOORS if r not in SEE_A_CONFIG])
 def test_who_sees_a_config(room):
     """No room below takes one: nothing is called cfg, and nothing imports yacs."""

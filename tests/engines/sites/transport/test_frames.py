@@ -9,6 +9,7 @@ import zlib
 from itertools import chain, repeat
 
 import pytest
+from own_process import python
 
 from federatedscope_ggeur.engines.sites.transport.frames import (
     Envelope,
@@ -35,6 +36,14 @@ def header(**changes) -> bytes:
 
 def read(*frames: bytes, settings=SETTINGS):
     return read_envelope(iter(frames), settings, "client 3")
+
+
+def test_the_transport_needs_neither_torch_nor_numpy():
+    looks = (
+        "import sys, federatedscope_ggeur.engines.sites.transport\n"
+        "print({'torch', 'numpy', 'safetensors', 'federatedscope'} & {*sys.modules})"
+    )
+    assert python("-c", looks).stdout.strip() == "set()"
 
 
 @pytest.mark.parametrize("compression", ["nocompression", "deflate", "gzip"])
