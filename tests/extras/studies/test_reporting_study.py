@@ -5,7 +5,7 @@ import json
 import pytest
 
 from federatedscope_ggeur.errors import DataError
-from federatedscope_ggeur.reporting.study import (
+from federatedscope_ggeur.extras.studies.study import (
     Axis,
     Cell,
     Failed,

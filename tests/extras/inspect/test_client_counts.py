@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from PIL import Image
 
-from federatedscope_ggeur.reporting.client_counts import (
+from federatedscope_ggeur.extras.inspect.client_counts import (
     client_order,
     draw_client_counts,
 )

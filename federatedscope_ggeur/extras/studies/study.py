@@ -11,9 +11,12 @@ from typing import Any, Optional, TypeVar, Union
 
 from federatedscope_ggeur.errors import DataError, shown
 from federatedscope_ggeur.files import read_regular
-
-from .json_values import as_json_value, from_json_value, parse_json
-from .run_files import CELL_FILE
+from federatedscope_ggeur.reporting.json_values import (
+    as_json_value,
+    from_json_value,
+    parse_json,
+)
+from federatedscope_ggeur.reporting.run_files import CELL_FILE
 
 STUDY_FILE = "study.json"
 STUDY_VERSION = 1

@@ -12,6 +12,8 @@ import numpy as np
 
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.commands import config_parser
+from federatedscope_ggeur.commands.console import shown_on_console
 from federatedscope_ggeur.data import DataSet, Embeddings
 from federatedscope_ggeur.engines.run import divide, load_data_set
 from federatedscope_ggeur.errors import ConfigError, listed
@@ -22,13 +24,11 @@ from federatedscope_ggeur.geometry import GeometricShape, Statistics, shape_simi
 from federatedscope_ggeur.machine import torch_threads
 from federatedscope_ggeur.printable import file_name, printable, say
 from federatedscope_ggeur.reporting import new_run_folder
-from federatedscope_ggeur.reporting.client_counts import draw_client_counts
 from federatedscope_ggeur.reporting.formats import read_formats
-from federatedscope_ggeur.reporting.heatmaps import draw_heatmap
 from federatedscope_ggeur.reporting.tables import csv_text, text_table
 
-from . import config_parser
-from .console import shown_on_console
+from .client_counts import draw_client_counts
+from .heatmaps import draw_heatmap
 
 _MOST_NAMES = 12
 _MOST_PICTURED = 20  # classes, of two characters each

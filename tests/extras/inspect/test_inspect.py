@@ -12,8 +12,8 @@ from PIL import Image
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.commands.inspect import chance, similarities
 from federatedscope_ggeur.engines.run import load_data_set, load_federated_data
+from federatedscope_ggeur.extras.inspect.command import chance, similarities
 
 
 def lines(path):

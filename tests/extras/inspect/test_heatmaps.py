@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from federatedscope_ggeur.reporting.heatmaps import draw_heatmap
+from federatedscope_ggeur.extras.inspect.heatmaps import draw_heatmap
 
 TITLES = {
     "title": "rows",
