@@ -98,7 +98,7 @@ def inspect(arguments: Sequence[str]) -> int:
         for suffix in formats:
             file = folder / f"{name}.{suffix}"
             _draw_similarities(file, pair, dataset.class_names, form, float(largest))
-    # With secure sums the threshold is on the sum, not on one client's rows.
+    # If the server sees only totals, the threshold is on these.
     demands = demands_of(cfg)
     on_clients = demands.own_statistics or demands.calibrates
     threshold = int(cfg.ggeur.privacy.min_samples) if on_clients else 1

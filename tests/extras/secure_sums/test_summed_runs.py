@@ -1,16 +1,20 @@
 """Whole runs in which statistics are secure sums, embedded."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
 from private_words import SUMS
+from sklearn.datasets import load_digits
 
+from federatedscope_ggeur import FederatedClassifier
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.extras.secure_sums.exchange import SumsClient
 from federatedscope_ggeur.federation.exchanges import EXCHANGES, ORDER
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import Prototypes
 from federatedscope_ggeur.federation.exchanges.base import answered_kinds
-from federatedscope_ggeur.federation.exchanges.secure_sums.exchange import SumsClient
 from federatedscope_ggeur.reporting import numbers, privacy_line
 
 LDA = ["ggeur.closed_form", "lda", "ggeur.lda.shrinkage", 0.3]
@@ -56,7 +60,7 @@ def test_a_client_of_these_settings_answers_with_no_statistics_of_its_own(config
     others |= {"validation_losses", "personal_losses", "personal_head", "confidences"}
     others |= {"release_moments", "release_spread", "sum_moments", "sum_spread"}
     assert not names & others
-    own = [EXCHANGES[room] for room in ORDER]
+    own = [EXCHANGES[room] for room in (*ORDER, "secure_sums")]
     assert names | others == {kind.name for part in own for kind in part.KINDS}
     plain = Run(config())
     assert not any(
@@ -195,3 +199,27 @@ def test_the_same_seed_gives_the_same_numbers_although_masks_are_fresh(
     assert numbers(first) == numbers(second)
     for (kind, _, _, one), (_, _, _, other) in zip(found, again):
         assert (one != other) == kind.startswith("sum_")
+
+
+def test_secure_sums_count_the_rows_of_all_clients():
+    X, y = load_digits(return_X_y=True)
+    X, y = X[:600].astype("float32"), y[:600]
+    sites = np.arange(600) % 3
+    sums = {
+        "ggeur.privacy.secure_sums": "statistics",
+        "ggeur.privacy.secure_sums_radius": 100,
+        "ggeur.privacy.secure_sums_max_rows": 1024,
+        "ggeur.privacy.secure_sums_fraction_bits": 37,
+        "ggeur.lda.shrinkage": 0.3,
+    }
+
+    def fit(rows_of_2):
+        few = np.flatnonzero((y < 2) | (np.cumsum(y == 2) <= rows_of_2) & (y == 2))
+        made = FederatedClassifier("lda", sums).fit(X[few], y[few], clients=sites[few])
+        return 2 in made.predict(X)
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*cannot be predicted.*")
+        assert fit(6)
+    with pytest.warns(UserWarning, match="classes with 4 of 127 rows over all clients"):
+        assert not fit(4)

@@ -2,15 +2,16 @@
 
 import pytest
 import torch
-from spoilt_messages import DIM, KEYS, ROSTER, SCHEMA, SESSION, opened, pack, refusal
+from messages_of_sums import KEYS, ROSTER, SESSION
+from spoilt_messages import DIM, SCHEMA, opened, pack, refusal
 
-from federatedscope_ggeur.federation import wire
-from federatedscope_ggeur.federation.exchanges.secure_sums.messages import (
+from federatedscope_ggeur.extras.secure_sums.messages import (
     MaskedRequest,
     MaskedVector,
     SumKey,
     SumKeysRequest,
 )
+from federatedscope_ggeur.federation import wire
 
 PEERS = (ROSTER, KEYS, KEYS[::-1], (b"", b"3" * 64, b""))
 #: Stages in which a request has no classes; the last one has an origin.

@@ -10,14 +10,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from federatedscope_ggeur.crypto import (
+    digest,
+    new_secret,
+    public_key,
+    shared_secret,
+)
 from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError, setting
-from federatedscope_ggeur.federation.noise import Releaser
 from federatedscope_ggeur.federation.row_digests import RowDigests, row_digests
 from federatedscope_ggeur.printable import get_logger
 
 from .confirmation import confirm, require_terminal
 from .fixed_point import SLACK
 from .journal import Current, Journal, PastSum
+from .limits import SERVER
 from .messages import (
     ASKED_SETTINGS,
     MaskedRequest,
@@ -25,10 +31,11 @@ from .messages import (
     SumKey,
     SumKeysRequest,
 )
-from .pairwise import digest, fingerprint, mask, new_secret, public_key, shared_secret
+from .pairwise import fingerprint, mask
 from .rosters import tells_of_few
 from .settings import COUNTS, MEANS, SumSettings
-from .trust import SERVER, Signer, check_signatures, verifying_keys
+from .summand import Adder
+from .trust import Signer, check_signatures, verifying_keys
 from .vectors import ClientRows, Named
 
 logger = get_logger(__name__)
@@ -75,9 +82,10 @@ class Participant:
             )
         self._number, self._settings = number, settings
         self._rows = ClientRows(features, labels, settings)
-        self._releaser: Releaser | None = None
-        if settings.noise is not None:
-            self._releaser = Releaser(number, features, labels, settings.noise)
+        summand = settings.summand
+        self._adder: Adder | None = None
+        if summand is not None:
+            self._adder = summand.of_client(number, features, labels)
         self._make_secret = make_secret
         self._journal = Journal(settings.store, number)
         self._named: Named | None = None
@@ -114,7 +122,7 @@ class Participant:
             require_terminal(self._number)
         self._check_settings(request)
         self._check_roster(request.roster)
-        if self._releaser is None:
+        if self._adder is None:
             self._check_rows()
             self._check_past(request.roster)
         secret = self._make_secret()
@@ -205,8 +213,8 @@ class Participant:
         )
         sent = torch.from_numpy((vector + masks).view(np.int64))
         with self._journal.alone():
-            if self._releaser is not None:
-                self._releaser.charge(now.session, stage)
+            if self._adder is not None:
+                self._adder.charge(now.session, stage)
             self._note(request, now, bound, sent)
         return MaskedVector(self._number, now.session, stage, sent)
 
@@ -275,8 +283,8 @@ class Participant:
 
     @property
     def _commitment(self) -> bytes:
-        """The commitment to the client's rows for other clients; zeros with noise."""
-        return self._digests.whole if self._releaser is None else _NO_COMMITMENT
+        """The commitment to the client's rows for others; zeros with a summand."""
+        return self._digests.whole if self._adder is None else _NO_COMMITMENT
 
     @property
     def _totals_of(self) -> str:
@@ -317,9 +325,9 @@ class Participant:
     # vectors
 
     def _vector(self, request: MaskedRequest, now: Current) -> np.ndarray:
-        if self._releaser is not None:
+        if self._adder is not None:
             clients, origin = len(now.roster), request.origin
-            found = self._releaser.vector(request.stage, clients, origin)
+            found = self._adder.vector(request.stage, clients, origin)
             return found.view(np.uint64)
         if request.stage == COUNTS:
             self._check_past(now.roster, _commitments(request))
@@ -363,16 +371,9 @@ class Participant:
                 f"{len(roster)} clients, but {setting('secure_sums_min_clients')} "
                 f"needs {least}, because a sum over fewer reveals too much about each",
             )
-        noise = self._settings.noise
-        if noise is not None and len(roster) - noise.spared(len(roster)) < 2:
-            problem = f"{len(roster)} clients are too few for {setting('dp.tolerated')}"
+        summand = self._settings.summand
+        if summand is not None and (problem := summand.problem_with(roster)):
             raise _refusal("roster", problem)
-        if noise is not None and 0 < noise.most_clients < len(roster):
-            raise _refusal(
-                "roster",
-                f"{len(roster)} clients, but {setting('client_num')} is "
-                f"{noise.most_clients}; with more clients each adds less noise",
-            )
 
     def _check_begun(self, now: Current) -> None:
         """Refuse if rows or settings have changed since the session began.

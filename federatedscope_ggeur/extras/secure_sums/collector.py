@@ -11,9 +11,7 @@ import numpy as np
 import torch
 
 from federatedscope_ggeur.errors import GGEURError, setting
-from federatedscope_ggeur.federation.noise import NoiseSettings
 from federatedscope_ggeur.geometry import Statistics
-from federatedscope_ggeur.geometry.noisy_release import MOMENTS, SPREAD, NoisyStatistics
 from federatedscope_ggeur.models import ClosedForm
 
 from .messages import (
@@ -25,6 +23,7 @@ from .messages import (
 )
 from .pairwise import SESSION_BYTES
 from .settings import COUNTS, MEANS, POOLED, SumSettings
+from .summand import Totals
 from .vectors import (
     MeanTotals,
     Named,
@@ -126,8 +125,8 @@ class Collector:
 
     Attributes
     ----------
-    release : NoisyStatistics or None
-        With noise: the released statistics, after the last stage.
+    totals : Totals or None
+        With a summand, its totals.
 
     Raises
     ------
@@ -159,8 +158,9 @@ class Collector:
         self._means: MeanTotals | None = None
         self._held: Statistics | None = None
         self._summed: Statistics | None = None
-        self._moments: tuple[torch.Tensor, torch.Tensor] | None = None
-        self.release: NoisyStatistics | None = None
+        self.totals: Totals | None = None
+        if settings.summand is not None:
+            self.totals = settings.summand.totals(len(roster))
 
     def keys_request(self) -> SumKeysRequest:
         own = {name: getattr(self.settings, name) for name in ASKED_SETTINGS}
@@ -194,9 +194,8 @@ class Collector:
         if stage == POOLED:
             assert self._means is not None, "the stage of means comes first"
             more["origin"] = shared_origin(self._means, self._named, self.settings)
-        if stage == SPREAD:
-            assert self._moments is not None, "the stage of moments comes first"
-            more["origin"] = self._moments[1].float()
+        if self.totals is not None:
+            more["origin"] = self.totals.origin
         keys = [self._keys[k] for k in self.roster]
         return MaskedRequest(
             session=self.session,
@@ -238,8 +237,10 @@ class Collector:
             )
         total, clients = self._total, len(self.roster)
         self._total, self._added = None, []
-        if self.settings.noise is not None:
-            self._end_release(stage, total.view(np.int64), self.settings.noise)
+        if self.totals is not None:
+            most = self.settings.max_rows
+            if problem := self.totals.end(stage, total.view(np.int64), most):
+                raise broken(stage, problem)
         elif stage == COUNTS:
             self._counts = count_totals(total, self.settings, self._declared)
             self._named = Named.of_totals(self._counts, self.settings.min_samples)
@@ -260,17 +261,6 @@ class Collector:
             self._summed = pooled_statistics(
                 total, self._held, origin, self.settings, clients
             )
-
-    def _end_release(self, stage: str, total: np.ndarray, noise: NoiseSettings) -> None:
-        plan = noise.plan_of(len(self.roster))
-        problem = plan.problem(stage, total, self.settings.max_rows)
-        if problem:
-            raise broken(stage, problem)
-        if stage == MOMENTS:
-            self._moments = plan.centre(total)
-        else:
-            assert self._moments is not None, "the stage of moments comes first"
-            self.release = plan.released(*self._moments, total)
 
     @property
     def nearly_all(self) -> bool:

@@ -8,17 +8,17 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from federatedscope_ggeur.federation.exchanges.secure_sums.collector import Collector
-from federatedscope_ggeur.federation.exchanges.secure_sums.messages import (
+from federatedscope_ggeur.extras.secure_sums.collector import Collector
+from federatedscope_ggeur.extras.secure_sums.messages import (
     MaskedRequest,
     MaskedVector,
     SumKey,
     SumKeysRequest,
 )
-from federatedscope_ggeur.federation.exchanges.secure_sums.participant import (
+from federatedscope_ggeur.extras.secure_sums.participant import (
     Participant,
 )
-from federatedscope_ggeur.federation.exchanges.secure_sums.settings import SumSettings
+from federatedscope_ggeur.extras.secure_sums.settings import SumSettings
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
 
 CLASSES, DIM = 5, 4

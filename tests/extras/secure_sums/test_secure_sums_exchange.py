@@ -7,19 +7,19 @@ from by_bytes import CLASSES, DIM, Federation, make_client_data
 from carrier import SIZES, Carrier, garbage, late, lost, twice
 
 from federatedscope_ggeur.errors import GGEURError, MessageError
-from federatedscope_ggeur.federation.exchanges import Absence
-from federatedscope_ggeur.federation.exchanges.base import all_kinds
-from federatedscope_ggeur.federation.exchanges.secure_sums.exchange import (
+from federatedscope_ggeur.extras.secure_sums.exchange import (
     SUM_KEYS,
     SUM_KINDS,
     SumsExchange,
     stage_of,
 )
-from federatedscope_ggeur.federation.exchanges.secure_sums.messages import MaskedVector
-from federatedscope_ggeur.federation.exchanges.secure_sums.settings import (
+from federatedscope_ggeur.extras.secure_sums.messages import MaskedVector
+from federatedscope_ggeur.extras.secure_sums.settings import (
     STAGES,
     SumSettings,
 )
+from federatedscope_ggeur.federation.exchanges import Absence
+from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.federation.exchanges.statistics.exchange import STATISTICS
 from federatedscope_ggeur.federation.wire.declared import Declared
 
@@ -41,7 +41,11 @@ def carried():
 
 def summing_carrier(window=2, quorum=None):
     federation = Federation(
-        make_client_data(SIZES), steps=(1,), prototypes="others", sums=SETTINGS
+        make_client_data(SIZES),
+        steps=(1,),
+        prototypes="others",
+        own=[SETTINGS],
+        facts={"only_totals": True, "chosen": {"secure_sums": "statistics"}},
     )
     return Carrier(federation, quorum, window)
 

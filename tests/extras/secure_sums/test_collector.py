@@ -10,8 +10,8 @@ from scipy import stats
 from sums_of import SETTINGS, Sum, clients_of, fixed_secret, rows
 
 from federatedscope_ggeur.errors import GGEURError
-from federatedscope_ggeur.federation.exchanges.secure_sums.collector import Collector
-from federatedscope_ggeur.federation.exchanges.secure_sums.settings import SumSettings
+from federatedscope_ggeur.extras.secure_sums.collector import Collector
+from federatedscope_ggeur.extras.secure_sums.settings import SumSettings
 from federatedscope_ggeur.models import build_closed_form
 
 

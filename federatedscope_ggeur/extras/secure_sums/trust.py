@@ -6,13 +6,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+from federatedscope_ggeur.crypto import KEY_BYTES
 from federatedscope_ggeur.errors import ConfigError, MessageError, setting
 
 from .messages import MaskedRequest
-from .pairwise import KEY_BYTES, signed_bytes
+from .pairwise import signed_bytes
 
-#: Clients trust the server to send them each other's keys.
-SERVER = "server"
 _LINE = re.compile(rf"\s*(\d{{1,6}})\s+([0-9a-fA-F]{{{2 * KEY_BYTES}}})\s*(#.*)?")
 
 

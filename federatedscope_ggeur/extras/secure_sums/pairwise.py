@@ -1,7 +1,4 @@
-"""Makes keys for pairs of clients, and masks from these keys; pure functions.
-
-The primitives come from the package `cryptography` (the extra ``[privacy]``). Functions
-import it when they need it; this module does not.
+"""Makes masks from the keys of pairs of clients; pure functions.
 
 References
 ----------
@@ -11,57 +8,14 @@ CCS 2017. This module has the paper's pairwise masks, but no recovery of lost cl
 
 from __future__ import annotations
 
-import hashlib
-import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.crypto import KEY_BYTES, digest, words
 
 NAME = b"ggeur secure sum 1"
-KEY_BYTES, SESSION_BYTES = 32, 16
-
-
-def digest(*fields: bytes | str | int | float) -> bytes:
-    """SHA-256 of `fields`, 32 bytes; types and lengths are hashed, too."""
-    one = hashlib.sha256()
-    for part in fields:
-        data = part if isinstance(part, bytes) else repr(part).encode()
-        one.update(f"{type(part).__name__}{len(data)}:".encode())
-        one.update(data)
-    return one.digest()
-
-
-def new_secret() -> bytes:
-    """Make a new X25519 secret with the operating system's generator."""
-    return secrets.token_bytes(KEY_BYTES)
-
-
-def public_key(secret: bytes) -> bytes:
-    """The X25519 public key of `secret`: 32 bytes."""
-    return _private(secret).public_key().public_bytes_raw()
-
-
-def shared_secret(secret: bytes, peer: bytes) -> bytes:
-    """The X25519 secret shared with the public key `peer`: 32 bytes.
-
-    Raises
-    ------
-    MessageError
-        `peer` is one of the few invalid keys that give the same secret with every key.
-    """
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
-
-    try:
-        return _private(secret).exchange(X25519PublicKey.from_public_bytes(peer))
-    except ValueError as error:
-        raise MessageError(
-            "an invalid key: it gives the same secret with every other key",
-            field="keys",
-            sender="the server",
-        ) from error
+SESSION_BYTES = 16
 
 
 def pair_info(stage: str, one: int, other: int, bound: bytes) -> bytes:
@@ -134,18 +88,6 @@ def words_of(number: int, roster: Iterable[int], keys: Sequence[bytes]) -> str:
     return words(digest("words", number, *roster, *keys))
 
 
-def words(data: bytes) -> str:
-    """The first 128 bits of `data` as 8 words of 4 hex digits."""
-    text = data.hex()[:32]
-    return " ".join(text[i : i + 4] for i in range(0, 32, 4))
-
-
 def signed_bytes(session: bytes, number: int, key: bytes, commitment: bytes) -> bytes:
     """The bytes that a client signs: its mask key and commitment, for one session."""
     return digest("ggeur mask key 2", session, number, key, commitment)
-
-
-def _private(secret: bytes) -> Any:
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-
-    return X25519PrivateKey.from_private_bytes(secret)

@@ -6,9 +6,9 @@ import pytest
 import torch
 from sums_of import SESSION, SETTINGS, Sum, changed, clients_of, rows
 
+from federatedscope_ggeur.crypto import public_key
 from federatedscope_ggeur.errors import GGEURError, MessageError
-from federatedscope_ggeur.federation.exchanges.secure_sums.pairwise import public_key
-from federatedscope_ggeur.federation.exchanges.secure_sums.participant import (
+from federatedscope_ggeur.extras.secure_sums.participant import (
     Participant,
 )
 

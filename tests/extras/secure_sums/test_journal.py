@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from sums_of import SETTINGS, Sum, clients_of, fixed_secret
 
 from federatedscope_ggeur.errors import ConfigError, MessageError
-from federatedscope_ggeur.federation import wire
-from federatedscope_ggeur.federation.exchanges.secure_sums.journal import Journal
-from federatedscope_ggeur.federation.exchanges.secure_sums.participant import (
+from federatedscope_ggeur.extras.secure_sums.journal import Journal
+from federatedscope_ggeur.extras.secure_sums.participant import (
     Participant,
 )
+from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.row_digests import row_digests
 
 

@@ -13,6 +13,16 @@ import torch
 
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
+from federatedscope_ggeur.extras.secure_sums.exchange import SumsClient
+from federatedscope_ggeur.extras.secure_sums.messages import (
+    ASKED_SETTINGS,
+    MaskedRequest,
+    SumKeysRequest,
+)
+from federatedscope_ggeur.extras.secure_sums.participant import (
+    Participant,
+)
+from federatedscope_ggeur.extras.secure_sums.settings import SumSettings
 from federatedscope_ggeur.federation.exchanges.base import Request
 from federatedscope_ggeur.federation.exchanges.noisy_release.exchange import (
     RELEASE_KINDS,
@@ -23,16 +33,6 @@ from federatedscope_ggeur.federation.exchanges.noisy_release.messages import (
     ReleaseRequest,
     ReleaseVector,
 )
-from federatedscope_ggeur.federation.exchanges.secure_sums.exchange import SumsClient
-from federatedscope_ggeur.federation.exchanges.secure_sums.messages import (
-    ASKED_SETTINGS,
-    MaskedRequest,
-    SumKeysRequest,
-)
-from federatedscope_ggeur.federation.exchanges.secure_sums.participant import (
-    Participant,
-)
-from federatedscope_ggeur.federation.exchanges.secure_sums.settings import SumSettings
 from federatedscope_ggeur.federation.ledger import ledger_path
 from federatedscope_ggeur.federation.noise import NoiseSettings
 from federatedscope_ggeur.geometry.noisy_release import ROWS_FOR_SQUARE

@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
-#: The largest number of fraction bits.
-MOST_BITS = 52
+from .limits import MOST_BITS
+
 #: A norm may exceed the radius by this share, since float32 rounds.
 SLACK = 1e-6
 

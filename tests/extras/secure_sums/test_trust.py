@@ -21,15 +21,11 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from sums_of import SESSION, SETTINGS, Sum, changed, clients_of, fixed_secret
 
+from federatedscope_ggeur.crypto import public_key, shared_secret
 from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
-from federatedscope_ggeur.federation.exchanges.secure_sums.journal import Journal
-from federatedscope_ggeur.federation.exchanges.secure_sums.pairwise import (
-    mask,
-    public_key,
-    shared_secret,
-    words_of,
-)
-from federatedscope_ggeur.federation.exchanges.secure_sums.trust import (
+from federatedscope_ggeur.extras.secure_sums.journal import Journal
+from federatedscope_ggeur.extras.secure_sums.pairwise import mask, words_of
+from federatedscope_ggeur.extras.secure_sums.trust import (
     Signer,
     verifying_keys,
 )
@@ -213,7 +209,7 @@ class TestAServerThatMakesUpKeys:
             return mask(number, shared, session, stage, bound, length)
 
         monkeypatch.setattr(
-            "federatedscope_ggeur.federation.exchanges.secure_sums.participant.mask",
+            "federatedscope_ggeur.extras.secure_sums.participant.mask",
             heard,
         )
         sent = one.participants[1].masked(lie).masked.numpy().view(np.uint64)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from federatedscope_ggeur.federation.noise import NoiseSettings
-from federatedscope_ggeur.geometry.noisy_release import RELEASE_STAGES
+from .summand import OTHER_STAGES, Summand
 
 #: The stages, in order; each is one sum.
 COUNTS, MEANS, POOLED = STAGES = ("counts", "means", "pooled")
-#: The stages of all sums, with or without noise.
-ALL_STAGES = (*STAGES, *RELEASE_STAGES)
+#: The stages of all sums.
+ALL_STAGES = (*STAGES, *OTHER_STAGES)
 
 
 @dataclass(frozen=True)
@@ -24,8 +23,8 @@ class SumSettings:
     min_samples : int
         The min-count threshold over all clients. A class with fewer rows is not summed.
     stages : tuple of str
-        All of `STAGES`, or only counts and means if no scatter is needed. With noise,
-        the stages of a release.
+        All of `STAGES`, or only counts and means if no scatter is needed. With a
+        summand, its stages.
     min_clients : int
         The least number of clients in a roster, at least 3.
     radius : float
@@ -50,9 +49,8 @@ class SumSettings:
         The names of all classes, in the order of their numbers. The journal uses names.
     confirm : bool
         Whether a client waits until a person has typed the words of another client.
-    noise : NoiseSettings, optional
-        With noise, clients add it to their vectors, so sums hold no exact number. Then
-        no threshold is needed, and no class is kept back.
+    summand : Summand, optional
+        What clients add in place of their exact statistics.
     """
 
     num_classes: int
@@ -71,12 +69,12 @@ class SumSettings:
     new_roster: bool = False
     class_names: tuple[str, ...] = ()
     confirm: bool = False
-    noise: NoiseSettings | None = None
+    summand: Summand | None = None
 
     def length(self, stage: str, named: int = 0) -> int:
         """How many numbers a client's vector has in `stage`, given `named` classes."""
-        if self.noise is not None:
-            return self.noise.plan.length(stage)
+        if self.summand is not None:
+            return self.summand.length(stage)
         if stage == COUNTS:
             return self.num_classes
         if stage == MEANS:

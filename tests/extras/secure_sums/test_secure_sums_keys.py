@@ -8,7 +8,7 @@ from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.federation.exchanges.secure_sums.settings import SumSettings
+from federatedscope_ggeur.extras.secure_sums.settings import SumSettings
 
 SUMS = ["ggeur.privacy.secure_sums", "statistics"]
 OTHERS = ["ggeur.geometry", "pooled", "ggeur.prototypes", "others"]
@@ -53,6 +53,8 @@ def test_what_is_said_to_go_with_them_goes(config):
         (["ggeur.augmentation", "fedgen", "ggeur.space", "whitened"], "ggeur.augm"),
         (["ggeur.augmentation", "fedfa", "ggeur.space", "whitened"], "ggeur.augm"),
         (["ggeur.steps", []], "ggeur.privacy.secure_sums"),
+        ([*OTHERS, "ggeur.weight", "statistics"], "ggeur.weight: cannot be statistics"),
+        ([*LDA, "ggeur.personal.head", "means"], "ggeur.personal.head"),
         ([*LDA, "federate.client_num", 2], "federate.client_num"),
         (
             [*LDA, "ggeur.privacy.secure_sums_fraction_bits", 41],
@@ -102,13 +104,6 @@ def test_the_advice_on_precision_fits(config):
     with pytest.raises(ConfigError, match="set it to 36"):
         config(*SUMS, *LDA, *radius)
     config(*SUMS, *LDA, *radius, f"{own}fraction_bits", 36)
-
-
-def test_the_mean_of_all_others_is_for_sums(config):
-    with pytest.raises(
-        ConfigError, match=r"ggeur.prototypes: must be domain or client"
-    ):
-        config("ggeur.prototypes", "others")
 
 
 def test_the_extra_is_named_where_its_package_is_missing(config, monkeypatch):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,29 +10,30 @@ import numpy as np
 from federatedscope_ggeur.errors import GGEURError, setting
 from federatedscope_ggeur.federation.client import Client
 from federatedscope_ggeur.federation.demands import Demands
-from federatedscope_ggeur.federation.merge import Release
-from federatedscope_ggeur.federation.sampling import windows
-from federatedscope_ggeur.federation.wire import limits
-from federatedscope_ggeur.geometry.noisy_release import RELEASE_STAGES
-from federatedscope_ggeur.reporting import SumsRecord
-
-from ..base import (
+from federatedscope_ggeur.federation.exchanges.base import (
     ClientSide,
     Exchange,
     Request,
     RequestKind,
     Requests,
+    RunFacts,
     ask_all,
     refusal,
     register_exchange,
     require_stage,
 )
-from ..noisy_release.exchange import SPENT, NoisyReleaseExchange
+from federatedscope_ggeur.federation.merge import Release
+from federatedscope_ggeur.federation.sampling import windows
+from federatedscope_ggeur.federation.wire import limits
+from federatedscope_ggeur.models import LinearHead, Model
+from federatedscope_ggeur.reporting import SumsRecord
+
 from . import keys
 from .collector import Collector, Summed
 from .messages import MaskedRequest, MaskedVector, SumKey, SumKeysRequest
 from .participant import Participant
 from .settings import ALL_STAGES, STAGES, SumSettings
+from .summand import summand_of
 
 #: The error's last sentences if an answer to a secure sum is missing.
 _UNHARMED = "The server has learnt nothing about any client. Begin the run again"
@@ -107,7 +108,7 @@ def stage_of(kind: RequestKind) -> str:
     return next(stage for stage, asking in SUM_KINDS.items() if asking is kind)
 
 
-@register_exchange("secure_sums")
+@register_exchange("secure_sums", before="closed_form")
 class SumsExchange(Exchange):
     """Asks the clients of one roster for keys, then for a masked vector in each stage.
 
@@ -123,9 +124,9 @@ class SumsExchange(Exchange):
 
     KINDS = (SUM_KEYS, *SUM_KINDS.values())
     CLIENT = SumsClient
-    KEYS = keys.KEYS
     NOT_BY_FOLDER = "secure_sums"
     agreed = staticmethod(keys.agreed)
+    privacy = staticmethod(keys.privacy)
     objections = staticmethod(keys.objections)
     REVEALS = "sums over all clients"
     UNSCREENED = (
@@ -143,13 +144,37 @@ class SumsExchange(Exchange):
 
     @classmethod
     def is_due(cls, demands: Demands) -> bool:
-        return demands.summed_statistics
+        return demands.statistics and keys.is_chosen(demands.chosen)
+
+    @classmethod
+    def only_totals(cls, chosen: Mapping[str, Any]) -> bool:
+        return keys.is_chosen(chosen)
+
+    @classmethod
+    def settings_of(cls, run: RunFacts) -> SumSettings:
+        return keys.sum_settings(run)
+
+    @staticmethod
+    def note_on_head(head: Model | None, class_names: Sequence[str]) -> str:
+        """A note on classes without weights: a one-shot head never predicts them."""
+        if not isinstance(head, LinearHead):
+            return ""
+        unknown = (head.classifier.weight == 0).all(dim=1).nonzero().flatten().tolist()
+        if not unknown:
+            return ""
+        names = ", ".join(class_names[c] for c in unknown)
+        return (
+            f"the head in this folder never predicts {len(unknown)} classes ({names}), "
+            "because secure sums keep them back or no client has rows of them; see "
+            "docs/privacy.md"
+        )
 
     @classmethod
     def answered(cls, demands: Demands) -> tuple[RequestKind, ...]:
-        if not demands.summed_statistics:
+        if not cls.is_due(demands):
             return ()
-        stages = RELEASE_STAGES if demands.noisy else STAGES
+        part = summand_of(demands)
+        stages = STAGES if part is None else part.STAGES
         return (SUM_KEYS, *(SUM_KINDS[stage] for stage in stages))
 
     @classmethod
@@ -202,8 +227,8 @@ class SumsExchange(Exchange):
                     "rows, and would learn the others' rows from anything made from "
                     "the sums; nothing is sent. Begin again with more clients"
                 )
-        if collector.release is not None:
-            course.find(NoisyReleaseExchange).take(collector.release, roster)
+        if collector.totals is not None:
+            collector.totals.take(course, roster)
         else:
             self.take(collector.summed(), roster)
 
@@ -215,7 +240,7 @@ class SumsExchange(Exchange):
             summed.statistics,
             open=summed.released(),
             for_head=lambda form: summed.for_head(form, shape),
-            sees_clients=False,
+            hidden_by="secure sums",
         )
         self.server.merged.take(release, dict.fromkeys(roster, 0))
 
@@ -250,6 +275,6 @@ class SumsExchange(Exchange):
         self, kind: RequestKind, data: bytes, numbers: Collection[int]
     ) -> Requests[list]:
         """Ask clients of the roster; raise `GGEURError` unless all of them answer."""
-        noisy = self.server.settings.demands.noisy
-        after = SPENT if noisy else _UNHARMED
+        summand = self.settings.summand
+        after = _UNHARMED if summand is None else summand.AFTER_LOSS
         return ask_all(self.course, kind, data, numbers, self._sizes, after)

@@ -11,12 +11,11 @@ from torch import Tensor
 from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
 
+from .limits import MOST_CLIENTS
 from .settings import ALL_STAGES
 
 U8, I64, F32 = torch.uint8, torch.int64, torch.float32
 _SESSION, _KEY, _SIGNATURE, _COMMITMENT = 16, 32, 64, 32
-#: The largest roster: every pair of clients has a key.
-MOST_CLIENTS = 10_000
 _NO_CLASSES = torch.zeros(0, dtype=I64)
 
 

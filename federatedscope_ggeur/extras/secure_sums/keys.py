@@ -1,123 +1,46 @@
-"""Settings of secure sums, and the settings that cannot go with them."""
+"""What secure sums make of a run's settings, and what cannot go with them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from importlib.util import find_spec
+from typing import Any
 
 from federatedscope_ggeur.errors import ConfigError, setting
 from federatedscope_ggeur.federation.demands import Demands
-from federatedscope_ggeur.federation.noise import NoiseSettings
-from federatedscope_ggeur.geometry.noisy_release import RELEASE_STAGES
+from federatedscope_ggeur.federation.exchanges.base import RunFacts, plugin_exchanges
 from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.models import CLOSED_FORMS
+from federatedscope_ggeur.reporting import Privacy
 from federatedscope_ggeur.settings import (
-    Key,
     Objection,
     Objections,
     Problem,
-    one_of,
-    positive,
-    text,
-    whole,
 )
 
-from ..base import plugin_exchanges
-from .fixed_point import MOST_BITS, largest_fraction_bits
-from .messages import MOST_CLIENTS
+from .fixed_point import largest_fraction_bits
+from .limits import SERVER
 from .settings import STAGES, SumSettings
-from .trust import SERVER
-
-_NAME = "privacy.secure_sums"
-KEYS = (
-    Key(
-        _NAME,
-        "none",
-        "statistics: clients mask their statistics of round 0, and the masks cancel "
-        "in the sum. The server sees only totals, and privacy.min_samples applies to "
-        "totals. none: the server sees each client's statistics.",
-        one_of("none", "statistics"),
-    ),
-    Key(
-        f"{_NAME}_min_clients",
-        3.0,
-        "Secure sums: the smallest number of clients in a sum.",
-        whole(3, maximum=MOST_CLIENTS),
-    ),
-    Key(
-        f"{_NAME}_radius",
-        1.01,
-        "Secure sums: the largest length of an embedding. A client with a longer one "
-        "refuses to take part. The default suits embeddings of length 1, also in "
-        "float16.",
-        positive,
-    ),
-    Key(
-        f"{_NAME}_max_rows",
-        1048576.0,
-        "Secure sums: the largest number of rows of all clients together.",
-        whole(1),
-    ),
-    Key(
-        f"{_NAME}_fraction_bits",
-        40.0,
-        "Secure sums: binary places that numbers are rounded to before they are added.",
-        whole(8, maximum=MOST_BITS),
-    ),
-    Key(
-        f"{_NAME}_trust",
-        SERVER,
-        "Secure sums, client: how clients know each other's mask keys. server: they "
-        "trust the server, which passes the keys on. Otherwise a file with every "
-        "client's verifying key, one line <number> <64 hex digits> each. All sides "
-        "must choose the same way.",
-        text,
-    ),
-    Key(
-        f"{_NAME}_confirm",
-        False,
-        "Secure sums, distributed, with secure_sums_trust server: before a client "
-        "sends anything, its person types words that the person at another client "
-        "reads out by telephone. The words differ if the server has exchanged keys.",
-        one_of(True, False),
-    ),
-    Key(
-        f"{_NAME}_signing_key",
-        "",
-        "Secure sums, client, with a file in secure_sums_trust: PEM file with the "
-        "client's own Ed25519 key. {client} in the path stands for the client's "
-        "number.",
-        text,
-    ),
-    Key(
-        f"{_NAME}_store",
-        "secure_sums",
-        "Secure sums, distributed, client: folder that records what the client has "
-        "sent, so that it never joins two sums whose difference reveals rows. Keep it "
-        "from run to run.",
-        text,
-    ),
-    Key(
-        f"{_NAME}_new_roster",
-        False,
-        "Secure sums, client: allow a second sum over the same rows with other "
-        "clients. The difference of the two sums reveals the statistics of the "
-        "clients that joined or left. If these are fewer than "
-        "secure_sums_min_clients, the client refuses all the same.",
-        one_of(True, False),
-    ),
-    Key(
-        f"{_NAME}_max_upload_mb",
-        64.0,
-        "Secure sums: the most megabytes that a client sends in one stage. If a stage "
-        "needs more, the run is refused before anything is sent.",
-        whole(1, maximum=4096),
-    ),
-)
+from .summand import summand_of
 
 BY_SERVER = "keys through the server"
+_COVERED = ["the statistics of round 0"]
+_CURIOUS = ["a curious server", "curious clients"]
+_TRAINING = (
+    "training rounds escape the masks: each client's update is seen",
+    "each client's aggregation weight escapes them, too",
+)
+_MADE_UP = "a server that makes up keys can read what each client adds"
+_LIAR = "a client that lies about its rows can learn those of others"
+_TOTALS = "rows of each class over all clients are seen by everyone"
+
+
+def is_chosen(chosen: Mapping[str, Any]) -> bool:
+    """Whether a run with these settings has secure sums."""
+    return chosen.get("secure_sums", "none") != "none"
 
 
 def agreed(run: Demands) -> dict[str, object]:
@@ -138,14 +61,28 @@ def word_for_keys(run: Demands) -> str:
     return f"{BY_SERVER}{compared}"
 
 
-def sum_settings(
-    run: Demands,
-    num_classes: int,
-    dim: int,
-    agreed: Mapping[str, str],
-    class_names: Sequence[str],
-    noise: NoiseSettings | None = None,
-) -> SumSettings:
+def privacy(found: Privacy, run: Demands) -> Privacy:
+    """The privacy of a run with secure sums; `found` is that without them."""
+    keys = word_for_keys(run)
+    by_server, part = keys == BY_SERVER, summand_of(run)
+    if part is not None:
+        return part.privacy(found, keys, by_server)
+    # What escapes the masks stands together: rounds, then plugins.
+    at = len(found.warnings) - len(plugin_exchanges(run))
+    first, last = found.warnings[:at], found.warnings[at:]
+    rounds = _TRAINING if run.trains else ()
+    made_up = [_MADE_UP] if by_server else []
+    return replace(
+        found,
+        guarantee="sums",
+        covers=list(_COVERED),
+        against=list(_CURIOUS),
+        warnings=[*first, *rounds, *last, *made_up, _LIAR, _TOTALS],
+        keys=keys,
+    )
+
+
+def sum_settings(facts: RunFacts) -> SumSettings:
     """The settings of secure sums in a run with these facts.
 
     Raises
@@ -153,35 +90,36 @@ def sum_settings(
     ConfigError
         A client would have to send more than the settings allow.
     """
+    run, agreed = facts.demands, json.dumps(facts.agreed, sort_keys=True).encode()
     solves = run.form is not None and run.form.NEEDS != "means"
     needs_scatter = bool(run.steps) or run.space != "raw" or solves
     stages = STAGES if needs_scatter else STAGES[:2]
-    if noise is not None:
-        stages = RELEASE_STAGES
+    part = summand_of(run)
     settings = SumSettings(
-        num_classes,
-        dim,
+        facts.num_classes,
+        facts.dim,
         run["min_samples"],
-        stages,
+        stages if part is None else part.STAGES,
         min_clients=run["secure_sums_min_clients"],
         radius=run["secure_sums_radius"],
         max_rows=run["secure_sums_max_rows"],
         fraction_bits=run["secure_sums_fraction_bits"],
-        agreed=hashlib.sha256(json.dumps(agreed, sort_keys=True).encode()).digest(),
+        agreed=hashlib.sha256(agreed).digest(),
         sends_shape=bool(run.steps) or run.space == "whitened",
         trust=run["secure_sums_trust"],
         signing_key=run["secure_sums_signing_key"],
         store=run["secure_sums_store"] if run.distributed else "",
         new_roster=run["secure_sums_new_roster"],
-        class_names=tuple(class_names),
+        class_names=facts.expected.class_names,
         confirm=run["secure_sums_confirm"],
-        noise=noise,
+        summand=None if part is None else part.of(facts),
     )
     size, most = 8 * settings.longest / 1e6, run["secure_sums_max_upload_mb"]
     if size > most:
         raise ConfigError(
             f"{setting('secure_sums_max_upload_mb')}: is {most}, but a client would "
-            f"send {size:.0f} MB for {num_classes} classes in {dim} dimensions; "
+            f"send {size:.0f} MB for {facts.num_classes} classes in {facts.dim} "
+            "dimensions; "
             "raise it, or take embeddings of fewer dimensions"
         )
     return settings
@@ -190,9 +128,7 @@ def sum_settings(
 def objections(run: Demands) -> Objections:
     """The settings that exclude secure sums, and those that require them."""
     own = "secure_sums"
-    if not run.sums:
-        kinds = {"prototypes": ["domain", "client"]}
-        yield Objection(own, kinds, "which has no means over all other clients")
+    if not is_chosen(run.chosen):
         silent = {"secure_sums_confirm": [False]}
         yield Objection(own, silent, "which has no keys to compare")
         return
@@ -215,6 +151,9 @@ def objections(run: Demands) -> Objections:
     why = "since nobody sees single clients' statistics in round 0"
     yield Objection(own, {"screen": ["warn", "off"]}, why)
     yield Objection(own, {"network.name": [""]}, "which sums embeddings")
+    if run.personal:
+        why = "since clients report scores of their own rows"
+        yield Objection("personal.head", {own: ["none"]}, why)
     if run.steps and not run["network.name"]:
         why = "which sums one scatter for all classes"
         yield Objection(own, {"geometry": ["pooled"]}, why)

@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from sums_of import CLASSES, DIM, SETTINGS, Sum, clients_of, pooled, rows
 
 from federatedscope_ggeur.errors import GGEURError
-from federatedscope_ggeur.federation.exchanges.secure_sums import participant
-from federatedscope_ggeur.federation.exchanges.secure_sums.fixed_point import (
+from federatedscope_ggeur.extras.secure_sums import participant
+from federatedscope_ggeur.extras.secure_sums.fixed_point import (
     decode,
     encode,
     largest_fraction_bits,
     svec,
     unsvec,
 )
-from federatedscope_ggeur.federation.exchanges.secure_sums.settings import STAGES
-from federatedscope_ggeur.federation.exchanges.secure_sums.vectors import (
+from federatedscope_ggeur.extras.secure_sums.settings import STAGES
+from federatedscope_ggeur.extras.secure_sums.vectors import (
     ClientRows,
     Named,
     mean_totals,

@@ -7,14 +7,12 @@ import pytest
 from scipy import stats
 from sums_of import fixed_secret
 
+from federatedscope_ggeur.crypto import digest, public_key, shared_secret
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.federation.exchanges.secure_sums.pairwise import (
-    digest,
+from federatedscope_ggeur.extras.secure_sums.pairwise import (
     fingerprint,
     mask,
     pair_info,
-    public_key,
-    shared_secret,
     stream,
 )
 
