@@ -56,8 +56,3 @@ def test_what_cannot_be_is_refused_by_name(config, quickstart):
             *("ggeur.weight", "statistics", "ggeur.privacy.secure_sums", "statistics"),
             *("ggeur.geometry", "pooled", "ggeur.prototypes", "others"),
         )
-    with pytest.raises(ConfigError, match=r"ggeur.privacy.train_withheld"):
-        config(
-            *("ggeur.network.name", "digits_cnn", "ggeur.encoder.name", "image"),
-            *("ggeur.privacy.train_withheld", False),
-        )
