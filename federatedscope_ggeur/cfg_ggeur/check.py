@@ -11,8 +11,7 @@ from federatedscope_ggeur.federation.exchanges.base import (
     plugin_exchanges,
 )
 from federatedscope_ggeur.methods import Method
-from federatedscope_ggeur.models import TEXT_MODELS, build_closed_form
-from federatedscope_ggeur.models.networks import keys as network_keys
+from federatedscope_ggeur.models import OTHER_MODELS, TEXT_MODELS, build_closed_form
 from federatedscope_ggeur.models.text import keys as text_keys
 from federatedscope_ggeur.settings import NOT_SET, number_problem, problems_of
 
@@ -32,7 +31,7 @@ def contradictions(cfg, wrong: Collection[str]) -> Iterator[str]:
     text = TEXT_MODELS.get(run["text.model"])
     rooms = [*own_exchanges(), *plugin_exchanges(run)]
     parts = [run.method, run.augmentation, run.form, text, *rooms]
-    for part in [network_keys, text_keys, *parts]:
+    for part in [*OTHER_MODELS.present().values(), text_keys, *parts]:
         if part is not None:
             yield from problems_of(part.objections(run), run, wrong)
     yield from _method_problems(cfg)

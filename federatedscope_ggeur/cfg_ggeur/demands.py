@@ -10,7 +10,14 @@ from federatedscope_ggeur.extras import load_extras
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import allowed_exchanges
 from federatedscope_ggeur.methods import METHODS
-from federatedscope_ggeur.models import CLOSED_FORMS, ClosedForm, build_closed_form
+from federatedscope_ggeur.models import (
+    CLOSED_FORMS,
+    OTHER_MODELS,
+    ClosedForm,
+    OtherModel,
+    build_closed_form,
+    chosen_other,
+)
 from federatedscope_ggeur.models.text import ClassTexts
 
 from .fs_keys import FIXED, HONOURED
@@ -23,14 +30,13 @@ def demands_of(cfg, wrong: Collection[str] = ()) -> Demands:
         field: default if setting(field) in wrong else value
         for field, value, default in _settings_in(cfg)
     }
-    load_extras({key.name: chosen[field_of(key)] for key in extra_keys()})
+    load_extras({**chosen, **{k.name: chosen[field_of(k)] for k in extra_keys()}})
     form = CLOSED_FORMS.get(chosen["closed_form"])
     trains = form is None or chosen["init"] != "random"
     base = METHODS.get(chosen["base_method"])
     is_ggeur = chosen["augmentation"] == "ggeur"
-    # A network normalises pixels itself, and a text model takes CLIP's embeddings
-    # unchanged. With either of them ggeur.space stays at its default.
-    has_space = trains and not chosen["network.name"] and not chosen["text.model"]
+    # Another model takes rows as they are: ggeur.space stays at its default.
+    has_space = trains and not chosen_other(chosen) and not chosen["text.model"]
     allowed = allowed_exchanges(chosen["plugins"])
     totals = any(part.brings_totals(chosen) for part in allowed)
     leaves_out = form is not None and form.asks and form.leaves_out() and not totals
@@ -70,6 +76,13 @@ def _settings_in(cfg) -> Iterator[tuple[str, object, object]]:
     defaults = {key.name: key.default for key in HONOURED + FIXED}
     for field, name in FS_FIELDS.items():
         yield field, get_key(cfg, name), defaults[name]
+
+
+def other_model_of(cfg) -> OtherModel | None:
+    """The model that takes a head's place in a run with `cfg`; None for a head."""
+    chosen = {field: value for field, value, _ in _settings_in(cfg)}
+    name = chosen_other(chosen)
+    return OTHER_MODELS[name].of_run(chosen) if name else None
 
 
 def _is_distributed(cfg) -> bool:

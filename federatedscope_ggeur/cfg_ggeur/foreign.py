@@ -16,6 +16,7 @@ from federatedscope_ggeur.data import ENCODERS, find_reader, is_image_type
 from federatedscope_ggeur.data.encoders.keys import ENCODER_KEYS
 from federatedscope_ggeur.downloads import refused
 from federatedscope_ggeur.errors import ConfigError, UntrustedError, shown
+from federatedscope_ggeur.models import OTHER_MODELS
 from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.reporting import RESULTS_FILE, Results
 from federatedscope_ggeur.settings import flatten
@@ -34,7 +35,7 @@ _KEYS = (
     *(f"ggeur.privacy.dp.{name}" for name in ("epsilon", "project", "project_seed")),
 )
 _SECTIONS = {
-    *("encoder", "network", "text", "closed_form", "init", "keep"),
+    *("encoder", "text", "closed_form", "init", "keep"),
     "mlp_hidden_dim",
 }
 _LISTED = 25
@@ -55,6 +56,7 @@ def config_left(results: Results) -> CfgNode:
     """
     said = dict(flatten(results.config))
     parts = [said.get("ggeur.encoder.name"), said.get("ggeur.text.model")]
+    parts += [name.partition(".")[0] for name in OTHER_MODELS]
     cfg, problems = default_config(), {}
     for key, value in said.items():
         top, section = f"{key}..".split(".")[:2]

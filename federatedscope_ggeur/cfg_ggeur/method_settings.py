@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from federatedscope_ggeur.errors import setting
+from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import (
     due_exchanges,
     plugin_exchanges,
@@ -57,10 +58,11 @@ def method_of(cfg) -> Method:
     return build_method(ggeur.base_method, ggeur.augmentation, *added, **base)
 
 
-def run_notes(cfg, trains: bool) -> list[str]:
+def run_notes(cfg, run: Demands) -> list[str]:
     """Facts about a run that may surprise a user, one line each."""
     # Without rounds nothing can stop early, and FS's default asks for it.
-    return [*_method_notes(cfg), *(_evaluation_notes(cfg) if trains else ())]
+    notes = _method_notes(cfg, run)
+    return [*notes, *(_evaluation_notes(cfg) if run.trains else ())]
 
 
 def _evaluation_notes(cfg) -> Iterator[str]:
@@ -86,13 +88,13 @@ def _evaluation_notes(cfg) -> Iterator[str]:
     yield f"there is no {key} ({why}){inert}"
 
 
-def _method_notes(cfg) -> list[str]:
+def _method_notes(cfg, run: Demands) -> list[str]:
     notes = [
         f"{section_of(part)}.{name} {note}"
         for part in parts_in_use(cfg)
         for name, note in part.setting_notes(part_settings(cfg, part))
     ]
-    notes += _picture_notes(cfg.ggeur, parts_in_use(cfg))
+    notes += _picture_notes(run, parts_in_use(cfg)) if run.image_model else []
     if not base_method(cfg).federated and cfg.federate.make_global_eval:
         notes.append(
             "federate.make_global_eval has no effect with ggeur.base_method: "
@@ -102,14 +104,14 @@ def _method_notes(cfg) -> list[str]:
     return notes
 
 
-def _picture_notes(ggeur, parts: list[type[Method]]) -> list[str]:
-    least = f"{ggeur.privacy.min_samples:g}"
+def _picture_notes(run: Demands, parts: list[type[Method]]) -> list[str]:
+    least = f"{run['min_samples']:g}"
     return [
         f"{part.name} sends to all clients the means of a few pictures of one client "
         f"(at least ggeur.privacy.min_samples {least}). Such a mean is a blurred "
         "picture that shows what these pictures have in common"
         for part in parts
-        if part.sends_row_means and ggeur.network.name
+        if part.sends_row_means
     ]
 
 

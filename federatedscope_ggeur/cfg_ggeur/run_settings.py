@@ -44,11 +44,10 @@ from federatedscope_ggeur.reporting import TrackingSettings
 from federatedscope_ggeur.settings import NOT_SET
 
 from .check import local_optimizer
-from .demands import closed_form_of, demands_of, keeps_best
+from .demands import closed_form_of, demands_of, keeps_best, other_model_of
 from .devices import training_device
 from .keys import MEMORY_LIMIT
 from .method_settings import agreed_settings, base_method, method_of, options_of
-from .networks import network_settings, trained_space
 from .schedule import local_schedule
 from .tracking import tracking_settings
 from .transform import expected_rows
@@ -119,7 +118,10 @@ def run_settings(
         seed=cfg.seed,
         statistics=statistics_form(demands),
         pooled_geometry=ggeur.geometry == "pooled",
-        space=SpaceSettings(trained_space(ggeur), ggeur.whitened.shrinkage),
+        # Another model takes rows as they are.
+        space=SpaceSettings(
+            ggeur.space if model.other is None else "raw", ggeur.whitened.shrinkage
+        ),
         scored=scored if two_kinds(scored, model) else None,
         counted_prototypes=demands.only_totals,
     )
@@ -287,14 +289,13 @@ def model_settings(cfg, text: ClassTexts | None = None) -> ModelSettings:
     """The settings of the model that a run trains.
 
     They come from ``model.dropout`` and from ``ggeur.mlp_hidden_dim``,
-    ``ggeur.closed_form``, ``ggeur.network`` and ``ggeur.text``.
+    ``ggeur.closed_form``, ``ggeur.text`` and those of other models.
     """
     ggeur = cfg.ggeur
     hidden, starts = int(ggeur.mlp_hidden_dim), ggeur.init == "closed_form"
-    network = network_settings(ggeur)
     form, ensemble = ggeur.closed_form, bool(ggeur.text.ensemble)
-    dropout, model = cfg.model.dropout, text_model(ggeur, text)
-    return ModelSettings(hidden, dropout, form, starts, network, ensemble, model)
+    dropout, other = cfg.model.dropout, other_model_of(cfg) or text_model(ggeur, text)
+    return ModelSettings(hidden, dropout, form, starts, ensemble, other)
 
 
 def scored_settings(cfg, text: ClassTexts | None = None) -> ModelSettings:
@@ -303,8 +304,8 @@ def scored_settings(cfg, text: ClassTexts | None = None) -> ModelSettings:
     They can differ from the settings of the model that the run trains.
     """
     trained = model_settings(cfg, text)
-    if trained.text is not None:
-        return replace(trained, text=replace(trained.text, left=True))
+    if trained.other is not None:
+        trained = replace(trained, other=trained.other.as_left())
     starts = trained.starts and not keeps_best(cfg.ggeur)
     return replace(trained, starts=starts, averaged=cfg.ggeur.keep == "average")
 

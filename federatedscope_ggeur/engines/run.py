@@ -203,9 +203,9 @@ class Run:
             for domain in data.unseen
         ]
         if self.settings.rounds:
-            network = cfg.ggeur.network.name
+            other = self.settings.role.task.model.other
             space = f"space of training: {cfg.ggeur.space}"
-            lines.append(f"network: {network}" if network else space)
+            lines.append((other is not None and other.told) or space)
         withheld = withheld_line(self.settings, self.held)
         reach = reach_line(self.settings, self.held)
         lines += [line for line in (withheld, reach) if line]

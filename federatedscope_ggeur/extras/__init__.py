@@ -71,6 +71,11 @@ class Manifest:
     runs_code : mapping from str to str
         The engines whose server can do more than ask, each with a warning for runs that
         trust their clients to add masks or noise.
+    registers : mapping from str to (mapping from str to str)
+        The names of parts by what chooses one of them: a setting such as
+        ``"augmentation"``, or ``"models"`` for the settings that choose a model in
+        place of a head. Each name has the module that registers it. A run that chooses
+        one of them loads the extra. The keys of their settings stand in `keys`.
     public : mapping from str to str
         Further names of the package's public interface, each with its module.
     several_seeds : str
@@ -89,6 +94,7 @@ class Manifest:
     uses: tuple[str, ...] = ()
     engines: Mapping[str, str] = field(default_factory=dict)
     runs_code: Mapping[str, str] = field(default_factory=dict)
+    registers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     public: Mapping[str, str] = field(default_factory=dict)
     several_seeds: str = ""
     doctor: str = ""
@@ -101,7 +107,7 @@ class Manifest:
 
 
 def load_extras(chosen: Mapping[str, object]) -> None:
-    """Load each extra of which `chosen` has a setting that is not at its default.
+    """Load each extra of which `chosen` has a part, or a setting not at its default.
 
     Parameters
     ----------
@@ -109,9 +115,13 @@ def load_extras(chosen: Mapping[str, object]) -> None:
         Settings by their full names. Those that lack are at their defaults.
     """
     for manifest in manifests().values():
-        if any(
-            chosen.get(key.name, key.default) != key.default for key in manifest.keys
-        ):
+        is_set = any(
+            chosen.get(key.name, key.default)
+            not in (key.default, key.read(key.default))
+            for key in manifest.keys
+        )
+        parts = manifest.registers.items()
+        if is_set or any(chosen.get(setting) in names for setting, names in parts):
             manifest.load()
 
 
@@ -131,6 +141,12 @@ def manifests() -> Mapping[str, Manifest]:
 def settings_for_totals() -> list[str]:
     """The settings with which the server sees only totals over all clients."""
     return [one.only_totals for one in manifests().values() if one.only_totals]
+
+
+def parts_of(chosen_by: str) -> dict[str, str]:
+    """What extras register under `chosen_by`, each name with its module."""
+    parts = (one.registers.get(chosen_by, {}) for one in manifests().values())
+    return dict(chain.from_iterable(one.items() for one in parts))
 
 
 def all_of(part: str) -> dict[str, Any]:

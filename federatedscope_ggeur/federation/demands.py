@@ -7,7 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method
-from federatedscope_ggeur.models import CLOSED_FORMS, ClosedForm
+from federatedscope_ggeur.models import (
+    CLOSED_FORMS,
+    OTHER_MODELS,
+    ClosedForm,
+    chosen_other,
+)
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,12 @@ class Demands:
     def form(self) -> type[ClosedForm] | None:
         """The one-shot (closed-form) head."""
         return CLOSED_FORMS.get(self["closed_form"])
+
+    @property
+    def image_model(self) -> str:
+        """The setting that chooses a model of images; "" if the run has none."""
+        name = chosen_other(self)
+        return name if name and OTHER_MODELS[name].takes_images else ""
 
     @property
     def trains(self) -> bool:

@@ -1,4 +1,4 @@
-"""Classifiers on embeddings and image networks, trained or computed in closed form."""
+"""Classifiers on embeddings, trained or computed in closed form."""
 
 from .base import CPU, Model, StageHook, add_autograd_gradient
 from .build import ModelSettings, build_model, two_kinds
@@ -14,7 +14,7 @@ from .folding import fold, recast, unfold
 from .linear import LinearHead
 from .mixture import MixtureHead
 from .mlp import MLPHead
-from .networks import NETWORKS, ImageNetwork, NetworkSettings, register_network
+from .other import OTHER_MODELS, OtherModel, chosen_other, register_other_model
 from .own import OF_HEAD, OwnModels, head_bytes, own_bytes, own_tensors
 from .text import TEXT_MODELS, TextModelSettings, register_text_model
 from .vectors import (

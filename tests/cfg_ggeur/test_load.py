@@ -257,7 +257,6 @@ def test_so_is_one_within_a_value(quickstart, key, value):
         ("ggeur.closed_form", "LDA", "lda"),
         ("ggeur.space", "standrd", "standard"),
         ("ggeur.encoder.name", "open-clip", "open_clip"),
-        ("ggeur.network.name", "restnet18", "resnet18"),
         ("data.splitter", "natral", "natural"),
         ("data.type", "pacs", "pacs@ggeur"),
     ],

@@ -36,8 +36,8 @@ STRENGTH = ["ggeur.ridge.strength", 0.1]
         ([*LDA, "ggeur.keep", "best"], "keep"),
         ([*LDA, *START, "ggeur.keep", "best", "ggeur.calibrate", "ccvr"], "keep"),
         (
-            [*START, "ggeur.keep", "best", "ggeur.base_method", "fedbn"],
-            "keep: must be trained with .*fedbn",
+            [*START, "ggeur.keep", "best", "ggeur.base_method", "local"],
+            "keep: must be trained with .*local",
         ),
         ([*LDA, "ggeur.confidences", True, "ggeur.temperature", "none"], "confidences"),
         ([*PERSONAL, "ggeur.closed_form", "ridge"], "personal.head"),

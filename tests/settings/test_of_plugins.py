@@ -11,7 +11,6 @@ from federatedscope_ggeur import (
     register_exchange,
     register_image_reader,
     register_method,
-    register_network,
     register_reader,
     register_splitter,
     register_text_model,
@@ -58,7 +57,6 @@ def test_a_class_of_another_kind(register, base):
         (register_image_reader, "root"),
         (register_splitter, "task"),
         (register_encoder, "settings, device"),
-        (register_network, "image, num_classes, settings, dropout"),
     ],
 )
 def test_a_function_of_other_arguments(register, takes):

@@ -66,9 +66,10 @@ class GGEURTrainer(BaseTrainer):
         self.settings = settings = settings_for(config, data, clients, data.text)
         # FS knows only the plain head when it makes its models.
         task = settings.role.task
-        if task.model.network is not None:
+        other = task.model.other
+        if other is not None and other.takes_images:
             self.model = data.shared.memory.model(task)
-        elif task.model.closed_form != "none" or task.model.text is not None:
+        elif other is not None or task.model.closed_form != "none":
             self.model = task.build_model()
         place = checkpoint_place(Path(config.outdir), settings)
         asked = bool(settings.save_to)

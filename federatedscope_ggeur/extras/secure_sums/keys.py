@@ -150,14 +150,14 @@ def objections(run: Demands) -> Objections:
     yield Objection(own, sums, "which only sends sums")
     why = "since nobody sees single clients' statistics in round 0"
     yield Objection(own, {"screen": ["warn", "off"]}, why)
-    yield Objection(own, {"network.name": [""]}, "which sums embeddings")
-    if run.personal:
-        why = "since clients report scores of their own rows"
-        yield Objection("personal.head", {own: ["none"]}, why)
-    if run.steps and not run["network.name"]:
+    if run.image_model:
+        yield Objection(own, {run.image_model: [""]}, "which sums embeddings")
+    why = "since clients report scores of their own rows"
+    yield Objection(own, {"personal.head": ["none"]}, why)
+    if run.steps and not run.image_model:
         why = "which sums one scatter for all classes"
         yield Objection(own, {"geometry": ["pooled"]}, why)
-    if 2 in run.steps and not run["network.name"]:
+    if 2 in run.steps and not run.image_model:
         why = "since nobody knows the mean of a single domain or client"
         yield Objection(own, {"prototypes": ["others"]}, why)
     for part in (run.method, run.augmentation):

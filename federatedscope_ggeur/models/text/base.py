@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -21,6 +21,7 @@ from federatedscope_ggeur.settings import (
 )
 
 from ..base import Model
+from ..other import OTHER_MODELS, OtherModel
 from .classes import ClassTexts, placeholder
 
 Part = TypeVar("Part", bound="type[TextPart]")
@@ -62,7 +63,7 @@ class TextPart:
         mixed = {"text.regulariser": [0], "text.interpolate": [1]}
         why = "which has text as its last layer"
         yield Objection(own, {**heads, **mixed}, why)
-        other = {"network.name": [""], "mlp_hidden_dim": [0]}
+        other = {**{name: [""] for name in OTHER_MODELS}, "mlp_hidden_dim": [0]}
         yield Objection(own, other, "which is the model itself")
         spaces = {"space": ["standard", "raw"]}
         yield Objection(own, spaces, "which has no linear layer")
@@ -119,7 +120,7 @@ def register_text_model(name: str) -> Callable[[Part], Part]:
 
 
 @dataclass(frozen=True)
-class TextModelSettings:
+class TextModelSettings(OtherModel):
     """The settings of a text model: its name, the text features, and its options.
 
     With `left`, they describe the model that is scored and saved. Without `texts`, the
@@ -136,7 +137,10 @@ class TextModelSettings:
         """Whether the saved model is of another kind than the trained one."""
         return TEXT_MODELS.find(self.name).learns_prompts
 
-    def build(self, in_features: int, num_classes: int) -> Model:
+    def as_left(self) -> TextModelSettings:
+        return replace(self, left=True)
+
+    def build(self, in_features: int, num_classes: int, dropout: float = 0.0) -> Model:
         part = TEXT_MODELS.find(self.name)
         texts = self.texts or placeholder(num_classes, in_features)
         make = part.build_left if self.left else part.build

@@ -12,6 +12,7 @@ from federatedscope_ggeur.settings import (
     not_negative,
 )
 
+from ..other import OTHER_MODELS
 from .base import TEXT_MODELS
 
 
@@ -80,6 +81,6 @@ def objections(run: Any) -> Objections:
             "because this setting is for training, and the closed form is the whole run"
         )
         yield Objection("closed_form", in_training, why)
-    for other in ("network.name", "mlp_hidden_dim"):
+    for other in (*OTHER_MODELS, "mlp_hidden_dim"):
         if run[other]:
             yield Objection(other, in_training, "because it needs a linear head")

@@ -208,6 +208,8 @@ def objections(run: Demands) -> Objections:
     forms = [name for name, form in CLOSED_FORMS.items() if form.from_noise]
     why = "since the noise drowns other heads" if run.form else _ROUNDS
     yield Objection(own, {"closed_form": forms}, why)
+    if run.image_model:
+        yield Objection(own, {run.image_model: [""]}, "which releases embeddings")
     for field, (allowed, reason) in _TURNED_OFF.items():
         yield Objection(own, {field: allowed}, reason)
     if "train" in run["splits"]:
@@ -238,7 +240,6 @@ _TURNED_OFF: Mapping[str, tuple[Sequence[object], str]] = {
     "calibrate": (["none"], _EXACT),
     "personal.head": (["none"], _EXACT),
     "confidences": ([False], _EXACT),
-    "network.name": ([""], "which releases embeddings"),
     "text.ensemble": ([0], "since the ensemble ignores the noise"),
     "lda.shrinkage": ([None], _FIXED),
     "lda.rule": (["leave_one_out"], _FIXED),
