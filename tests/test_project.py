@@ -23,10 +23,10 @@ PACKAGE = ROOT / "federatedscope_ggeur"
 #: DESIGN, section 3, from the ground up: a room may import itself and those below it.
 GROUND = (
     "printable", "errors", "rng", "files", "lock", "examples", "downloads", "machine",
-    "progress", "weights", "settings", "version", "extras",
+    "progress", "weights", "settings", "version", "extras", "crypto",
 )  # fmt: skip
 FLOORS = (
-    *GROUND, "geometry", "models", "methods", "data", "reporting", "transport",
+    *GROUND, "geometry", "models", "methods", "data", "reporting",
     "federation", "cfg_ggeur", "predictor", "engines", "estimator",
     "commands", "cli", "__main__",
 )  # fmt: skip
@@ -38,6 +38,7 @@ APART = {
     "files": {"errors"},
     "lock": {"errors", "printable"},
     "examples": {"errors"},
+    "crypto": {"errors"},
     "downloads": {"errors", "printable"},
     "machine": set(),
     "progress": {"machine", "printable"},
@@ -46,7 +47,6 @@ APART = {
     "extras": {"settings"},
     "data": {*GROUND},
     "reporting": {*GROUND},
-    "transport": {*GROUND},
 }
 #: Rooms that see a config.
 SEE_A_CONFIG = (
@@ -75,7 +75,7 @@ def test_the_version_is_the_same_everywhere():
 
 
 #: Each extra, with the others that it may import.
-EXTRAS = {name: manifest.needs for name, manifest in manifests().items()}
+EXTRAS = {n: (*one.needs, *one.uses) for n, one in manifests().items()}
 #: Their commands stand on all rooms, as those of the core do.
 COMMANDS = {
     command.module
@@ -254,12 +254,6 @@ def test_errors_of_several_lines_are_given_lines():
             texts = [n.value for n in ast.walk(first) if isinstance(n, ast.Constant)]
             lines = [text for text in texts if isinstance(text, str) and "\n" in text]
             assert not lines, f"{file}, line {node.lineno}: give {made} Lines"
-
-
-def test_transport_imports_no_torch():
-    for file in files_of("transport"):
-        for name in imports(nodes_of(file)):
-            assert name.split(".")[0] not in ("torch", "safetensors", "numpy"), file
 
 
 @pytest.mark.parametrize("room", [r for r in FLOORS if r not in SEE_A_CONFIG])

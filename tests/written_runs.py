@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from federatedscope_ggeur.extras.studies.study import Cell, Study, to_text
 from federatedscope_ggeur.reporting import (
     SCHEMA_VERSION,
     ClientInfo,
@@ -20,7 +21,6 @@ from federatedscope_ggeur.reporting import (
     average,
     summarise,
 )
-from federatedscope_ggeur.reporting.study import Cell, Study, to_text
 
 DOMAINS = ("Art", "Clipart")
 

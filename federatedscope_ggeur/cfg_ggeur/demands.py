@@ -55,7 +55,7 @@ def demands_of(cfg, wrong: Collection[str] = ()) -> Demands:
         keeps_best=keeps_best(cfg.ggeur),
         personal=chosen["personal.head"] != "none",
         calibrates=chosen["calibrate"] != "none",
-        sums=chosen["secure_sums"] != "none",
+        only_totals=any(part.only_totals(chosen) for part in allowed),
         noisy=chosen["dp.epsilon"] > 0,
         brings_totals=totals,
         distributed=_is_distributed(cfg),

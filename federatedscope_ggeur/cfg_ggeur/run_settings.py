@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 
@@ -26,9 +25,6 @@ from federatedscope_ggeur.federation.exchanges.calibration.keys import (
 from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
     ClosedFormSettings,
 )
-from federatedscope_ggeur.federation.exchanges.noisy_release.keys import noise_settings
-from federatedscope_ggeur.federation.exchanges.noisy_release.public import public_rows
-from federatedscope_ggeur.federation.exchanges.secure_sums.keys import sum_settings
 from federatedscope_ggeur.federation.exchanges.statistics.keys import statistics_form
 from federatedscope_ggeur.federation.exchanges.statistics.threshold import (
     StatisticsSettings,
@@ -54,7 +50,7 @@ from .keys import MEMORY_LIMIT
 from .method_settings import agreed_settings, base_method, method_of, options_of
 from .schedule import local_schedule
 from .tracking import tracking_settings
-from .transform import expected_rows, row_transform
+from .transform import expected_rows
 from .yaml_file import plain_config
 
 #: The share of a GPU's free memory that kept sets may take.
@@ -105,7 +101,7 @@ def run_settings(
     text : ClassTexts, optional
         The text features of the classes, from `engines.text`.
     class_names : sequence of str
-        Required for the clients of secure sums.
+        Some exchanges require them, and say so.
     encoder : str
         The name of the encoder that made the embeddings.
     given : Given
@@ -127,7 +123,7 @@ def run_settings(
             ggeur.space if model.other is None else "raw", ggeur.whitened.shrinkage
         ),
         scored=scored if two_kinds(scored, model) else None,
-        counted_prototypes=demands.sums,
+        counted_prototypes=demands.only_totals,
     )
     own: list[object] = [
         StatisticsSettings(ggeur.privacy.float32_means),
@@ -143,29 +139,16 @@ def run_settings(
         own.append(ClosedFormSettings(form))
     if demands.calibrates:
         own.append(calibration_settings(demands, training))
-    noise = None
-    if demands.noisy:
-        how = row_transform(cfg)
-        noise = noise_settings(demands, num_classes, dim, class_names, how)
-        prior = ggeur.privacy.dp.prior
-        if prior:
-            expected = expected_rows(cfg, class_names, encoder, given)
-            noise = replace(noise, public=partial(public_rows, prior, expected, dim))
-        own.append(noise)
     facts = RunFacts(
         demands,
         num_classes,
         dim,
-        tuple(class_names),
-        encoder,
-        expected_rows(cfg, class_names, encoder, given).given,
+        expected_rows(cfg, class_names, encoder, given),
+        agreed,
         plain_config(cfg),
     )
     made = [part.settings_of(facts) for part in due_exchanges(demands)]
     own += [one for one in made if one is not None]
-    if demands.sums:
-        summed = sum_settings(demands, num_classes, dim, agreed, class_names, noise)
-        own.append(summed)
     role = RoleSettings(
         task,
         demands,

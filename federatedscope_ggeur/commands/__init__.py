@@ -33,12 +33,6 @@ COMMANDS = {
     "embed": Command(
         "embed", "--cfg FILE", "embed a data set's images beforehand", "before a run"
     ),
-    "inspect": Command(
-        "inspect",
-        "--cfg FILE",
-        "draw each client's rows, and how similar domains' shapes are",
-        "before a run",
-    ),
     "privacy-ledger": Command(
         "privacy_ledger",
         "FOLDER",
@@ -47,11 +41,6 @@ COMMANDS = {
     ),
     "predict": Command(
         "predict", "--run FOLDER IMAGE...", "classify images by the head of a run"
-    ),
-    "export": Command(
-        "export",
-        "RUN [--onnx FILE] [--card FILE]",
-        "write the head of a run as an ONNX file, and a model card",
     ),
     "doctor": Command(
         "doctor",

@@ -62,6 +62,8 @@ class Manifest:
         The modules that register the parts.
     needs : tuple of str
         The other extras that this one imports.
+    uses : tuple of str
+        Other extras that this one imports if a run has them. It works without them.
     engines : mapping from str to str
         The values of ``--engine``, each with a module. Its function ``launch`` returns
         the exit status. It takes the path of a config, the settings behind it, and the
@@ -81,18 +83,22 @@ class Manifest:
         config with several seeds. It takes the config, settings over it, and seeds.
     doctor : str
         The module whose function ``report`` returns further lines of ``ggeur doctor``.
+    only_totals : str
+        The setting with which the server sees only totals over all clients.
     """
 
     commands: Mapping[str, Command] = field(default_factory=dict)
     keys: tuple[Key, ...] = ()
     parts: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
+    uses: tuple[str, ...] = ()
     engines: Mapping[str, str] = field(default_factory=dict)
     runs_code: Mapping[str, str] = field(default_factory=dict)
     registers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     public: Mapping[str, str] = field(default_factory=dict)
     several_seeds: str = ""
     doctor: str = ""
+    only_totals: str = ""
 
     def load(self) -> None:
         """Import the modules that register the extra's parts."""
@@ -136,6 +142,11 @@ def parts_of(chosen_by: str) -> dict[str, str]:
     """What extras register under `chosen_by`, each name with its module."""
     parts = (one.registers.get(chosen_by, {}) for one in manifests().values())
     return dict(chain.from_iterable(one.items() for one in parts))
+
+
+def settings_for_totals() -> list[str]:
+    """The settings with which the server sees only totals over all clients."""
+    return [one.only_totals for one in manifests().values() if one.only_totals]
 
 
 def all_of(part: str) -> dict[str, Any]:

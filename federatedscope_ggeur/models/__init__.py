@@ -14,7 +14,7 @@ from .folding import fold, recast, unfold
 from .linear import LinearHead
 from .mixture import MixtureHead
 from .mlp import MLPHead
-from .other import OTHER_MODELS, OtherModel, chosen_other
+from .other import OTHER_MODELS, OtherModel, chosen_other, register_other_model
 from .own import OF_HEAD, OwnModels, head_bytes, own_bytes, own_tensors
 from .text import TEXT_MODELS, TextModelSettings, register_text_model
 from .vectors import (

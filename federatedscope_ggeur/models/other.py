@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from federatedscope_ggeur.extras import parts_of
@@ -61,6 +62,11 @@ class OtherModel:
 #: is a text; "" chooses none.
 OTHER_MODELS: Registry[type[OtherModel]] = Registry("model", "a model's setting")
 OTHER_MODELS.expect(parts_of("models"))
+
+
+def register_other_model(setting: str) -> Callable[[type], type]:
+    """Decorator: register a subclass of `OtherModel` by the setting that chooses it."""
+    return OTHER_MODELS.registered(setting)
 
 
 def chosen_other(run: Any) -> str:

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
 from federatedscope_ggeur.cfg_ggeur.yaml_file import to_plain
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.examples import example_folder
+from federatedscope_ggeur.examples import example_configs
 from federatedscope_ggeur.settings import flatten
 
-EXAMPLES = sorted(example_folder().glob("*.yaml"))
+EXAMPLES = example_configs()
 
 
 def test_overrides_come_after_the_file(quickstart):

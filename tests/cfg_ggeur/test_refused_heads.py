@@ -42,10 +42,6 @@ STRENGTH = ["ggeur.ridge.strength", 0.1]
         ([*LDA, "ggeur.confidences", True, "ggeur.temperature", "none"], "confidences"),
         ([*PERSONAL, "ggeur.closed_form", "ridge"], "personal.head"),
         ([*PERSONAL, *LDA, "ggeur.temperature", "none"], "personal.head"),
-        (
-            [*PERSONAL, *LDA, "ggeur.privacy.secure_sums", "statistics"],
-            "personal.head",
-        ),
         ([*LDA, "ggeur.personal.prior", "own"], "personal.prior|no own heads"),
         (["ggeur.geometry", "shared"], "geometry: must be one of"),
         (["ggeur.compressed.dtype", "int4"], "compressed.dtype: must be"),

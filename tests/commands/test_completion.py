@@ -15,6 +15,7 @@ from own_process import PATIENCE
 
 from federatedscope_ggeur.commands import COMMANDS
 from federatedscope_ggeur.commands.completion import completions
+from federatedscope_ggeur.examples import example_configs
 from federatedscope_ggeur.extras import all_of
 from federatedscope_ggeur.methods import METHODS
 
@@ -56,9 +57,7 @@ def test_a_command_has_its_own_options(name):
 
 def test_examples_and_files_stand_behind_cfg():
     found, places = completions(["--cfg"], "")
-    assert set(found) == {
-        file.name for file in (ROOT / "scripts" / "example_configs").glob("*.yaml")
-    }
+    assert set(found) == {file.name for file in example_configs()}
     assert places
 
 

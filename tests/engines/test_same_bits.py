@@ -11,7 +11,6 @@ from copy import deepcopy
 import pytest
 from every_method import ADDED, ON_HEADS, words
 from outcomes import backwards, outcome, restored
-from private_words import SUMS
 
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.models import CLOSED_FORMS
@@ -56,10 +55,6 @@ RUNS = {
     "calibrated, linear": CCVR,
     "validated": VALIDATED,
     "stopped early": [*VALIDATED, "early_stop.patience", 1, "early_stop.delta", 1e6],
-    "sums": [
-        *SUMS, "ggeur.geometry", "pooled", "ggeur.prototypes", "others",
-        "ggeur.space", "standard", *FIVE,
-    ],
     "zero-shot": ["ggeur.closed_form", "zeroshot", *START, *PLAIN],
     "fedgen": ["ggeur.augmentation", "fedgen", *FIVE, *PLAIN],
 }  # fmt: skip
@@ -116,7 +111,7 @@ def test_in_two_processes(made, whole, name):
     assert outcome(made(name), workers=2) == whole(made, name)
 
 
-@pytest.mark.parametrize("name", ["ggeur", "calibrated", "sums"])
+@pytest.mark.parametrize("name", ["ggeur", "calibrated"])
 def test_one_client_at_a_time_and_with_no_memory(made, whole, name):
     small = made(name, "ggeur.round0_window", 1, "ggeur.memory_limit", 0)
     assert outcome(small)[:3] == whole(made, name)[:3]
@@ -125,7 +120,7 @@ def test_one_client_at_a_time_and_with_no_memory(made, whole, name):
 #: After round 0, in the middle, and when all rounds are over.
 STOPS = [
     *((name, 2) for name in STOPPED),
-    *((name, last) for name in ("scaffold", "sums", "calibrated") for last in (0, 3)),
+    *((name, last) for name in ("scaffold", "calibrated") for last in (0, 3)),
     *(
         pytest.param(name, 2, marks=pytest.mark.slow)
         for name in RUNS

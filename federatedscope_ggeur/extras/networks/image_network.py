@@ -13,7 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from federatedscope_ggeur.errors import setting
-from federatedscope_ggeur.models import OTHER_MODELS, Model, OtherModel, StageHook
+from federatedscope_ggeur.models import (
+    Model,
+    OtherModel,
+    StageHook,
+    register_other_model,
+)
 from federatedscope_ggeur.models.vectors import norm_modules
 from federatedscope_ggeur.settings import (
     Objection,
@@ -34,7 +39,7 @@ from .pretrained import load_weights
 _COUNTER = "num_batches_tracked"
 
 
-@OTHER_MODELS.registered(OWN)
+@register_other_model(OWN)
 @dataclass(frozen=True)
 class NetworkSettings(OtherModel):
     """The settings of an image network and of the preparation of its images.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
+from federatedscope_ggeur.data.expected import Expected
 from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.noise import (
@@ -29,6 +31,7 @@ from federatedscope_ggeur.settings import (
 )
 
 from ..base import plugin_exchanges
+from .public import public_rows
 
 _DP = "privacy.dp"
 #: A larger epsilon protects nobody: e^100 is about 10^43.
@@ -110,6 +113,7 @@ KEYS = (
         "the budget spent on each row. Keep it from run to run. Distributed runs need "
         "one.",
         text,
+        in_site_folder=True,
     ),
     Key(
         f"{_DP}.epsilon_total",
@@ -147,27 +151,30 @@ def agreed(run: Demands) -> dict[str, object]:
 
 
 def noise_settings(
-    run: Demands,
-    num_classes: int,
-    dim: int,
-    class_names: Sequence[str],
-    preparation: str,
+    run: Demands, num_classes: int, dim: int, expected: Expected
 ) -> NoiseSettings:
     """The release's settings, from the facts of the run."""
     delta = run["dp.delta"]
-    total = run["dp.epsilon_total"] or run["dp.epsilon"]
-    plan = ReleasePlan(num_classes, dim, run["dp.epsilon"], delta, releases_square(run))
+    total, prior = run["dp.epsilon_total"] or run["dp.epsilon"], run["dp.prior"]
+    plan = release_plan(run, num_classes, dim)
     return NoiseSettings(
         plan,
         by=run["dp.noise"],
         tolerated=run["dp.tolerated"],
-        preparation=preparation,
-        class_names=tuple(class_names),
+        preparation=expected.given.transform,
+        class_names=expected.class_names,
         ledger=run["dp.ledger"],
         most_mu=mu_of(total, delta),
         most_clients=run["client_num"],
         test_seed=run["dp.test_seed"],
+        public=partial(public_rows, prior, expected, dim) if prior else None,
     )
+
+
+def release_plan(run: Demands, num_classes: int, dim: int) -> ReleasePlan:
+    """The numbers of the release, for one party that adds all the noise."""
+    about = run["dp.epsilon"], run["dp.delta"], releases_square(run)
+    return ReleasePlan(num_classes, dim, *about)
 
 
 def releases_square(run: Demands) -> bool:
@@ -192,7 +199,7 @@ def objections(run: Demands) -> Objections:
         return
     own = "dp.epsilon"
     yield from _own_problems(run)
-    if run["dp.noise"] == DISTRIBUTED and not run.sums:
+    if run["dp.noise"] == DISTRIBUTED and not run.only_totals:
         kinds = [SERVER, CLIENT]
         why = "since without masks nobody adds up the clients' shares of the noise"
         yield Objection("secure_sums", {"dp.noise": kinds}, why)

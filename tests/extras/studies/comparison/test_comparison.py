@@ -22,7 +22,7 @@ from federatedscope_ggeur.extras.studies.comparison.measures import (
     scored,
 )
 from federatedscope_ggeur.extras.studies.comparison.table import name_of
-from federatedscope_ggeur.reporting.study import Axis, Cell
+from federatedscope_ggeur.extras.studies.study import Axis, Cell
 
 
 @pytest.fixture

@@ -26,9 +26,9 @@ from federatedscope_ggeur.extras.studies.comparison.pictures import (
     look,
     render,
 )
+from federatedscope_ggeur.extras.studies.study import Axis
 from federatedscope_ggeur.reporting.formats import FORMATS
 from federatedscope_ggeur.reporting.records import PooledRows
-from federatedscope_ggeur.reporting.study import Axis
 
 
 def table_of(folder):

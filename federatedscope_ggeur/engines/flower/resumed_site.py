@@ -1,0 +1,216 @@
+"""A site whose process ends after each answer: what it remembers lies in its folder."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from federatedscope_ggeur.cfg_ggeur.keys import all_keys, get_key
+from federatedscope_ggeur.errors import ConfigError, MessageError
+from federatedscope_ggeur.federation.course.client_store import ClientStore
+from federatedscope_ggeur.federation.exchanges import RequestKind
+from federatedscope_ggeur.federation.exchanges.base import all_kinds
+from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.lock import locked
+from federatedscope_ggeur.printable import get_logger
+from federatedscope_ggeur.reporting import RESULTS_FILE
+from federatedscope_ggeur.reporting.log_file import logging_to
+from federatedscope_ggeur.reporting.run_files import LOG_FILE, PRIVATE
+
+from ..sites.leading import FAILED, FINISH, JOIN
+from ..sites.site_folder import Site, question
+from ..sites.streams import transport_settings
+from ..sites.transport import Envelope
+
+logger = get_logger(__name__)
+
+Asked = list[tuple[RequestKind, tuple[bytes, ...]]]
+
+
+class ResumedSite:
+    """Answers some of a run's messages for one client.
+
+    Parameters
+    ----------
+    cfg : CfgNode
+        The site's settings.
+    folder : path
+        The site's own folder. What it remembers lies in ``private/``.
+    run : str
+        The run's name.
+    engine : str
+    """
+
+    def __init__(self, cfg, folder: Path, run: str, engine: str):
+        self._folder, self._place = folder, folder / PRIVATE
+        self._run, self._engine = run, engine
+        self._cfg = _in_folder(cfg, self._place)
+
+    def answer(self, asked: Sequence[Envelope]) -> list[Envelope]:
+        """Answer messages that came together.
+
+        A message to join alone begins a run. Its round says whether the run goes on
+        from a checkpoint.
+
+        Raises
+        ------
+        GGEURError
+            The folder or the data cannot be used, or a request is refused.
+        """
+        try:
+            self._place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unusable(self._place, error) from error
+        what = f"the site's folder '{self._folder}'"
+        with (
+            _private_files(),
+            locked(self._place / "lock", what, _unusable),
+            logging_to(self._folder / LOG_FILE),
+        ):
+            torch.set_num_threads(int(self._cfg.ggeur.num_threads))
+            self._memory, self._site = SiteMemory(self._place), Site(self._cfg)
+            if [one.kind for one in asked] == [JOIN]:
+                return [self._join(goes_on=bool(asked[0].state))]
+            return self._answers(asked)
+
+    def _join(self, goes_on: bool) -> Envelope:
+        """Answer the message that asks the site to join."""
+        number, memory = self._site.number, self._memory
+        if memory.run.get("run") != self._run:
+            memory.forget()
+            if not goes_on:  # no state of an earlier run may reach this one
+                ClientStore(self._state, number).save({})
+            own = f"run_{self._run}" if (self._folder / RESULTS_FILE).exists() else ""
+            memory.save(run=self._run, folder=own, up=0, down=0)
+            logger.info("client %d joins the run %s", number, self._run)
+        return self._site.join(transport_settings(self._cfg).security.token().encode())
+
+    @property
+    def _state(self) -> Path:
+        """Where the state of the run's method is kept."""
+        return self._place / "state"
+
+    def _answers(self, asked: Sequence[Envelope]) -> list[Envelope]:
+        memory = self._memory
+        if memory.run.get("run") != self._run:
+            problem = "this site has not joined this run"
+            raise MessageError(problem, field="run", sender="the server")
+        handler = self._site.handler(str(self._state))
+        number, before = handler.client.number, memory.asked("[0-9]*")
+        handler.resume(before, ClientStore(self._state, number).load())
+        own = self._folder / memory.run["folder"]
+        own.mkdir(exist_ok=True)
+        leaves = self._site.leaves(own, self._engine, handler)
+        leaves.up, leaves.down = memory.run["up"], memory.run["down"]
+        for kind, parts in [*before, *memory.asked("last_*")]:
+            leaves.note_model(kind, parts)
+        answers = []
+        for one in asked:
+            if one.kind == FAILED:
+                reason = b"".join(one.parts)[:1000].decode(errors="replace")
+                logger.warning("client %d: the server says: %s", number, reason)
+                leaves.cut_off("failed")
+            elif one.kind == FINISH:
+                leaves.end(one.parts)
+                memory.forget()
+                logger.info("client %d: the run is finished", number)
+            else:
+                kind = question(one)
+                memory.keep(kind, one)
+                answer = leaves.reply(one, kind)
+                memory.save(up=leaves.up, down=leaves.down)
+                if answer:
+                    answers.append(answer)
+        return answers
+
+
+@contextmanager
+def _private_files() -> Iterator[None]:
+    """A context in which only their owner may use new files."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def _in_folder(cfg, folder: Path):
+    """Put the folders that a site keeps, if relative, into the site's own folder."""
+    own = cfg.clone()
+    own.defrost()
+    for key in all_keys():
+        if key.in_site_folder and get_key(own.ggeur, key.name):
+            *sections, name = key.name.split(".")
+            section = get_key(own.ggeur, ".".join(sections)) if sections else own.ggeur
+            section[name] = str(folder / section[name])
+    own.freeze()
+    return own
+
+
+def _unusable(path: Path, error: Exception) -> ConfigError:
+    problem = getattr(error, "strerror", None) or error
+    return ConfigError(f"the site's folder: '{path}' cannot be used: {problem}")
+
+
+class SiteMemory:
+    """The requests that a site was asked in its present run, and facts of this run.
+
+    Parameters
+    ----------
+    folder : path
+        It must exist.
+
+    Attributes
+    ----------
+    run : dict from str to value
+        It is empty before the first run.
+    """
+
+    def __init__(self, folder: Path):
+        self._folder, self._path = folder, folder / "run.json"
+        self.run: dict[str, Any] = {}
+        if self._path.exists():
+            self.run = json.loads(self._path.read_text(encoding="utf-8"))
+
+    def save(self, **facts: Any) -> None:
+        """Change facts of the run."""
+        self.run = {**self.run, **facts}
+        write_atomically(self._path, json.dumps(self.run), mode=0o600)
+
+    def keep(self, kind: RequestKind, asked: Envelope) -> None:
+        """Keep a request, before it is answered.
+
+        Of a kind that clients need not remember, only the last request is kept.
+        """
+        name = f"last_{kind.message}"
+        if kind.remembered(asked.state):
+            name = f"{len(list(self._folder.glob('[0-9]*.request'))):06d}"
+        sizes = [len(part) for part in asked.parts]
+        head = json.dumps([kind.message, sizes]).encode()
+        data = b"\n".join([head, b"".join(asked.parts)])
+        write_atomically(self._folder / f"{name}.request", data, mode=0o600)
+
+    def asked(self, pattern: str) -> Asked:
+        """The kept requests whose names fit a pattern, in order."""
+        kinds = {kind.message: kind for kind in all_kinds()}
+        found = []
+        for path in sorted(self._folder.glob(f"{pattern}.request")):
+            head, _, data = path.read_bytes().partition(b"\n")
+            message, sizes = json.loads(head)
+            parts, at = [], 0
+            for size in sizes:
+                parts.append(data[at : at + size])
+                at += size
+            found.append((kinds[message], tuple(parts)))
+        return found
+
+    def forget(self) -> None:
+        """Forget all requests."""
+        for path in self._folder.glob("*.request"):
+            path.unlink()

@@ -1,0 +1,285 @@
+"""A distributed run on its server: members, course, and result files."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from federatedscope_ggeur.cfg_ggeur.check import given_handshake
+from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
+from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
+from federatedscope_ggeur.cfg_ggeur.run_settings import (
+    RunSettings,
+    quorum,
+    server_evaluates,
+)
+from federatedscope_ggeur.cfg_ggeur.start_notes import (
+    reach_line,
+    start_notes,
+    withheld_line,
+)
+from federatedscope_ggeur.cfg_ggeur.yaml_file import plain_config
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.federation.course.checkpoint import (
+    check_place,
+    checkpoint_client_domains,
+)
+from federatedscope_ggeur.federation.course.checkpoint_files import warn_of_private
+from federatedscope_ggeur.federation.course.history import History
+from federatedscope_ggeur.federation.course.membership import Membership
+from federatedscope_ggeur.federation.exchanges import Requests
+from federatedscope_ggeur.federation.exchanges.base import writing_files
+from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
+    EvaluationClient,
+)
+from federatedscope_ggeur.federation.wire.handshake import Handshake
+from federatedscope_ggeur.methods import Method
+from federatedscope_ggeur.models.text import ClassTexts
+from federatedscope_ggeur.printable import get_logger
+from federatedscope_ggeur.reporting import (
+    ClientInfo,
+    Results,
+    Round0,
+    RoundRecord,
+    TemperatureScaling,
+    Tracking,
+    record_lines,
+    results_table,
+    write_run,
+)
+
+from ..checkpoints import TO_GO_ON, command_to_go_on, server_checkpoints, take_sigterm
+from ..run import pooled_rows
+from ..sides import handshake_of, known_of_rows, server_side, settings_for
+from ..text import class_texts, text_key
+from .distributed_data import ServerData
+from .watch import round_line
+
+logger = get_logger(__name__)
+
+
+class Federation:
+    """A distributed run, as its server leads it.
+
+    Parameters
+    ----------
+    cfg : config
+    data : ServerData or None
+        The server's data. None if it has none: then clients tell the necessary facts.
+    dismiss : callable (client number, reason)
+    engine : str
+        The name of the engine in results.
+    folder : path
+        The run's folder.
+    proven : bool
+        See `Membership`.
+    go_on : callable (path) -> str
+        Returns the command that continues from a checkpoint.
+    begins : bool
+        See `Tracking`. FS starts the W&B run itself, and logs its own lines there.
+
+    Attributes
+    ----------
+    membership : Membership
+    coordinator : Coordinator
+        The coordinator; it exists from `start` on, like `history`.
+    history : History
+    is_begun : bool
+        Whether `start` has finished.
+    """
+
+    def __init__(
+        self,
+        cfg,
+        data: ServerData | None,
+        dismiss: Callable[[int, str], None],
+        engine: str,
+        folder: str | Path,
+        proven: bool,
+        go_on: Callable[[Path], str] = command_to_go_on,
+        begins: bool = False,
+    ):
+        self._cfg, self._data, self._dismiss = cfg, data, dismiss
+        self._engine, self._folder, self._go_on = engine, Path(folder), go_on
+        self._begins, self.is_begun = begins, False
+        settings, path = agreed_settings(cfg), cfg.federate.restore_from
+        check_place(cfg.federate.save_to, path)
+        handshake = None
+        if data is not None:
+            handshake = handshake_of(data.whole, settings, data.text)
+        self.membership = Membership(
+            cfg.federate.client_num,
+            quorum(cfg),
+            settings,
+            handshake,
+            checkpoint_client_domains(path) if path else None,
+            given_handshake(cfg.ggeur),
+            proven,
+        )
+
+    def start(self, method: Method | None = None) -> None:
+        """Set up or restore the server role, once all clients have joined.
+
+        Parameters
+        ----------
+        method : Method, optional
+            The method to use in place of ``ggeur.base_method``.
+        """
+        cfg, members, data = self._cfg, self.membership, self._data
+        handshake, domains = members.handshake, members.client_domains
+        text = self._text(handshake)
+        settings = settings_for(cfg, handshake, len(domains), text)
+        if method is not None:
+            task = replace(settings.role.task, method=method)
+            settings = replace(settings, role=replace(settings.role, task=task))
+        rows = data.rows if data is not None else {}
+        self.coordinator, progress = server_side(
+            domains, settings, handshake, rows, members, self._dismiss
+        )
+        self.coordinator.folder = self._folder if self._folder.is_dir() else None
+        kept = server_checkpoints(self._folder, settings, handshake, progress)
+        notes = self._notes(settings)
+        self.history = History(self.coordinator, self._begun(notes), kept, progress)
+        if data is not None and data.roles is not None:
+            roles = data.roles  # the clients', which run in this process
+            self.history.own_params = lambda k, scored: EvaluationClient(
+                roles[k], {}
+            ).eval_params(scored)
+            self.history.personal_params = lambda k: roles[k].personal
+        self._tracking = Tracking(settings.tracking, self._folder, self._begins)
+        self._leave_sigterm = take_sigterm()
+        atexit.register(self.write_unfinished)
+        self.is_begun = True
+
+    def _text(self, handshake: Handshake) -> ClassTexts | None:
+        """The server's text features, after comparing them with the clients'.
+
+        Raises
+        ------
+        ConfigError
+            The server's text features differ from the clients'.
+        """
+        if self._data is not None:
+            return self._data.text
+        found = class_texts(
+            self._cfg, handshake.class_names, handshake.dim, encoder=handshake.encoder
+        )
+        if text_key(found) != handshake.text:
+            raise ConfigError(
+                "ggeur.text: the server's text features differ from the clients'; "
+                "give the server their text.npz (data.root), or the same "
+                "ggeur.encoder and ggeur.text.templates"
+            )
+        return found
+
+    def note(self, record: Round0 | RoundRecord) -> None:
+        """Add the record of round 0 or of a round to the history, and log a round."""
+        self.history.note(record)
+        self._tell(record)
+
+    def end(self, record: RoundRecord | TemperatureScaling | None) -> None:
+        """End the run; `record` describes the step after the last round, if any."""
+        self.history.end(record)
+        if isinstance(record, RoundRecord):
+            self._tell(record)
+
+    def _tell(self, record: Round0 | RoundRecord) -> None:
+        self._tracking.note(record)
+        if isinstance(record, RoundRecord) and record.method is None:
+            logger.info("%s", round_line(self.history.rounds, self.history.total))
+        if isinstance(record, Round0) or record.method is not None:
+            for line in record_lines(record):
+                logger.info("%s", line)
+
+    def write(self, status: str) -> str:
+        """Write this package's result files into the run's folder.
+
+        Returns
+        -------
+        str
+            The table of results.
+        """
+        atexit.unregister(self.write_unfinished)
+        self._leave_sigterm()
+        self._tracking.close(failed=status != "finished")
+        self.history.flush()
+        results, head = self.history.results(status), self.history.head_bytes()
+        with writing_files(self.coordinator.server.settings, self._folder):
+            write_run(self._folder, results, head, self.history.own_bytes())
+        logger.info("results.json, the head and the curve are in %s", self._folder)
+        warn_of_private(self._folder)
+        return results_table(results)
+
+    def write_unfinished(self, stopped: bool = False) -> None:
+        """Write the files of an unfinished run, at the end of the process.
+
+        `stopped` says that a person ended the run.
+        """
+        atexit.unregister(self.write_unfinished)
+        # Python notes there what ended the program.
+        stopped |= getattr(sys, "last_type", None) is KeyboardInterrupt
+        status = "interrupted" if stopped else "failed"
+        try:
+            if self.history.last_scored and self._folder.is_dir():
+                self.write(status)
+            self.history.flush()
+        finally:
+            kept = self.history.checkpoints
+            if kept is not None and kept.path.exists():
+                logger.warning("%s: %s", TO_GO_ON[status], self._go_on(kept.path))
+
+    def leave(self) -> None:
+        """Leave the run as it is: another process goes on with it."""
+        atexit.unregister(self.write_unfinished)
+        if self.is_begun:
+            self._leave_sigterm()
+
+    def _notes(self, settings: RunSettings) -> list[str]:
+        """The notes at the start of the run, which are logged already."""
+        cfg, server = self._cfg, self.coordinator.server
+        held = self._data.held if self._data is not None else None
+        if held is not None:
+            held = held.among(server.participants)
+            lines = withheld_line(settings, held), reach_line(settings, held)
+            for line in filter(None, lines):
+                logger.info(line)
+        domains = {k: server.client_domains[k] for k in server.participants}
+        notes = start_notes(cfg, settings, domains, held)
+        for note in notes:
+            logger.info("note: %s", note)
+        return notes
+
+    def _begun(self, notes: list[str]) -> Results:
+        cfg, data, clients = self._cfg, self._data, self.membership.client_domains
+        handshake = self.membership.handshake
+        unseen = data.unseen if data is not None else []
+        domains = [*dict.fromkeys(clients.values()), *unseen]
+        config = plain_config(cfg)
+        if server_evaluates(cfg):
+            domains = data.domains
+        if data is not None:
+            # Where the data are in one place, FS's own says 1.
+            config["federate"]["client_num"] = data.client_num
+        return Results.begun(
+            notes=notes,
+            privacy=privacy_of(cfg, self._engine),
+            pooled=None if data is None else pooled_rows(data.whole),
+            engine=self._engine,
+            config=config,
+            seed=cfg.seed,
+            domains=domains,
+            unseen_domains=unseen,
+            **known_of_rows(cfg, handshake if data is None else data.whole),
+            clients=[
+                ClientInfo(k, domain, None, None) for k, domain in clients.items()
+            ],
+        )
+
+
+def course(federation: Federation) -> Requests[None]:
+    """The course of a started run from its present state to its end."""
+    for part in federation.history.course(federation.note, federation.end):
+        yield from part

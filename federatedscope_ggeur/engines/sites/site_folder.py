@@ -1,0 +1,394 @@
+"""One site of a federation, and the folder with its model and its own scores.
+
+All engines use it whose clients have folders of their own. The engine reports each
+message of the server, and how the run ended.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from federatedscope_ggeur.cfg_ggeur.demands import demands_of
+from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
+from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings
+from federatedscope_ggeur.cfg_ggeur.start_notes import client_notes
+from federatedscope_ggeur.cfg_ggeur.yaml_file import plain_config
+from federatedscope_ggeur.data import ClientData
+from federatedscope_ggeur.errors import GGEURError, MessageError
+from federatedscope_ggeur.federation import Client, MemoryBudget
+from federatedscope_ggeur.federation.course.client_handler import ClientHandler
+from federatedscope_ggeur.federation.course.ending import Ending
+from federatedscope_ggeur.federation.exchanges.augmentation.exchange import PREPARE
+from federatedscope_ggeur.federation.exchanges.base import (
+    RequestKind,
+    all_kinds,
+    due_exchanges,
+)
+from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
+    EVALUATE,
+    EvaluationClient,
+)
+from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
+from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
+from federatedscope_ggeur.federation.holdings import Holdings
+from federatedscope_ggeur.models import (
+    Model,
+    fold,
+    head_bytes,
+    own_bytes,
+    own_tensors,
+    recast,
+)
+from federatedscope_ggeur.printable import get_logger
+from federatedscope_ggeur.reporting import (
+    ClientInfo,
+    Final,
+    Results,
+    SharedScores,
+    average,
+    write_left,
+)
+from federatedscope_ggeur.reporting.lines import percent
+from federatedscope_ggeur.reporting.results import Status
+
+from ..sides import (
+    Described,
+    Shared,
+    client_side,
+    handshake_of,
+    join_of,
+    known_of_rows,
+    settings_for,
+)
+from .distributed_data import site_data
+from .leading import JOIN
+from .transport import Envelope
+
+logger = get_logger(__name__)
+
+
+def final_message(parts: Sequence[bytes], client: Client) -> tuple[Broadcast, Ending]:
+    """Read the server's last message to `client`.
+
+    Raises
+    ------
+    MessageError
+        The message is not one that ends a run.
+    """
+    if len(parts) != 2:
+        problem = f"expected two parts, got {len(parts)}"
+        raise MessageError(problem, field="parts", sender="the server")
+    final = Broadcast.from_bytes(parts[0], client.scored_schema)
+    return final, Ending.from_bytes(parts[1])
+
+
+def model_line(number: int, folder: Path | str, left: Results) -> str:
+    """A line on what a client has after a run: its model and its own score."""
+    score = left.final.avg
+    own = "" if score is None else f"; on its own test rows {percent(score)}%"
+    return f"client {number}: the model is in {folder}{own}"
+
+
+def question(asked: Envelope) -> RequestKind:
+    """What the server's message asks.
+
+    Raises
+    ------
+    MessageError
+        The message asks nothing that this release knows.
+    """
+    for kind in all_kinds():
+        if kind.message == asked.kind:
+            return kind
+    raise MessageError(
+        f"{asked.kind!r:.80} is not a question; run the same release of "
+        "federatedscope_ggeur everywhere",
+        field="kind",
+        sender="the server",
+    )
+
+
+class Site:
+    """A site: its rows, its settings, and what it joins and answers with.
+
+    Parameters
+    ----------
+    cfg : CfgNode
+
+    Attributes
+    ----------
+    data : SiteData
+    settings : RunSettings
+    handshake : Handshake
+    number : int
+        The client's number.
+
+    Raises
+    ------
+    ConfigError, DataError
+        The errors of `site_data`.
+    """
+
+    def __init__(self, cfg):
+        self._cfg, self.data = cfg, site_data(cfg)
+        whole, text, clients = self.data.whole, self.data.text, cfg.federate.client_num
+        self.settings = settings_for(cfg, whole, clients, text)
+        self.handshake = handshake_of(whole, self.settings.agreed, text)
+        self.number = self.data.held.number
+
+    def join(self, *more: bytes) -> Envelope:
+        """The message by which the site joins."""
+        join = join_of(self.data.held, self.handshake, self.settings.demands)
+        return Envelope(JOIN, 0, (join.to_bytes(), *more))
+
+    def handler(self, save_to: str = "", asked: bool = True) -> ClientHandler:
+        """What answers for the site; see `client_side`."""
+        shared = Shared(MemoryBudget(self.settings.memory_limit))
+        return client_side(self.data.held, self.settings, shared, save_to, asked)
+
+    def leaves(self, folder: Path, engine: str, side: Side) -> SiteFolder:
+        """The folder for what the site gets of a run."""
+        held, whole = self.data.held, self.data.whole
+        return SiteFolder(folder, engine, self._cfg, held, whole, side, self.settings)
+
+
+class Side(Protocol):
+    """What answers for a client, such as a `ClientHandler`."""
+
+    client: Client
+
+    def answer(
+        self, kind: RequestKind, parts: Sequence[bytes]
+    ) -> tuple[bytes, ...]: ...
+
+
+class SiteFolder:
+    """Follows one client's run, and writes its model and scores.
+
+    Parameters
+    ----------
+    folder : path
+        The client's own run folder. It must exist.
+    engine : str
+    cfg : the site's own settings
+    held : ClientData
+        The site's rows.
+    data : Described
+        Names the classes and the encoder.
+    side : Side
+        Answers for the client.
+    settings : RunSettings
+
+    Attributes
+    ----------
+    up, down : int
+        The bytes of answers and of requests.
+    """
+
+    def __init__(
+        self,
+        folder,
+        engine: str,
+        cfg,
+        held: ClientData,
+        data: Described,
+        side: Side,
+        settings: RunSettings,
+    ):
+        self._folder, self._cfg, self._held = Path(folder), cfg, held
+        self._side, self._client, self._settings = side, side.client, settings
+        self._begun = _begun(engine, cfg, held, data)
+        self._evaluation = EvaluationClient(self._client, {})
+        self._scored: bytes | None = None
+        self._trained: bytes | None = None
+        self.up = self.down = 0
+
+    def answer(self, kind: RequestKind, parts: Sequence[bytes]) -> tuple[bytes, ...]:
+        """Answer a request of the server; see `ClientHandler.answer`.
+
+        When the augmented set is made, what only this client can know of it is logged.
+        """
+        self.down += sum(map(len, parts))
+        self.note_model(kind, parts)
+        answer = self._side.answer(kind, parts)
+        self.up += sum(map(len, answer))
+        if kind is PREPARE:
+            self._log_notes()
+        return answer
+
+    def reply(self, asked: Envelope, kind: RequestKind) -> Envelope | None:
+        """The message that answers a request; None if no answer is due."""
+        answer = self.answer(kind, asked.parts)
+        return Envelope(kind.answer_message, asked.state, answer) if answer else None
+
+    def note_model(self, kind: RequestKind, parts: Sequence[bytes]) -> None:
+        """Keep a request's model for `cut_off`, if the request has one."""
+        if kind is EVALUATE and parts:
+            self._scored = parts[0]
+        elif kind is TRAIN and parts:
+            self._trained = parts[0]
+
+    def _log_notes(self) -> None:
+        cfg, held, recipe = self._cfg, self._held, self._client.recipe
+        holdings = Holdings.of([held], len(self._begun.class_names))
+        rows, whole = recipe.rows, recipe.whole
+        for note in client_notes(cfg, self._settings, holdings, rows, whole):
+            logger.info("client %d: %s", held.number, note)
+
+    def end(self, parts: Sequence[bytes]) -> Results:
+        """Take the server's last message; see `finish`."""
+        return self.finish(*final_message(parts, self._client))
+
+    def finish(self, final: Broadcast, ending: Ending | None = None) -> Results:
+        """Write the final model and the client's own scores, after a finished run.
+
+        Parameters
+        ----------
+        final : Broadcast
+            The model that the run leaves, or the model from which the client makes its
+            own.
+        ending : Ending, optional
+            The server's last message about the final model.
+
+        Raises
+        ------
+        ConfigError
+            A file cannot be written.
+        """
+        self._scored = self._trained = None
+        return self._write(final, "finished", ending)
+
+    def cut_off(self, status: Status) -> Results | None:
+        """Write the last model that arrived, if any, after an interrupted run.
+
+        A file that cannot be written is only logged, because another error ended the
+        run.
+
+        Returns
+        -------
+        Results or None
+            What was written; None if nothing was.
+        """
+        try:
+            last = self._last()
+            return None if last is None else self._write(last, status, None)
+        except GGEURError as error:
+            logger.warning("the last model could not be written: %s", error)
+            return None
+        finally:
+            self._scored = self._trained = None
+
+    def _last(self) -> Broadcast | None:
+        """The newest of the models that the server sent for scoring or training."""
+        client, scored, number = self._client, None, 0
+        if self._scored is not None:
+            scored = Broadcast.from_bytes(self._scored, client.scored_schema)
+            number = scored.round_number
+        if self._trained is None or client.task.method.personal:
+            return scored
+        trained = Broadcast.from_bytes(self._trained, client.schema)
+        before = trained.round_number - 1
+        if before <= number:  # after no round it is the random start
+            return scored
+        params = fold(client.model, trained.params, client.space)
+        if client.settings.text_mix is not None:
+            params = client.settings.text_mix.mixed(client.model, params)
+        return Broadcast(before, recast(client.model, params, client.scored_model))
+
+    def _write(
+        self, broadcast: Broadcast, status: Status, ending: Ending | None
+    ) -> Results:
+        client, held, begun = self._client, self._held, self._begun
+        about = begun.class_names, begun.encoder
+        shared, head = self._evaluation.shared_model(broadcast), None
+        if shared is not None:
+            head = head_bytes(shared, *about)
+        params, own = client.personal, []
+        keeps = params is not None or self._settings.plan.leaves_own(client.task.method)
+        if params is None:
+            params = self._evaluation.eval_params(broadcast)
+        if keeps:
+            common = None if shared is None else shared.state_dict()
+            tensors = own_tensors(client.scored_model, params, common)
+            own = [
+                (
+                    held.number,
+                    own_bytes(tensors, held.number, held.domain, head, *about),
+                )
+            ]
+        model = client.scored_model.at(params)
+        results = replace(
+            begun,
+            status=status,
+            final=self._final(model, head, "clients" if keeps else "global", ending),
+            notes=[*begun.notes, *_notes_on(shared, client, begun.class_names)],
+            shared=_shared(ending),
+        )
+        write_left(self._folder, results, head, own)
+        return results
+
+    def _final(
+        self, model: Model, head: bytes | None, scored, ending: Ending | None
+    ) -> Final:
+        """The client's score of the final model on its own test rows."""
+        test = self._held.test
+        accuracy = None
+        if len(test):
+            with torch.inference_mode():
+                found = model.in_chunks(model, test.features).argmax(dim=1).cpu()
+            accuracy = int((found == test.labels).sum()) / len(test)
+        by_domain = {self._held.domain: accuracy}
+        trains = self._client.settings.demands.trains
+        return replace(
+            self._begun.final,
+            head=ending.head if ending else "trained" if trains else "closed_form",
+            calibrated_by=ending.calibrated_by if ending else None,
+            accuracy=by_domain,
+            avg=accuracy,
+            std=average(by_domain)[1],
+            bytes_up=self.up,
+            bytes_down=self.down,
+            scored=scored,
+            head_sha256=None if head is None else hashlib.sha256(head).hexdigest(),
+            client_accuracy=(
+                None if accuracy is None else {str(self._held.number): accuracy}
+            ),
+        )
+
+
+def _begun(engine: str, cfg, held: ClientData, data: Described) -> Results:
+    """The results that a site knows before the run."""
+    parts, noisy = (held.train, held.test, held.val), demands_of(cfg).noisy
+    # Under differential privacy exact numbers of rows stay out of results.
+    rows = [None if noisy else len(part) for part in parts]
+    return Results.begun(
+        engine=f"{engine}, a client",
+        config=plain_config(cfg),
+        seed=cfg.seed,
+        domains=[held.domain],
+        unseen_domains=[],
+        privacy=privacy_of(cfg, engine),
+        clients=[ClientInfo(held.number, held.domain, *rows)],
+        **known_of_rows(cfg, data),
+    )
+
+
+def _shared(ending: Ending | None) -> SharedScores | None:
+    if ending is None or ending.accuracy is None:
+        return None
+    accuracy = dict(ending.accuracy)
+    return SharedScores(accuracy, *average(accuracy))
+
+
+def _notes_on(
+    head: Model | None, client: Client, class_names: Sequence[str]
+) -> list[str]:
+    """What the exchanges of the run note on the site's head."""
+    due = due_exchanges(client.settings.demands)
+    return list(filter(None, (part.note_on_head(head, class_names) for part in due)))

@@ -1,0 +1,452 @@
+"""``ggeur export``: writes a run's head as an ONNX file, and a model card.
+
+The graph computes what `predict` computes, in the same order: the run's transform of
+rows in float64, the head in float32, softmax, and the smoothing of probabilities. A
+temperature is part of the head's numbers already.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins
+from federatedscope_ggeur.commands import add_plugins_option, command_parser
+from federatedscope_ggeur.data import Rows
+from federatedscope_ggeur.data.transforms import (
+    LIFT,
+    NO_TRANSFORM,
+    PROJECTED,
+    TRANSFORMS,
+    lift_directions,
+    random_projection,
+)
+from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.files import write_once
+from federatedscope_ggeur.models import Model
+from federatedscope_ggeur.models.average import AverageHead
+from federatedscope_ggeur.models.base import SMOOTHING
+from federatedscope_ggeur.models.linear import LinearHead
+from federatedscope_ggeur.models.mixture import MixtureHead
+from federatedscope_ggeur.models.mlp import MLPHead
+from federatedscope_ggeur.predictor.left_models import LeftModels
+from federatedscope_ggeur.printable import markdown, printable, say
+from federatedscope_ggeur.reporting import Results
+from federatedscope_ggeur.reporting.lines import (
+    percent,
+    privacy_line,
+    probabilities_line,
+)
+
+INSTALL = "pip install 'federatedscope-ggeur[onnx]'"
+#: The largest difference of a probability to that of `predict`.
+WITHIN = 1e-5
+_OPSET, _IR = 17, 8  # read by onnxruntime 1.13 and later
+_CHECKED = 256  # rows drawn to compare
+
+
+def export(arguments: Sequence[str]) -> int:
+    """Write the files that the options name."""
+    parser = command_parser(
+        "export",
+        "The ONNX file takes rows of embeddings [n, D] and gives `class`, "
+        "`probabilities` and `logits`.",
+    )
+    parser.add_argument("run", metavar="RUN", help="the folder of a run")
+    parser.add_argument("--onnx", metavar="FILE", help="write the head here")
+    parser.add_argument(
+        "--card", metavar="FILE", help="write a model card here, as Markdown"
+    )
+    parser.add_argument(
+        "--rows",
+        metavar="FILE",
+        help="embeddings on which the ONNX file is compared with `predict` (default: "
+        "drawn ones)",
+    )
+    add_plugins_option(parser)
+    options = parser.parse_args(arguments)
+    if not (options.onnx or options.card):
+        parser.error("name a file to write: --onnx FILE, --card FILE")
+    for name in filter(None, (options.onnx, options.card)):
+        if os.path.lexists(name):
+            raise ConfigError(f"'{name}' exists already; name another file")
+    load_plugins(options.plugins, Path.cwd(), asked_by="--plugins")
+    results = _left(options.run)
+    if options.onnx:
+        rows = None if options.rows is None else Rows.of_file(options.rows)
+        data, said = onnx_bytes(results, rows)
+        write_once(Path(options.onnx), data)
+        say(f"{options.onnx}: {len(data) / 1e6:.2f} MB; {said}")
+    if options.card:
+        write_once(Path(options.card), model_card(results))
+        say(options.card)
+    return 0
+
+
+def _left(folder: str) -> Results:
+    """A run's results with its head; refuses heads that belong to single clients."""
+    left = LeftModels(folder)
+    if left.must_say:
+        raise ConfigError(
+            f"'{folder}': every client has a model of its own, and none is for all. "
+            "Export takes the head of a federation; predict with "
+            f"`ggeur predict --run {folder} --clients N`"
+        )
+    width = left.expected.given.dim
+    if width is None:
+        raise ConfigError(
+            f"'{folder}': an older release made this run, and did not record how wide "
+            "its rows are; run it again"
+        )
+    return left.results_with_models(width)
+
+
+# the graph
+
+
+class _Graph:
+    """Nodes and constants of a graph; a value is the name that `add` returns."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+
+    def add(self, operation: str, *inputs: str, name: str = "", **attributes) -> str:
+        from onnx import helper
+
+        name = name or f"value_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operation, inputs, [name], **attributes))
+        return name
+
+    def constant(self, value: Any, dtype: Any = np.float32) -> str:
+        from onnx import numpy_helper
+
+        name = f"constant_{len(self.constants)}"
+        array = np.ascontiguousarray(np.asarray(value, dtype))
+        self.constants.append(numpy_helper.from_array(array, name))
+        return name
+
+    def cast(self, value: str, kind: str) -> str:
+        from onnx import TensorProto
+
+        return self.add("Cast", value, to=TensorProto.DataType.Value(kind))
+
+    def names(self, texts: Sequence[str]) -> str:
+        from onnx import TensorProto, helper
+
+        raw = [text.encode() for text in texts]
+        made = helper.make_tensor("class_names", TensorProto.STRING, [len(raw)], raw)
+        self.constants.append(made)
+        return made.name
+
+
+def onnx_bytes(results: Results, rows: Rows | None = None) -> tuple[bytes, str]:
+    """The head of `results` as the bytes of an ONNX file, and what was compared.
+
+    Raises
+    ------
+    ConfigError
+        onnx is not installed, or the head or the transform has no graph here.
+    DataError
+        onnxruntime cannot compute the graph, or gives other probabilities than
+        `predict`.
+    """
+    try:
+        import onnx
+    except ImportError as error:
+        raise ConfigError(f"--onnx: needs the package onnx: {INSTALL}") from error
+    from onnx import TensorProto, helper
+
+    given = results.given or {}
+    transform, width = given.get("transform") or NO_TRANSFORM, given["dim"]
+    graph = _Graph()
+    features = _transformed(graph, "features", transform, width)
+    logits = graph.add(
+        "Identity", _logits(graph, results.model, features), name="logits"
+    )
+    count = len(results.class_names)
+    shares = graph.add("Softmax", logits, axis=1)
+    shares = graph.add("Mul", shares, graph.constant(1 - SMOOTHING))
+    graph.add("Add", shares, graph.constant(SMOOTHING / count), name="probabilities")
+    best = graph.add("ArgMax", logits, axis=1, keepdims=0)
+    graph.add("Gather", graph.names(results.class_names), best, name="class")
+    made = helper.make_model(
+        helper.make_graph(
+            graph.nodes,
+            "head",
+            [
+                helper.make_tensor_value_info(
+                    "features", TensorProto.FLOAT, ["n", width]
+                )
+            ],
+            [
+                helper.make_tensor_value_info("class", TensorProto.STRING, ["n"]),
+                *(
+                    helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", count])
+                    for n in ("probabilities", "logits")
+                ),
+            ],
+            graph.constants,
+        ),
+        producer_name="federatedscope_ggeur",
+        opset_imports=[helper.make_opsetid("", _OPSET)],
+        ir_version=_IR,
+    )
+    about = {
+        "class_names": json.dumps(results.class_names),
+        "encoder": results.encoder,
+        "transform": transform,
+        "columns": json.dumps(given.get("titles")),
+        "calibrated_by": results.final.calibrated_by or "",
+        "config_sha256": config_digest(results),
+    }
+    helper.set_model_props(made, about)
+    onnx.checker.check_model(made)
+    data = made.SerializeToString()
+    return data, _compared(data, results, width, rows)
+
+
+def _transformed(graph: _Graph, rows: str, transform: str, width: int) -> str:
+    """The rows after one of `data.transforms.TRANSFORMS`, or after a projection."""
+    if transform == NO_TRANSFORM:
+        return rows
+    name, *numbers = transform.split(":")
+    if name not in (*TRANSFORMS, PROJECTED):
+        raise ConfigError(f"--onnx: the transform {transform!r} cannot be exported")
+    exact = graph.cast(rows, "DOUBLE")
+    if name == LIFT:
+        directions = graph.constant(lift_directions(width).numpy(), np.float64)
+        added = graph.add("Relu", graph.add("MatMul", exact, directions))
+        added = graph.cast(added, "FLOAT")
+        return graph.add("Concat", rows, added, axis=1)
+    if name == "sqrt_l2":
+        root = graph.add("Sqrt", graph.add("Abs", exact))
+        exact = graph.add("Mul", graph.add("Sign", exact), root)
+    exact = _of_length_1(graph, exact)
+    kept, seed = map(int, numbers or (0, 0))
+    if 0 < kept < width:
+        matrix = random_projection(width, kept, seed).T.numpy()
+        exact = graph.add("MatMul", exact, graph.constant(matrix, np.float64))
+        exact = _of_length_1(graph, exact)
+    return graph.cast(exact, "FLOAT")
+
+
+def _of_length_1(graph: _Graph, rows: str) -> str:
+    """Rows divided by their length, after their largest entry; zeros stay."""
+    zero, one = graph.constant(0, np.float64), graph.constant(1, np.float64)
+    axes = graph.constant([1], np.int64)
+
+    def divided(rows: str, sizes: str) -> str:
+        is_zero = graph.add("Equal", sizes, zero)
+        return graph.add("Div", rows, graph.add("Where", is_zero, one, sizes))
+
+    rows = divided(rows, graph.add("ReduceMax", graph.add("Abs", rows), axes=[1]))
+    squares = graph.add("ReduceSum", graph.add("Mul", rows, rows), axes)
+    return divided(rows, graph.add("Sqrt", squares))
+
+
+def _logits(graph: _Graph, model: Model, rows: str) -> str:
+    """The logits [n, C] of a head."""
+    if type(model) is LinearHead:
+        return _affine(graph, rows, model.classifier.weight, model.classifier.bias)
+    if type(model) is MLPHead:
+        hidden = _affine(graph, rows, model.hidden.weight, model.hidden.bias)
+        units = graph.add("Relu", hidden)
+        return _affine(graph, units, model.classifier.weight, model.classifier.bias)
+    if type(model) is MixtureHead:
+        return _logits_of_mixture(graph, model, rows)
+    if type(model) is AverageHead:
+        return _logits_of_average(graph, model, rows)
+    raise ConfigError(
+        f"--onnx: heads of the kind {type(model).__name__} cannot be exported; "
+        "linear, MLP and mixture heads can, and the mean of two"
+    )
+
+
+def _affine(graph: _Graph, rows: str, weight: Any, bias: Any) -> str:
+    constants = (graph.constant(t.detach().numpy()) for t in (weight, bias))
+    return graph.add("Gemm", rows, *constants, transB=1)
+
+
+def _logits_of_mixture(graph: _Graph, model: MixtureHead, rows: str) -> str:
+    # Each class gets as many places as the largest has components. Empty places get
+    # -1e30, so they add nothing to the sum.
+    of_class = model.classes.long()
+    most = int(of_class.bincount().max())
+    shape = (model.num_classes, most, model.in_features)
+    weight, bias = model.weight.new_zeros(shape), model.bias.new_full(shape[:2], -1e30)
+    for c in range(model.num_classes):
+        mine = of_class == c
+        weight[c, : mine.sum()] = model.weight.detach()[mine]
+        bias[c, : mine.sum()] = model.bias.detach()[mine]
+    scores = _affine(graph, rows, weight.flatten(0, 1), bias.flatten())
+    places = graph.constant([-1, model.num_classes, most], np.int64)
+    scores = graph.add("Reshape", scores, places)
+    largest = graph.add("ReduceMax", scores, axes=[2])
+    shares = graph.add("Exp", graph.add("Sub", scores, largest))
+    summed = graph.add("ReduceSum", shares, graph.constant([2], np.int64))
+    logits = graph.add("Add", graph.add("Log", summed), largest)
+    logits = graph.add("Squeeze", logits, graph.constant([2], np.int64))
+    return graph.add("Mul", logits, graph.constant(model.scale.detach().numpy()))
+
+
+def _logits_of_average(graph: _Graph, model: AverageHead, rows: str) -> str:
+    """The logarithm of the mean, summed from its larger part on; one part may be the
+    whole."""
+    share = model.share.item()
+    logs = []
+    for weight, part in ((share, model.one_shot), (1 - share, model.trained)):
+        if weight > 0:
+            logits = graph.add("LogSoftmax", _logits(graph, part, rows), axis=1)
+            logs.append(graph.add("Add", logits, graph.constant(math.log(weight))))
+    if len(logs) == 1:
+        return logs[0]
+    largest = graph.add("Max", *logs)
+    shares = (graph.add("Exp", graph.add("Sub", one, largest)) for one in logs)
+    return graph.add("Add", graph.add("Log", graph.add("Add", *shares)), largest)
+
+
+def _compared(data: bytes, results: Results, width: int, rows: Rows | None) -> str:
+    """What onnxruntime gave, beside `predict`."""
+    try:
+        import onnxruntime
+    except ImportError:
+        return f"not compared with predict, since onnxruntime is missing: {INSTALL}"
+    if rows is None:
+        drawn = np.random.default_rng(0).normal(size=(_CHECKED, width))
+        features = (drawn / math.sqrt(width)).astype(np.float32)
+        which = f"{_CHECKED} drawn rows"
+    else:
+        titles = (results.given or {}).get("titles")
+        features = np.asarray(rows.in_order_of(titles), np.float32)
+        which = f"{len(features)} rows of {rows.where}"
+    expected = results.predict_proba(features)
+    try:
+        session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+        (found,) = session.run(["probabilities"], {"features": features})
+    except Exception as error:  # onnxruntime's errors have no other class in common
+        raise DataError(
+            f"--onnx: onnxruntime {onnxruntime.__version__} cannot compute it: "
+            f"{printable(error, 500)}; nothing was written"
+        ) from error
+    apart = float(np.abs(found - expected).max())
+    if not apart <= WITHIN:
+        raise DataError(
+            f"--onnx: onnxruntime's probabilities differ from predict's by {apart:.1e} "
+            f"on {which}, more than {WITHIN:g}; nothing was written"
+        )
+    return f"probabilities as predict's within {apart:.1e} on {which}"
+
+
+# the card
+
+
+def config_digest(results: Results) -> str:
+    """SHA-256 of the run's settings, as JSON with sorted keys."""
+    return hashlib.sha256(
+        json.dumps(results.config, sort_keys=True).encode()
+    ).hexdigest()
+
+
+def model_card(results: Results) -> str:
+    """A model card as Markdown, of what the run recorded and no more."""
+    return "\n".join(_card_lines(results)) + "\n"
+
+
+def _card_lines(results: Results) -> Iterator[str]:
+    final, given = results.final, results.given or {}
+    names = ", ".join(map(markdown, results.class_names))
+    yield f"# Model card: {markdown(results.config.get('expname') or 'a head')}"
+    yield ""
+    yield (
+        f"A classifier of embeddings, {given.get('dim')} columns a row. Encoder: "
+        f"{markdown(results.encoder)}. Transform of rows: "
+        f"{given.get('transform') or NO_TRANSFORM}. "
+        f"{len(results.class_names)} classes: {names}."
+    )
+    yield ""
+    yield "## Data, and scores on test rows"
+    yield ""
+    yield "| domain | clients | rows to train on | test rows | accuracy in % (s.e.) |"
+    yield "| --- | --- | --- | --- | --- |"
+    errors = []
+    for domain in results.domains:
+        clients = [one for one in results.clients if one.domain == domain]
+        train, test = (
+            _sum(getattr(one, name) for one in clients)
+            for name in ("train_rows", "test_rows")
+        )
+        accuracy = final.accuracy.get(domain)
+        error = _error(accuracy, test)
+        errors.append(error)
+        yield (
+            f"| {markdown(domain)} | {len(clients)} | {_shown(train)} | "
+            f"{_shown(test)} | {percent(accuracy)}{_behind(error)} |"
+        )
+    known = [error for error in errors if error is not None]
+    whole = len(known) == len(errors) and len(known) > 0
+    error = math.hypot(*known) / len(known) if whole else None
+    yield f"| AVG | | | | {percent(final.avg)}{_behind(error)} |"
+    yield ""
+    yield (
+        "s.e.: the standard error from the number of test rows, in percentage points. "
+        "This is one run; other seeds give other numbers."
+    )
+    yield ""
+    yield "## Probabilities"
+    yield ""
+    if final.probabilities is not None:
+        yield probabilities_line(final)
+    else:
+        by = final.calibrated_by
+        yield f"Not scored. {f'Calibrated by: {by}' if by else 'Not calibrated'}."
+    yield ""
+    yield "## Privacy"
+    yield ""
+    yield (
+        "privacy: not known"
+        if results.privacy is None
+        else privacy_line(results.privacy)
+    )
+    yield ""
+    yield "## Where it is from"
+    yield ""
+    yield f"- head: {final.head}; SHA-256 {final.head_sha256}"
+    yield f"- settings: SHA-256 {config_digest(results)}; seed {results.seed}"
+    sent = f"{final.bytes_up / 1e6:.2f} MB up, {final.bytes_down / 1e6:.2f} MB down"
+    yield f"- engine: {results.engine}; {sent}"
+    versions = ", ".join(f"{name} {v}" for name, v in results.versions.items())
+    yield f"- versions: {markdown(versions)}"
+    if results.notes:
+        yield ""
+        yield "## Notes of the run"
+        yield ""
+        for note in results.notes:
+            yield f"- {markdown(note)}"
+
+
+def _sum(numbers) -> int | None:
+    known = list(numbers)
+    return None if None in known else sum(known)
+
+
+def _shown(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"
+
+
+def _error(share: float | None, rows: int | None) -> float | None:
+    """The standard error of a share of `rows` rows."""
+    if share is None or not rows:
+        return None
+    return math.sqrt(share * (1 - share) / rows)
+
+
+def _behind(error: float | None) -> str:
+    return "" if error is None else f" ({100 * error:.2f})"

@@ -1,0 +1,406 @@
+"""``ggeur check``: each fault is found and named before a site joins.
+
+The site is a folder with a file, as ``ggeur certificates`` makes it. The server is the
+transport's, with the facts of a membership.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from wire_tap import recording
+
+from federatedscope_ggeur.cfg_ggeur.check import given_handshake
+from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
+from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.engines.sites import facts, site_check
+from federatedscope_ggeur.engines.sites.facts import facts_of
+from federatedscope_ggeur.engines.sites.roles import role_config
+from federatedscope_ggeur.engines.sites.streams import transport_settings
+from federatedscope_ggeur.engines.sites.transport import Hub, certificates, make_token
+from federatedscope_ggeur.federation.course.membership import Membership
+
+#: Only a hang takes so long.
+PATIENCE = 300
+CLASSES = [f"kind {number}" for number in range(12)]
+PLAN = {
+    "server": ["localhost"],
+    "sites": ["berlin", "paris"],
+    "settings": {
+        "data": {"type": "embeddings@ggeur"},
+        "ggeur": {
+            "embedding_dim": 16,
+            "agreed": {"class_names": CLASSES, "encoder": "an encoder"},
+        },
+    },
+}
+
+
+@contextmanager
+def served(own: Path) -> Iterator[tuple[int, Hub]]:
+    """The port of the server with the folder `own`, and its hub."""
+    with pytest.MonkeyPatch.context() as there:
+        there.chdir(own)
+        cfg = role_config("server.yaml", "server")
+        hub = Hub("127.0.0.1", 0, 2, transport_settings(cfg))
+    given = given_handshake(cfg.ggeur)
+    hub.facts = facts_of(Membership(2, settings=agreed_settings(cfg), given=given))
+    yield hub.port, hub
+    hub.close(grace=0.5)
+
+
+@pytest.fixture(scope="module")
+def folders(federatedscope, tmp_path_factory) -> Path:
+    """The folders of a federation."""
+    for package in ("grpc", "cryptography"):
+        pytest.importorskip(package)
+    place = tmp_path_factory.mktemp("federation")
+    plan = place / "plan.yaml"
+    plan.write_text(yaml.safe_dump(PLAN))
+    assert main(["certificates", str(plan), "--out", str(place / "made")]) == 0
+    return place / "made"
+
+
+@pytest.fixture(scope="module")
+def server(folders):
+    with served(folders / "server") as one:
+        yield one
+
+
+@pytest.fixture
+def site(server, folders, embeddings_folder, tmp_path) -> Path:
+    """The folder of paris, with data."""
+    place = tmp_path / "paris"
+    shutil.copytree(folders / "paris", place)
+    data = place / "data"
+    data.mkdir()
+    shutil.copy(embeddings_folder / "photo.npz", data)
+    (data / "encoder.txt").write_text("an encoder")
+    (data / "class_names.txt").write_text("\n".join(CLASSES))
+    change(place, "distribute", server_port=server[0])
+    return place
+
+
+def change(site: Path, section: str, **settings) -> None:
+    """Change settings of a section in the site's file."""
+    path = site / "site.yaml"
+    content = yaml.safe_load(path.read_text())
+    content[section].update(settings)
+    path.write_text(yaml.safe_dump(content))
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        return one.getsockname()[1]
+
+
+def problems_in(said: str) -> dict[str, str]:
+    return dict(re.findall(r"^PROBLEM ([^:]*): (.*)$", said, re.MULTILINE))
+
+
+@pytest.fixture
+def check(site, monkeypatch, capsys):
+    """The exit status of the command, its problems by what they are of, and all."""
+
+    def check() -> tuple[int, dict[str, str], str]:
+        monkeypatch.chdir(site.parent)
+        capsys.readouterr()
+        status = main(["check", "--cfg", "paris/site.yaml"])
+        said = capsys.readouterr().out
+        return status, problems_in(said), said
+
+    return check
+
+
+def test_a_site_that_fits_passes_and_takes_no_place(server, check):
+    status, problems, said = check()
+    assert (status, problems) == (0, {}), said
+    for line in (
+        "data: 'data': rows: train 76, val 10, test 10",
+        "classes: 12; rows to train on: kind 0 ",
+        "embeddings: 16 dimensions, by an encoder",
+        "min_samples 5 withholds",
+        "disk: ",
+        "server: localhost:",
+        "TLS: the server's certificate is valid for 364 days",
+        "ready to join",
+        "token: accepted",
+        "place: client 2 can join",
+        "class list: as agreed",
+        "dimension: as agreed",
+        "encoder: as agreed",
+        "settings: as agreed",
+    ):
+        assert line in said, line
+    assert server[1].connected() == set()
+    assert server[1].receive(0.1) is None
+
+
+def other_classes(site):
+    names = ["another kind", *CLASSES[1:]]
+    (site / "data" / "class_names.txt").write_text("\n".join(names))
+
+
+def other_dimension(site):
+    path = site / "data" / "photo.npz"
+    held = dict(np.load(path))
+    np.savez(path, features=held["features"][:, :9], labels=held["labels"])
+
+
+def other_weights(site):
+    (site / "data" / "encoder.txt").write_text("an encoder, id 12345678")
+
+
+def too_few_rows(site):
+    path = site / "data" / "photo.npz"
+    held = dict(np.load(path))
+    np.savez(path, features=held["features"][:36], labels=held["labels"][:36])
+
+
+def closed_port(site):
+    change(site, "distribute", server_port=free_port())
+
+
+def wrong_authority(site):
+    (site / "authority.pem").write_bytes(certificates.make_authority("another")[0])
+
+
+def another_name(site):
+    change(site, "distribute", server_host="127.1")  # 127.0.0.1, for the system
+
+
+def token_of_another(site):
+    (site / "token").write_text(f"1:{'0' * 64}")
+
+
+def forged_token(site):
+    (site / "token").write_text(make_token(b"another secret!!", 2))
+
+
+def no_authority(site):
+    (site / "authority.pem").write_text("")
+
+
+def file_in_the_way(site):
+    (site / "runs").touch()
+
+
+def other_release(site):
+    agreed = {"class_names": CLASSES, "release": "0.0.7, messages of version 3"}
+    change(site, "ggeur", agreed=agreed)
+
+
+def wrong_setting(site):
+    change(site, "ggeur", closed_form="nothing")
+
+
+#: By fault, what the problem is of, and parts of its text; first those that a site
+#: finds by itself.
+FAULTS_AT_HOME = {
+    other_classes: ("data", "another kind"),
+    other_dimension: ("data", "embedding_dim"),
+    other_weights: ("data", "an encoder, id 12345678"),
+    too_few_rows: ("threshold", "this site would send nothing", "more rows"),
+    wrong_setting: ("settings", "ggeur.closed_form"),
+    file_in_the_way: ("outdir", "runs' is not a folder", "set 'outdir'"),
+    other_release: ("settings", "runs federatedscope-ggeur 0.0.7, messages of version"),
+}
+FAULTS = {
+    closed_port: ("server", "nothing listens there"),
+    wrong_authority: ("TLS", "not signed by the authority in ggeur.tls.authority"),
+    no_authority: ("TLS", "ggeur.tls.authority"),
+    another_name: ("TLS", "is not for '127.1'"),
+    token_of_another: ("token", "it is that of client 1, but this is client 2"),
+}
+#: What a server of FederatedScope tells a site whose own file agrees on nothing.
+FAULTS_BY_FACTS = {
+    other_classes: (
+        "class list",
+        "'another kind' here",
+        "must be the same on all sites",
+    ),
+    other_dimension: ("dimension", "dim is 16 there and 9 here"),
+    other_weights: ("encoder", "'an encoder, id 12345678' here"),
+    forged_token: ("token", "was not made from this server's", "for a new one"),
+}
+
+
+def each_of(faults: dict) -> pytest.MarkDecorator:
+    names = [fault.__name__ for fault in faults]
+    return pytest.mark.parametrize(("fault", "told"), faults.items(), ids=names)
+
+
+def check_found(found: tuple[int, dict[str, str], str], told: tuple[str, ...]) -> None:
+    status, problems, said = found
+    what, *parts = told
+    assert status == 1
+    assert list(problems) == [what], said
+    for part in parts:
+        assert part in problems[what]
+
+
+@each_of({**FAULTS_AT_HOME, **FAULTS})
+def test_each_fault_is_found_with_what_to_do(site, check, fault, told):
+    fault(site)
+    check_found(check(), told)
+
+
+@each_of(FAULTS_BY_FACTS)
+def test_what_the_server_agreed_on_is_compared(site, check, fault, told):
+    change(site, "ggeur", agreed={}, embedding_dim=-1)
+    fault(site)
+    check_found(check(), told)
+
+
+def run_on(options: str, site: Path, command: str) -> subprocess.CompletedProcess:
+    """Run a command whose outdir is on a file system that it alone sees."""
+    place = site / "mounted"
+    place.mkdir()
+    mount = ["unshare", "--mount", "sh", "-ec"]
+    on_it = f"mount -t tmpfs -o {options} none '{place}'; exec \"$@\""
+    if (
+        not shutil.which("unshare")
+        or subprocess.run(
+            [*mount, on_it, "sh", "true"], capture_output=True, check=False
+        ).returncode
+    ):
+        pytest.skip("this process may not mount a file system")
+    file = site / "site.yaml"
+    file.write_text(file.read_text().replace("outdir: runs", "outdir: mounted"))
+    program = [sys.executable, "-m", "federatedscope_ggeur", command]
+    return subprocess.run(
+        [*mount, on_it, "sh", *program, "--cfg", str(file)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("size=1m", ("disk", "1.05 MB are free, about 20 MB needed", "free some")),
+        ("ro", ("outdir", "Read-only file system", "set 'outdir'")),
+    ],
+)
+def test_a_full_or_read_only_disk_is_found(site, options, told):
+    done = run_on(options, site, "check")
+    check_found((done.returncode, problems_in(done.stdout), done.stdout), told)
+
+
+@pytest.mark.slow
+def test_a_site_on_a_read_only_disk_ends_with_one_line(site):
+    done = run_on("ro", site, "join")
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "cannot make a folder for the run in 'mounted" in line
+    assert "Read-only file system; set 'outdir'" in line
+
+
+def test_an_expired_certificate_is_found(folders, site, check, tmp_path, monkeypatch):
+    """Of the server's, made three days ago for one day."""
+
+    class Earlier(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime.now(tz) - timedelta(days=3)
+
+    with monkeypatch.context() as then:
+        then.setattr(certificates, "datetime", Earlier)
+        own = folders / "authority"
+        authority = tuple(
+            (own / name).read_bytes() for name in ("authority.pem", "authority.key")
+        )
+        files = certificates.make_certificate("server", authority, 1, ["localhost"])
+    expired = tmp_path / "server"
+    shutil.copytree(folders / "server", expired)
+    for name, data in zip(("server.pem", "server.key"), files):
+        (expired / name).write_bytes(data)
+    with served(expired) as (port, _):
+        change(site, "distribute", server_port=port)
+        check_found(check(), ("TLS", "has expired"))
+
+
+def test_a_certificate_that_ends_soon_is_named(site, check, monkeypatch):
+    class Later(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime.now(tz) + timedelta(days=340)
+
+    monkeypatch.setattr(site_check, "datetime", Later)
+    status, problems, said = check()
+    assert (status, problems) == (0, {}), said
+    soon = "valid for 24 days, so ask for a new one now"
+    assert f"the server's certificate is {soon}; this site's is {soon}" in said
+
+
+def test_another_release_is_found(server, check, monkeypatch):
+    hub = server[1]
+    with monkeypatch.context() as there:
+        there.setattr(facts, "__version__", "0.0.7")
+        answer = hub.facts(2, False)
+    monkeypatch.setattr(hub, "facts", lambda number, is_taken: answer)
+    check_found(check(), ("version", "federatedscope-ggeur==0.0.7"))
+
+
+def test_a_server_s_answer_cannot_write_lines_of_its_own(server, check, monkeypatch):
+    answer = b'{"package": "1\\nok forged", "agreed": 3}'
+    monkeypatch.setattr(server[1], "facts", lambda number, is_taken: answer)
+    check_found(check(), ("version",))
+
+
+def test_nothing_of_the_data_is_sent(folders, server, site, check):
+    """A way that takes TLS away, with the files of the server and of the site."""
+    own = folders / "server"
+    near = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    near.load_cert_chain(own / "server.pem", own / "server.key")
+    far = ssl.create_default_context(cafile=own / "authority.pem")
+    far.load_cert_chain(site / "site.pem", site / "site.key")
+    for end in (near, far):
+        end.set_alpn_protocols(["h2"])
+    port, heard = recording(
+        server[0],
+        lambda one: near.wrap_socket(one, server_side=True),
+        lambda one: far.wrap_socket(one, server_hostname="localhost"),
+    )
+    change(site, "distribute", server_port=port)
+    status, problems, said = check()
+    assert (status, problems) == (0, {}), said
+    assert heard.count(b'"sizes": []') == 1
+    assert len(heard) < 3000
+    token = (site / "token").read_bytes().strip()
+    assert token in heard
+    rows = np.load(site / "data" / "photo.npz")["features"]
+    for secret in (
+        b"photo",
+        b"kind 1",
+        b"an encoder",
+        *(row[:4].tobytes() for row in rows),
+        *(str(float(row[0]))[:7].encode() for row in rows),
+    ):
+        assert secret not in heard
+
+
+def test_a_file_without_the_server_s_address_is_checked_at_home_alone(site, check):
+    """Flower's SuperNode has the address."""
+    path = site / "site.yaml"
+    content = yaml.safe_load(path.read_text())
+    del content["distribute"]
+    path.write_text(yaml.safe_dump(content))
+    status, problems, said = check()
+    assert (status, problems) == (0, {}), said
+    assert "server: not asked, because the file has no distribute.server_host" in said

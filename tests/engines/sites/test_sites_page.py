@@ -1,0 +1,119 @@
+"""docs/sites.md to the letter: folders as sites, processes as machines, TLS, tokens."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from own_scores import check_own_score
+
+from federatedscope_ggeur.engines.sites.distributed_data import site_data
+from federatedscope_ggeur.engines.sites.roles import role_config
+from federatedscope_ggeur.reporting import read_results
+
+PAGE = Path(__file__).parents[2] / "docs" / "sites.md"
+SITES = {"berlin": "art", "paris": "photo", "rome": "sketch"}
+PATIENCE = 900.0
+
+
+def commands() -> dict[str, list[str]]:
+    """The page's commands by name, those of Berlin for every site."""
+    text = PAGE.read_text("utf-8").partition("## By folder")[0]
+    found = re.findall(r"^ggeur (.*)$", text, re.MULTILINE)
+    return {shlex.split(line)[0]: shlex.split(line) for line in found}
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        return one.getsockname()[1]
+
+
+@pytest.mark.slow
+def test_from_nothing_to_a_prediction_at_a_site(
+    federatedscope, embeddings_folder, tmp_path, monkeypatch
+):
+    for package in ("grpc", "cryptography"):
+        pytest.importorskip(package)
+    environ = {k: v for k, v in os.environ.items() if k != "FEDERATEDSCOPE_HOME"}
+    told = commands()
+    order = ["certificates", "serve", "check", "join", "predict"]
+    assert list(told) == order
+
+    def start(folder: Path, words: list[str]) -> subprocess.Popen:
+        return subprocess.Popen(
+            [sys.executable, "-m", "federatedscope_ggeur", *words],
+            cwd=folder,
+            env=environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(folder: Path, words: list[str]) -> str:
+        process = start(folder, words)
+        said, _ = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0, said
+        return said
+
+    text = PAGE.read_text("utf-8")
+    plan = text[text.index("# federation.yaml") :].partition("```")[0]
+    plan = plan.replace("server.example.org", "127.0.0.1")
+    plan = plan.replace("50050", str(free_port()))
+    plan = plan.replace("total_round_num: 20", "total_round_num: 2")
+    leader = tmp_path / "leader"
+    leader.mkdir()
+    (leader / "federation.yaml").write_text(plan)
+    run(leader, told["certificates"])
+    places = {}
+    for name, domain in SITES.items():
+        places[name] = tmp_path / f"machine of {name}"
+        places[name].mkdir()
+        shutil.move(leader / "federation" / name, places[name])
+        data = places[name] / name / "data"
+        data.mkdir()
+        shutil.copy(embeddings_folder / f"{domain}.npz", data / "rows.npz")
+    processes = {"leader": start(leader, told["serve"])}
+    try:
+        for line in processes["leader"].stdout:
+            if "listening on" in line:
+                break
+
+        def of(name: str, command: str) -> list[str]:
+            return [word.replace("berlin", name) for word in told[command]]
+
+        said = run(places["berlin"], of("berlin", "check"))
+        assert "PROBLEM" not in said
+        assert "TLS: the server's certificate is valid for" in said
+        assert "token: accepted" in said
+        for name, place in places.items():
+            processes[name] = start(place, of(name, "join"))
+        for name, process in processes.items():
+            said, _ = process.communicate(timeout=PATIENCE)
+            assert process.returncode == 0, (name, said)
+            if name == "leader":  # it says what happens, and at the end where files are
+                assert "has joined: 3 of 3" in said
+                assert "results.json" in said
+    finally:
+        for process in processes.values():
+            process.terminate()
+        for process in processes.values():
+            process.wait()
+    monkeypatch.chdir(tmp_path)  # reading a site's file goes to its folder
+    for name, place in places.items():
+        own = place / name
+        held = site_data(role_config(str(own / "site.yaml"), "client")).held
+        left = read_results(own / "runs" / "federation")
+        assert left.status == "finished"
+        check_own_score(own / "runs" / "federation", held)
+    said = run(places["rome"], of("rome", "predict"))
+    right, rows = map(int, re.search(r"(\d+) of (\d+) rows", said).groups())
+    assert rows == len(left.class_names) * (rows // 12)
+    assert right / rows > 0.5
+    assert not (places["rome"] / "rome" / "authority.key").exists()

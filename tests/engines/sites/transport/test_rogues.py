@@ -1,0 +1,226 @@
+"""Peers that break the rules lose their stream; nobody else notices."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pickle
+import socket
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from federatedscope_ggeur.engines.sites.transport import (
+    Envelope,
+    Event,
+    streams,
+)
+
+grpc = pytest.importorskip("grpc", reason="the transport needs grpcio")
+
+pytestmark = pytest.mark.usefixtures("no_thread_dies")
+PATIENCE = 300.0
+
+
+class Bomb:
+    """Leaves a file behind when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (self.path, "w")
+
+
+def header(**changes) -> bytes:
+    fields = {"version": 1, "kind": "k", "state": 0, "sizes": [], **changes}
+    return b"H" + json.dumps(fields).encode()
+
+
+def joining(number, token="", **changes) -> bytes:
+    return header(**{"kind": "join_in", "number": number, "token": token, **changes})
+
+
+@pytest.fixture
+def still_serves(hub, joined):
+    """After the test, a client that joined before it can talk as if nothing was."""
+    link = joined(hub, 9)
+    yield
+    link.send(Envelope("still", 1, (b"here",)))
+    assert hub.receive(PATIENCE) == Event(9, Envelope("still", 1, (b"here",)))
+    assert hub.connected() == {9}
+    hub.send(9, Envelope("finish"))
+    assert link.receive(PATIENCE) == Envelope("finish")
+
+
+@pytest.mark.usefixtures("still_serves")
+@pytest.mark.parametrize(
+    ("frames", "problem"),
+    [
+        # test_frames.py has all others.
+        ([b"garbage"], "not a header of this program"),
+        ([joining(0)], "is not a client's number"),
+        ([joining(1, sizes=[2**16])], "65536 bytes are more than the limit of 57344"),
+        ([joining(1, sizes=[4]), b"D12345"], "more than the 4 bytes"),
+        ([joining(9)], "client 9 has joined already"),
+    ],
+)
+def test_a_peer_that_cannot_join_hears_why(hub, peer, frames, problem, caplog):
+    code, reason = peer(hub, *frames).end()
+    assert code == "ABORTED"
+    assert problem in reason
+    assert hub.receive(0.0) is None
+    assert "127.0.0.1" in caplog.text
+    assert problem in caplog.text
+
+
+@pytest.mark.usefixtures("still_serves")
+@pytest.mark.parametrize(
+    ("frames", "problem"),
+    [
+        ([b"garbage"], "'header'"),
+        ([header(sizes=[2]), b"D123"], "more than the 2 bytes"),
+        ([header(sizes=[2**24] * 2)], "limit of 16777216"),
+        ([header(number=2)], "'header'"),  # it speaks for its own number only
+    ],
+)
+def test_a_client_that_breaks_the_rules_is_gone(hub, peer, frames, problem):
+    rogue = peer(hub, joining(1), *frames)
+    assert hub.receive(PATIENCE) == Event(1, Envelope("join_in"))
+    gone = hub.receive(PATIENCE)
+    assert (gone.number, gone.envelope) == (1, None)
+    assert problem in gone.reason
+    assert "client 1" in gone.reason
+    assert rogue.end() == ("ABORTED", gone.reason)
+
+
+@pytest.mark.usefixtures("still_serves")
+def test_pickled_code_is_never_run(hub, peer, tmp_path):
+    path = tmp_path / "executed"
+    bomb = pickle.dumps(Bomb(str(path)))
+    before = [[bomb], [b"H" + bomb], [joining(1, sizes=[9]), bomb]]
+    for frames in before:
+        assert peer(hub, *frames).end()[0] == "ABORTED"
+    for number, frame in enumerate([bomb, b"H" + bomb, b"Z" + bomb], 1):
+        peer(hub, joining(number), header(sizes=[len(bomb)]), frame)
+        assert hub.receive(PATIENCE).envelope.kind == "join_in"
+        assert hub.receive(PATIENCE).envelope is None
+    # As data it is what any bytes are.
+    last = peer(hub, joining(4), header(sizes=[len(bomb)]), b"D" + bomb)
+    assert hub.receive(PATIENCE).envelope.kind == "join_in"
+    assert hub.receive(PATIENCE).envelope.parts == (bomb,)
+    last.cancel()
+    assert hub.receive(PATIENCE).envelope is None
+    assert not path.exists()
+
+
+def test_who_does_not_join_in_time_is_cut_off(make_hub, peer, caplog, until):
+    hub = make_hub(join_deadline=0.2)
+    silent, stuck = peer(hub), peer(hub, joining(1, sizes=[5]), b"D123")
+    for one in (silent, stuck):
+        assert one.end() == ("ABORTED", "no join message within 0.2 s")
+    assert hub.receive(0.0) is None
+    until(lambda: caplog.text.count("was not admitted: no join message") == 2)
+
+
+def test_a_client_that_joined_may_be_silent():
+    context = SimpleNamespace(peer=lambda: "a peer", cancel=lambda: None)
+    stream = streams.Stream(context, 1000, 1000)
+    stream.send(iter([b"welcome"]))
+    outgoing = stream.outgoing(patience=0.05)
+    assert next(outgoing) == b"welcome"
+    threading.Timer(0.2, stream.send, [iter([b"at last"])]).start()
+    assert next(outgoing) == b"at last"
+
+
+def test_streams_that_do_not_join_leave_room_in_the_end(make_hub, peer, join):
+    hub = make_hub(clients=1)
+    idle = [peer(hub) for _ in range(40)]
+    join(hub, 1)
+    assert hub.receive(PATIENCE).number == 1
+    hub.close()
+    codes = [one.end()[0] for one in idle]
+    assert (
+        {"RESOURCE_EXHAUSTED"}
+        < set(codes)
+        <= {
+            "ABORTED",
+            "OK",
+            "RESOURCE_EXHAUSTED",
+        }
+    )
+
+
+@pytest.mark.usefixtures("still_serves")
+@pytest.mark.parametrize(
+    ("frames", "said", "code"),
+    [
+        ([header(sizes=[5]), b"D123"], "ended inside a message", "ABORTED"),
+        ([], "broke off", "OK"),
+    ],
+)
+def test_a_stream_that_ends_without_leave_is_gone(hub, peer, frames, said, code):
+    rogue = peer(hub, joining(1), *frames)
+    rogue.outbox.put(None)
+    assert hub.receive(PATIENCE).envelope.kind == "join_in"
+    assert said in hub.receive(PATIENCE).reason
+    assert rogue.end()[0] == code
+
+
+@pytest.mark.usefixtures("still_serves")
+def test_a_frame_longer_than_admitted_ends_the_stream(hub, peer):
+    rogue = peer(hub, joining(1), bytes(2**21))
+    assert hub.receive(PATIENCE).envelope.kind == "join_in"
+    assert rogue.end()[0] == "RESOURCE_EXHAUSTED"
+    assert "longer than this server allows" in hub.receive(PATIENCE).reason
+
+
+@pytest.mark.usefixtures("still_serves")
+def test_grpcs_own_compression_is_not_unpacked(hub, peer):
+    rogue = peer(hub, joining(1), compression=grpc.Compression.Gzip)
+    assert rogue.end()[0] == "UNIMPLEMENTED"
+    assert hub.receive(0.0) is None
+
+
+@pytest.mark.usefixtures("still_serves")
+@pytest.mark.parametrize(
+    "method",
+    ["/gRPCComServeFunc/sendMessage", "/federatedscope_ggeur.Transport/Leave"],
+)
+def test_other_methods_do_not_exist(hub, peer, method):
+    call = peer(hub).channel.unary_unary(method)
+    with pytest.raises(grpc.RpcError) as caught:
+        call(pickle.dumps("hello"), timeout=PATIENCE)
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    assert hub.receive(0.0) is None
+
+
+@pytest.mark.usefixtures("still_serves")
+def test_bytes_that_are_no_http_reach_nobody(hub):
+    with socket.create_connection(("127.0.0.1", hub.port), PATIENCE) as stray:
+        stray.sendall(b"GET / HTTP/1.1\r\n\r\n" + gzip.compress(bytes(10_000)))
+        while stray.recv(4096):
+            pass
+    assert hub.receive(0.0) is None
+
+
+@pytest.mark.usefixtures("still_serves")
+def test_a_dismissed_client_that_never_reads_is_cut_off(hub, peer, monkeypatch):
+    monkeypatch.setattr(streams, "_LAST_WORDS", 0.2)
+    before = set(threading.enumerate())
+    deaf = peer(hub, joining(1))
+    assert hub.receive(PATIENCE).envelope.kind == "join_in"
+    hub.send(1, Envelope("model_para", 0, (bytes(2**24),)))
+    welcome_header_and_data = [next(deaf.call) for _ in range(3)]
+    assert welcome_header_and_data[2][:2] == b"D\x00"
+    time.sleep(0.2)  # until nothing more fits on the way
+    hub.dismiss(1, "deaf")
+    assert hub.receive(PATIENCE) == Event(1, None, "deaf")
+    new = set(threading.enumerate()) - before
+    serving = [thread for thread in new if thread.name.startswith("hub")]
+    for thread in serving:
+        thread.join(PATIENCE / 2)  # the deaf peer's call ends by itself after all
+        assert not thread.is_alive()
+    assert serving

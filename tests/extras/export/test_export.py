@@ -1,0 +1,230 @@
+"""``ggeur export``: the file computes what `predict` does, the card says what ran."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from foreign_text import FORGED, hidden_in
+
+from federatedscope_ggeur import FederatedClassifier
+from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.data import transform_rows
+from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.extras.export.command import WITHIN, model_card, onnx_bytes
+from federatedscope_ggeur.models.average import AverageHead
+
+CLASSES = np.array(["cat", "dog", "emu", "\u00e9lan"])
+
+
+def rows(n=240, dim=6):
+    rng = np.random.default_rng(0)
+    labels = np.arange(n) % 4
+    features = 3 + 2 * np.eye(4, dim)[labels] + rng.normal(size=(n, dim))
+    features[::40] *= 30
+    return features.astype("float32"), CLASSES[labels], np.arange(n) // 4 % 2
+
+
+def fitted(method="lda", settings=()):
+    features, labels, site = rows()
+    made = FederatedClassifier(method, dict(settings))
+    return made.fit(features, labels, site, domains=site)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A saved classifier, which is a run's folder too."""
+    fitted().save(tmp_path / "run")
+    return tmp_path / "run"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("lda", {}),
+        ("lda", {"data.transform": ["l2"]}),
+        ("mixture", {"data.transform": ["sqrt_l2"]}),
+        ("lda", {"data.transform": ["lift"]}),
+        ("fedavg", {"ggeur.mlp_hidden_dim": 7, "federate.total_round_num": 2}),
+        ("auto", {}),
+        ("auto", {"ggeur.keep": "average"}),
+    ],
+    ids=["linear", "l2", "mixture, sqrt_l2", "lift", "mlp", "auto", "average"],
+)
+def test_onnxruntime_gives_what_predict_gives(method, settings):
+    runtime = pytest.importorskip("onnxruntime")
+    made = fitted(method, settings).results_
+    data, said = onnx_bytes(made)
+    assert "as predict's within" in said
+    session = runtime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    features = np.concatenate([rows()[0], np.zeros((1, 6), "float32")])
+    names, shares, logits = session.run(None, {"features": features})
+    expected = made.predict_proba(features)
+    np.testing.assert_allclose(shares, expected, rtol=0, atol=WITHIN)
+    assert shares.shape == logits.shape == (241, 4)
+    assert [*names] == [made.class_names[c] for c in made.predict(features)]
+    about = session.get_modelmeta().custom_metadata_map
+    assert "\\u00e9lan" in about["class_names"]
+
+
+@pytest.mark.slow
+def test_a_projection_is_part_of_the_graph():
+    """That of differential privacy, here without its noise."""
+    runtime = pytest.importorskip("onnxruntime")
+    projection = "l2_projected:3:5"
+
+    def project(features, pixels=False):
+        return transform_rows(torch.as_tensor(features), projection)
+
+    features, labels, site = rows()
+    head = FederatedClassifier("lda").fit(project(features), labels, site).results_
+    given = {**head.given, "dim": 6, "transform": projection}
+    made = replace(head, given=given, prepare=project)
+    session = runtime.InferenceSession(onnx_bytes(made)[0])
+    (found,) = session.run(["probabilities"], {"features": features})
+    expected = made.predict_proba(features)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=WITHIN)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("error:Converting a tensor")
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.25, 0.0])
+def test_a_mean_of_two_heads_is_a_graph_and_so_is_either_alone(share):
+    runtime = pytest.importorskip("onnxruntime")
+    results = fitted().results_
+    model = AverageHead.alone(results.model, trained=True)
+    model.one_shot = fitted("mixture").results_.model
+    model.share.data.fill_(share)
+    model.trained.scale.data.fill_(0.7)
+    made = replace(results, model=model)
+    session = runtime.InferenceSession(onnx_bytes(made)[0])
+    features = rows()[0]
+    shares, logits = session.run(["probabilities", "logits"], {"features": features})
+    expected = made.predict_proba(features)
+    np.testing.assert_allclose(shares, expected, rtol=0, atol=WITHIN)
+    np.testing.assert_allclose(logits, made.logits(features), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_transform_without_a_graph_is_named():
+    pytest.importorskip("onnx")
+    head = fitted().results_
+    made = replace(head, given={**head.given, "transform": "cube"})
+    with pytest.raises(ConfigError, match="transform 'cube' cannot be exported"):
+        onnx_bytes(made)
+
+
+@pytest.mark.slow
+def test_what_onnxruntime_refuses_is_an_error_of_one_line(monkeypatch):
+    runtime = pytest.importorskip("onnxruntime")
+
+    class Refused(Exception):
+        """The errors of onnxruntime have no class in common but this."""
+
+    def refuse(*args, **options):
+        raise Refused("no kernel for Gather")
+
+    monkeypatch.setattr(runtime, "InferenceSession", refuse)
+    with pytest.raises(
+        DataError, match="cannot compute it: no kernel for Gather; nothing"
+    ):
+        onnx_bytes(fitted().results_)
+
+
+@pytest.mark.slow
+def test_rows_of_another_width_are_refused(folder, tmp_path, capsys):
+    pytest.importorskip("onnxruntime")
+    np.savez(tmp_path / "new.npz", features=np.ones((3, 5), "float32"))
+    words = ["export", str(folder), "--rows", str(tmp_path / "new.npz")]
+    assert main([*words, "--onnx", str(tmp_path / "a.onnx")]) == 1
+    error = capsys.readouterr().err
+    assert "5" in error
+    assert "6" in error
+    assert not (tmp_path / "a.onnx").exists()
+
+
+@pytest.mark.slow
+def test_a_graph_that_differs_is_not_written(folder, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setattr("federatedscope_ggeur.extras.export.command.SMOOTHING", 0.1)
+    file = tmp_path / "head.onnx"
+    assert main(["export", str(folder), "--onnx", str(file)]) == 1
+    assert "differ from predict's by" in capsys.readouterr().err
+    assert not file.exists()
+
+
+@pytest.mark.slow
+def test_the_command_writes_both_files_once(folder, tmp_path, capsys):
+    pytest.importorskip("onnxruntime")
+    features, labels, _ = rows()
+    np.savez(tmp_path / "new.npz", features=features, labels=labels)
+    words = ["export", str(folder), "--rows", str(tmp_path / "new.npz")]
+    words += ["--onnx", str(tmp_path / "a.onnx"), "--card", str(tmp_path / "a.md")]
+    assert main(words) == 0
+    assert "on 240 rows of" in capsys.readouterr().out
+    assert (tmp_path / "a.md").read_text().startswith("# Model card")
+    before = (tmp_path / "a.onnx").read_bytes()
+    assert main(words) == 1
+    assert "exists already" in capsys.readouterr().err
+    assert (tmp_path / "a.onnx").read_bytes() == before
+
+
+def test_without_onnx_the_extra_is_named(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    assert main(["export", str(folder), "--onnx", str(tmp_path / "a.onnx")]) == 1
+    assert "pip install 'federatedscope-ggeur[onnx]'" in capsys.readouterr().err
+    assert not (tmp_path / "a.onnx").exists()
+
+
+def test_heads_of_single_clients_are_refused(tmp_path, capsys):
+    fitted("local", {"federate.total_round_num": 1}).save(tmp_path / "own")
+    assert main(["export", str(tmp_path / "own"), "--card", "a.md"]) == 1
+    error = capsys.readouterr().err
+    assert "every client has a model of its own" in error
+    assert "predict --run" in error
+
+
+def test_an_export_of_nothing_is_wrong_usage(folder):
+    with pytest.raises(SystemExit) as ended:
+        main(["export", str(folder)])
+    assert ended.value.code == 2
+
+
+@pytest.mark.slow
+def test_a_head_without_a_graph_is_named():
+    pytest.importorskip("onnx")
+
+    class Strange(torch.nn.Module):
+        pass
+
+    made = replace(fitted().results_, model=Strange())
+    with pytest.raises(ConfigError, match="of the kind Strange cannot be exported"):
+        onnx_bytes(made)
+
+
+def test_the_card_says_data_scores_errors_privacy_and_settings():
+    made = fitted().results_
+    tested = [replace(one, test_rows=100) for one in made.clients]
+    accuracy = dict.fromkeys(made.domains, 0.9)
+    final = replace(made.final, accuracy=accuracy, avg=0.9)
+    card = model_card(replace(made, clients=tested, final=final))
+    for one in made.clients:
+        assert f"| {one.domain} | 1 | {one.train_rows} | 100 | 90.00 (3.00) |" in card
+    assert "| AVG | | | | 90.00 (2.12) |" in card  # 3 / sqrt(2)
+    assert "privacy: no guarantee; a min-count threshold of 5" in card
+    assert "s.e.: the standard error from the number of test rows" in card
+    assert "Not scored. Calibrated by: leave_one_out." in card
+    assert made.final.head_sha256 in card
+    plain = replace(made, final=replace(final, calibrated_by=None))
+    assert "Not scored. Not calibrated." in model_card(plain)
+
+
+def test_names_in_a_card_are_text():
+    made = fitted().results_
+    card = model_card(replace(made, class_names=[f"|<b>`{FORGED}", "b", "c", "d"]))
+    assert not hidden_in(card)
+    assert "\\|\\<b\\>\\`" in card
