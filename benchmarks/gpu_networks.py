@@ -20,8 +20,10 @@ from gpu_bench import Bench
 from torch import Tensor
 from torch.nn import functional as F
 
-from federatedscope_ggeur.extras.networks.image_network import ImageNetwork
-from federatedscope_ggeur.extras.networks.model import NetworkSettings
+from federatedscope_ggeur.extras.networks.image_network import (
+    ImageNetwork,
+    NetworkSettings,
+)
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings, fit
 from federatedscope_ggeur.models import ModelSettings, build_model, to_vector
 

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from federatedscope_ggeur import load_config
 from federatedscope_ggeur.data import ClientData, Embeddings, FederatedData
 from federatedscope_ggeur.engines.run import Run
-from federatedscope_ggeur.extras.networks.model import NetworkSettings
+from federatedscope_ggeur.extras.networks.image_network import NetworkSettings
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings, fit
 from federatedscope_ggeur.models import (
     ModelSettings,

@@ -36,9 +36,9 @@ from threadpoolctl import threadpool_limits
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.extras.networks.image_network import NetworkSettings
 from federatedscope_ggeur.extras.networks.methods.fedfa_plus import FedFAPlus
 from federatedscope_ggeur.extras.networks.methods.mixstyle import MixStyle
-from federatedscope_ggeur.extras.networks.model import NetworkSettings
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings, fit
 from federatedscope_ggeur.methods import (
     FedAvg,

@@ -18,8 +18,8 @@ from measure import interleave, ratio, report, standard_error
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import load_federated_data, run
+from federatedscope_ggeur.extras.networks.image_network import NetworkSettings
 from federatedscope_ggeur.extras.networks.methods.fedpg import FedPG
-from federatedscope_ggeur.extras.networks.model import NetworkSettings
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings, fit
 from federatedscope_ggeur.methods import LocalContext, LocalOutcome
 from federatedscope_ggeur.models import ModelSettings, build_model, to_vector

@@ -16,7 +16,7 @@ from federatedscope_ggeur.settings import check_function, place_of
 from .keys import NETWORKS, OWN
 
 if TYPE_CHECKING:
-    from .model import NetworkSettings
+    from .image_network import NetworkSettings
 
 
 @dataclass(frozen=True)

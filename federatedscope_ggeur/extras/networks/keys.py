@@ -29,27 +29,15 @@ from federatedscope_ggeur.settings import (
     whole,
 )
 
-STEMS = ("cifar", "imagenet")
-NORMS = ("batch", "layer", "group", "none")
-PRECISIONS = ("fp32", "tf32", "bf16")
 #: The setting that chooses a network.
 OWN = "network.name"
 
 #: The networks by name. The network itself interprets the text after a colon.
 NETWORKS: Registry[Callable[..., Any]] = Registry("network", OWN)
-NETWORKS.expect(
-    {
-        **{
-            name: f"{__package__}.architectures.{name}"
-            for name in ("alexnet_bn", "convnet5", "digits_cnn")
-        },
-        **dict.fromkeys(
-            ("resnet18", "resnet34", "resnet50"), f"{__package__}.architectures.resnet"
-        ),
-        "simple_cnn": f"{__package__}.architectures.simple_cnn",
-        "timm": f"{__package__}.architectures.timm",
-    }
-)
+_FILES = {"resnet18": "resnet", "resnet34": "resnet", "resnet50": "resnet"}
+_NAMES = ("alexnet_bn", "convnet5", "digits_cnn", *_FILES, "simple_cnn", "timm")
+_FOLDER = f"{__package__}.architectures"
+NETWORKS.expect({name: f"{_FOLDER}.{_FILES.get(name, name)}" for name in _NAMES})
 
 
 def _name(value: object) -> str:
@@ -92,7 +80,7 @@ NETWORK_KEYS = (
         "cifar",
         "First layers of a ResNet. cifar: 3x3, without pooling. imagenet: 7x7 with "
         "stride 2, and pooling.",
-        one_of(*STEMS),
+        one_of("cifar", "imagenet"),
         shared=True,
     ),
     Key(
@@ -100,7 +88,7 @@ NETWORK_KEYS = (
         "batch",
         "Layers in the place of BatchNorm: batch (BatchNorm itself), layer, group (at "
         "most 32 groups) or none.",
-        one_of(*NORMS),
+        one_of("batch", "layer", "group", "none"),
         shared=True,
     ),
     Key(
@@ -140,7 +128,7 @@ NETWORK_KEYS = (
         "Number format of the network's convolutions and matrix products: fp32, tf32 "
         "(10 bits, several times faster on a GPU; on a CPU it is fp32) or bf16 (8 "
         "bits).",
-        one_of(*PRECISIONS),
+        one_of("fp32", "tf32", "bf16"),
     ),
 )
 

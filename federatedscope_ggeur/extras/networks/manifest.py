@@ -4,7 +4,7 @@ from federatedscope_ggeur.extras import Manifest
 
 from .keys import KEYS, OF_METHODS, OWN
 
-_MODEL = f"{__package__}.model"
+_MODEL = f"{__package__}.image_network"
 
 MANIFEST = Manifest(
     keys=KEYS,

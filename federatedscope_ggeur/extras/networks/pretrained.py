@@ -14,7 +14,7 @@ from federatedscope_ggeur.weights import local_file, read_weights
 from .base import Network
 
 if TYPE_CHECKING:
-    from .model import NetworkSettings
+    from .image_network import NetworkSettings
 
 
 def load_weights(network: Network, settings: NetworkSettings) -> None:

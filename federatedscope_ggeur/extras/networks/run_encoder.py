@@ -34,8 +34,7 @@ from federatedscope_ggeur.reporting import (
 from federatedscope_ggeur.settings import flatten
 
 from .image_encoder import PIXELS
-from .image_network import ImageNetwork
-from .model import NetworkSettings
+from .image_network import ImageNetwork, NetworkSettings
 
 
 def _stamp(settings: EncoderSettings) -> dict[str, str | None]:

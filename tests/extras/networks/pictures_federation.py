@@ -3,7 +3,7 @@
 import torch
 from by_bytes import CLASSES, Federation
 
-from federatedscope_ggeur.extras.networks.model import NetworkSettings
+from federatedscope_ggeur.extras.networks.image_network import NetworkSettings
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
 from federatedscope_ggeur.models import ModelSettings
 

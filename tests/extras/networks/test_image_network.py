@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load, save
 
 from federatedscope_ggeur.extras.networks.architectures.digits_cnn import DigitsCNN
-from federatedscope_ggeur.extras.networks.model import NetworkSettings
+from federatedscope_ggeur.extras.networks.image_network import NetworkSettings
 from federatedscope_ggeur.models import (
     ModelSettings,
     build_model,

@@ -25,7 +25,7 @@ from tiny_networks import (
 from torch.nn import functional as F
 
 from federatedscope_ggeur.errors import ConfigError, MessageError
-from federatedscope_ggeur.extras.networks.model import NetworkSettings
+from federatedscope_ggeur.extras.networks.image_network import NetworkSettings
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
 from federatedscope_ggeur.federation.exchanges.training.exchange import (
     TRAIN,

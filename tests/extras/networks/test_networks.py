@@ -6,7 +6,7 @@ from federatedscope_ggeur.cfg_ggeur.demands import other_model_of
 from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.extras.networks.model import NetworkSettings
+from federatedscope_ggeur.extras.networks.image_network import NetworkSettings
 
 BASE = {
     "federate.method": "ggeur",

@@ -2,8 +2,8 @@
 
 import pytest
 
+from federatedscope_ggeur.extras.networks.image_network import NetworkSettings
 from federatedscope_ggeur.extras.networks.keys import NETWORK_KEYS
-from federatedscope_ggeur.extras.networks.model import NetworkSettings
 
 RULES = {key.name.partition(".")[2]: key.rule for key in NETWORK_KEYS}
 

@@ -8,8 +8,8 @@ from torch import nn
 
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.extras.networks.base import image_shape, register_network
+from federatedscope_ggeur.extras.networks.image_network import NetworkSettings
 from federatedscope_ggeur.extras.networks.keys import NETWORKS
-from federatedscope_ggeur.extras.networks.model import NetworkSettings
 from federatedscope_ggeur.models import (
     ModelSettings,
     build_model,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from by_bytes import CLASSES, Federation
 
-from federatedscope_ggeur.extras.networks.model import NetworkSettings
+from federatedscope_ggeur.extras.networks.image_network import NetworkSettings
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
 from federatedscope_ggeur.models import ModelSettings, build_model
 

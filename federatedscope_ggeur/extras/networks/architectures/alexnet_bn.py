@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torch import Tensor, nn
 
 from ..base import ImageShape, Network, TwoPart, check_side, register_network
-
-if TYPE_CHECKING:
-    from ..model import NetworkSettings
+from ..image_network import NetworkSettings
 
 #: For each convolution: channels, kernel, stride, padding, and whether pooling follows.
 _STAGES = (

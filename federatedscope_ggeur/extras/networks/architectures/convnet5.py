@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from federatedscope_ggeur.models.dropout import Dropout
 
 from ..base import ImageShape, Network, TwoPart, check_side, register_network
-
-if TYPE_CHECKING:
-    from ..model import NetworkSettings
+from ..image_network import NetworkSettings
 
 _WIDTHS = (32, 64, 64, 128, 128)
 _HIDDEN = 2048

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
 from ..base import ImageShape, Network, TwoPart, check_side, register_network
-
-if TYPE_CHECKING:
-    from ..model import NetworkSettings
+from ..image_network import NetworkSettings
 
 _WIDTHS = (16, 32, 64)
 

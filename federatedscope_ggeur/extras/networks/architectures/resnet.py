@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +14,7 @@ from federatedscope_ggeur.errors import ConfigError, setting
 from federatedscope_ggeur.weights import DEFAULT, load_library
 
 from ..base import ImageShape, Network, register_network
-
-if TYPE_CHECKING:
-    from ..model import NetworkSettings
+from ..image_network import NetworkSettings
 
 
 def _represent(module, images: Tensor) -> Tensor:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..base import ImageShape, Network, TwoPart, check_side, register_network
-
-if TYPE_CHECKING:
-    from ..model import NetworkSettings
+from ..image_network import NetworkSettings
 
 _WIDTHS = (6, 16)
 _REPRESENTATION = 256

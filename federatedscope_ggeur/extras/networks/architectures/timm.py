@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -19,10 +18,8 @@ from federatedscope_ggeur.weights import (
 )
 
 from ..base import ImageShape, Network, register_network
+from ..image_network import NetworkSettings
 from ..pretrained import part_of
-
-if TYPE_CHECKING:
-    from ..model import NetworkSettings
 
 
 def _represent(module, images: Tensor) -> Tensor:
