@@ -138,15 +138,15 @@ def manifests() -> Mapping[str, Manifest]:
     return MappingProxyType(found)
 
 
+def settings_for_totals() -> list[str]:
+    """The settings with which the server sees only totals over all clients."""
+    return [one.only_totals for one in manifests().values() if one.only_totals]
+
+
 def parts_of(chosen_by: str) -> dict[str, str]:
     """What extras register under `chosen_by`, each name with its module."""
     parts = (one.registers.get(chosen_by, {}) for one in manifests().values())
     return dict(chain.from_iterable(one.items() for one in parts))
-
-
-def settings_for_totals() -> list[str]:
-    """The settings with which the server sees only totals over all clients."""
-    return [one.only_totals for one in manifests().values() if one.only_totals]
 
 
 def all_of(part: str) -> dict[str, Any]:

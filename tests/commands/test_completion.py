@@ -44,10 +44,10 @@ def test_the_names_are_those_of_the_parsers_and_the_settings():
 def test_the_first_word_is_a_command_or_an_option_of_a_run():
     assert {*COMMANDS, "--cfg", "--quiet", "--dry-run"} <= offered("")
     assert offered("--c") == {"--cfg", "--client_cfg"}
-    assert "inspect" in offered("in")
+    assert "predict" in offered("pr")
 
 
-@pytest.mark.parametrize("name", ["embed", "inspect"])
+@pytest.mark.parametrize("name", ["embed", "keys"])
 def test_a_command_has_its_own_options(name):
     assert "--cfg" in offered(f"{name} --")
     assert "--engine" not in offered(f"{name} --")

@@ -152,9 +152,8 @@ def objections(run: Demands) -> Objections:
     yield Objection(own, {"screen": ["warn", "off"]}, why)
     if run.image_model:
         yield Objection(own, {run.image_model: [""]}, "which sums embeddings")
-    if run.personal:
-        why = "since clients report scores of their own rows"
-        yield Objection("personal.head", {own: ["none"]}, why)
+    why = "since clients report scores of their own rows"
+    yield Objection(own, {"personal.head": ["none"]}, why)
     if run.steps and not run.image_model:
         why = "which sums one scatter for all classes"
         yield Objection(own, {"geometry": ["pooled"]}, why)
