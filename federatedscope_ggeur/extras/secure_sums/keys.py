@@ -152,8 +152,9 @@ def objections(run: Demands) -> Objections:
     yield Objection(own, {"screen": ["warn", "off"]}, why)
     if run.image_model:
         yield Objection(own, {run.image_model: [""]}, "which sums embeddings")
-    why = "since clients report scores of their own rows"
-    yield Objection(own, {"personal.head": ["none"]}, why)
+    if run.personal:
+        why = "since clients report scores of their own rows"
+        yield Objection("personal.head", {own: ["none"]}, why)
     if run.steps and not run.image_model:
         why = "which sums one scatter for all classes"
         yield Objection(own, {"geometry": ["pooled"]}, why)
