@@ -99,7 +99,7 @@ def closed_form_of(ggeur, text: ClassTexts | None = None) -> ClosedForm | None:
         return None
     form = build_closed_form(ggeur.closed_form, ggeur)
     form.compressed = ggeur.statistics == "compressed"
-    if text is not None and (form.needs_text or text.prior or text.ensemble):
+    if text is not None and (form.needs_known or text.prior or text.ensemble):
         form = form.knowing(text)
     is_left = ggeur.init == "random" or keeps_best(ggeur)
     return form if is_left else form.as_start()

@@ -173,7 +173,7 @@ def run_settings(
         unseen_client_num=_unseen_client_num(cfg.federate, num_clients),
         ignore_weight=cfg.federate.ignore_weight,
         max_share=ggeur.max_share,
-        text_mix=text_mix(ggeur, text),
+        mix=text_mix(ggeur, text),
     )
     return RunSettings(
         role=role.with_own(*own),

@@ -11,7 +11,7 @@ from federatedscope_ggeur.models.text import TEXT_USE_KEYS
 def uses_text(ggeur) -> bool:
     """Whether `cfg.ggeur` uses text features; if not, a run computes none."""
     form = CLOSED_FORMS.get(ggeur.closed_form)
-    if form is not None and form.needs_text:
+    if form is not None and form.needs_known:
         return True
     return any(ggeur.text[name] != default for name, default in _uses())
 

@@ -294,8 +294,8 @@ class SiteFolder:
         if before <= number:  # after no round it is the random start
             return scored
         params = fold(client.model, trained.params, client.space)
-        if client.settings.text_mix is not None:
-            params = client.settings.text_mix.mixed(client.model, params)
+        if client.settings.mix is not None:
+            params = client.settings.mix.mixed(client.model, params)
         return Broadcast(before, recast(client.model, params, client.scored_model))
 
     def _write(

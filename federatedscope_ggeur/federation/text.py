@@ -27,6 +27,7 @@ class TextPull:
 
     target: Tensor
     strength: float
+    field: str = "text.regulariser"
 
     def added(self, hooks: LocalHooks, model: Model, space: Space) -> LocalHooks:
         """Add the gradient of the pull to `hooks`, for a `model` trained in `space`.

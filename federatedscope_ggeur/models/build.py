@@ -9,11 +9,10 @@ from federatedscope_ggeur.errors import ConfigError
 from .average import AverageHead
 from .base import Model
 from .closed_forms import CLOSED_FORMS
-from .ensemble import EnsembleHead
 from .linear import LinearHead
 from .mlp import MLPHead
 from .networks import ImageNetwork, NetworkSettings
-from .text import TextModelSettings
+from .text import EnsembleHead, TextModelSettings
 
 
 @dataclass(frozen=True)

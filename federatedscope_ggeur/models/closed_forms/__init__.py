@@ -19,8 +19,6 @@ from .left_out import LeftOut, is_right, left_out_hits
 from .temperature import (
     LOSS_UNITS,
     best_temperature,
-    can_cool,
-    cool,
     in_units,
     left_out_confidences,
     left_out_losses,

@@ -38,11 +38,11 @@ from ..base import Model
 from ..linear import LinearHead
 from ..mixture import MixtureHead
 from ..strangeness import Strangeness
-from ..text.classes import ClassTexts
 from .choices import BELOW, LEAST_COMPRESSED
 from .components import Components
+from .known import Known, Report
 from .left_out import LeftOut
-from .noise_aware import believed, bridge
+from .noise_aware import believed
 from .seen import Seen, Statistics
 
 #: The statistics that a closed form may need, from the least to the most: counts and
@@ -162,8 +162,8 @@ class ClosedForm:
         Whether the form can use the noisy release of differential privacy.
     asks : bool
         Whether clients are asked for statistics.
-    needs_text : bool
-        Whether the form is made from text features.
+    needs_known : bool
+        Whether the form is made of what is known apart from rows.
     standardize : bool
         Whether the dimensions of the rows are divided by their standard deviations.
     by_losses : bool
@@ -171,10 +171,10 @@ class ClosedForm:
     compressed : bool
         Whether the statistics are rounded. If so, small strengths are not tried.
     takes_prior, takes_ensemble : bool
-        Whether text can be a prior of the class means, and whether zero-shot logits can
+        Whether guesses can be a prior of the class means, and whether known logits can
         be added to the form's logits.
-    text : ClassTexts or None
-        Text features, if they are used; see `knowing`.
+    known : Known or None
+        What is known of the classes apart from rows; see `knowing`.
     grain : {"class", "domain", "client"}
         The groups of rows that the form is computed from. Leave-one-out leaves rows out
         of the same groups.
@@ -202,13 +202,13 @@ class ClosedForm:
     trainable: ClassVar[bool] = True
     partition_free: ClassVar[bool] = True
     asks: ClassVar[bool] = True
-    needs_text: ClassVar[bool] = False
+    needs_known: ClassVar[bool] = False
     by_losses: ClassVar[bool] = False
     standardize: bool = False
     compressed: bool = False
     takes_prior: ClassVar[bool] = False
     takes_ensemble: ClassVar[bool] = False
-    text: ClassTexts | None = None
+    known: Known | None = None
     grain: str = "class"
     from_sums: ClassVar[bool] = False
     from_noise: ClassVar[bool] = False
@@ -254,29 +254,13 @@ class ClosedForm:
         """The variant of this closed form whose head training can go on from."""
         return self
 
-    def knowing(self, text: ClassTexts | None) -> ClosedForm:
-        """A copy of this form with text features. The forms of `READS` get them too."""
+    def knowing(self, known: Known | None) -> ClosedForm:
+        """A copy of this form with `known`. The forms of `READS` get it too."""
         other = copy.copy(self)
-        other.text = text
+        other.known = known
         for name in self.READS:
-            setattr(other, name, getattr(self, name).knowing(text))
+            setattr(other, name, getattr(self, name).knowing(known))
         return other
-
-    @property
-    def known_text(self) -> ClassTexts:
-        """The text features of the classes.
-
-        Raises
-        ------
-        ConfigError
-            There are no text features.
-        """
-        if self.text is None:
-            raise ConfigError(
-                f"{setting('closed_form')}: {self.name} needs text features of the "
-                "classes; set them, or take another closed form"
-            )
-        return self.text
 
     @property
     def can_start(self) -> bool:
@@ -481,13 +465,15 @@ class ClosedForm:
         The head has all classes.
         """
         assert self.from_noise, f"{self.name} knows nothing of noise"
-        text = self.text if self.text is not None and self.text.prior else None
-        weight, bias = believed(release, text).head()
+        known = self.known if self.known is not None and self.known.prior else None
+        guess, guessed = (None, {}) if known is None else known.guess(release)
+        rows = 0.0 if known is None else known.prior
+        weight, bias = believed(release, guess, rows).head()
         model = LinearHead(release.dim, release.num_classes)
         with torch.no_grad():
             model.classifier.weight.copy_(weight - weight.mean(dim=0))
             model.classifier.bias.copy_(bias - bias.mean())
-        report: dict[str, float | int | str] = {
+        report: Report = {
             "rows": int(release.counts.sum().clamp(min=0)),
             "classes": release.num_classes,
             "left_out": 0,
@@ -497,9 +483,7 @@ class ClosedForm:
         }
         if release.public is not None:
             report["prior"] = "public rows"
-        if text is not None:
-            report.update(prior="text", text_bridge=bridge(release, text))
-        return Solved(model.eval().requires_grad_(False), report)
+        return Solved(model.eval().requires_grad_(False), {**report, **guessed})
 
     def _checked(self, found: Any) -> tuple[Model, dict]:
         """Check what `work_out` of a user's own form returned, and return it.

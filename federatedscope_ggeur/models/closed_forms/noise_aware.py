@@ -15,8 +15,6 @@ from torch import Tensor
 
 from federatedscope_ggeur.geometry.noisy_release import CLIP, NoisyStatistics
 
-from ..text.classes import ClassTexts
-
 F64 = torch.float64
 #: The mean squared length of clipped rows, as a share of the largest possible one.
 _FILLED = 0.9
@@ -69,36 +67,38 @@ def likely_counts(release: NoisyStatistics) -> Tensor:
     return (mean + trusted * (noisy - mean)).clamp(min=1.0)
 
 
-def spherical(release: NoisyStatistics, text: ClassTexts | None = None) -> Believed:
+def spherical(
+    release: NoisyStatistics, guess: Tensor | None = None, kappa: float = 0.0
+) -> Believed:
     """Estimate the classes from noisy counts and sums, without a second moment.
 
     Without public rows, rows are assumed to spread equally in all directions. With
     public rows, all rows are assumed to spread like the public ones, and the public
-    class means are the first guess. Without public rows, the text features of the
-    classes' names are the first guess, if there are any.
+    class means are the first guess. Without public rows it is `guess`, see `believed`.
     """
     dim, public = release.dim, release.public
     size = _FILLED * CLIP**2 / dim
     basis, sizes = torch.eye(dim, dtype=F64), torch.full((dim,), size, dtype=F64)
-    guess = _guess_of_text(release, text)
     if public is not None:
         found, basis = torch.linalg.eigh(public.covariance)
         found = found.clamp(min=0)
         sizes = 0.5 * found + 0.5 * found.mean()
-        guess = public.means - release.centre - _overall(release)
-    return _believed(release, basis, sizes, guess, _kappa(text), priors=False)
+        guess = public.means - release.centre - overall(release)
+    return _believed(release, basis, sizes, guess, kappa, priors=False)
 
 
-def with_square(release: NoisyStatistics, text: ClassTexts | None = None) -> Believed:
+def with_square(
+    release: NoisyStatistics, guess: Tensor | None = None, kappa: float = 0.0
+) -> Believed:
     """Estimate the classes from noisy counts, sums and second moment.
 
-    The effect of noise on the spectrum of the second moment is removed. The text
-    features of the classes' names are the first guess of class means, if given.
+    The effect of noise on the spectrum of the second moment is removed. `guess` and
+    `kappa` are as in `believed`.
     """
     assert release.square is not None
     dim, total = release.dim, _total(release)
-    overall = _overall(release)
-    moment = release.square / total - torch.outer(overall, overall)
+    mean = overall(release)
+    moment = release.square / total - torch.outer(mean, mean)
     values, basis = torch.linalg.eigh(moment)
     trace = moment.trace().clamp(min=1e-9)
     # The edge of the spectrum of noise alone, by Wigner's law.
@@ -107,62 +107,43 @@ def with_square(release: NoisyStatistics, text: ClassTexts | None = None) -> Bel
     sizes = sizes * (trace / sizes.sum().clamp(min=1e-12)).clamp(max=1.0)
     sizes = sizes + (trace - sizes.sum()) / dim
     sizes = 0.9 * sizes + 0.1 * sizes.mean()
-    guess = _guess_of_text(release, text)
-    return _believed(release, basis, sizes, guess, _kappa(text), priors=True)
+    return _believed(release, basis, sizes, guess, kappa, priors=True)
 
 
-def believed(release: NoisyStatistics, text: ClassTexts | None = None) -> Believed:
-    """Estimate the classes from a release, with `text` features of them, if given."""
-    how = spherical if release.square is None else with_square
-    return how(release, text)
+def believed(
+    release: NoisyStatistics, guess: Tensor | None = None, kappa: float = 0.0
+) -> Believed:
+    """Estimate the classes from a release.
 
-
-def bridge(release: NoisyStatistics, text: ClassTexts) -> float:
-    """Estimate the factor a of `text_prior.bridge` from noisy sums.
-
-    The measured value is a plus Gaussian noise of a known size. The estimate is the
-    posterior mean for a uniform prior of a in 0..1, or up to the measured value if that
-    is larger. (Rows and texts have length 1.) Without noise the estimate is the
-    measured value, or 0 if that is negative.
+    `guess` [C, D] are guesses of the class means minus the mean of all rows; by default
+    they are zeros. They count like `kappa` rows.
     """
-    offsets, counts = text.offsets, likely_counts(release)
-    lengths = offsets.square().sum(dim=1)
-    squares = float(counts @ lengths)
-    if not squares > 0:
-        return 0.0
-    off = release.sums - counts[:, None] * _overall(release)
-    found = float((off * offsets).sum()) / squares
-    noise = release.noise["sums"] * float(lengths.sum()) ** 0.5 / squares
-    if not noise:
-        return max(found, 0.0)
-    from scipy import stats
-
-    ends = -found / noise, (max(found, 1.0) - found) / noise
-    return float(stats.truncnorm.mean(*ends, loc=found, scale=noise))
+    how = spherical if release.square is None else with_square
+    return how(release, guess, kappa)
 
 
 def _believed(
     release: NoisyStatistics,
     basis: Tensor,
     sizes: Tensor,
-    guess: Tensor,
+    guess: Tensor | None,
     kappa: float,
     priors: bool,
 ) -> Believed:
-    """Class means along `basis`, between the noisy means and the `guess` [C, D].
+    """Class means along `basis`, between the noisy means and a `guess` [C, D].
 
     Half of the spread `sizes` [D] is within classes and half between class means. A
     guess that counts like `kappa` rows reduces the spread between class means.
     """
-    counts, overall = likely_counts(release), _overall(release)
+    counts, mean = likely_counts(release), overall(release)
     within = sizes / 2
     between = within / (1 + kappa)
-    guess = guess @ basis
-    measured = (release.sums / counts[:, None] - overall) @ basis
+    guess = torch.zeros_like(release.sums) if guess is None else guess @ basis
+    measured = (release.sums / counts[:, None] - mean) @ basis
     noise = (release.noise["sums"] / counts[:, None]) ** 2 + within / counts[:, None]
     trusted = between / (between + noise)
     means, unsure = guess + trusted * (measured - guess), trusted * noise
-    centre = release.centre + overall
+    centre = release.centre + mean
     return Believed(centre, basis, counts, means, unsure, within, priors)
 
 
@@ -170,20 +151,6 @@ def _total(release: NoisyStatistics) -> Tensor:
     return release.counts.clamp(min=1.0).sum()
 
 
-def _overall(release: NoisyStatistics) -> Tensor:
+def overall(release: NoisyStatistics) -> Tensor:
     """The mean of all rows about the centre: shape (D,)."""
     return release.sums.sum(dim=0) / _total(release)
-
-
-def _kappa(text: ClassTexts | None) -> float:
-    return 0.0 if text is None else text.prior
-
-
-def _guess_of_text(release: NoisyStatistics, text: ClassTexts | None) -> Tensor:
-    """Class means from text alone, minus the mean of all rows: shape (C, D).
-
-    They are zeros without text.
-    """
-    if text is None:
-        return torch.zeros_like(release.sums)
-    return bridge(release, text) * text.offsets

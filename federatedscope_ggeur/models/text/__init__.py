@@ -10,6 +10,7 @@ from .base import (
     register_text_model,
 )
 from .classes import ClassTexts
+from .ensemble import EnsembleHead
 from .keys import TEXT_USE_KEYS
 from .prompts import PromptHead
 

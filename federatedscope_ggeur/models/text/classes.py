@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from federatedscope_ggeur.geometry.noisy_release import NoisyStatistics
+
+from ..base import Model
+from ..closed_forms import CLOSED_FORMS, ClosedForm, LeftOut, Seen
+from ..closed_forms.components import Components
+from ..closed_forms.known import Report
+from .ensemble import EnsembleHead
+from .prior import (
+    PriorLeftOut,
+    moved_by_text,
+    noisy_bridge,
+    with_ensemble,
+    with_prior,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,9 +74,42 @@ class ClassTexts:
         unit = F.normalize(rows.double(), dim=1)
         return unit @ (self.scale * self.features.double()).T
 
+    # What follows is asked by closed forms, see `Known`.
+
     def plain(self) -> ClassTexts:
-        """The same text features without an ensemble."""
         return replace(self, ensemble=0.0)
+
+    def alone(self) -> ClosedForm:
+        return CLOSED_FORMS["zeroshot"]().knowing(self)
+
+    def moved_seen(self, seen: Seen) -> tuple[Seen, Report]:
+        return moved_by_text(seen, self)
+
+    def moved_components(
+        self, parts: Components
+    ) -> tuple[Tensor, Tensor, Tensor, Report]:
+        moved = with_prior(parts, self)
+        return moved.means, moved.weights, moved.labels, moved.report()
+
+    def prior_left_out(
+        self, parts: Components, shrinkages: Sequence[float], priors: str
+    ) -> LeftOut:
+        return PriorLeftOut(parts, shrinkages, priors, self)
+
+    def guess(self, release: NoisyStatistics) -> tuple[Tensor, Report]:
+        a = noisy_bridge(release, self)
+        return a * self.offsets, {"prior": "text", "text_bridge": a}
+
+    def with_ensemble(self, score: LeftOut) -> LeftOut:
+        return with_ensemble(score, self)
+
+    def ensemble_of(self, head: Model, alone: bool = False) -> EnsembleHead:
+        if isinstance(head, EnsembleHead):
+            return head
+        return EnsembleHead.of(head, None if alone else self)
+
+    def described(self) -> Report:
+        return {"text_ensemble": self.ensemble}
 
 
 def placeholder(num_classes: int, dim: int) -> ClassTexts:

@@ -92,7 +92,7 @@ class PromptHead(Model):
         index = torch.tensor(self._classes, device=logits.device)
         return wide.index_copy(1, index, logits)
 
-    def left(self) -> CosineHead:
+    def to_leave(self) -> CosineHead:
         """The head with the text features of the learnt prompts, for all classes."""
         head = CosineHead(self.in_features, self.num_classes)
         with torch.no_grad():

@@ -96,7 +96,7 @@ def test_gradients_are_finite_differences(kind, texts):
 @pytest.mark.parametrize("kind", ["promptfl", "fedtpg"])
 def test_what_is_left_gives_the_same_logits(kind, texts):
     model, (x, _) = made(kind, texts), batch()
-    left = model.left()
+    left = model.to_leave()
     assert isinstance(left, CosineHead)
     with torch.no_grad():
         assert torch.allclose(left(x.float()).double(), model(x), atol=1e-4)

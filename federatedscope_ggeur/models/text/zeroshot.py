@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import torch
 
+from federatedscope_ggeur.errors import ConfigError, setting
+
+from ..closed_forms import ClosedForm, LeftOut, Solved, Statistics, register_closed_form
+from ..closed_forms.components import Components, Rows
 from ..linear import LinearHead
-from .base import ClosedForm, Solved, Statistics, register_closed_form
-from .components import Components, Rows
-from .left_out import LeftOut
+from .classes import ClassTexts
 
 
 @register_closed_form("zeroshot")
@@ -28,7 +30,23 @@ class ZeroShot(ClosedForm):
     source = "Radford 2021 (CLIP)"
     NEEDS = "means"
     asks = False
-    needs_text = True
+    needs_known = True
+
+    @property
+    def known_text(self) -> ClassTexts:
+        """The text features of the classes.
+
+        Raises
+        ------
+        ConfigError
+            There are no text features.
+        """
+        if not isinstance(self.known, ClassTexts):
+            raise ConfigError(
+                f"{setting('closed_form')}: {self.name} needs text features of the "
+                "classes; set them, or take another closed form"
+            )
+        return self.known
 
     def solve(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import text_oracle as oracle
@@ -9,11 +11,14 @@ import torch
 from closed_form_federations import components_of
 from solving import stats
 
+from federatedscope_ggeur.geometry.noisy_release import CLIP, NoisyStatistics
 from federatedscope_ggeur.models.closed_forms import CLOSED_FORMS, Components, Rows
 from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
-from federatedscope_ggeur.models.closed_forms.text_prior import (
+from federatedscope_ggeur.models.closed_forms.noise_aware import believed, likely_counts
+from federatedscope_ggeur.models.text import ClassTexts
+from federatedscope_ggeur.models.text.prior import (
     bridge,
-    log_shares,
+    noisy_bridge,
     with_prior,
 )
 
@@ -135,9 +140,45 @@ def test_without_a_prior_text_changes_no_bit():
     assert torch.equal(*heads)
 
 
-def test_shares_of_components():
-    weights, labels = torch.tensor([2.0, 6, 2]).double(), torch.tensor([0, 0, 1])
-    found = log_shares(weights, labels, 2, "counts").exp()
-    assert torch.allclose(found, torch.tensor([0.2, 0.6, 0.2]).double())
-    found = log_shares(weights, labels, 2, "none").exp()
-    assert torch.allclose(found, torch.tensor([0.25, 0.75, 1]).double())
+def release():
+    counts = torch.tensor([30.0, 12.0, -2.0, 50.0, 9.0], dtype=torch.float64)
+    rng = np.random.default_rng(1)
+    sums = torch.tensor(rng.normal(size=(CLASSES, DIM))) * 4
+    noise = {"counts": 3.0, "sums": 0.8, "square": 0.4}
+    centre = torch.tensor(rng.normal(size=DIM)) * 0.2
+    return NoisyStatistics(counts, centre, sums, None, noise)
+
+
+def test_text_is_a_guess_that_counts_like_rows():
+    held, kappa = release(), 3.0
+    rng = np.random.default_rng(5)
+    features = held.sums / 5 + torch.tensor(rng.normal(size=(CLASSES, DIM)))
+    text = ClassTexts(features, 1.0, prior=kappa)
+    counts = likely_counts(held).tolist()
+    total = float(held.counts.clamp(min=1).sum())
+    sums = held.sums.numpy()
+    g = sums.sum(axis=0) / total
+    d = text.features.numpy() - text.features.numpy().mean(axis=0)
+    above = sum((sums[c] - counts[c] * g) @ d[c] for c in range(CLASSES))
+    squares = sum(counts[c] * d[c] @ d[c] for c in range(CLASSES))
+    exact = replace(held, noise={**held.noise, "sums": 0.0})
+    assert noisy_bridge(exact, text) == pytest.approx(above / squares)
+    assert noisy_bridge(exact, replace(text, features=-text.features)) == 0
+    grid = np.linspace(0, 1, 100_001)
+    noise = 0.8 * np.sqrt((d**2).sum()) / squares
+    likely = np.exp(-(((grid - above / squares) / noise) ** 2) / 2)
+    a = (grid * likely).sum() / likely.sum()
+    assert noisy_bridge(held, text) == pytest.approx(a, rel=1e-4)
+    w = 0.9 * CLIP**2 / DIM / 2
+    b = 1 / (1 / w + kappa / w)  # the spread between classes, and kappa rows
+    means, p = np.zeros((CLASSES, DIM)), w
+    for c in range(CLASSES):
+        v = (0.8 / counts[c]) ** 2 + w / counts[c]
+        h = b / (b + v)
+        means[c] = a * d[c] + h * (sums[c] / counts[c] - g - a * d[c])
+        p += h * v / CLASSES
+    weight, _ = believed(held, text.guess(held)[0], kappa).head()
+    np.testing.assert_allclose(weight, means / p, rtol=1e-4)
+    half = torch.tensor(rng.normal(size=(40, DIM))) * 0.4
+    squared = replace(held, square=half.T @ half)
+    assert believed(squared, text.guess(squared)[0], kappa).head()[0].isfinite().all()

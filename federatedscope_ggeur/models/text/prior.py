@@ -15,14 +15,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from ..text.classes import ClassTexts
-from .components import Components, Rows
-from .left_out import DiscriminantLeftOut, LeftOut, sum_by_class
-from .seen import Seen
+from federatedscope_ggeur.geometry.noisy_release import NoisyStatistics
+
+from ..closed_forms.components import Components, Rows
+from ..closed_forms.known import Report
+from ..closed_forms.left_out import DiscriminantLeftOut, LeftOut, sum_by_class
+from ..closed_forms.noise_aware import likely_counts, overall
+from ..closed_forms.seen import Seen
+
+if TYPE_CHECKING:
+    from .classes import ClassTexts
 
 _LEAST = 1e-12
 
@@ -57,7 +64,7 @@ class Moved:
     labels: Tensor
     a: float
 
-    def report(self) -> dict[str, float]:
+    def report(self) -> Report:
         return {"text_bridge": self.a}
 
 
@@ -79,7 +86,7 @@ def _unseen(parts: Components) -> list[int]:
     return sorted(set(range(parts.num_classes)) - set(parts.classes))
 
 
-def moved_by_text(seen: Seen, text: ClassTexts) -> tuple[Seen, dict[str, float]]:
+def moved_by_text(seen: Seen, text: ClassTexts) -> tuple[Seen, Report]:
     """The statistics with all classes, means moved by text, and counts ``n_c + kappa``.
 
     The origin stays the same. The second result is a report in plain values.
@@ -112,18 +119,6 @@ def with_ensemble(score: LeftOut, text: ClassTexts) -> LeftOut:
         return [zero_shot + text.ensemble * found for found in score(rows)]
 
     return together
-
-
-def log_shares(weights: Tensor, labels: Tensor, classes: int, priors: str) -> Tensor:
-    """Log priors [J] of components.
-
-    They are the shares in the sum of all `weights`, or, with "none", in the sum of
-    their own class.
-    """
-    logs = (weights / weights.sum()).log()
-    if priors == "none":
-        logs = logs - sum_by_class(logs[None], labels, classes)[0, labels]
-    return logs
 
 
 class PriorLeftOut:
@@ -226,3 +221,27 @@ class PriorLeftOut:
             own = classes[:, self._labels]
             logs = torch.where(weights > 0, logs - own, logs)
         return logs
+
+
+def noisy_bridge(release: NoisyStatistics, text: ClassTexts) -> float:
+    """Estimate the factor a of `bridge` from noisy sums.
+
+    The measured value is a plus Gaussian noise of a known size. The estimate is the
+    posterior mean for a uniform prior of a in 0..1, or up to the measured value if that
+    is larger. (Rows and texts have length 1.) Without noise the estimate is the
+    measured value, or 0 if that is negative.
+    """
+    offsets, counts = text.offsets, likely_counts(release)
+    lengths = offsets.square().sum(dim=1)
+    squares = float(counts @ lengths)
+    if not squares > 0:
+        return 0.0
+    off = release.sums - counts[:, None] * overall(release)
+    found = float((off * offsets).sum()) / squares
+    noise = release.noise["sums"] * float(lengths.sum()) ** 0.5 / squares
+    if not noise:
+        return max(found, 0.0)
+    from scipy import stats
+
+    ends = -found / noise, (max(found, 1.0) - found) / noise
+    return float(stats.truncnorm.mean(*ends, loc=found, scale=noise))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .base import Model
-from .linear import LinearHead
-from .mixture import MixtureHead
-from .text.classes import ClassTexts
+from ..base import Model
+from ..linear import LinearHead
+from ..mixture import MixtureHead
+
+if TYPE_CHECKING:
+    from .classes import ClassTexts
 
 
 class EnsembleHead(Model):
@@ -79,6 +83,11 @@ class EnsembleHead(Model):
     def make_room_for(self, size: int) -> None:
         """Resize the mixture, so that the whole model has `size` parameters."""
         self.statistics.make_room_for(size - self.zero_shot.numel())
+
+    def cool(self, temperature: float) -> None:
+        with torch.no_grad():
+            self.zero_shot.copy_(self.zero_shot.double() / temperature)
+        self.statistics.cool(temperature)
 
     def represent(self, features: Tensor) -> Tensor:
         unit = F.normalize(features, dim=1)

@@ -8,8 +8,8 @@ import torch
 
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.models import LinearHead, MixtureHead, load_vector, to_vector
-from federatedscope_ggeur.models.ensemble import EnsembleHead
 from federatedscope_ggeur.models.text import ClassTexts
+from federatedscope_ggeur.models.text.ensemble import EnsembleHead
 
 
 def parts():
