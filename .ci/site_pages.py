@@ -12,6 +12,7 @@ import html
 import json
 import posixpath
 import re
+from dataclasses import is_dataclass
 from pathlib import Path
 
 from latex2mathml.converter import convert
@@ -22,9 +23,11 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
 import federatedscope_ggeur
+from federatedscope_ggeur import reporting
 from federatedscope_ggeur.cfg_ggeur.keys import REGISTRIES, all_keys
 from federatedscope_ggeur.data import READERS, SUFFIX
 from federatedscope_ggeur.extras import all_of
+from federatedscope_ggeur.reporting import Results
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOK = "docs/tour.ipynb"
@@ -90,7 +93,12 @@ class _AsText(InlineProcessor):
 
 def on_files(files, config):
     """Add the pages that are not in docs/, and the files that they link to."""
-    pages = {"api.md": api_page(), "keys.md": keys_page(), "site.css": _STYLE}
+    pages = {
+        "api.md": api_page(),
+        "fields.md": fields_page(),
+        "keys.md": keys_page(),
+        "site.css": _STYLE,
+    }
     for source, page in PAGES.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         if source == NOTEBOOK:
@@ -193,6 +201,20 @@ def api_page() -> str:
         if own != name:
             lines.append(f"`{name}` is another name of `{own}`:")
         lines.append(f"::: {home}.{own}")
+    return "\n\n".join(lines) + "\n"
+
+
+def fields_page() -> str:
+    """Every class of which ``results.json`` is made, to be documented likewise."""
+    classes = {one for one in vars(reporting).values() if is_dataclass(one)}
+    lines = [
+        "# Fields of results.json",
+        "[Results files](results.md) says which class describes which part.",
+    ]
+    for one in sorted(classes, key=lambda one: (one is not Results, one.__name__)):
+        lines.append(
+            f"::: {one.__module__}.{one.__name__}\n    options: {{members: false}}"
+        )
     return "\n\n".join(lines) + "\n"
 
 

@@ -27,7 +27,7 @@ OF_THE_WHOLE = (
     "test_paper_to_code.py", "test_public_api.py", "test_readme.py", "test_site.py",
     "test_tour.py", "engines/contract",
 )  # fmt: skip
-BELOW = ("data", "geometry", "methods", "models", "settings", "transport")
+BELOW = ("data", "geometry", "methods", "models", "settings")
 RUN = ("federate.total_round_num", "2", "ggeur.closed_form", "lda", "verbose", "0")
 
 
@@ -67,9 +67,12 @@ def head_of(place: Path, out: Path) -> str:
 
 
 def main(names: list[str]) -> None:
-    """Try it without the extras `names`, by default without all of them."""
+    """Try it without the extras `names`, and those that need them; by default all."""
     known = manifests()
     names = names or list(known)
+    names += [
+        name for name in known if name not in names and {*known[name].needs} & {*names}
+    ]
     with tempfile.TemporaryDirectory() as folder:
         place, out = Path(folder) / "core", Path(folder) / "out"
         copied(names, place)

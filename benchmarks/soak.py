@@ -33,15 +33,15 @@ from processes import Fleet, ForkServer, Worker  # noqa: E402
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config  # noqa: E402
 from federatedscope_ggeur.engines.run import Run  # noqa: E402
+from federatedscope_ggeur.engines.sites.transport import (  # noqa: E402
+    Envelope,
+    Link,
+    TransportSettings,
+)
 from federatedscope_ggeur.errors import GGEURError  # noqa: E402
 from federatedscope_ggeur.federation.wire.handshake import (  # noqa: E402
     Handshake,
     Join,
-)
-from federatedscope_ggeur.transport import (  # noqa: E402
-    Envelope,
-    Link,
-    TransportSettings,
 )
 
 CONFIG = ROOT / "scripts" / "example_configs" / "ggeur_quickstart.yaml"

@@ -21,6 +21,9 @@ from typing import TextIO
 
 #: The most characters that a name may have, and a line with names in it.
 NAME, LINE = 300, 10_000
+# Characters that Markdown interprets within a line, or at the start of a line.
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~$]|&(?=#?\w+;)|:(?=//)|(?<=www)\.)")
+_LIST = re.compile(r"^(\d*)([-+.)])(?=\s|-|$)")
 # Unicode calls them letters and marks, but nobody sees them.
 _INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0")
 _MOST_BYTES = 240  # file systems take 255, with an ending
@@ -145,6 +148,12 @@ def _text(value: object) -> object:
 def as_html(text: object) -> str:
     """`text` escaped for HTML, to stand between tags or in a quoted attribute."""
     return html.escape(printable(text, LINE))
+
+
+def markdown(text: object) -> str:
+    """`text` escaped for Markdown, to stand in a line or in a cell of a table."""
+    plain = _MARKDOWN.sub(r"\\\1", printable(text, LINE).strip())
+    return _LIST.sub(r"\1\\\2", plain)
 
 
 def file_name(name: str, most: int = 80) -> str:

@@ -26,7 +26,7 @@ GROUND = (
     "progress", "weights", "settings", "version", "extras",
 )  # fmt: skip
 FLOORS = (
-    *GROUND, "geometry", "models", "methods", "data", "reporting", "transport",
+    *GROUND, "geometry", "models", "methods", "data", "reporting",
     "federation", "cfg_ggeur", "predictor", "engines", "estimator",
     "commands", "cli", "__main__",
 )  # fmt: skip
@@ -46,7 +46,6 @@ APART = {
     "extras": {"settings"},
     "data": {*GROUND},
     "reporting": {*GROUND},
-    "transport": {*GROUND},
 }
 #: Rooms that see a config.
 SEE_A_CONFIG = (
@@ -254,12 +253,6 @@ def test_errors_of_several_lines_are_given_lines():
             texts = [n.value for n in ast.walk(first) if isinstance(n, ast.Constant)]
             lines = [text for text in texts if isinstance(text, str) and "\n" in text]
             assert not lines, f"{file}, line {node.lineno}: give {made} Lines"
-
-
-def test_transport_imports_no_torch():
-    for file in files_of("transport"):
-        for name in imports(nodes_of(file)):
-            assert name.split(".")[0] not in ("torch", "safetensors", "numpy"), file
 
 
 @pytest.mark.parametrize("room", [r for r in FLOORS if r not in SEE_A_CONFIG])

@@ -48,11 +48,6 @@ COMMANDS = {
     "predict": Command(
         "predict", "--run FOLDER IMAGE...", "classify images by the head of a run"
     ),
-    "export": Command(
-        "export",
-        "RUN [--onnx FILE] [--card FILE]",
-        "write the head of a run as an ONNX file, and a model card",
-    ),
     "doctor": Command(
         "doctor",
         "",

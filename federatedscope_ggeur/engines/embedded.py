@@ -144,21 +144,16 @@ class EmbeddedEngine:
         A run that continues from a checkpoint first yields the records in the
         checkpoint.
         """
-        coordinator, history = self.coordinator, self.history
+        history = self.history
         with torch_threads(self.settings.num_threads), self._working():
-            if history.round0 is not None:
-                self.carry(coordinator.welcome_back())
-            else:
-                history.note(self._round0())
+            course = history.course(self._note, history.end)
+            self.carry(next(course))
             yield history.round0
             yield from list(history.rounds)
-            for number in range(len(history.rounds) + 1, self.server.rounds + 1):
-                if history.stopped_early:
-                    break
-                history.note(self.carry(coordinator.round(number)))
-                yield history.rounds[-1]
-            if history.awaits_end:
-                history.end(self.carry(coordinator.after_rounds()))
+            for part in course:
+                known = len(history.rounds)
+                self.carry(part)
+                yield from history.rounds[known:]
             if history.calibrated is not None:
                 yield history.calibrated
 
@@ -175,14 +170,14 @@ class EmbeddedEngine:
                 self._workers.close()
                 self._workers = None
 
-    def _round0(self) -> Round0:
-        round0 = self.carry(self.coordinator.round0())
-        if not self.settings.demands.own_statistics:
-            return round0
-        counts = class_counts(self.data.clients, self.data.num_classes)
-        trains = np.isin(list(self.clients), self.server.participants)
-        held = int((counts[trains] > 0).sum())
-        return replace(round0, withheld_pairs=held - round0.uploaded_pairs)
+    def _note(self, record: Round0 | RoundRecord) -> None:
+        """Add a record to the history; round 0's gets the number of withheld pairs."""
+        if isinstance(record, Round0) and self.settings.demands.own_statistics:
+            counts = class_counts(self.data.clients, self.data.num_classes)
+            trains = np.isin(list(self.clients), self.server.participants)
+            held = int((counts[trains] > 0).sum())
+            record = replace(record, withheld_pairs=held - record.uploaded_pairs)
+        self.history.note(record)
 
     def _own_params(self, number: int, broadcast: Broadcast) -> Tensor:
         with torch_threads(self.settings.num_threads):

@@ -1,7 +1,4 @@
-"""The records of a run: its clients, each round, and the score at its end.
-
-docs/results.md describes every field.
-"""
+"""The records of a run: its clients, each round, and the score at its end."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal, Optional
@@ -11,9 +8,16 @@ from .json_values import Seconds, Share
 
 @dataclass(frozen=True)
 class ClientInfo:
-    """One client: its data index, its domain, and its numbers of rows.
+    """One client.
 
-    The numbers are None if only the client knows them.
+    Attributes
+    ----------
+    number : int
+        Its data index.
+    domain : str
+    train_rows, test_rows, val_rows : int or None
+        Its numbers of rows, without augmentation. Rows for validation are not among
+        those for training. None if only the client knows them.
     """
 
     number: int
@@ -178,9 +182,14 @@ class RoundRecord:
         The method that made a head without rounds: ``"lda"``, ``"ccvr"``, .... None for
         a round.
     details : dict or None
-        For a head without rounds, the values that were chosen, such as the shrinkage.
-        For a round, the numbers that its method reports, such as FedPG's
-        ``virtual_accuracy``. None if there are none.
+        For a round, the numbers that its method reports. For a head without rounds,
+        what it was made of: ``rows`` and ``classes`` behind the statistics, classes
+        that are ``left_out``, and the values that were chosen, such as ``shrinkage``
+        and ``shrinkage_rule``. Where leave-one-out chose: ``chosen_by``,
+        ``confounded_share``, ``scored_rows`` and ``candidates``, each with its
+        ``hits``. Of the probabilities: ``temperature``, ``temperature_rows``,
+        ``left_out_loss`` and ``left_out_loss_before``, or the reason in
+        ``not_calibrated``. None if there are none.
     metrics : dict of str to float, or None
         FederatedScope's metrics (``"val_loss"``, ``"test_acc"``, ...), averaged over
         clients. Early stopping and the choice of a round use them. None if the round

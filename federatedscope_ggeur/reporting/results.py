@@ -1,7 +1,7 @@
 """The results of a run as one versioned schema of plain numbers, and as a table.
 
-docs/results.md describes every field. Accuracies are fractions in [0, 1], sizes are
-bytes, times are seconds. A number that does not exist is None, never NaN.
+Accuracies are fractions in [0, 1], sizes are bytes, times are seconds. A
+number that does not exist is None, never NaN.
 """
 
 import copy

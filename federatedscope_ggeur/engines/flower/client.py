@@ -14,10 +14,10 @@ from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
 from federatedscope_ggeur.errors import ConfigError, GGEURError, without_folders
 from federatedscope_ggeur.printable import get_logger
 
-from ..resumed_site import ResumedSite
-from ..roles import role_config
-from ..streams import transport_settings
+from ..sites.roles import role_config
+from ..sites.streams import transport_settings
 from .records import content_of, envelopes_of, failed
+from .resumed_site import ResumedSite
 from .server import settings_in
 
 logger = get_logger(__name__)

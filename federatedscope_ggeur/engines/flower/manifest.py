@@ -11,6 +11,7 @@ MANIFEST = Manifest(
             "with Flower",
         )
     },
+    needs=("sites",),
     runs_code={
         "flower": "whoever runs Flower's SuperLink can run code at the sites; what "
         "clients add there, masks or noise, protects only as long as nobody does"

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.transport import Envelope
 
-from ..leading import FAILED
+from ..sites.leading import FAILED
+from ..sites.transport import Envelope
 
 _BYTES = "ggeur.bytes"
 

@@ -31,13 +31,13 @@ from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import new_run_folder
 from federatedscope_ggeur.reporting.log_file import handled_by, logging_to
 from federatedscope_ggeur.reporting.run_files import CONFIG_FILE, LOG_FILE
-from federatedscope_ggeur.transport import Envelope, Event, Refused, Security
 
-from ..distributed_data import server_data
-from ..federation import Federation
-from ..leading import FAILED, JOIN, Leader
-from ..streams import transport_settings
-from ..watch import Watch, closing
+from ..sites.distributed_data import server_data
+from ..sites.federation import Federation
+from ..sites.leading import FAILED, JOIN, Leader
+from ..sites.streams import transport_settings
+from ..sites.transport import Envelope, Event, Refused, Security
+from ..sites.watch import Watch, closing
 from .records import content_of, envelopes_of, failed
 
 logger = get_logger(__name__)

@@ -10,11 +10,11 @@ from __future__ import annotations
 from federatedscope.core.message import Message
 
 from federatedscope_ggeur.federation.wire.limits import PLAIN
-from federatedscope_ggeur.transport import Envelope, Hub
 
-from ..leading import JOIN
-from ..site_link import SiteLink
-from ..streams import transport_settings
+from ..sites.leading import JOIN
+from ..sites.site_link import SiteLink
+from ..sites.streams import transport_settings
+from ..sites.transport import Envelope, Hub
 
 SERVER = 0
 

@@ -13,11 +13,11 @@ from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.printable import get_logger
 
 from ..checkpoints import check_client_place, take_sigterm
-from ..leading import CONVERGED, FAILED, FINISH, JOIN
 from ..sides import handshake_of, join_of
-from ..site_folder import SiteFolder, final_message, model_line
-from ..site_link import Rejoining
-from ..watch import Watch, closing
+from ..sites.leading import CONVERGED, FAILED, FINISH, JOIN
+from ..sites.site_folder import SiteFolder, final_message, model_line
+from ..sites.site_link import Rejoining
+from ..sites.watch import Watch, closing
 from .channel import SERVER, ClientManager
 from .config import check
 from .setup import follow_fs_logging, for_constructor

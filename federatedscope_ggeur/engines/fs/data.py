@@ -18,9 +18,9 @@ from federatedscope_ggeur.federation.course.checkpoint import check_place
 from federatedscope_ggeur.models.text import ClassTexts
 from federatedscope_ggeur.printable import get_logger
 
-from ..distributed_data import ServerData, SiteData, server_data, site_data
 from ..run import load_federated_data
 from ..sides import Described, Shared
+from ..sites.distributed_data import ServerData, SiteData, server_data, site_data
 from .client_configs import complete
 from .config import check
 from .search import is_search

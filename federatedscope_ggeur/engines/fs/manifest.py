@@ -19,6 +19,7 @@ MANIFEST = Manifest(
             "with FederatedScope",
         ),
     },
+    needs=("sites",),
     engines={"federatedscope": f"{__package__}.launch"},
     doctor=f"{__package__}.doctor",
 )

@@ -15,10 +15,10 @@ from federatedscope_ggeur.models import load_vector
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import Round0, RoundRecord, TemperatureScaling
 
-from ..facts import facts_of
-from ..federation import Federation
-from ..leading import CONVERGED, FAILED, FINISH, JOIN, Handler, Leading
-from ..watch import Watch, closing
+from ..sites.facts import facts_of
+from ..sites.federation import Federation
+from ..sites.leading import CONVERGED, FAILED, FINISH, JOIN, Handler, Leading
+from ..sites.watch import Watch, closing
 from .channel import SERVER, ServerManager
 from .config import check
 from .fs_scores import client_metrics, domain_metrics, settle_monitor

@@ -74,7 +74,7 @@ def healthy(arguments: Sequence[str]) -> int:
     )
     import yaml  # not by cfg_ggeur, which imports torch: monitors ask often
 
-    from ..watch import is_fresh
+    from .watch import is_fresh
 
     path = Path(options.cfg).resolve()
     try:
@@ -136,9 +136,8 @@ def _keys(options: argparse.Namespace) -> Path:
 
 
 def _make_keys(options: argparse.Namespace, other: str) -> int:
-    from federatedscope_ggeur.transport.certificates import require_cryptography
-
     from .keys import KNOWN, make_identity
+    from .transport.certificates import require_cryptography
 
     require_cryptography()
     keys = _keys(options)
@@ -159,9 +158,9 @@ def _by_folder(
     _require_cfg(parser, options)
     # Imported here: torch takes seconds, and --help needs none of it.
     from federatedscope_ggeur.commands.console import shown_on_console
-    from federatedscope_ggeur.transport.certificates import require_cryptography
 
     from .keys import read_identity
+    from .transport.certificates import require_cryptography
 
     require_cryptography()
     # Before this process changes to the folder of the YAML file.
@@ -179,8 +178,8 @@ def _start(options: argparse.Namespace, role: str, settings: Sequence[str] = ())
     from federatedscope_ggeur.commands.console import shown_on_console
 
     from ..checkpoints import note_start
-    from ..roles import role_config
     from .connected import lead, take_part
+    from .roles import role_config
 
     note_start([PROGRAM])  # before this process changes to the folder of the file
     cfg = role_config(options.cfg, role, overrides=settings)
@@ -213,9 +212,9 @@ def _findings(path: str) -> Iterator:
     from federatedscope_ggeur.commands.console import shown_on_console
     from federatedscope_ggeur.errors import ConfigError
 
-    from ..facts import release_text
-    from ..roles import names_server, role_config
-    from ..site_check import Finding, SiteCheck, install_finding, server_findings
+    from .facts import release_text
+    from .roles import names_server, role_config
+    from .site_check import Finding, SiteCheck, install_finding, server_findings
 
     yield Finding("program", release_text())
     try:

@@ -18,21 +18,17 @@ from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import Results, new_run_folder
 from federatedscope_ggeur.reporting.log_file import logging_to
 from federatedscope_ggeur.reporting.run_files import CONFIG_FILE, LOG_FILE
-from federatedscope_ggeur.transport import (
-    Envelope,
-    Hub,
-    HubClosed,
-)
 
 from ..checkpoints import check_client_place, checkpoint_place, command_to_go_on
-from ..distributed_data import server_data
-from ..facts import facts_of
-from ..federation import Federation
-from ..leading import CONVERGED, FAILED, FINISH, STOPPED, Leader
-from ..site_folder import Site, model_line, question
-from ..site_link import Rejoining, SiteLink
-from ..streams import transport_settings
-from ..watch import Watch, closing
+from .distributed_data import server_data
+from .facts import facts_of
+from .federation import Federation
+from .leading import CONVERGED, FAILED, FINISH, STOPPED, Leader
+from .site_folder import Site, model_line, question
+from .site_link import Rejoining, SiteLink
+from .streams import transport_settings
+from .transport import Envelope, Hub, HubClosed
+from .watch import Watch, closing
 
 logger = get_logger(__name__)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from federatedscope_ggeur.errors import ConfigError, MessageError
-from federatedscope_ggeur.transport.frames import Envelope, read_envelope, to_frames
-from federatedscope_ggeur.transport.settings import TransportSettings
+
+from .transport.frames import Envelope, read_envelope, to_frames
+from .transport.settings import TransportSettings
 
 _SIZE = 4
 #: A file holds at most so many messages.

@@ -8,12 +8,10 @@ from federatedscope_ggeur.errors import ConfigError, MessageError
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.federation.wire.limits import PLAIN
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.transport import Envelope, Event
-from federatedscope_ggeur.transport.settings import TransportSettings
 
-from ..leading import FAILED, FINISH, JOIN
 from .content import packed, unpacked
 from .keys import Identity, Known
+from .leading import FAILED, FINISH, JOIN
 from .sealed import (
     Channel,
     Context,
@@ -24,6 +22,8 @@ from .sealed import (
     sha256,
 )
 from .store import FROM, TO, SharedFolder, Store
+from .transport import Envelope, Event
+from .transport.settings import TransportSettings
 
 logger = get_logger(__name__)
 

@@ -32,14 +32,12 @@ from federatedscope_ggeur.reporting.log_file import logging_to
 from federatedscope_ggeur.reporting.run_files import CONFIG_FILE, LOG_FILE
 from federatedscope_ggeur.settings import NOT_SET
 
-from ..distributed_data import server_data
-from ..federation import Federation
-from ..leading import Leader
-from ..roles import role_config
-from ..streams import transport_settings
-from ..watch import Watch, closing
+from .distributed_data import server_data
+from .federation import Federation
 from .hub import FolderHub
 from .keys import Identity, Known, words_of
+from .leading import Leader
+from .roles import role_config
 from .sealed import sha256
 from .store import (
     RUN,
@@ -50,6 +48,8 @@ from .store import (
     make_run_folder,
     refuse_other_results,
 )
+from .streams import transport_settings
+from .watch import Watch, closing
 
 logger = get_logger(__name__)
 

@@ -31,15 +31,11 @@ from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.federation.wire.limits import PLAIN
 from federatedscope_ggeur.lock import locked
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.transport import Envelope
 
-from ..leading import FAILED, FINISH, JOIN
-from ..roles import role_config
-from ..site_folder import Site, question
-from ..streams import transport_settings
-from ..watch import Watch, closing
 from .content import packed, unpacked
 from .keys import Identity, Known, words_of
+from .leading import FAILED, FINISH, JOIN
+from .roles import role_config
 from .sealed import (
     Channel,
     Context,
@@ -50,6 +46,7 @@ from .sealed import (
     sha256,
 )
 from .server import ENGINE, check_folder_run, quiet, unusable
+from .site_folder import Site, question
 from .store import (
     FROM,
     RUN,
@@ -60,6 +57,9 @@ from .store import (
     make_run_folder,
     refuse_other_results,
 )
+from .streams import transport_settings
+from .transport import Envelope
+from .watch import Watch, closing
 
 logger = get_logger(__name__)
 

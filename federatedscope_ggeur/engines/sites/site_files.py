@@ -18,18 +18,14 @@ from federatedscope_ggeur.errors import ConfigError, did_you_mean, shown
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import Lines, say
 from federatedscope_ggeur.settings import flatten
-from federatedscope_ggeur.transport.certificates import (
+
+from .transport.certificates import (
     make_authority,
     make_certificate,
     make_node_key,
     require_cryptography,
 )
-from federatedscope_ggeur.transport.security import (
-    DENIED,
-    Security,
-    make_token,
-    write_private,
-)
+from .transport.security import DENIED, Security, make_token, write_private
 
 _KEYS = {"engine", "server", "port", "sites", "settings", "days"}
 _ENGINES = ("federatedscope", "flower")
@@ -383,7 +379,7 @@ def _reached(host: str, plan: _Plan) -> dict[str, Any]:
 
 def _release() -> str:
     # Imported here: torch takes seconds, and --help needs none of it.
-    from ..facts import release_text
+    from .facts import release_text
 
     return release_text()
 

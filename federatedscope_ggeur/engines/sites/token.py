@@ -8,12 +8,8 @@ from collections.abc import Sequence
 
 from federatedscope_ggeur.commands import command_parser
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.transport.security import (
-    Security,
-    make_secret,
-    make_token,
-    write_private,
-)
+
+from .transport.security import Security, make_secret, make_token, write_private
 
 
 def token(arguments: Sequence[str]) -> int:

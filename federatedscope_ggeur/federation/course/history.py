@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 from torch import Tensor
 
@@ -29,6 +29,7 @@ from federatedscope_ggeur.reporting import (
 )
 from federatedscope_ggeur.reporting.results import Status
 
+from ..exchanges.base import Requests
 from ..exchanges.closed_form.kept_head import kept_head
 from ..exchanges.evaluation.scores import METRICS
 from ..exchanges.training.exchange import head_broadcast
@@ -37,6 +38,8 @@ from .checkpoint import Progress
 from .checkpointing import Checkpointing
 from .coordinator import Coordinator
 from .ending import Ending
+
+T = TypeVar("T")
 
 
 class History:
@@ -83,6 +86,28 @@ class History:
         self._note_left()
         self.checkpoints = checkpoints
         self._note_checkpoint()
+
+    def course(
+        self,
+        note: Callable[[Round0 | RoundRecord], None],
+        end: Callable[[RoundRecord | TemperatureScaling | None], None],
+    ) -> Iterator[Requests[None]]:
+        """The parts of the run that are left, from its present state to its end.
+
+        Each part ends before the next one is taken. At its end, round 0 and each round
+        hands its record to `note`, and the step after the last round to `end`.
+        """
+        coordinator = self._coordinator
+        if self.round0 is None:
+            yield _handed(coordinator.round0(), note)
+        else:
+            yield coordinator.welcome_back()
+        for number in range(len(self.rounds) + 1, self.total + 1):
+            if self.stopped_early:
+                break
+            yield _handed(coordinator.round(number), note)
+        if self.awaits_end:
+            yield _handed(coordinator.after_rounds(), end)
 
     def keep(self, checkpoints: Checkpointing) -> None:
         """Write checkpoints from now on, unless the run does so already."""
@@ -392,6 +417,11 @@ class History:
         about = self._results.class_names, self._results.encoder
         for k, tensors in own.tensors.items():
             yield k, own_bytes(tensors, k, domains[k], head, *about)
+
+
+def _handed(requests: Requests[T], take: Callable[[T], None]) -> Requests[None]:
+    """The same requests; their result goes to `take`."""
+    take((yield from requests))
 
 
 def _larger_is_better(key: str) -> bool:

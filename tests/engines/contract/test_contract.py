@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from engines_under_test import ENGINES, Embedded, Sides, waited
 
-from federatedscope_ggeur.engines.leading import STOPPED
-from federatedscope_ggeur.engines.watch import read_status
+from federatedscope_ggeur.engines.sites.leading import STOPPED
+from federatedscope_ggeur.engines.sites.watch import read_status
 from federatedscope_ggeur.federation.course.checkpoint import checkpoint_rounds
 from federatedscope_ggeur.federation.exchanges import EXCHANGES
 

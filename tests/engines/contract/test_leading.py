@@ -17,14 +17,20 @@ import pytest
 from private_words import LDA, SUMS
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.engines.federation import Federation
-from federatedscope_ggeur.engines.leading import FAILED, FINISH, JOIN, STOPPED, Leader
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.engines.sides import handshake_of, join_of
+from federatedscope_ggeur.engines.sites.federation import Federation
+from federatedscope_ggeur.engines.sites.leading import (
+    FAILED,
+    FINISH,
+    JOIN,
+    STOPPED,
+    Leader,
+)
+from federatedscope_ggeur.engines.sites.transport import Envelope, Event
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.federation.course.checkpoint import checkpoint_rounds
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
-from federatedscope_ggeur.transport import Envelope, Event
 
 SERVER = ["federate.mode", "distributed", "distribute.role", "server"]
 ALL = [1, 2, 3]

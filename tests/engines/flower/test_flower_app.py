@@ -18,8 +18,8 @@ from own_process import PATIENCE, ROOT
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.engines.sites.transport import make_token
 from federatedscope_ggeur.reporting import read_results
-from federatedscope_ggeur.transport import make_token
 
 SECRET = "0123456789abcdef0123456789abcdef"
 ONE_SHOT = (
@@ -89,7 +89,7 @@ def test_a_reply_that_is_no_answer_bars_its_client_alone(app, quick, tmp_path):
     from flwr.app import Message, RecordDict
 
     from federatedscope_ggeur.engines.flower.records import content_of
-    from federatedscope_ggeur.transport import Envelope
+    from federatedscope_ggeur.engines.sites.transport import Envelope
 
     one = app("ggeur.quorum", 2)
     nodes, asked = three(one), []

@@ -15,10 +15,10 @@ from pathlib import Path
 from processes import GATE, MODEL, TRACE
 from safetensors.torch import save_file
 
-from federatedscope_ggeur.engines.federation import Federation
 from federatedscope_ggeur.engines.fs.client import GGEURClient
 from federatedscope_ggeur.engines.fs.server import GGEURServer
 from federatedscope_ggeur.engines.fs.trainer import GGEURTrainer
+from federatedscope_ggeur.engines.sites.federation import Federation
 from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 

@@ -20,9 +20,9 @@ from safetensors.torch import load_file
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run, load_federated_data
-from federatedscope_ggeur.engines.watch import STATUS_FILE
+from federatedscope_ggeur.engines.sites.transport import make_token
+from federatedscope_ggeur.engines.sites.watch import STATUS_FILE
 from federatedscope_ggeur.reporting import read_results
-from federatedscope_ggeur.transport import make_token
 
 pytestmark = pytest.mark.slow
 

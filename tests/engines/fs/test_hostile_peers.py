@@ -1,7 +1,7 @@
 """Peers on FederatedScope's streams that lie: a server's memory, and FS's logs.
 
 Who is put out for what is in `contract/test_leading.py`, and what the transport refuses
-in `tests/transport/`.
+in `tests/engines/sites/transport/`.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from processes import PATIENCE, Stuck, check_same_head
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
-from federatedscope_ggeur.federation import wire
-from federatedscope_ggeur.federation.wire.declared import Declared
-from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
-from federatedscope_ggeur.transport import (
+from federatedscope_ggeur.engines.sites.transport import (
     Envelope,
     Link,
     StreamEnded,
     TransportSettings,
 )
+from federatedscope_ggeur.federation import wire
+from federatedscope_ggeur.federation.wire.declared import Declared
+from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
 
 pytestmark = pytest.mark.slow
 

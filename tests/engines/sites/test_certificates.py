@@ -12,9 +12,9 @@ import yaml
 from own_process import PATIENCE
 
 from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.engines.facts import release_text
-from federatedscope_ggeur.transport import Envelope, Hub, Link, Security
-from federatedscope_ggeur.transport.settings import TransportSettings
+from federatedscope_ggeur.engines.sites.facts import release_text
+from federatedscope_ggeur.engines.sites.transport import Envelope, Hub, Link, Security
+from federatedscope_ggeur.engines.sites.transport.settings import TransportSettings
 
 PLAN = """\
 server: [localhost, 127.0.0.1]

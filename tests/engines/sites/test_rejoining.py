@@ -7,9 +7,8 @@ import time
 
 import pytest
 
-from federatedscope_ggeur.engines import site_link as link
-from federatedscope_ggeur.errors import GGEURError
-from federatedscope_ggeur.transport import (
+from federatedscope_ggeur.engines.sites import site_link as link
+from federatedscope_ggeur.engines.sites.transport import (
     ALREADY_JOINED,
     ConnectionLost,
     Envelope,
@@ -17,7 +16,8 @@ from federatedscope_ggeur.transport import (
     Link,
     Refused,
 )
-from federatedscope_ggeur.transport.settings import TransportSettings
+from federatedscope_ggeur.engines.sites.transport.settings import TransportSettings
+from federatedscope_ggeur.errors import GGEURError
 
 grpc = pytest.importorskip("grpc", reason="distributed mode needs grpcio")
 

@@ -32,8 +32,7 @@ from federatedscope_ggeur.extras.studies.comparison.latex import escaped
 from federatedscope_ggeur.extras.studies.comparison.pictures import render
 from federatedscope_ggeur.extras.studies.comparison.runs import FoundRun
 from federatedscope_ggeur.extras.studies.comparison.table import Row, Table
-from federatedscope_ggeur.extras.studies.comparison.text import markdown
-from federatedscope_ggeur.printable import LINE, NAME, printable
+from federatedscope_ggeur.printable import LINE, NAME, markdown, printable
 from federatedscope_ggeur.reporting.heatmaps import draw_heatmap
 from federatedscope_ggeur.reporting.plots import draw_curve, shortened
 from federatedscope_ggeur.reporting.records import (

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from textwrap import wrap
 
-from federatedscope_ggeur.printable import LINE, printable
+from federatedscope_ggeur.printable import LINE, markdown, printable
 from federatedscope_ggeur.reporting.tables import text_table
 
 from .sheets import Cell, Sheet, differences_sheet, scores_sheet, sheets
@@ -15,9 +15,6 @@ from .table import Table
 _STARS = {"": " ", "best": "*", "top": "~"}
 _EMPHASIS = {"": "", "best": "**", "top": "_"}
 _WIDE = 88  # the most letters in a line of notes
-# Characters that Markdown interprets within a line, or at the start of a line.
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~$]|&(?=#?\w+;)|:(?=//)|(?<=www)\.)")
-_LIST = re.compile(r"^(\d*)([-+.)])(?=\s|-|$)")
 
 
 def as_text(tables: Sequence[Table], notes: Sequence[str]) -> str:
@@ -111,9 +108,3 @@ def _line(cells) -> str:
 def _cell(cell: Cell) -> str:
     emphasis = _EMPHASIS[cell.mark]
     return f"{emphasis}{markdown(cell.text)}{emphasis} {markdown(cell.behind)}".strip()
-
-
-def markdown(text: str) -> str:
-    """`text` escaped, so that Markdown shows it as it is."""
-    plain = _MARKDOWN.sub(r"\\\1", printable(text, LINE).strip())
-    return _LIST.sub(r"\1\\\2", plain)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from federatedscope_ggeur.cfg_ggeur.fs_defaults import OTHER_KEYS
-from federatedscope_ggeur.transport import Security, TransportSettings
+
+from .transport import Security, TransportSettings
 
 
 def transport_settings(cfg) -> TransportSettings:

@@ -21,8 +21,8 @@ from federatedscope_ggeur.federation import Client
 from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.models.text import ClassTexts
 
-from .run import load_data_set, load_federated_data
-from .text import class_texts
+from ..run import load_data_set, load_federated_data
+from ..text import class_texts
 
 
 @dataclass(frozen=True)

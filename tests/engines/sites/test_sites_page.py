@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from own_scores import check_own_score
 
-from federatedscope_ggeur.engines.distributed_data import site_data
-from federatedscope_ggeur.engines.roles import role_config
+from federatedscope_ggeur.engines.sites.distributed_data import site_data
+from federatedscope_ggeur.engines.sites.roles import role_config
 from federatedscope_ggeur.reporting import read_results
 
 PAGE = Path(__file__).parents[2] / "docs" / "sites.md"

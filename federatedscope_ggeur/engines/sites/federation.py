@@ -51,11 +51,11 @@ from federatedscope_ggeur.reporting import (
     write_run,
 )
 
-from .checkpoints import TO_GO_ON, command_to_go_on, server_checkpoints, take_sigterm
+from ..checkpoints import TO_GO_ON, command_to_go_on, server_checkpoints, take_sigterm
+from ..run import pooled_rows
+from ..sides import handshake_of, known_of_rows, server_side, settings_for
+from ..text import class_texts, text_key
 from .distributed_data import ServerData
-from .run import pooled_rows
-from .sides import handshake_of, known_of_rows, server_side, settings_for
-from .text import class_texts, text_key
 from .watch import round_line
 
 logger = get_logger(__name__)
@@ -281,14 +281,5 @@ class Federation:
 
 def course(federation: Federation) -> Requests[None]:
     """The course of a started run from its present state to its end."""
-    coordinator, history = federation.coordinator, federation.history
-    if history.round0 is None:
-        federation.note((yield from coordinator.round0()))
-    else:
-        yield from coordinator.welcome_back()
-    for number in range(len(history.rounds) + 1, coordinator.server.rounds + 1):
-        if history.stopped_early:
-            break
-        federation.note((yield from coordinator.round(number)))
-    if history.awaits_end:
-        federation.end((yield from coordinator.after_rounds()))
+    for part in federation.history.course(federation.note, federation.end):
+        yield from part

@@ -13,7 +13,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from federatedscope_ggeur.transport import (
+from federatedscope_ggeur.engines.sites.transport import (
     Envelope,
     Hub,
     Link,

@@ -12,8 +12,7 @@ import threading
 
 import pytest
 
-from federatedscope_ggeur.errors import ConfigError, MessageError
-from federatedscope_ggeur.transport import (
+from federatedscope_ggeur.engines.sites.transport import (
     ConnectionLost,
     Envelope,
     Event,
@@ -22,6 +21,7 @@ from federatedscope_ggeur.transport import (
     Refused,
     TransportSettings,
 )
+from federatedscope_ggeur.errors import ConfigError, MessageError
 
 pytest.importorskip("grpc", reason="the transport needs grpcio")
 
@@ -152,7 +152,7 @@ def test_a_proxy_is_used_only_if_asked_for(hub, joined, join, monkeypatch):
 
 
 def test_a_secret_without_tls_is_warned_of(make_hub, tmp_path, caplog):
-    from federatedscope_ggeur.transport import Security
+    from federatedscope_ggeur.engines.sites.transport import Security
 
     secret = tmp_path / "secret"
     secret.write_text("0123456789abcdef\n")
@@ -165,7 +165,7 @@ def test_without_grpc_the_error_says_what_to_install():
     program = """
 import sys
 sys.modules["grpc"] = None
-from federatedscope_ggeur.transport import *
+from federatedscope_ggeur.engines.sites.transport import *
 from federatedscope_ggeur.errors import ConfigError
 settings = TransportSettings(1000)
 for make in (

@@ -7,8 +7,7 @@ import threading
 import pytest
 from foreign_text import FORGED, hidden_in
 
-from federatedscope_ggeur.errors import GGEURError
-from federatedscope_ggeur.transport import (
+from federatedscope_ggeur.engines.sites.transport import (
     ConnectionLost,
     Envelope,
     Event,
@@ -17,6 +16,7 @@ from federatedscope_ggeur.transport import (
     Refused,
     TransportSettings,
 )
+from federatedscope_ggeur.errors import GGEURError
 
 pytest.importorskip("grpc", reason="the transport needs grpcio")
 

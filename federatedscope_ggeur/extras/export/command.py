@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins
+from federatedscope_ggeur.commands import add_plugins_option, command_parser
 from federatedscope_ggeur.data import Rows
 from federatedscope_ggeur.data.transforms import (
     LIFT,
@@ -36,15 +37,13 @@ from federatedscope_ggeur.models.linear import LinearHead
 from federatedscope_ggeur.models.mixture import MixtureHead
 from federatedscope_ggeur.models.mlp import MLPHead
 from federatedscope_ggeur.predictor.left_models import LeftModels
-from federatedscope_ggeur.printable import printable, say
+from federatedscope_ggeur.printable import markdown, printable, say
 from federatedscope_ggeur.reporting import Results
 from federatedscope_ggeur.reporting.lines import (
     percent,
     privacy_line,
     probabilities_line,
 )
-
-from . import add_plugins_option, command_parser
 
 INSTALL = "pip install 'federatedscope-ggeur[onnx]'"
 #: The largest difference of a probability to that of `predict`.
@@ -363,12 +362,12 @@ def model_card(results: Results) -> str:
 
 def _card_lines(results: Results) -> Iterator[str]:
     final, given = results.final, results.given or {}
-    names = ", ".join(map(_cell, results.class_names))
-    yield f"# Model card: {_cell(results.config.get('expname') or 'a head')}"
+    names = ", ".join(map(markdown, results.class_names))
+    yield f"# Model card: {markdown(results.config.get('expname') or 'a head')}"
     yield ""
     yield (
         f"A classifier of embeddings, {given.get('dim')} columns a row. Encoder: "
-        f"{_cell(results.encoder)}. Transform of rows: "
+        f"{markdown(results.encoder)}. Transform of rows: "
         f"{given.get('transform') or NO_TRANSFORM}. "
         f"{len(results.class_names)} classes: {names}."
     )
@@ -388,8 +387,8 @@ def _card_lines(results: Results) -> Iterator[str]:
         error = _error(accuracy, test)
         errors.append(error)
         yield (
-            f"| {_cell(domain)} | {len(clients)} | {_shown(train)} | {_shown(test)} | "
-            f"{percent(accuracy)}{_behind(error)} |"
+            f"| {markdown(domain)} | {len(clients)} | {_shown(train)} | "
+            f"{_shown(test)} | {percent(accuracy)}{_behind(error)} |"
         )
     known = [error for error in errors if error is not None]
     whole = len(known) == len(errors) and len(known) > 0
@@ -424,21 +423,13 @@ def _card_lines(results: Results) -> Iterator[str]:
     sent = f"{final.bytes_up / 1e6:.2f} MB up, {final.bytes_down / 1e6:.2f} MB down"
     yield f"- engine: {results.engine}; {sent}"
     versions = ", ".join(f"{name} {v}" for name, v in results.versions.items())
-    yield f"- versions: {_cell(versions)}"
+    yield f"- versions: {markdown(versions)}"
     if results.notes:
         yield ""
         yield "## Notes of the run"
         yield ""
         for note in results.notes:
-            yield f"- {_cell(note)}"
-
-
-def _cell(text: object) -> str:
-    """A text of others for a line or a cell of Markdown."""
-    shown = printable(text, 10_000)
-    for mark in "\\|*_`<[":
-        shown = shown.replace(mark, f"\\{mark}")
-    return shown
+            yield f"- {markdown(note)}"
 
 
 def _sum(numbers) -> int | None:

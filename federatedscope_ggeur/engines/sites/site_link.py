@@ -8,7 +8,8 @@ from contextlib import suppress
 
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.transport import (
+
+from .transport import (
     ALREADY_JOINED,
     ConnectionLost,
     Envelope,
@@ -16,7 +17,7 @@ from federatedscope_ggeur.transport import (
     Refused,
     StreamEnded,
 )
-from federatedscope_ggeur.transport.settings import TransportSettings
+from .transport.settings import TransportSettings
 
 _PAUSE = 1.0  # s, between attempts to join again
 

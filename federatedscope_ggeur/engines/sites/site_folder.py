@@ -53,11 +53,8 @@ from federatedscope_ggeur.reporting import (
 )
 from federatedscope_ggeur.reporting.lines import percent
 from federatedscope_ggeur.reporting.results import Status
-from federatedscope_ggeur.transport import Envelope
 
-from .distributed_data import site_data
-from .leading import JOIN
-from .sides import (
+from ..sides import (
     Described,
     Shared,
     client_side,
@@ -66,6 +63,9 @@ from .sides import (
     known_of_rows,
     settings_for,
 )
+from .distributed_data import site_data
+from .leading import JOIN
+from .transport import Envelope
 
 logger = get_logger(__name__)
 

@@ -9,16 +9,16 @@ import time
 
 import pytest
 
-from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.transport import (
+from federatedscope_ggeur.engines.sites.transport import (
     ConnectionLost,
     Refused,
     Security,
     check_token,
     make_token,
 )
-from federatedscope_ggeur.transport.probe import handshake_problem
-from federatedscope_ggeur.transport.security import make_secret
+from federatedscope_ggeur.engines.sites.transport.probe import handshake_problem
+from federatedscope_ggeur.engines.sites.transport.security import make_secret
+from federatedscope_ggeur.errors import ConfigError
 
 SECRET = b"0123456789abcdef"
 

@@ -12,10 +12,10 @@ from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.federation.wire.handshake import Join
 from federatedscope_ggeur.federation.wire.limits import PLAIN
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.transport import BROKEN, Envelope, Event
 
 from .driver import Driver, now
 from .federation import Federation, course
+from .transport import BROKEN, Envelope, Event
 from .watch import server_status
 
 logger = get_logger(__name__)

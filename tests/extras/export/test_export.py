@@ -12,9 +12,9 @@ from foreign_text import FORGED, hidden_in
 
 from federatedscope_ggeur import FederatedClassifier
 from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.commands.export import WITHIN, model_card, onnx_bytes
 from federatedscope_ggeur.data import transform_rows
 from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.extras.export.command import WITHIN, model_card, onnx_bytes
 from federatedscope_ggeur.models.average import AverageHead
 
 CLASSES = np.array(["cat", "dog", "emu", "\u00e9lan"])
@@ -150,7 +150,7 @@ def test_rows_of_another_width_are_refused(folder, tmp_path, capsys):
 @pytest.mark.slow
 def test_a_graph_that_differs_is_not_written(folder, tmp_path, monkeypatch, capsys):
     pytest.importorskip("onnxruntime")
-    monkeypatch.setattr("federatedscope_ggeur.commands.export.SMOOTHING", 0.1)
+    monkeypatch.setattr("federatedscope_ggeur.extras.export.command.SMOOTHING", 0.1)
     file = tmp_path / "head.onnx"
     assert main(["export", str(folder), "--onnx", str(file)]) == 1
     assert "differ from predict's by" in capsys.readouterr().err
@@ -227,4 +227,4 @@ def test_names_in_a_card_are_text():
     made = fitted().results_
     card = model_card(replace(made, class_names=[f"|<b>`{FORGED}", "b", "c", "d"]))
     assert not hidden_in(card)
-    assert "\\|\\<b>\\`" in card
+    assert "\\|\\<b\\>\\`" in card

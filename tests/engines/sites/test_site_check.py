@@ -25,12 +25,12 @@ from wire_tap import recording
 from federatedscope_ggeur.cfg_ggeur.check import given_handshake
 from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
 from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.engines import facts, site_check
-from federatedscope_ggeur.engines.facts import facts_of
-from federatedscope_ggeur.engines.roles import role_config
-from federatedscope_ggeur.engines.streams import transport_settings
+from federatedscope_ggeur.engines.sites import facts, site_check
+from federatedscope_ggeur.engines.sites.facts import facts_of
+from federatedscope_ggeur.engines.sites.roles import role_config
+from federatedscope_ggeur.engines.sites.streams import transport_settings
+from federatedscope_ggeur.engines.sites.transport import Hub, certificates, make_token
 from federatedscope_ggeur.federation.course.membership import Membership
-from federatedscope_ggeur.transport import Hub, certificates, make_token
 
 #: Only a hang takes so long.
 PATIENCE = 300

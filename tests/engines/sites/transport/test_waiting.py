@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from federatedscope_ggeur.transport import (
+from federatedscope_ggeur.engines.sites.transport import (
     Envelope,
     Event,
     Refused,
@@ -24,8 +24,11 @@ from federatedscope_ggeur.transport import (
     make_token,
     streams,
 )
-from federatedscope_ggeur.transport.asking import ask_server, reach_problem
-from federatedscope_ggeur.transport.waiting import SparingLog, WaitingRoom
+from federatedscope_ggeur.engines.sites.transport.asking import (
+    ask_server,
+    reach_problem,
+)
+from federatedscope_ggeur.engines.sites.transport.waiting import SparingLog, WaitingRoom
 
 PATIENCE = 300.0
 SILENT = 200

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from written_runs import made
 
-from federatedscope_ggeur.engines.watch import (
+from federatedscope_ggeur.engines.sites.watch import (
     METRICS_PROM,
     STATES,
     STATUS_FILE,

@@ -9,8 +9,9 @@ import torch
 from private_words import LDA, NOISE
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.engines.leading import FAILED, FINISH, JOIN
-from federatedscope_ggeur.engines.resumed_site import ResumedSite
+from federatedscope_ggeur.engines.flower.resumed_site import ResumedSite
+from federatedscope_ggeur.engines.sites.leading import FAILED, FINISH, JOIN
+from federatedscope_ggeur.engines.sites.transport import Envelope
 from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
 from federatedscope_ggeur.federation.course.client_store import ClientStore
 from federatedscope_ggeur.federation.exchanges.noisy_release.messages import (
@@ -20,7 +21,6 @@ from federatedscope_ggeur.federation.exchanges.training.messages import Broadcas
 from federatedscope_ggeur.federation.ledger import ledger_path, read_ledger
 from federatedscope_ggeur.federation.wire.declared import Declared
 from federatedscope_ggeur.federation.wire.handshake import Join
-from federatedscope_ggeur.transport import Envelope
 
 SITE = [
     "federate.mode", "distributed",

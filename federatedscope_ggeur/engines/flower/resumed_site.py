@@ -21,11 +21,11 @@ from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import RESULTS_FILE
 from federatedscope_ggeur.reporting.log_file import logging_to
 from federatedscope_ggeur.reporting.run_files import LOG_FILE, PRIVATE
-from federatedscope_ggeur.transport import Envelope
 
-from .leading import FAILED, FINISH, JOIN
-from .site_folder import Site, question
-from .streams import transport_settings
+from ..sites.leading import FAILED, FINISH, JOIN
+from ..sites.site_folder import Site, question
+from ..sites.streams import transport_settings
+from ..sites.transport import Envelope
 
 logger = get_logger(__name__)
 

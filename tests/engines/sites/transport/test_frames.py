@@ -9,16 +9,20 @@ import zlib
 from itertools import chain, repeat
 
 import pytest
+from own_process import python
 
-from federatedscope_ggeur.errors import ConfigError, MessageError
-from federatedscope_ggeur.transport.frames import (
+from federatedscope_ggeur.engines.sites.transport.frames import (
     Envelope,
     Introduction,
     read_envelope,
     read_join,
     to_frames,
 )
-from federatedscope_ggeur.transport.settings import TransportSettings, server_options
+from federatedscope_ggeur.engines.sites.transport.settings import (
+    TransportSettings,
+    server_options,
+)
+from federatedscope_ggeur.errors import ConfigError, MessageError
 
 SETTINGS = TransportSettings(max_message=1000, max_frame=64)
 ROOMY = TransportSettings(max_message=2**24)
@@ -32,6 +36,14 @@ def header(**changes) -> bytes:
 
 def read(*frames: bytes, settings=SETTINGS):
     return read_envelope(iter(frames), settings, "client 3")
+
+
+def test_the_transport_needs_neither_torch_nor_numpy():
+    looks = (
+        "import sys, federatedscope_ggeur.engines.sites.transport\n"
+        "print({'torch', 'numpy', 'safetensors', 'federatedscope'} & {*sys.modules})"
+    )
+    assert python("-c", looks).stdout.strip() == "set()"
 
 
 @pytest.mark.parametrize("compression", ["nocompression", "deflate", "gzip"])

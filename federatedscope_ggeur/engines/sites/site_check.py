@@ -25,20 +25,20 @@ from federatedscope_ggeur.federation.wire.handshake import Handshake
 from federatedscope_ggeur.machine import available_memory
 from federatedscope_ggeur.progress import bytes_text, duration_text
 from federatedscope_ggeur.reporting import ELSEWHERE, obstacle
-from federatedscope_ggeur.transport import Security, StreamEnded
-from federatedscope_ggeur.transport.asking import (
-    ask_server,
-    certificate_end,
-    own_certificate_end,
-    reach_problem,
-)
-from federatedscope_ggeur.transport.probe import handshake_problem
-from federatedscope_ggeur.transport.settings import require_grpc
 
 from .distributed_data import SiteData
 from .facts import Facts
 from .site_folder import Site
 from .streams import transport_settings
+from .transport import Security, StreamEnded
+from .transport.asking import (
+    ask_server,
+    certificate_end,
+    own_certificate_end,
+    reach_problem,
+)
+from .transport.probe import handshake_problem
+from .transport.settings import require_grpc
 
 _F32 = 4  # bytes
 #: Log, settings and results of a run.

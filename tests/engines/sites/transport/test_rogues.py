@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from federatedscope_ggeur.transport import (
+from federatedscope_ggeur.engines.sites.transport import (
     Envelope,
     Event,
     streams,

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from federatedscope_ggeur.transport import (
+from federatedscope_ggeur.engines.sites.transport import (
     ConnectionLost,
     Envelope,
     Link,
@@ -22,12 +22,12 @@ PATIENCE = 300.0
 SETTINGS = TransportSettings(2**20, join_deadline=PATIENCE)
 CLIENT = """
 import sys
-from federatedscope_ggeur.transport import *
+from federatedscope_ggeur.engines.sites.transport import *
 settings = TransportSettings(2**20, keepalive=0.5)
 link = Link(sys.argv[1], 1, Envelope("join_in"), settings)
 """
 HUB = """
-from federatedscope_ggeur.transport import *
+from federatedscope_ggeur.engines.sites.transport import *
 hub = Hub("127.0.0.1", 0, 2, TransportSettings(2**20))
 print(hub.port, flush=True)
 """

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from federatedscope_ggeur.engines.driver import Driver, Grace
+from federatedscope_ggeur.engines.sites.driver import Driver, Grace
 from federatedscope_ggeur.federation.exchanges import Absence, Request
 from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
     INIT_BROADCAST,
