@@ -2,9 +2,10 @@
 
     python .ci/without.py [NAME ...]
 
-Copies the project without them, and finds that the package is imported, that the help
-lists no command of theirs, that the quickstart's head is the same to the bit, and that
-the core's fast tests pass. Tests of the docs stay out: the pages describe the whole.
+Copies the project without them and their example configs, and finds that the package is
+imported, that the help lists no command of theirs, that the quickstart's head is the
+same to the bit, and that the core's fast tests pass. Tests of the docs stay out: the
+pages describe the whole.
 So do tests of lower rooms, which import nothing that knows of extras.
 """
 
@@ -18,9 +19,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from federatedscope_ggeur.extras import manifests
+import yaml
+
+from federatedscope_ggeur.extras import Manifest, manifests
+from federatedscope_ggeur.settings import flatten
 
 ROOT = Path(__file__).parents[1]
+EXAMPLES = Path("scripts/example_configs")
 #: Tests of pages, of the whole package, and of programs that need an engine.
 OF_THE_WHOLE = (
     "test_deploy.py", "test_documentation.py", "test_packaging.py",
@@ -31,15 +36,32 @@ BELOW = ("data", "geometry", "methods", "models", "settings")
 RUN = ("federate.total_round_num", "2", "ggeur.closed_form", "lda", "verbose", "0")
 
 
+def asks(example: Path, removed: list[Manifest]) -> bool:
+    """Whether an example config chooses a setting or a part of these extras."""
+    given = dict(flatten(yaml.safe_load(example.read_text(encoding="utf-8"))))
+    parts = [
+        (f"ggeur.{setting}", name)
+        for one in removed
+        for setting, names in one.registers.items()
+        for name in names
+    ]
+    keys = {f"ggeur.{key.name}" for one in removed for key in one.keys}
+    return any(given.get(key) == name for key, name in parts) or bool(keys & set(given))
+
+
 def copied(names: list[str], to: Path) -> None:
     """Copy the project's files to the folder `to`, without extras and engines."""
     said = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True
     )
     gone = {f"{room}/{name}" for name in names for room in ("extras", "engines")}
+    manifest_of = manifests()
+    removed = [manifest_of[name] for name in names]
     for file in filter(None, said.stdout.decode().split("\0")):
         path = Path(file)
         if "/".join(path.parts[1:3]) in gone or not (ROOT / path).exists():
+            continue
+        if path.parent == EXAMPLES and asks(ROOT / path, removed):
             continue
         (to / path.parent).mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / path, to / path)

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.data.transforms import projected, transform_rows
+from federatedscope_ggeur.extras.text.classes import ClassTexts
 from federatedscope_ggeur.geometry.discrete_gaussian import (
     discrete_gaussian,
     seeded_words,
@@ -40,7 +41,6 @@ from federatedscope_ggeur.geometry.noisy_release import (
     unit_rows,
 )
 from federatedscope_ggeur.models.closed_forms.noise_aware import believed
-from federatedscope_ggeur.models.text.classes import ClassTexts
 from federatedscope_ggeur.rng import numpy_generator
 
 EPSILONS, DELTA = (1.0, 2.0, 4.0, 8.0), 1e-5

@@ -20,14 +20,12 @@ from gpu_bench import Bench
 from torch import Tensor
 from torch.nn import functional as F
 
-from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings, fit
-from federatedscope_ggeur.models import (
+from federatedscope_ggeur.extras.networks.image_network import (
     ImageNetwork,
-    ModelSettings,
     NetworkSettings,
-    build_model,
-    to_vector,
 )
+from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings, fit
+from federatedscope_ggeur.models import ModelSettings, build_model, to_vector
 
 CLASSES, PAD = 10, 4
 SGD = {"momentum": 0.9, "weight_decay": 1e-5}
@@ -58,7 +56,7 @@ class Case:
             self.name, augment="crop_flip", precision=self.precision
         )
         dim = 3 * self.side**2
-        model = build_model(dim, CLASSES, ModelSettings(network=settings))
+        model = build_model(dim, CLASSES, ModelSettings(other=settings))
         assert isinstance(model, ImageNetwork)
         self.model = model.reset(torch.Generator().manual_seed(0)).to(self.device)
         self.start = to_vector(self.model)

@@ -15,10 +15,10 @@ from torch.nn import functional as F
 from federatedscope_ggeur import load_config
 from federatedscope_ggeur.data import ClientData, Embeddings, FederatedData
 from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.extras.networks.image_network import NetworkSettings
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings, fit
 from federatedscope_ggeur.models import (
     ModelSettings,
-    NetworkSettings,
     build_model,
     load_vector,
     to_vector,
@@ -59,7 +59,7 @@ def compare(name, channels, side, batch, augment, rows, repeats):
     dim = channels * side**2
     pixels = torch.randint(256, (rows, dim), dtype=torch.uint8, generator=generator)
     labels = torch.randint(CLASSES, (rows,), generator=generator)
-    settings = ModelSettings(network=NetworkSettings(name, augment=augment))
+    settings = ModelSettings(other=NetworkSettings(name, augment=augment))
     ours, theirs = (build_model(dim, CLASSES, settings) for _ in range(2))
     start = to_vector(ours.reset(generator))
     options = dict(SGD)

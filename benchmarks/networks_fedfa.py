@@ -36,14 +36,15 @@ from threadpoolctl import threadpool_limits
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.extras.networks.image_network import NetworkSettings
+from federatedscope_ggeur.extras.networks.methods.fedfa_plus import FedFAPlus
+from federatedscope_ggeur.extras.networks.methods.mixstyle import MixStyle
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings, fit
 from federatedscope_ggeur.methods import (
     FedAvg,
-    FedFAPlus,
     FedSAM,
     LocalContext,
     LocalOutcome,
-    MixStyle,
     ServerContext,
 )
 from federatedscope_ggeur.models import (
@@ -52,7 +53,6 @@ from federatedscope_ggeur.models import (
     num_trainable,
     to_vector,
 )
-from federatedscope_ggeur.models.networks import NetworkSettings
 from federatedscope_ggeur.rng import torch_generator
 
 CONFIG = Path(__file__).parents[1] / "scripts/example_configs/ggeur_quickstart.yaml"
@@ -123,7 +123,7 @@ class Client:
         pixels = channels * side * side
         self.rows = torch.randint(256, (rows, pixels), generator=generator).byte()
         self.labels = torch.randint(10, (rows,), generator=generator)
-        settings = ModelSettings(network=NetworkSettings(name, norm=norm))
+        settings = ModelSettings(other=NetworkSettings(name, norm=norm))
         self.model = build_model(pixels, 10, settings).reset(generator)
         self.start = to_vector(self.model)
         optimizer = OptimizerSettings("SGD", 0.01, {"momentum": 0.9})

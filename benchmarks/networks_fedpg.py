@@ -18,10 +18,11 @@ from measure import interleave, ratio, report, standard_error
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import load_federated_data, run
+from federatedscope_ggeur.extras.networks.image_network import NetworkSettings
+from federatedscope_ggeur.extras.networks.methods.fedpg import FedPG
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings, fit
-from federatedscope_ggeur.methods import FedPG, LocalContext, LocalOutcome
+from federatedscope_ggeur.methods import LocalContext, LocalOutcome
 from federatedscope_ggeur.models import ModelSettings, build_model, to_vector
-from federatedscope_ggeur.models.networks import NetworkSettings
 from federatedscope_ggeur.rng import torch_generator
 
 CONFIG = Path(__file__).parents[1] / "scripts/example_configs/fedpg_cifar10.yaml"
@@ -127,7 +128,7 @@ class Client:
         size = rows, 3 * side**2
         self.features = torch.randint(256, size, generator=rng, dtype=torch.uint8)
         self.labels = torch.randint(10, (rows,), generator=rng)
-        network = ModelSettings(network=NetworkSettings(name, norm=norm))
+        network = ModelSettings(other=NetworkSettings(name, norm=norm))
         self.model = build_model(size[1], 10, network)
         self.start = to_vector(self.model.reset(rng))
         optimizer = OptimizerSettings("SGD", 0.01)

@@ -27,10 +27,8 @@ __all__ = [
     "register_exchange",
     "register_image_reader",
     "register_method",
-    "register_network",
     "register_reader",
     "register_splitter",
-    "register_text_model",
     "run",
 ]
 
@@ -50,10 +48,8 @@ _HOMES = {
     "register_exchange": "federation.exchanges",
     "register_image_reader": "data",
     "register_method": "methods",
-    "register_network": "models",
     "register_reader": "data",
     "register_splitter": "data",
-    "register_text_model": "models",
     "run": "engines.run",
 }
 
@@ -73,8 +69,6 @@ if TYPE_CHECKING:
     from federatedscope_ggeur.methods import register_augmentation, register_method
     from federatedscope_ggeur.models import (
         register_closed_form,
-        register_network,
-        register_text_model,
     )
     from federatedscope_ggeur.predictor import Predictor
     from federatedscope_ggeur.reporting import Results

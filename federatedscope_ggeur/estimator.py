@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
+from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.keys import get_key
 from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
 from federatedscope_ggeur.cfg_ggeur.yaml_file import read_yaml
@@ -400,9 +401,9 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         """Warn of the run's notes, and of classes that cannot be predicted."""
         for note in self.results_.notes:
             warnings.warn(note, UserWarning, stacklevel=3)
-        # With secure sums a note of the run says this already.
-        sums = cfg.ggeur.privacy.secure_sums != "none"
-        if self.results_.final.head != "closed_form" or sums:
+        # If the server sees only totals, a note of the run says this already.
+        totals = demands_of(cfg).only_totals
+        if self.results_.final.head != "closed_form" or totals:
             return
         least = cfg.ggeur.privacy.min_samples
         sent = _sent_classes(cfg, data)

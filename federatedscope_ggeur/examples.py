@@ -22,6 +22,24 @@ def example_folder() -> Path:
     return _folder("example_configs", "example_configs", "example configs")
 
 
+def example_configs() -> list[Path]:
+    """The example configs, with those in folders ``configs`` of extras, by name.
+
+    Raises
+    ------
+    ConfigError
+        They are not installed.
+    """
+    own = example_folder().glob("*.yaml")
+    of_extras = _PACKAGE.glob("extras/*/configs/*.yaml")
+    return sorted([*own, *of_extras], key=lambda path: path.name)
+
+
+def study_files() -> list[Path]:
+    """The bundled study files, by name; raises `ConfigError` as `study_folder`."""
+    return sorted(study_folder().glob("*.yaml"))
+
+
 def study_folder() -> Path:
     """The folder of the bundled study files, in the package or in a checkout beside it.
 
@@ -43,10 +61,10 @@ def find_config(name: str | os.PathLike) -> Path:
     ConfigError
         There is neither such a file nor such an example.
     """
-    found = _find(name, example_folder)
+    found = _find(name, example_configs)
     if found is not None:
         return found
-    bundled = sorted(path.stem for path in example_folder().glob("*.yaml"))
+    bundled = [path.stem for path in example_configs()]
     raise ConfigError(
         f"the config file '{Path(name)}' {_missing(name)}, and no bundled config has "
         "that name; `ggeur configs` lists the bundled configs"
@@ -64,10 +82,10 @@ def find_study(name: str | os.PathLike) -> Path:
     ConfigError
         There is neither such a file nor such a bundled study.
     """
-    found = _find(name, study_folder)
+    found = _find(name, study_files)
     if found is not None:
         return found
-    bundled = sorted(path.stem for path in study_folder().glob("*.yaml"))
+    bundled = [path.stem for path in study_files()]
     raise ConfigError(
         f"the study file '{Path(name)}' {_missing(name)}, and no bundled study has "
         f"that name; the bundled ones are {', '.join(bundled)}"
@@ -88,14 +106,12 @@ def _missing(name: str | os.PathLike) -> str:
     return "is a folder" if os.path.isdir(name) else "does not exist"
 
 
-def _find(name: str | os.PathLike, bundled: Callable[[], Path]) -> Path | None:
+def _find(name: str | os.PathLike, bundled: Callable[[], list[Path]]) -> Path | None:
     path = Path(name)
     # os.path: a name that the system refuses counts as one that does not exist.
     if os.path.exists(path) and not os.path.isdir(path):
         return path
     if path.name == str(name):
-        for file in (path.name, f"{path.name}.yaml"):
-            example = bundled() / file
-            if os.path.isfile(example):
-                return example
+        names = {file.name: file for file in bundled()}
+        return names.get(path.name, names.get(f"{path.name}.yaml"))
     return None

@@ -84,7 +84,8 @@ class Federation:
     order : callable
         In which order the clients of a list run.
     closed_form : ClosedForm, optional
-    sums : SumSettings, optional
+    own : sequence of settings
+        Those of further exchanges.
     facts : dict, optional
         Further fields of the run's `Demands`.
     plan : dict
@@ -115,7 +116,7 @@ class Federation:
         space="raw",
         rounds=10,
         closed_form=None,
-        sums=None,
+        own=(),
         statistics=None,
         train_withheld=True,
         plugins=(),
@@ -134,7 +135,7 @@ class Federation:
             method,
             seed,
             space=SpaceSettings(space),
-            counted_prototypes=sums is not None,
+            counted_prototypes=bool(facts and facts.get("only_totals")),
             **({} if statistics is None else {"statistics": statistics}),
         )
         demands = Demands(
@@ -147,7 +148,6 @@ class Federation:
             is_open=closed_form is not None and closed_form.is_open,
             compares_kinds=closed_form is not None and closed_form.by_losses,
             calibrates=calibration is not None,
-            sums=sums is not None,
             plugins=tuple(plugins),
             **(facts or {}),
         )
@@ -168,9 +168,7 @@ class Federation:
             settings = settings.with_own(ClosedFormSettings(closed_form))
         if calibration is not None:
             settings = settings.with_own(calibration)
-        if sums is not None:
-            settings = settings.with_own(sums)
-        self.settings = settings
+        self.settings = settings = settings.with_own(*own)
         self.clients = {
             k: Client(k, domain, features, labels, settings, self.memory)
             for k, (domain, features, labels) in data.items()

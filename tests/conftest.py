@@ -16,9 +16,11 @@ import made_results
 import numpy as np
 import pytest
 import torch
+from elsewhere import Elsewhere
 from fake_checkout import write_checkout
 from threadpoolctl import threadpool_limits
 
+from federatedscope_ggeur import rng
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.yaml_file import read_tree
 from federatedscope_ggeur.federation.exchanges import EXCHANGES
@@ -199,6 +201,19 @@ def config(embeddings_folder):
         return load_config(_quickstart_settings(), [*base, *map(str, overrides)])
 
     return load
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A GPU, or what stands in for one."""
+    if torch.cuda.is_available():
+        yield None
+    elif not hasattr(torch.Tensor, "untyped_storage"):
+        pytest.skip("the stand-in for a GPU needs torch 2")
+    else:
+        monkeypatch.setattr(rng, "new_generator", lambda device: torch.Generator())
+        with Elsewhere() as mode:
+            yield mode
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Every registered method, with settings under which it acts.
+"""Every registered method of the core, with settings under which it acts.
 
 A method that acts by its defaults needs no line here.
 """
@@ -10,14 +10,13 @@ from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
 from federatedscope_ggeur.models import ModelSettings, build_model
 
 #: FedProx and FedOpt have FederatedScope's defaults, which do next to nothing; FedGen's
-#: and FedPG's generators would cost the tests minutes; FedSAM has a setting of its
-#: adaptive form; FPL's temperature makes large differences of rounding errors.
+#: generator would cost the tests minutes; FedSAM has a setting of its adaptive form;
+#: FPL's temperature makes large differences of rounding errors.
 SETTINGS = {
     "fedprox": {"mu": 0.5},
     "fedopt": {"type": "Yogi", "lr": 0.1},
     "fedsam": {"adaptive": True},
     "fedgen": {"noise_dim": 4, "hidden": 8, "lr": 0.01, "steps": 5},
-    "fedpg": {"images_per_class": 4, "noise_dim": 4, "steps": 3, "generator_batch": 8},
     "fpl": {"temperature": 0.5},
 }
 
@@ -25,25 +24,29 @@ SETTINGS = {
 HEAD = build_model(6, 4, ModelSettings())
 
 
-def built(parts) -> dict:
-    """Those that train heads on embeddings; what needs a network is tested on its
-    own."""
-    made = {name: part(**SETTINGS.get(name, {})) for name, part in parts.items()}
+def own(registry) -> list[str]:
+    """The names of the core's own parts."""
+    return [name for name in registry if not registry.is_expected(name)]
+
+
+def built(registry) -> dict:
+    """Those of the core's own that train heads on embeddings."""
+    made = {name: registry[name](**SETTINGS.get(name, {})) for name in own(registry)}
     return {k: method for k, method in made.items() if not method.model_problem(HEAD)}
 
 
-#: Those whose step is a mean over clients, of heads: these have no BatchNorm.
+#: Those whose step is a mean over clients, of heads.
 FEDERATED = {
     name: method
     for name, method in built(METHODS).items()
-    if method.federated and not method.pools_data and not method.needs_norms
+    if method.federated and not method.pools_data
 }
-#: Base methods, bounds among them, that are not about BatchNorm: those that heads have.
-ON_HEADS = [name for name, part in METHODS.items() if not part.needs_norms]
+#: The core's base methods, bounds among them.
+ON_HEADS = own(METHODS)
 #: Those of them that are not FedAvg, whose weights they are compared with.
 OTHERS = {name: method for name, method in FEDERATED.items() if name != "fedavg"}
 _HEAD = build_model(6, 4, ModelSettings())
-#: Baseline augmentations that act on embeddings: others need a network.
+#: The core's baseline augmentations.
 ADDED = {
     name: method
     for name, method in built(AUGMENTATIONS).items()

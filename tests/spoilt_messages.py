@@ -1,7 +1,9 @@
 """Valid messages of each kind, and means to spoil them."""
 
 import json
+import runpy
 import struct
+from pathlib import Path
 
 import pytest
 import torch
@@ -24,20 +26,10 @@ from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import 
     LossQuery,
 )
 from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreReport
-from federatedscope_ggeur.federation.exchanges.noisy_release.messages import (
-    ReleaseRequest,
-    ReleaseVector,
-)
 from federatedscope_ggeur.federation.exchanges.personal.messages import (
     PersonalLosses,
     PersonalQuery,
     PersonalScore,
-)
-from federatedscope_ggeur.federation.exchanges.secure_sums.messages import (
-    MaskedRequest,
-    MaskedVector,
-    SumKey,
-    SumKeysRequest,
 )
 from federatedscope_ggeur.federation.exchanges.space.messages import (
     SpaceBroadcast,
@@ -54,8 +46,6 @@ CLASSES, DIM, PARAMS = 3, 4, 10
 SCHEMA = MessageSchema(CLASSES, DIM, PARAMS)
 # The identity, as its upper triangle.
 ONE = torch.tensor([1.0, 0, 0, 0, 1, 0, 0, 1, 0, 1])
-SESSION, ROSTER = bytes(range(16)), (1, 3, 7)
-KEYS = tuple(bytes([k]) * 32 for k in ROSTER)
 
 
 def opened(payload):
@@ -133,20 +123,13 @@ VALID = {
             PersonalQuery(0.3, False, 2.0, 2),
             PersonalLosses(3, 5, torch.arange(36).view(9, 4)),
             PersonalScore(3, 4, 5, 0.5),
-            ReleaseRequest(SESSION, "spread", torch.full((DIM,), 0.5).double()),
-            ReleaseVector(3, SESSION, "moments", torch.arange(CLASSES + DIM) - 2**40),
-            SumKeysRequest(SESSION, ROSTER, 3, 5, 1.01, 2**20, 40),
-            MaskedRequest(
-                *(SESSION, "means", ROSTER, KEYS, KEYS[::-1], (b"", b"3" * 64, b"")),
-                classes=torch.tensor([0, 2]),
-                counts=torch.tensor([5, 9]),
-                vectors=torch.arange(9).view(3, 3) - 2**62,
-            ),
-            SumKey(3, SESSION, KEYS[0], KEYS[1], b"3" * 64),
-            MaskedVector(3, SESSION, "means", torch.tensor([-1, 2**63 - 1, -(2**63)])),
         )
     },
 }
+#: Those of extras, each in a file of its own.
+for _file in sorted(Path(__file__).parent.glob("extras/*/messages_of_*.py")):
+    for _payload in runpy.run_path(str(_file))["MESSAGES"]:
+        VALID[type(_payload)] = opened(_payload)
 PAYLOADS = tuple(VALID)
 
 

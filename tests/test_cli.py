@@ -45,7 +45,7 @@ def test_an_interruption_anywhere_has_no_traceback(monkeypatch, capsys):
     def interrupted():
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(configs, "example_folder", interrupted)
+    monkeypatch.setattr(configs, "example_configs", interrupted)
     assert main(["configs"]) == 130
     assert capsys.readouterr().err == "interrupted\n"
 

@@ -276,27 +276,6 @@ def test_clients_with_two_rows_each_are_told_what_to_do(method):
     assert made.score(rows, labels) > 0.9
 
 
-def test_secure_sums_count_the_rows_of_all_clients():
-    sums = {
-        "ggeur.privacy.secure_sums": "statistics",
-        "ggeur.privacy.secure_sums_radius": 100,
-        "ggeur.privacy.secure_sums_max_rows": 1024,
-        "ggeur.privacy.secure_sums_fraction_bits": 37,
-        "ggeur.lda.shrinkage": 0.3,
-    }
-
-    def fit(rows_of_2):
-        few = np.flatnonzero((y < 2) | (np.cumsum(y == 2) <= rows_of_2) & (y == 2))
-        made = FederatedClassifier("lda", sums).fit(X[few], y[few], clients=SITE[few])
-        return 2 in made.predict(X)
-
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", ".*cannot be predicted.*")
-        assert fit(6)
-    with pytest.warns(UserWarning, match="classes with 4 of 127 rows over all clients"):
-        assert not fit(4)
-
-
 @pytest.mark.slow
 def test_heads_of_ones_own():
     settings = {"ggeur.personal.head": "means"}

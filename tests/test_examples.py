@@ -10,6 +10,7 @@ import yaml
 from federatedscope_ggeur.cfg_ggeur.load import default_config
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.examples import (
+    example_configs,
     example_folder,
     find_config,
     find_study,
@@ -64,7 +65,7 @@ def test_what_is_no_study_is_named_with_those_there_are(name):
         find_study(name)
 
 
-EXAMPLES = sorted(example_folder().glob("*.yaml"))
+EXAMPLES = example_configs()
 #: Templates and quickstarts, which reproduce nothing.
 OWN = ("own_embeddings", "quickstart", "network_then_ggeur")
 #: Those that write their papers' numbers although they are defaults.

@@ -17,7 +17,6 @@ from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.data.encoders.keys import ENCODER_KEYS
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
 from federatedscope_ggeur.models import CLOSED_FORMS
-from federatedscope_ggeur.models.networks.keys import NETWORK_KEYS
 
 VALUES = (
     "-1", "0", "1e15", "1e308", "nan", "''", "[]", "{}", "None", "x" * 20_000,
@@ -49,11 +48,13 @@ ON_HEADS = ("fedfa", "fedgen", "fedmix")
 
 def in_use() -> dict[str, tuple[str, ...]]:
     """Every key of a part, and the settings by which the part is used."""
-    found = {f"ggeur.{key.name}": NETWORK for key in NETWORK_KEYS}
+    found = {key: NETWORK for key in OURS if key.startswith("ggeur.network.")}
     found.update({f"ggeur.{k.name}": IMAGES for k in ENCODER_KEYS})
     for name, part in METHODS.items():
         own = ("ggeur.base_method", name)
-        if name in ("fpl", "fedbn", "silobn"):
+        if name == "fpl":
+            own += ("ggeur.mlp_hidden_dim", "8")
+        elif name in ("fedbn", "silobn"):
             own = (*NETWORK, *own)
         found.update({f"{section_of(part)}.{k.name}": own for k in part.SETTINGS})
     for name, part in AUGMENTATIONS.items():

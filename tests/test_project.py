@@ -23,7 +23,7 @@ PACKAGE = ROOT / "federatedscope_ggeur"
 #: DESIGN, section 3, from the ground up: a room may import itself and those below it.
 GROUND = (
     "printable", "errors", "rng", "files", "lock", "examples", "downloads", "machine",
-    "progress", "weights", "settings", "version", "extras",
+    "progress", "weights", "settings", "version", "extras", "crypto",
 )  # fmt: skip
 FLOORS = (
     *GROUND, "geometry", "models", "methods", "data", "reporting",
@@ -38,6 +38,7 @@ APART = {
     "files": {"errors"},
     "lock": {"errors", "printable"},
     "examples": {"errors"},
+    "crypto": {"errors"},
     "downloads": {"errors", "printable"},
     "machine": set(),
     "progress": {"machine", "printable"},
@@ -74,7 +75,7 @@ def test_the_version_is_the_same_everywhere():
 
 
 #: Each extra, with the others that it may import.
-EXTRAS = {name: manifest.needs for name, manifest in manifests().items()}
+EXTRAS = {n: (*one.needs, *one.uses) for n, one in manifests().items()}
 #: Their commands stand on all rooms, as those of the core do.
 COMMANDS = {
     command.module

@@ -20,7 +20,6 @@ from federatedscope_ggeur.reporting import (
     average,
     summarise,
 )
-from federatedscope_ggeur.reporting.study import Cell, Study, to_text
 
 DOMAINS = ("Art", "Clipart")
 
@@ -86,34 +85,14 @@ def noisy(mean: float, seed: int, rounds: int = 4, domains=DOMAINS) -> list[dict
     ]
 
 
-def write(folder: Path, results: Results, cell: Cell | None = None) -> Path:
-    """A run's folder with its results.json and, of a study, its cell.json."""
+def write(folder: Path, results: Results, cell: object = None) -> Path:
+    """A run's folder with its results.json and, of a study, the cell's cell.json."""
     folder.mkdir(parents=True)
     (folder / "results.json").write_text(results.to_json(), encoding="utf-8")
     if cell is not None:
+        from federatedscope_ggeur.extras.studies.study import to_text
+
         (folder / "cell.json").write_text(to_text(cell), encoding="utf-8")
-    return folder
-
-
-def write_study(
-    folder: Path,
-    study: Study,
-    means: Mapping[tuple[str, ...], float],
-    rounds: int = 4,
-    domains=DOMAINS,
-) -> Path:
-    """A study's folder: a cell for each of the points in `means`, and each seed."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "study.json").write_text(to_text(study), encoding="utf-8")
-    names = [axis.name for axis in study.axes]
-    for number, (points, mean) in enumerate(means.items()):
-        for seed in study.seeds:
-            labels = dict(zip(names, points))
-            write(
-                folder / f"cell_{number}" / f"seed_{seed}",
-                made(noisy(mean, seed, rounds, domains), seed, {"cell": number}),
-                Cell(study.name, labels, seed),
-            )
     return folder
 
 

@@ -5,6 +5,3 @@
 
 from .described import describe_keys
 from .keys import all_keys, extend_ggeur_cfg, get_key
-
-# It registers itself.
-from . import run_encoder  # isort: skip

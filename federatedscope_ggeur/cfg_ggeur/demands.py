@@ -10,8 +10,15 @@ from federatedscope_ggeur.extras import load_extras
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import allowed_exchanges
 from federatedscope_ggeur.methods import METHODS
-from federatedscope_ggeur.models import CLOSED_FORMS, ClosedForm, build_closed_form
-from federatedscope_ggeur.models.text import ClassTexts
+from federatedscope_ggeur.models import (
+    CLOSED_FORMS,
+    OTHER_MODELS,
+    ClosedForm,
+    Known,
+    OtherModel,
+    build_closed_form,
+    chosen_other,
+)
 
 from .fs_keys import FIXED, HONOURED
 from .keys import FS_FIELDS, all_keys, extra_keys, field_of, get_key
@@ -23,14 +30,13 @@ def demands_of(cfg, wrong: Collection[str] = ()) -> Demands:
         field: default if setting(field) in wrong else value
         for field, value, default in _settings_in(cfg)
     }
-    load_extras({key.name: chosen[field_of(key)] for key in extra_keys()})
+    load_extras({**chosen, **{k.name: chosen[field_of(k)] for k in extra_keys()}})
     form = CLOSED_FORMS.get(chosen["closed_form"])
     trains = form is None or chosen["init"] != "random"
     base = METHODS.get(chosen["base_method"])
     is_ggeur = chosen["augmentation"] == "ggeur"
-    # A network normalises pixels itself, and a text model takes CLIP's embeddings
-    # unchanged. With either of them ggeur.space stays at its default.
-    has_space = trains and not chosen["network.name"] and not chosen["text.model"]
+    # Another model takes rows as they are: ggeur.space stays at its default.
+    has_space = trains and not chosen_other(chosen)
     allowed = allowed_exchanges(chosen["plugins"])
     totals = any(part.brings_totals(chosen) for part in allowed)
     leaves_out = form is not None and form.asks and form.leaves_out() and not totals
@@ -49,7 +55,7 @@ def demands_of(cfg, wrong: Collection[str] = ()) -> Demands:
         keeps_best=keeps_best(cfg.ggeur),
         personal=chosen["personal.head"] != "none",
         calibrates=chosen["calibrate"] != "none",
-        sums=chosen["secure_sums"] != "none",
+        only_totals=any(part.only_totals(chosen) for part in allowed),
         noisy=chosen["dp.epsilon"] > 0,
         brings_totals=totals,
         distributed=_is_distributed(cfg),
@@ -72,6 +78,13 @@ def _settings_in(cfg) -> Iterator[tuple[str, object, object]]:
         yield field, get_key(cfg, name), defaults[name]
 
 
+def other_model_of(cfg) -> OtherModel | None:
+    """The model that takes a head's place in a run with `cfg`; None for a head."""
+    chosen = {field: value for field, value, _ in _settings_in(cfg)}
+    name = chosen_other(chosen)
+    return OTHER_MODELS[name].of_run(chosen) if name else None
+
+
 def _is_distributed(cfg) -> bool:
     # Objects that FS's constructors make do not see the mode, see `for_constructor`.
     used = "distribute" in cfg and bool(cfg.distribute.get("use"))
@@ -85,10 +98,11 @@ def _reads_images(cfg) -> bool:
         return False  # another check reports it
 
 
-def closed_form_of(ggeur, text: ClassTexts | None = None) -> ClosedForm | None:
+def closed_form_of(ggeur, known: Known | None = None) -> ClosedForm | None:
     """The one-shot head of ``ggeur.closed_form``; None if there is none.
 
-    If training only starts from this head, it is returned as a start.
+    If training only starts from this head, it is returned as a start. `known` is what
+    the run knows of its classes.
 
     Raises
     ------
@@ -99,8 +113,8 @@ def closed_form_of(ggeur, text: ClassTexts | None = None) -> ClosedForm | None:
         return None
     form = build_closed_form(ggeur.closed_form, ggeur)
     form.compressed = ggeur.statistics == "compressed"
-    if text is not None and (form.needs_known or text.prior or text.ensemble):
-        form = form.knowing(text)
+    if known is not None:
+        form = form.knowing(known)
     is_left = ggeur.init == "random" or keeps_best(ggeur)
     return form if is_left else form.as_start()
 

@@ -16,6 +16,7 @@ from federatedscope_ggeur.data import ENCODERS, find_reader, is_image_type
 from federatedscope_ggeur.data.encoders.keys import ENCODER_KEYS
 from federatedscope_ggeur.downloads import refused
 from federatedscope_ggeur.errors import ConfigError, UntrustedError, shown
+from federatedscope_ggeur.models import OTHER_MODELS
 from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.reporting import RESULTS_FILE, Results
 from federatedscope_ggeur.settings import flatten
@@ -34,7 +35,7 @@ _KEYS = (
     *(f"ggeur.privacy.dp.{name}" for name in ("epsilon", "project", "project_seed")),
 )
 _SECTIONS = {
-    *("encoder", "network", "text", "closed_form", "init", "keep"),
+    *("encoder", "closed_form", "init", "keep"),
     "mlp_hidden_dim",
 }
 _LISTED = 25
@@ -54,7 +55,9 @@ def config_left(results: Results) -> CfgNode:
         Keys or values are wrong.
     """
     said = dict(flatten(results.config))
-    parts = [said.get("ggeur.encoder.name"), said.get("ggeur.text.model")]
+    parts = [said.get("ggeur.encoder.name")]
+    for name in OTHER_MODELS:
+        parts += [name.partition(".")[0], said.get(f"ggeur.{name}")]
     cfg, problems = default_config(), {}
     for key, value in said.items():
         top, section = f"{key}..".split(".")[:2]

@@ -213,7 +213,7 @@ def open_sections() -> set[str]:
 
 def _in_fs() -> list[type[Method]]:
     """The methods whose settings are in a section of FS."""
-    parts = (*METHODS.values(), *AUGMENTATIONS.values())
+    parts = (*METHODS.present().values(), *AUGMENTATIONS.present().values())
     return [part for part in parts if part.SECTION]
 
 

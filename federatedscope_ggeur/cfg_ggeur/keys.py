@@ -9,15 +9,12 @@ from itertools import chain
 
 from federatedscope_ggeur.data import ENCODERS, IMAGE_READERS, READERS, SPLITTERS
 from federatedscope_ggeur.data.encoders.keys import ENCODER_KEYS
-from federatedscope_ggeur.data.text import TEXT_KEYS
 from federatedscope_ggeur.errors import ConfigError, name_settings
 from federatedscope_ggeur.extras import manifests
 from federatedscope_ggeur.federation.exchanges import EXCHANGES, ORDER
 from federatedscope_ggeur.federation.screening import SCREENS
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
-from federatedscope_ggeur.models import CLOSED_FORMS, TEXT_MODELS
-from federatedscope_ggeur.models.networks.keys import NETWORK_KEYS
-from federatedscope_ggeur.models.text import TEXT_USE_KEYS
+from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.settings import (
     NOT_SET,
     Key,
@@ -41,7 +38,7 @@ REGISTRIES: tuple[Registry, ...] = (
     READERS,
     IMAGE_READERS,
     SPLITTERS,
-    TEXT_MODELS,
+    *(one for extra in manifests().values() for one in extra.registries),
 )
 
 PLUGINS = Key(
@@ -132,9 +129,6 @@ def extra_keys() -> Iterator[Key]:
 _OF_ROOMS = (
     *(key for room in ORDER for key in EXCHANGES[room].KEYS),
     *ENCODER_KEYS,
-    *NETWORK_KEYS,
-    *TEXT_KEYS,
-    *TEXT_USE_KEYS,
     *extra_keys(),
 )
 _OWN = (*_OF_ROOMS, *_RUN_KEYS)
@@ -199,7 +193,9 @@ def removed_key(dotted: str) -> str:
 
 def _of_parts(taken: set[str]) -> Iterator[Key]:
     for registry in (*REGISTRIES, EXCHANGES):
-        for name, part in registry.items():
+        for name, part in registry.present().items():
+            if registry.is_expected(name):  # the manifest has its keys
+                continue
             if not part.SETTINGS or getattr(part, "SECTION", ""):
                 continue
             if name in taken:
@@ -222,7 +218,7 @@ def extend_ggeur_cfg(cfg) -> None:
     for key in all_keys():
         add_key(cfg, f"ggeur.{key.name}", key.default)
         name_settings({field_of(key): f"ggeur.{key.name}"})
-    for part in (*METHODS.values(), *AUGMENTATIONS.values()):
+    for part in (*METHODS.present().values(), *AUGMENTATIONS.present().values()):
         for k in part.SETTINGS:
             name_settings({f"{part.name}.{k.name}": f"{section_of(part)}.{k.name}"})
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from federatedscope_ggeur.errors import setting
+from federatedscope_ggeur.extras import manifests
+from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import (
     due_exchanges,
     plugin_exchanges,
 )
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method, build_method
-from federatedscope_ggeur.models import CLOSED_FORMS, TEXT_MODELS
+from federatedscope_ggeur.models import CLOSED_FORMS, OTHER_MODELS, chosen_other
 
 from .demands import demands_of
 from .fs_keys import open_sections, section_of, settings_in, switch_of
 from .keys import all_keys, get_key
-from .text import uses_text
+from .prepared import preparing
 
 
 def base_method(cfg) -> type[Method]:
@@ -57,10 +59,11 @@ def method_of(cfg) -> Method:
     return build_method(ggeur.base_method, ggeur.augmentation, *added, **base)
 
 
-def run_notes(cfg, trains: bool) -> list[str]:
+def run_notes(cfg, run: Demands) -> list[str]:
     """Facts about a run that may surprise a user, one line each."""
     # Without rounds nothing can stop early, and FS's default asks for it.
-    return [*_method_notes(cfg), *(_evaluation_notes(cfg) if trains else ())]
+    notes = _method_notes(cfg, run)
+    return [*notes, *(_evaluation_notes(cfg) if run.trains else ())]
 
 
 def _evaluation_notes(cfg) -> Iterator[str]:
@@ -86,13 +89,13 @@ def _evaluation_notes(cfg) -> Iterator[str]:
     yield f"there is no {key} ({why}){inert}"
 
 
-def _method_notes(cfg) -> list[str]:
+def _method_notes(cfg, run: Demands) -> list[str]:
     notes = [
         f"{section_of(part)}.{name} {note}"
         for part in parts_in_use(cfg)
         for name, note in part.setting_notes(part_settings(cfg, part))
     ]
-    notes += _picture_notes(cfg.ggeur, parts_in_use(cfg))
+    notes += _picture_notes(run, parts_in_use(cfg)) if run.image_model else []
     if not base_method(cfg).federated and cfg.federate.make_global_eval:
         notes.append(
             "federate.make_global_eval has no effect with ggeur.base_method: "
@@ -102,14 +105,14 @@ def _method_notes(cfg) -> list[str]:
     return notes
 
 
-def _picture_notes(ggeur, parts: list[type[Method]]) -> list[str]:
-    least = f"{ggeur.privacy.min_samples:g}"
+def _picture_notes(run: Demands, parts: list[type[Method]]) -> list[str]:
+    least = f"{run['min_samples']:g}"
     return [
         f"{part.name} sends to all clients the means of a few pictures of one client "
         f"(at least ggeur.privacy.min_samples {least}). Such a mean is a blurred "
         "picture that shows what these pictures have in common"
         for part in parts
-        if part.sends_row_means and ggeur.network.name
+        if part.sends_row_means
     ]
 
 
@@ -128,8 +131,10 @@ def settle_switches(cfg) -> None:
 def agreed_settings(cfg) -> dict[str, str]:
     """The settings in `cfg` that must be the same in every process, as texts by key."""
     shared = [key.name for key in all_keys() if key.shared]
-    if not uses_text(cfg.ggeur):
-        shared = [name for name in shared if not name.startswith("text.")]
+    used = preparing(cfg)
+    for extra in manifests().values():
+        if extra.prepares is not None and extra is not used:
+            shared = [name for name in shared if name not in extra.own_names]
     names = ["seed", *(f"ggeur.{name}" for name in shared)]
     settings = {name: get_key(cfg, name) for name in names}
     run = demands_of(cfg)
@@ -146,13 +151,12 @@ def agreed_settings(cfg) -> dict[str, str]:
     asked = [part.name for part in plugin_exchanges(run)]
     if asked:
         settings["ggeur.plugins (exchanges)"] = ", ".join(asked)
-    text = TEXT_MODELS.get(cfg.ggeur.text.model)
-    if text is not None:
-        for name, value in options_of(text, cfg.ggeur).items():
-            settings[f"ggeur.{text.name}.{name}"] = value
+    other = chosen_other(run)
+    for name, value in OTHER_MODELS[other].agreed(run).items() if other else ():
+        settings[setting(name)] = value
     return {name: str(value) for name, value in settings.items()}
 
 
 def options_of(part, ggeur) -> dict[str, object]:
-    """The settings of a reader, encoder or text model, in the form that it takes."""
+    """The settings of a reader or encoder, in the form that it takes."""
     return {k.name: k.read(ggeur[part.name][k.name]) for k in part.SETTINGS}

@@ -7,12 +7,11 @@ from dataclasses import replace
 from federatedscope_ggeur.data.transforms import LIFT
 from federatedscope_ggeur.extras import all_of
 from federatedscope_ggeur.federation.demands import Demands
-from federatedscope_ggeur.federation.exchanges.base import plugin_exchanges
-from federatedscope_ggeur.federation.exchanges.noisy_release.keys import noise_settings
-from federatedscope_ggeur.federation.exchanges.secure_sums.keys import (
-    BY_SERVER,
-    word_for_keys,
+from federatedscope_ggeur.federation.exchanges.base import (
+    due_exchanges,
+    plugin_exchanges,
 )
+from federatedscope_ggeur.federation.exchanges.noisy_release.keys import release_plan
 from federatedscope_ggeur.federation.noise import CLIENT, SERVER
 from federatedscope_ggeur.geometry.gaussian_privacy import epsilon_of
 from federatedscope_ggeur.geometry.noisy_release import replaced_mu
@@ -27,20 +26,11 @@ _LIFTED = (
     "the threshold does not protect rows that data.transform lifts: they can be solved "
     "for from their statistics"
 )
-_TRAINING = "training rounds escape the masks: each client's update is seen"
-_COUNTS_FOR = "each client's aggregation weight escapes them, too"
 _POOLED = "the rows of all clients are pooled in one place, which sees each of them"
-_TOTALS = "rows of each class over all clients are seen by everyone"
-_CURIOUS = ["a curious server", "curious clients"]
-_MADE_UP = "a server that makes up keys can read what each client adds"
-_LIAR = "a client that lies about its rows can learn those of others"
 
 
 _UNIT = "a person with g rows has g times the mu of one row"
 _TRUSTED = "the server sees everything without noise"
-_MADE_UP_SHARES = (
-    "a server that makes up keys or clients can take the noise of others away"
-)
 _NOT_PRIVATE = "not private: the noise is drawn by a test seed"
 _SCORES = "clients' scores are exact and not covered"
 _NO_LEDGER = "there is no ledger: releases of the same rows are not added up"
@@ -64,7 +54,7 @@ def privacy_of(cfg, engine: str = "") -> Privacy:
 
 
 def _privacy_of(cfg) -> Privacy:
-    ggeur, demands = cfg.ggeur, demands_of(cfg)
+    demands = demands_of(cfg)
     if base_method(cfg).pools_data:
         return Privacy(
             guarantee="none",
@@ -76,11 +66,15 @@ def _privacy_of(cfg) -> Privacy:
             clients_see=["the head"],
             warnings=[_POOLED],
         )
-    if demands.noisy:
-        return _with_noise(cfg, demands)
-    sums, trains, steps = demands.sums, demands.trains, demands.steps
-    keys = word_for_keys(demands)
-    unsafe = [_MADE_UP] if keys == BY_SERVER else []
+    found = _with_noise(cfg, demands) if demands.noisy else _without(cfg, demands)
+    for part in due_exchanges(demands):
+        found = part.privacy(found, demands)
+    return found
+
+
+def _without(cfg, demands: Demands) -> Privacy:
+    """The privacy of a run in which clients send exact numbers."""
+    ggeur, totals, steps = cfg.ggeur, demands.only_totals, demands.steps
     server = _server_sees(cfg, demands)
     clients = ["the head"]
     if steps:
@@ -88,26 +82,24 @@ def _privacy_of(cfg) -> Privacy:
         clients.append(f"{'one shape' if pooled else 'a shape for each class'}")
     if 2 in steps:
         clients.append(
-            "class means over all clients" if sums else "class means of others"
+            "class means over all clients" if totals else "class means of others"
         )
-    if sums:
+    if totals:
         clients.insert(0, "rows of each class over all clients")
     warnings = [_LIFTED] if row_transform(cfg) == LIFT else []
-    warnings += [_TRAINING, _COUNTS_FOR] if sums and trains else []
     warnings += [
         f"the exchange {part.name} of a plugin escapes the masks: {part.REVEALS}"
         for part in plugin_exchanges(demands)
     ]
     return Privacy(
-        guarantee="sums" if sums else "none",
-        covers=["the statistics of round 0"] if sums else [],
-        against=list(_CURIOUS) if sums else [],
+        guarantee="none",
+        covers=[],
+        against=[],
         threshold=int(ggeur.privacy.min_samples),
-        threshold_on="sum" if sums else "client",
+        threshold_on="sum" if totals else "client",
         server_sees=server,
         clients_see=clients,
-        warnings=[*warnings, *unsafe, _LIAR, _TOTALS] if sums else warnings,
-        keys=keys if sums else "",
+        warnings=warnings,
     )
 
 
@@ -117,16 +109,12 @@ def _with_noise(cfg, run: Demands) -> Privacy:
     In such a run, no exact number about rows leaves a client.
     """
     by = run["dp.noise"]
-    plan = noise_settings(run, 2, 2, (), "").plan
+    plan = release_plan(run, 2, 2)
     seen = ["statistics of each client without noise"] if by == SERVER else []
     seen += ["each client's statistics with noise"] if by == CLIENT else []
-    seen += ["the sum of all clients' statistics with noise"] if run.sums else []
     warnings = [_UNIT]
     if by == SERVER:
         warnings.insert(0, _TRUSTED)
-    keys = word_for_keys(run) if run.sums else ""
-    if keys == BY_SERVER:
-        warnings.append(_MADE_UP_SHARES)
     if run["dp.test_seed"] is not None:
         warnings.insert(0, _NOT_PRIVATE)
     if run["dp.report_scores"] and not server_evaluates(cfg):
@@ -143,7 +131,6 @@ def _with_noise(cfg, run: Demands) -> Privacy:
         server_sees=seen,
         clients_see=["the mean of all rows with noise", "the head"],
         warnings=warnings,
-        keys=keys,
         dp=DifferentialPrivacy(
             mechanism="discrete Gaussian noise on counts, mean and clipped sums"
             + (", and on the clipped second moment" if plan.square else ""),
@@ -167,7 +154,7 @@ def _against(by: str) -> list[str]:
 
 def _server_sees(cfg, demands: Demands) -> list[str]:
     seen = []
-    if demands.sums:
+    if demands.only_totals:
         seen.append("counts, means and one scatter over all clients")
     elif demands.statistics or demands.calibrates:
         seen.append("each client's class statistics")

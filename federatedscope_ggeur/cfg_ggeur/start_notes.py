@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from federatedscope_ggeur.data import ENCODERS
 from federatedscope_ggeur.federation.advice import (
     batches_note,
     gpu_note,
@@ -33,9 +34,9 @@ from federatedscope_ggeur.federation.holdings import (
     sources,
 )
 from federatedscope_ggeur.geometry import AugmentationSettings
+from federatedscope_ggeur.settings import flatten
 
 from .method_settings import base_method, run_notes
-from .run_encoder import other_rows_note
 from .run_settings import RunSettings
 
 
@@ -56,7 +57,7 @@ def start_notes(
     """
     role, demands = settings.role, settings.demands
     share = role.of(SetSettings).augmentation.share
-    notes = [*run_notes(cfg, demands.trains), other_rows_note(cfg), share_note(share)]
+    notes = [*run_notes(cfg, demands), _encoder_note(cfg), share_note(share)]
     if 2 in demands.steps:
         kind = role.of(SetSettings).prototypes
         own = sources(list(client_domains.values()), kind)
@@ -83,6 +84,11 @@ def start_notes(
     elif role.training.batch_or_epoch == "batch":
         notes += _few_batches(cfg, settings, np.array([role.training.batch_size]))
     return [note for note in notes if note]
+
+
+def _encoder_note(cfg) -> str:
+    part = ENCODERS.get(cfg.ggeur.encoder.name)
+    return "" if part is None or part.note is None else part.note(dict(flatten(cfg)))
 
 
 def client_notes(
@@ -172,8 +178,8 @@ def _training_notes(
     notes = _few_batches(cfg, settings, rows)
     task, training = settings.role.task, settings.role.training
     model = task.model
-    is_other = model.network is not None or model.text is not None
-    if task.space.kind == "raw" and model.hidden == 0 and not is_other:
+    is_head = model.other is None
+    if task.space.kind == "raw" and model.hidden == 0 and is_head:
         median = median_rows(rows.tolist())
         training = training.on_share(median_rows(whole.tolist()), median)
         batches = settings.rounds * training.batches(median)
@@ -197,7 +203,7 @@ def batched_because(settings: RunSettings) -> tuple[bool, str]:
 def _device_notes(settings: RunSettings, rows: np.ndarray) -> list[str]:
     """What a GPU changes in the numbers of a run, and whether it pays."""
     task, training = settings.role.task, settings.role.training
-    is_head = task.model.network is None and task.model.text is None
+    is_head = task.model.other is None
     if training.device.type == "cpu" or not settings.rounds or not is_head:
         return []
     units = task.model.hidden or task.num_classes

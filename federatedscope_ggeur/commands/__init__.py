@@ -33,12 +33,6 @@ COMMANDS = {
     "embed": Command(
         "embed", "--cfg FILE", "embed a data set's images beforehand", "before a run"
     ),
-    "inspect": Command(
-        "inspect",
-        "--cfg FILE",
-        "draw each client's rows, and how similar domains' shapes are",
-        "before a run",
-    ),
     "privacy-ledger": Command(
         "privacy_ledger",
         "FOLDER",

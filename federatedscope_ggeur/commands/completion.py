@@ -11,7 +11,7 @@ from pathlib import Path
 import argcomplete
 
 from federatedscope_ggeur.errors import GGEURError
-from federatedscope_ggeur.examples import example_folder, study_folder
+from federatedscope_ggeur.examples import example_configs, study_files
 
 from . import COMMANDS
 
@@ -67,7 +67,7 @@ def completions(words: Sequence[str], prefix: str) -> tuple[dict[str, str], bool
     at, given = _split(words[bool(command) :], options, len(fixed), takes_settings)
     if at is not None:
         found = dict.fromkeys(options[at].get("choices", ()), "")
-        found |= _bundled(example_folder) if at == "--cfg" else {}
+        found |= _bundled(example_configs) if at == "--cfg" else {}
         return _beginning(found, prefix), options[at]["takes"] in _PLACES
     settings = given[len(fixed) :]
     if takes_settings and len(settings) % 2:
@@ -81,7 +81,7 @@ def completions(words: Sequence[str], prefix: str) -> tuple[dict[str, str], bool
         found |= {name: one.does for name, one in COMMANDS.items()}
     elif len(given) < len(fixed):
         places = fixed[len(given)]["takes"] in _PLACES
-        found |= _bundled(study_folder) if command == "study" else {}
+        found |= _bundled(study_files) if command == "study" else {}
     elif takes_settings and (command or "--cfg" in words):
         found = dict.fromkeys(_sections(names["keys"], prefix), "")
     elif taken and taken[-1].get("many"):
@@ -130,9 +130,9 @@ def _sections(keys: Iterable[str], prefix: str) -> list[str]:
         (prefix,) = found
 
 
-def _bundled(folder: Callable[[], Path]) -> dict[str, str]:
+def _bundled(find: Callable[[], list[Path]]) -> dict[str, str]:
     try:
-        files = sorted(file.name for file in folder().glob("*.yaml"))
+        files = [file.name for file in find()]
     except GGEURError:
         return {}
     return dict.fromkeys(files, "comes with the package")

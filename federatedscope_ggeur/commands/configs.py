@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.examples import example_folder
+from federatedscope_ggeur.examples import example_configs
 
 from . import PROGRAM, command_parser
 
@@ -18,7 +18,7 @@ def configs(arguments: Sequence[str]) -> int:
     parser = command_parser("configs")
     parser.add_argument("folder", nargs="?", help="the folder to copy them into")
     options = parser.parse_args(arguments)
-    files = sorted(example_folder().glob("*.yaml"))
+    files = example_configs()
     if options.folder is None:
         for file in files:
             title = file.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")

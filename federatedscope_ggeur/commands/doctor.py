@@ -55,7 +55,7 @@ def diagnose() -> Iterator[tuple[str, bool]]:
         yield f"{'ok     ' if works else 'MISSING'} {package}: {state}", works
         if not works:
             yield f"        needed for {purpose}; pip install {package}", False
-    for line in ("", _accelerator(), _weights(), _secure_sums()):
+    for line in ("", _accelerator(), _weights()):
         yield line, True
     for extra in manifests().values():
         if extra.doctor:
@@ -107,15 +107,4 @@ def _weights() -> str:
     return (
         f"weights for images: {name}: not on this machine; the first run with images "
         "fetches them. ggeur.encoder.name hog needs none"
-    )
-
-
-def _secure_sums() -> str:
-    """A line that says whether the extra for secure sums is installed."""
-    found, works = _state_of("cryptography", "cryptography")
-    if works:
-        return f"secure sums: cryptography {found}"
-    return (
-        "secure sums: need the package cryptography; pip install "
-        "'federatedscope-ggeur[privacy]'"
     )

@@ -8,7 +8,7 @@ The core neither imports nor names an extra.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from federatedscope_ggeur.settings import Key
+from federatedscope_ggeur.settings import Key, Registry
 
 #: The group of commands that read the folder of a run.
 AFTER = "after a run"
@@ -48,6 +48,28 @@ class Command(NamedTuple):
     group: str = AFTER
 
 
+class Preparation(NamedTuple):
+    """What an extra makes of the classes' names before a run starts.
+
+    Attributes
+    ----------
+    module : str
+        It has two functions. ``prepared(cfg, names, dim, identity, encoder)`` returns
+        `federation.prepared.Prepared`. ``embedded(cfg, names, encoding, identity)``
+        returns lines of ``ggeur embed``.
+    is_due : callable (callable from name to setting) -> bool
+        Whether a run with these settings needs it. Settings of the extra that are
+        `shared` are agreed on in such runs alone.
+    what, differs : str
+        A name for errors, and the error if sides have prepared other things.
+    """
+
+    module: str
+    is_due: Callable[[Callable[[str], Any]], bool]
+    what: str
+    differs: str
+
+
 @dataclass(frozen=True)
 class Manifest:
     """What the core must know of an extra before it imports the extra's parts.
@@ -62,6 +84,8 @@ class Manifest:
         The modules that register the parts.
     needs : tuple of str
         The other extras that this one imports.
+    uses : tuple of str
+        Other extras that this one imports if a run has them. It works without them.
     engines : mapping from str to str
         The values of ``--engine``, each with a module. Its function ``launch`` returns
         the exit status. It takes the path of a config, the settings behind it, and the
@@ -69,24 +93,49 @@ class Manifest:
     runs_code : mapping from str to str
         The engines whose server can do more than ask, each with a warning for runs that
         trust their clients to add masks or noise.
+    registers : mapping from str to (mapping from str to str)
+        The names of parts by what chooses one of them: a setting such as
+        ``"augmentation"``, or ``"models"`` for the settings that choose a model in
+        place of a head. Each name has the module that registers it. A run that chooses
+        one of them loads the extra. The keys of their settings stand in `keys`.
     public : mapping from str to str
         Further names of the package's public interface, each with its module.
+    registries : tuple of Registry
+        Further registries of parts with settings ``ggeur.<name>.*``.
+    prepares : Preparation, optional
+    predicts : str
+        The module that lets ``ggeur predict`` work without a run. Its functions
+        ``add_way(group)`` and ``add_options(parser)`` add options; ``check(options)``
+        refuses some beside ``--run``; ``predictor(options)`` makes the `Predictor`.
     several_seeds : str
         The module whose function ``study_text`` makes the text of a file that runs a
         config with several seeds. It takes the config, settings over it, and seeds.
     doctor : str
         The module whose function ``report`` returns further lines of ``ggeur doctor``.
+    only_totals : str
+        The setting with which the server sees only totals over all clients.
     """
 
     commands: Mapping[str, Command] = field(default_factory=dict)
     keys: tuple[Key, ...] = ()
     parts: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
+    uses: tuple[str, ...] = ()
     engines: Mapping[str, str] = field(default_factory=dict)
     runs_code: Mapping[str, str] = field(default_factory=dict)
+    registers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     public: Mapping[str, str] = field(default_factory=dict)
+    registries: tuple[Registry, ...] = ()
+    prepares: Preparation | None = None
+    predicts: str = ""
     several_seeds: str = ""
     doctor: str = ""
+    only_totals: str = ""
+
+    @property
+    def own_names(self) -> set[str]:
+        """The names of all its settings."""
+        return {key.name for key in self.keys}
 
     def load(self) -> None:
         """Import the modules that register the extra's parts."""
@@ -95,7 +144,7 @@ class Manifest:
 
 
 def load_extras(chosen: Mapping[str, object]) -> None:
-    """Load each extra of which `chosen` has a setting that is not at its default.
+    """Load each extra of which `chosen` has a part, or a setting not at its default.
 
     Parameters
     ----------
@@ -103,9 +152,13 @@ def load_extras(chosen: Mapping[str, object]) -> None:
         Settings by their full names. Those that lack are at their defaults.
     """
     for manifest in manifests().values():
-        if any(
-            chosen.get(key.name, key.default) != key.default for key in manifest.keys
-        ):
+        is_set = any(
+            chosen.get(key.name, key.default)
+            not in (key.default, key.read(key.default))
+            for key in manifest.keys
+        )
+        parts = manifest.registers.items()
+        if is_set or any(chosen.get(setting) in names for setting, names in parts):
             manifest.load()
 
 
@@ -120,6 +173,17 @@ def manifests() -> Mapping[str, Manifest]:
             module = import_module(f"{package.name}.{room}.{name}.manifest")
             found[name] = module.MANIFEST
     return MappingProxyType(found)
+
+
+def settings_for_totals() -> list[str]:
+    """The settings with which the server sees only totals over all clients."""
+    return [one.only_totals for one in manifests().values() if one.only_totals]
+
+
+def parts_of(chosen_by: str) -> dict[str, str]:
+    """What extras register under `chosen_by`, each name with its module."""
+    parts = (one.registers.get(chosen_by, {}) for one in manifests().values())
+    return dict(chain.from_iterable(one.items() for one in parts))
 
 
 def all_of(part: str) -> dict[str, Any]:

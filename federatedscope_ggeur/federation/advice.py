@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from federatedscope_ggeur.errors import listed, setting
+from federatedscope_ggeur.extras import settings_for_totals
 
 from .holdings import Withheld, median_rows
 from .optimizers import OptimizerSettings
@@ -122,11 +123,13 @@ def withheld_note(
         return ""
     lower = better_threshold(counts, threshold, domains)
     sent = f"statistics of {lower} rows" if lower > 1 else "single rows"
+    totals = map(setting, settings_for_totals())
     where = f", most in the domains {listed(lacking, 5)}" if lacking else ""
     return (
         f"{withheld_text(withheld)}{where}. One-shot heads and shapes lack these rows. "
         f"Choices (docs/before_a_run.md): {setting('min_samples')} {lower}, where "
-        f"clients send {sent}; {setting('secure_sums')}; or training on all rows"
+        f"clients send {sent}; {''.join(f'{name}; ' for name in totals)}or training on "
+        "all rows"
     )
 
 

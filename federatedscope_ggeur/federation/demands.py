@@ -7,7 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method
-from federatedscope_ggeur.models import CLOSED_FORMS, ClosedForm
+from federatedscope_ggeur.models import (
+    CLOSED_FORMS,
+    OTHER_MODELS,
+    ClosedForm,
+    chosen_other,
+)
 
 
 @dataclass(frozen=True)
@@ -46,8 +51,8 @@ class Demands:
         Whether clients make one-shot heads of their own.
     calibrates : bool
         Whether the head is calibrated after the last round.
-    sums : bool
-        Whether the server learns only sums of statistics over all clients.
+    only_totals : bool
+        Whether the server sees statistics only as totals over all clients.
     noisy : bool
         Whether statistics are released under differential privacy.
     brings_totals : bool
@@ -77,7 +82,7 @@ class Demands:
     keeps_best: bool = False
     personal: bool = False
     calibrates: bool = False
-    sums: bool = False
+    only_totals: bool = False
     noisy: bool = False
     brings_totals: bool = False
     distributed: bool = False
@@ -87,6 +92,9 @@ class Demands:
 
     def __getitem__(self, name: str) -> Any:
         return self.chosen[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.chosen
 
     @property
     def method(self) -> type[Method] | None:
@@ -104,20 +112,26 @@ class Demands:
         return CLOSED_FORMS.get(self["closed_form"])
 
     @property
+    def image_model(self) -> str:
+        """The setting that chooses a model of images; "" if the run has none."""
+        name = chosen_other(self)
+        return name if name and OTHER_MODELS[name].takes_images else ""
+
+    @property
     def trains(self) -> bool:
         """Whether there are rounds of training."""
         return self.rounds > 0
 
     @property
     def statistics(self) -> bool:
-        """Whether round 0 needs class statistics, of each client or as sums."""
+        """Whether round 0 needs class statistics, of each client or as totals."""
         whitens = self.federated and self.space == "whitened"
         return bool(self.steps) or self.uses_statistics or whitens
 
     @property
     def by_client(self) -> bool:
         """Whether the server sees exact answers of single clients."""
-        return not (self.sums or self.noisy)
+        return not (self.only_totals or self.noisy)
 
     @property
     def reports_scores(self) -> bool:
@@ -128,11 +142,6 @@ class Demands:
     def own_statistics(self) -> bool:
         """Whether each client sends its own class statistics."""
         return self.statistics and self.by_client and not self.brings_totals
-
-    @property
-    def summed_statistics(self) -> bool:
-        """Whether class statistics are summed under masks."""
-        return self.statistics and self.sums
 
     @property
     def shares_space(self) -> bool:

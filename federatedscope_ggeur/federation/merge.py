@@ -23,9 +23,9 @@ class Release:
         The part that clients may get as it is, with class means.
     for_head : callable (ClosedForm) -> Statistics
         Returns the part from which a head for clients may be made.
-    sees_clients : bool
-        Whether the server saw the statistics of single clients. Secure sums and noise
-        show it totals alone.
+    hidden_by : str
+        What hid the statistics of single clients from the server, such as "noise"; ""
+        if the server saw them.
     noisy : NoisyStatistics or None
         Under differential privacy: the noisy statistics, in place of all others.
     """
@@ -33,7 +33,7 @@ class Release:
     statistics: Statistics
     open: Statistics
     for_head: Callable[[ClosedForm], Statistics]
-    sees_clients: bool = True
+    hidden_by: str = ""
     noisy: NoisyStatistics | None = None
 
     @classmethod

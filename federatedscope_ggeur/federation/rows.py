@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError, setting
-from federatedscope_ggeur.models import Model
+from federatedscope_ggeur.models import OTHER_MODELS, Model
 
 
 def check_rows(model: Model, features: Tensor) -> None:
-    """Refuse embeddings for a network, and pixels for a head.
+    """Refuse embeddings for a model of images, and pixels for a head.
 
     Raises
     ------
@@ -19,14 +19,11 @@ def check_rows(model: Model, features: Tensor) -> None:
     pixels = features.dtype == torch.uint8
     if pixels == model.takes_images:
         return
-    name, encoder = setting("network.name"), setting("encoder.name")
-    raise ConfigError(
-        f"the data are pixels: set {name}, or an {encoder} that embeds images"
-        if pixels
-        else f"{name}: a network trains on pixels, but the data are embeddings. "
-        f"Leave {name} out, or set {encoder} to image and use a data set of "
-        "images"
-    )
+    if not pixels:
+        raise ConfigError(model.lacks_pixels)
+    takes = [name for name, part in OTHER_MODELS.items() if part.takes_images]
+    ways = [*map(setting, takes), f"an {setting('encoder.name')} that embeds images"]
+    raise ConfigError(f"the data are pixels: set {', or '.join(ways)}")
 
 
 def chosen_rows(

@@ -4,24 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
-
-from torch import Tensor
-
-from federatedscope_ggeur.models import Model
+from typing import Any, TypeVar
 
 from .demands import Demands
+from .prepared import Mix
 from .task import Task
 from .training_settings import TrainingSettings
 
 T = TypeVar("T")
-
-
-class Mix(Protocol):
-    """A mixture of a trained head and of what is known of the classes."""
-
-    def mixed(self, model: Model, params: Tensor) -> Tensor:
-        """Mix the trained parameters [P], which are for raw embeddings."""
 
 
 @dataclass(frozen=True)

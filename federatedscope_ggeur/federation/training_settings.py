@@ -107,9 +107,9 @@ def check_batches(
     if not model.norm_modules or 1 not in training.batch_sizes(rows):
         return
     size = setting("batch_size")
+    more = f", or {model.norms_without_batches}" if model.norms_without_batches else ""
     raise ConfigError(
         f"client {client}: with {rows} rows and {size} {training.batch_size}, one "
         "batch has a single row, and BatchNorm cannot normalise over one row. Set "
-        f"{setting('drop_last')} True, another {size}, or {setting('network.norm')} "
-        "group"
+        f"{setting('drop_last')} True, another {size}{more}"
     )

@@ -3,6 +3,7 @@
 A new method is one file of this folder, which registers it.
 """
 
+from federatedscope_ggeur.extras import parts_of
 from federatedscope_ggeur.settings import import_modules
 
 from .base import Method, initial_weights, weighted_mean
@@ -28,6 +29,8 @@ from .registry import (
 from .tensors import TensorSpec
 
 import_modules(__name__, __path__)
-# Every method's class can also be imported from here.
-for _part in (*METHODS.values(), *AUGMENTATIONS.values()):
+for _registry in (METHODS, AUGMENTATIONS):
+    _registry.expect(parts_of(_registry.field))
+# Every method's class can also be imported from here, but for those of extras.
+for _part in (*METHODS.present().values(), *AUGMENTATIONS.present().values()):
     globals()[_part.__name__] = _part

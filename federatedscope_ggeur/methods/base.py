@@ -82,9 +82,6 @@ class Method:
     #: True if clients keep own tensors for later rounds.
     keeps_state: bool = False
 
-    #: True if the method concerns BatchNorm layers. Without any, it is FedAvg.
-    needs_norms: ClassVar[bool] = False
-
     #: True if one client must hold all clients' rows.
     pools_data: ClassVar[bool] = False
 
@@ -152,10 +149,6 @@ class Method:
     def objections(cls, run: Any) -> Objections:
         """Yield the settings of a run that conflict with this method."""
         own = cls.chosen_by
-        if cls.needs_norms:
-            has_one = bool(run["network.name"])
-            norms = {"network.norm": ["batch"]} if has_one else {"network.name": []}
-            yield Objection(own, norms, "which only changes BatchNorm layers")
         if not cls.federated:
             unseen = {"unseen_domains": [[]], "unseen_client_num": [0]}
             yield Objection(own, unseen, "because nobody trains a model for them")
@@ -167,13 +160,8 @@ class Method:
             one = {"mode": ["standalone"], "unseen_client_num": [0]}
             yield Objection(own, one, "since one client has the rows of all clients")
         if cls.personal or not cls.federated:
-            text = {
-                "text.model": [""],
-                "text.regulariser": [0],
-                "text.interpolate": [1],
-            }
             why = "which gives every client its own head"
-            yield Objection(own, {"keep": ["trained"], **text}, why)
+            yield Objection(own, {"keep": ["trained"]}, why)
         if own == "augmentation" and not run.trains:
             why = f"which needs training; or set {setting('init')}: closed_form"
             yield Objection(own, {"closed_form": ["none"]}, why)

@@ -1,4 +1,4 @@
-"""Classifiers on embeddings and image networks, trained or computed in closed form."""
+"""Classifiers on embeddings, trained or computed in closed form."""
 
 from .base import CPU, Model, StageHook, add_autograd_gradient
 from .build import ModelSettings, build_model, two_kinds
@@ -7,6 +7,7 @@ from .closed_forms import (
     CLOSED_FORMS,
     NEEDS,
     ClosedForm,
+    Known,
     build_closed_form,
     register_closed_form,
 )
@@ -14,9 +15,8 @@ from .folding import fold, recast, unfold
 from .linear import LinearHead
 from .mixture import MixtureHead
 from .mlp import MLPHead
-from .networks import NETWORKS, ImageNetwork, NetworkSettings, register_network
+from .other import OTHER_MODELS, OtherModel, chosen_other, register_other_model
 from .own import OF_HEAD, OwnModels, head_bytes, own_bytes, own_tensors
-from .text import TEXT_MODELS, TextModelSettings, register_text_model
 from .vectors import (
     bind_vector,
     is_bound,

@@ -53,8 +53,12 @@ class Model(nn.Module):
     #: Rows that the model takes at a time outside of training.
     chunk_rows = 8192
 
-    #: True if rows are images, see `networks`.
+    #: True if rows are pixels of images. Then, what to do with embeddings.
     takes_images = False
+    lacks_pixels = "the model trains on pixels, but the data are embeddings"
+
+    #: The setting, with a value, that gives a model with BatchNorm other norms.
+    norms_without_batches = ""
 
     #: The number format of products and convolutions: fp32, tf32 (on a GPU) or bf16.
     precision = "fp32"
@@ -73,7 +77,7 @@ class Model(nn.Module):
     def prepare(self, rows: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Turn rows [B, D] of the data, of any dtype, into float32 input of the model.
 
-        In training there is a `generator`; image networks draw augmentations from it.
+        In training there is a `generator`; models of images draw augmentations from it.
         Embeddings stay as they are.
         """
         return rows

@@ -11,8 +11,7 @@ from .base import Model
 from .closed_forms import CLOSED_FORMS
 from .linear import LinearHead
 from .mlp import MLPHead
-from .networks import ImageNetwork, NetworkSettings
-from .text import EnsembleHead, TextModelSettings
+from .other import OtherModel
 
 
 @dataclass(frozen=True)
@@ -24,17 +23,13 @@ class ModelSettings:
     hidden : int
         Units of the hidden layer; 0 for the linear head.
     dropout : float
-        Dropout of the hidden layer, or of the network.
+        Dropout of the hidden layer, or of the other model.
     closed_form : str
         The closed form that makes the model; "none" for a head that is only trained.
     starts : bool
         Whether training goes on from the closed form.
-    network : NetworkSettings or None
-        The image network, in place of a head.
-    ensemble : bool
-        Whether the head in closed form is mixed with a zero-shot head.
-    text : TextModelSettings or None
-        The text model, in place of a head.
+    other : OtherModel or None
+        The model in place of a head.
     averaged : bool
         Whether the head may be the mean of a one-shot head and of a trained one.
     """
@@ -43,9 +38,7 @@ class ModelSettings:
     dropout: float = 0.0
     closed_form: str = "none"
     starts: bool = False
-    network: NetworkSettings | None = None
-    ensemble: bool = False
-    text: TextModelSettings | None = None
+    other: OtherModel | None = None
     averaged: bool = False
 
 
@@ -55,14 +48,11 @@ def build_model(in_features: int, num_classes: int, settings: ModelSettings) -> 
     Raises
     ------
     ConfigError
-        The closed form is unknown or set together with hidden units, or the network
-        cannot be made.
+        The closed form is unknown or set together with hidden units, or the other
+        model cannot be made.
     """
-    if settings.network is not None:
-        network, dropout = settings.network, settings.dropout
-        return ImageNetwork(in_features, num_classes, network, dropout)
-    if settings.text is not None:
-        return settings.text.build(in_features, num_classes)
+    if settings.other is not None:
+        return settings.other.build(in_features, num_classes, settings.dropout)
     if settings.closed_form != "none":
         form = CLOSED_FORMS.find(settings.closed_form)
         if settings.hidden:
@@ -72,8 +62,6 @@ def build_model(in_features: int, num_classes: int, settings: ModelSettings) -> 
             )
         if settings.averaged:
             return AverageHead(in_features, num_classes)
-        if settings.ensemble and not settings.starts:
-            return EnsembleHead(in_features, num_classes)
         build = form.build_start if settings.starts else form.build_model
         return build(in_features, num_classes)
     if settings.hidden == 0:
@@ -83,9 +71,7 @@ def build_model(in_features: int, num_classes: int, settings: ModelSettings) -> 
 
 def two_kinds(one: ModelSettings, other: ModelSettings) -> bool:
     """Whether the trained model and the scored model are of different kinds."""
-    if one.network is not None:
-        return False
-    if one.text is not None:
-        return one.text.leaves_another
+    if one.other is not None:
+        return one.other.leaves_another
     kinds = [type(build_model(1, 2, settings)) for settings in (one, other)]
     return kinds[0] is not kinds[1]

@@ -29,6 +29,9 @@ class Key:
     shared : bool
         Whether every process of a federation must have the same value. A part's own
         settings must always be the same.
+    in_site_folder : bool
+        Whether the value names a folder that each site keeps. A relative path lies in
+        the site's own folder.
     """
 
     name: str
@@ -36,6 +39,7 @@ class Key:
     meaning: str
     rule: Rule
     shared: bool = False
+    in_site_folder: bool = False
 
     def read(self, value: object) -> object:
         """Convert a config's value for the part that uses it.

@@ -26,7 +26,8 @@ class Objection:
     chosen : str
         The setting that restricts the others. It belongs to the part that objects.
     allowed : mapping from field to values
-        The values that each other setting may have. [] allows none and names none.
+        The values that each other setting may have. [] allows none and names none. A
+        setting of an extra that is not there counts as allowed.
     why : str
         The reason. It ends a sentence that names both settings.
     """
@@ -39,9 +40,9 @@ class Objection:
         """Yield each field of `allowed` whose value in `run` is not allowed, with the
         problem."""
         for field, allowed in self.allowed.items():
-            value = run[field]
-            if value in allowed:
+            if field not in run or run[field] in allowed:
                 continue
+            value = run[field]
             must = f"must be {' or '.join(map(_plain, allowed))}"
             wrong = must if allowed else f"cannot be {_plain(value)}"
             beside = f"{setting(self.chosen)}: {_plain(run[self.chosen])}"

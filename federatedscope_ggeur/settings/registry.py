@@ -42,7 +42,27 @@ class Registry(Mapping[str, Part]):
     ):
         self.kind, self.field, self.taken = kind, field, taken
         self._removed = dict(removed or {})
-        self._parts: dict[str, Part] = {}
+        # An expected part is None here until its module is imported.
+        self._parts: dict[str, Part | None] = {}
+        self._expected: dict[str, str] = {}
+        self._arrived: dict[str, Part] = {}
+
+    def expect(self, modules: Mapping[str, str]) -> None:
+        """Know the names of parts before their modules are imported.
+
+        `modules` has the module that registers each part. It is imported when somebody
+        asks for the part. The keys of the part's settings are known otherwise.
+        """
+        self._expected.update(modules)
+        self._parts.update(dict.fromkeys(modules))
+
+    def present(self) -> dict[str, Part]:
+        """The parts whose modules are imported. This imports none."""
+        return {name: part for name, part in self._parts.items() if part is not None}
+
+    def is_expected(self, name: str) -> bool:
+        """Whether the part called `name` is, or was, one of those of `expect`."""
+        return name in self._expected
 
     def add(self, name: str, part: Part, before: str = "") -> Part:
         """Register `part` as `name`, `before` another part or as the last one.
@@ -73,9 +93,11 @@ class Registry(Mapping[str, Part]):
                 f"the {self.kind} '{name}' has a setting and a function called "
                 f"'{hooks[0]}'; rename the setting"
             )
-        if name in self.taken or not _is_the_same(self._parts.get(name, part), part):
+        if name in self.taken or not self._may_be(name, part):
             raise ValueError(f"the {self.kind} '{name}' is already registered")
         self._parts[name] = part
+        if name in self._expected:
+            self._arrived[name] = part
         if before:
             names = [other for other in self._parts if other != name]
             names.insert(names.index(before), name)
@@ -83,6 +105,12 @@ class Registry(Mapping[str, Part]):
         part.name = name  # type: ignore[attr-defined]
         part.chosen_by = self.field  # type: ignore[attr-defined]
         return part
+
+    def _may_be(self, name: str, part: Part) -> bool:
+        """Whether nothing else is called `name`."""
+        if name in self._expected:
+            return getattr(part, "__module__", "") == self._expected[name]
+        return _is_the_same(self._parts.get(name, part), part)
 
     def registered(self, name: str) -> Callable[[Part], Part]:
         """Decorator: register the decorated part as `name`."""
@@ -96,7 +124,7 @@ class Registry(Mapping[str, Part]):
             problem = f"no {self.kind} is called {name!r}; known: {', '.join(names)}"
             problem += did_you_mean(name, names)
             raise ConfigError(f"{self.field}: {self.removed(name) or problem}")
-        return self._parts[name]
+        return self[name]
 
     @property
     def rule(self) -> Rule:
@@ -110,7 +138,14 @@ class Registry(Mapping[str, Part]):
         return f"there is no {name} any more: {self._removed[name]}"
 
     def __getitem__(self, name: str) -> Part:
-        return self._parts[name]
+        part = self._parts[name]
+        if part is None:
+            import_module(self._expected[name])
+            part = self._parts[name] = self._arrived[name]
+        return part
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._parts
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._parts)

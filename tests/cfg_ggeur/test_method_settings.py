@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from every_method import OTHERS, words
+from every_method import ON_HEADS, OTHERS, words
 
+from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.fs_keys import section_of
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.method_settings import (
@@ -108,7 +109,7 @@ def test_what_a_type_of_server_takes_arrives(quickstart, kind, settings):
     assert found.items() >= {"type": kind, **settings}.items()
 
 
-@pytest.mark.parametrize("name", [n for n, m in METHODS.items() if not m.needs_norms])
+@pytest.mark.parametrize("name", ON_HEADS)
 def test_defaults_are_those_of_the_keys(quickstart, name):
     cfg, part = load_config(quickstart, ["ggeur.base_method", name]), METHODS[name]
     wanted = {key.name: key.default for key in part.SETTINGS if key.default is not None}
@@ -149,11 +150,11 @@ class TestSwitches:
 
     def test_fedprox_without_a_weight_says_so(self, quickstart):
         chosen = ["ggeur.base_method", "fedprox"]
-        (note,) = run_notes(load_config(quickstart, chosen), trains=True)
+        cfg = load_config(quickstart, chosen)
+        (note,) = run_notes(cfg, demands_of(cfg))
         assert note.startswith("fedprox.mu is 0")
-        assert not run_notes(
-            load_config(quickstart, [*chosen, "fedprox.mu", "1"]), True
-        )
+        cfg = load_config(quickstart, [*chosen, "fedprox.mu", "1"])
+        assert not run_notes(cfg, demands_of(cfg))
 
 
 @pytest.mark.parametrize(

@@ -51,13 +51,10 @@ def test_the_totals_are_rounded_as_well(config):
 def test_what_cannot_be_is_refused_by_name(config, quickstart):
     with pytest.raises(ConfigError, match=r"ggeur.weight: cannot be statistics"):
         config("ggeur.weight", "statistics", "ggeur.steps", [])
-    with pytest.raises(ConfigError, match=r"ggeur.weight: cannot be statistics"):
-        config(
-            *("ggeur.weight", "statistics", "ggeur.privacy.secure_sums", "statistics"),
-            *("ggeur.geometry", "pooled", "ggeur.prototypes", "others"),
-        )
-    with pytest.raises(ConfigError, match=r"ggeur.privacy.train_withheld"):
-        config(
-            *("ggeur.network.name", "digits_cnn", "ggeur.encoder.name", "image"),
-            *("ggeur.privacy.train_withheld", False),
-        )
+
+
+def test_the_mean_of_all_others_is_for_totals(config):
+    with pytest.raises(
+        ConfigError, match=r"ggeur.prototypes: must be domain or client"
+    ):
+        config("ggeur.prototypes", "others")

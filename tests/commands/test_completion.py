@@ -15,6 +15,7 @@ from own_process import PATIENCE
 
 from federatedscope_ggeur.commands import COMMANDS
 from federatedscope_ggeur.commands.completion import completions
+from federatedscope_ggeur.examples import example_configs
 from federatedscope_ggeur.extras import all_of
 from federatedscope_ggeur.methods import METHODS
 
@@ -43,10 +44,10 @@ def test_the_names_are_those_of_the_parsers_and_the_settings():
 def test_the_first_word_is_a_command_or_an_option_of_a_run():
     assert {*COMMANDS, "--cfg", "--quiet", "--dry-run"} <= offered("")
     assert offered("--c") == {"--cfg", "--client_cfg"}
-    assert "inspect" in offered("in")
+    assert "predict" in offered("pr")
 
 
-@pytest.mark.parametrize("name", ["embed", "inspect"])
+@pytest.mark.parametrize("name", ["embed", "keys"])
 def test_a_command_has_its_own_options(name):
     assert "--cfg" in offered(f"{name} --")
     assert "--engine" not in offered(f"{name} --")
@@ -56,9 +57,7 @@ def test_a_command_has_its_own_options(name):
 
 def test_examples_and_files_stand_behind_cfg():
     found, places = completions(["--cfg"], "")
-    assert set(found) == {
-        file.name for file in (ROOT / "scripts" / "example_configs").glob("*.yaml")
-    }
+    assert set(found) == {file.name for file in example_configs()}
     assert places
 
 

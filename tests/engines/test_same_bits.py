@@ -9,14 +9,11 @@ import sys
 from copy import deepcopy
 
 import pytest
-from digits_network import digits_words
 from every_method import ADDED, ON_HEADS, words
-from private_words import SUMS
+from outcomes import backwards, outcome, restored
 
-from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.models import CLOSED_FORMS
-from federatedscope_ggeur.reporting import numbers
 
 FEW = ["ggeur.privacy.min_samples", 1]
 FIVE = ["federate.client_num", 5, "federate.sample_client_num", 3]
@@ -58,26 +55,7 @@ RUNS = {
     "calibrated, linear": CCVR,
     "validated": VALIDATED,
     "stopped early": [*VALIDATED, "early_stop.patience", 1, "early_stop.delta", 1e6],
-    "sums": [
-        *SUMS, "ggeur.geometry", "pooled", "ggeur.prototypes", "others",
-        "ggeur.space", "standard", *FIVE,
-    ],
-    "zero-shot": ["ggeur.closed_form", "zeroshot", *START, *PLAIN],
     "fedgen": ["ggeur.augmentation", "fedgen", *FIVE, *PLAIN],
-}  # fmt: skip
-#: Of a network with running statistics, which is slow.
-NETWORKS = {
-    "fedbn": ["ggeur.base_method", "fedbn"],
-    "silobn": ["ggeur.base_method", "silobn"],
-    "fedfa_plus": [
-        "ggeur.augmentation", "fedfa_plus", "ggeur.fedfa_plus.probability", 1.0,
-    ],
-    "fedpg": [
-        "ggeur.augmentation", "fedpg", "ggeur.fedpg.images_per_class", 3,
-        "ggeur.fedpg.noise_dim", 4, "ggeur.fedpg.steps", 3,
-        "ggeur.fedpg.generator_batch", 8, "ggeur.fedpg.prototypes", "kept",
-        "federate.sample_client_num", 2,
-    ],
 }  # fmt: skip
 #: All parts by their names; a process of its own answers for each.
 PARTS = {
@@ -88,37 +66,13 @@ PARTS = {
 
 
 @pytest.fixture
-def made(request, config, quickstart, tmp_path):
+def made(config):
     """The config of a run of these tables, with further settings."""
 
     def make(name, *settings):
-        if name not in NETWORKS:
-            return config(*{**PARTS, **RUNS}[name], *settings)
-        given = [*digits_words(tmp_path / "cache"), *NETWORKS[name], *settings]
-        return load_config(quickstart, list(map(str, given)))
+        return config(*{**PARTS, **RUNS}[name], *settings)
 
     return make
-
-
-def outcome(cfg, workers=1, order=sorted):
-    """All that a run gives but times, and all that it has sent."""
-    going, sent = Run(cfg, order=order), []
-    going.engine.workers = workers
-
-    def listen(request, replies):
-        # Masks are random.
-        if not request.kind.name.startswith("sum_"):
-            sent.append((request.kind.name, dict(request.parts), replies))
-
-    going.engine.listen = listen
-    results = going.follow(lambda record: None)
-    given = numbers(results)
-    del given["config"]
-    return given, going.history.head_bytes(), dict(going.history.own_bytes()), sent
-
-
-def backwards(given):
-    return sorted(given, reverse=True)
 
 
 def slow_but(names, fast):
@@ -145,20 +99,18 @@ def whole():
     return of
 
 
-@pytest.mark.parametrize("name", slow_but([*RUNS, *NETWORKS], ORDERED))
+@pytest.mark.parametrize("name", slow_but(RUNS, ORDERED))
 def test_in_another_order_of_clients(made, whole, name):
     assert outcome(made(name), order=backwards) == whole(made, name)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are forked")
-@pytest.mark.parametrize(
-    "name", slow_but([*RUNS, *NETWORKS, *PARTS], ("scaffold", "own heads"))
-)
+@pytest.mark.parametrize("name", slow_but([*RUNS, *PARTS], ("scaffold", "own heads")))
 def test_in_two_processes(made, whole, name):
     assert outcome(made(name), workers=2) == whole(made, name)
 
 
-@pytest.mark.parametrize("name", ["ggeur", "calibrated", "sums"])
+@pytest.mark.parametrize("name", ["ggeur", "calibrated"])
 def test_one_client_at_a_time_and_with_no_memory(made, whole, name):
     small = made(name, "ggeur.round0_window", 1, "ggeur.memory_limit", 0)
     assert outcome(small)[:3] == whole(made, name)[:3]
@@ -167,10 +119,10 @@ def test_one_client_at_a_time_and_with_no_memory(made, whole, name):
 #: After round 0, in the middle, and when all rounds are over.
 STOPS = [
     *((name, 2) for name in STOPPED),
-    *((name, last) for name in ("scaffold", "sums", "calibrated") for last in (0, 3)),
+    *((name, last) for name in ("scaffold", "calibrated") for last in (0, 3)),
     *(
         pytest.param(name, 2, marks=pytest.mark.slow)
-        for name in (*RUNS, *NETWORKS)
+        for name in RUNS
         if name not in STOPPED
     ),
 ]
@@ -178,12 +130,8 @@ STOPS = [
 
 @pytest.mark.parametrize(("name", "last"), STOPS)
 def test_stopped_and_restored(made, whole, tmp_path, name, last):
-    path = tmp_path / "point"
-    for record in Run(made(name, "federate.save_to", path)).engine.run():
-        if getattr(record, "round", 0) == last:
-            break
-    restored = outcome(made(name, "federate.restore_from", path))
-    assert restored[:3] == whole(made, name)[:3]
+    found = restored(lambda *more: made(name, *more), tmp_path / "point", last)
+    assert found[:3] == whole(made, name)[:3]
 
 
 def test_own_heads_outlive_a_stop_also_in_the_run_s_folder(made, whole, tmp_path):
@@ -191,6 +139,6 @@ def test_own_heads_outlive_a_stop_also_in_the_run_s_folder(made, whole, tmp_path
     going.engine.keep_in(tmp_path)
     going.follow(lambda record: None)
     point = tmp_path / "private" / "checkpoint"
-    restored = outcome(made("own heads", "federate.restore_from", point))
-    assert restored[:3] == whole(made, "own heads")[:3]
-    assert len(restored[2]) == 3
+    found = outcome(made("own heads", "federate.restore_from", point))
+    assert found[:3] == whole(made, "own heads")[:3]
+    assert len(found[2]) == 3

@@ -4,18 +4,12 @@ import numpy as np
 import pytest
 
 from federatedscope_ggeur.engines.run import Run
-from federatedscope_ggeur.federation.exchanges.secure_sums.exchange import SumsExchange
 from federatedscope_ggeur.reporting import (
     Results,
     Screening,
     results_table,
     screening_lines,
 )
-
-SUMS = ["ggeur.privacy.secure_sums", "statistics", "ggeur.privacy.secure_sums_radius"]
-SUMS += [4000, "ggeur.privacy.secure_sums_max_rows", 4096]
-SUMS += ["ggeur.privacy.secure_sums_fraction_bits", 24, "ggeur.geometry", "pooled"]
-SUMS += ["ggeur.prototypes", "others"]
 
 
 @pytest.fixture
@@ -70,7 +64,6 @@ def test_nothing_is_said_where_nothing_is_found_or_sought(config, request, spoil
     results = finished(load("ggeur.screen", "off" if spoilt else "warn"))
     assert results.screening == Screening()
     assert "screening" not in results_table(results)
-    assert SumsExchange.UNSCREENED not in results.notes
 
 
 @pytest.mark.slow
@@ -79,18 +72,3 @@ def test_a_run_that_goes_on_has_what_was_found_before(far, tmp_path):
     finished(far(*kept, "federate.total_round_num", 1))
     restored = finished(far("federate.restore_from", tmp_path / "checkpoint"))
     assert restored.screening == finished(far()).screening
-
-
-@pytest.mark.slow
-def test_sums_say_at_their_start_that_one_client_can_spoil_them(far, tmp_path):
-    cfg = far(*SUMS)
-    going = Run(cfg)
-    assert f"note: {SumsExchange.UNSCREENED}" in going.describe()
-    results = going.follow(lambda record: None)
-    assert SumsExchange.UNSCREENED in results.notes
-    assert results.screening.blind_to == [SumsExchange.UNSCREENED]
-    assert all(found.about != "statistics" for found in results.screening.findings)
-    assert (
-        f"screening: {SumsExchange.UNSCREENED}" in results_table(results).splitlines()
-    )
-    assert "One client can spoil the sum" in SumsExchange.UNSCREENED

@@ -1,8 +1,6 @@
 """Class means of the representation: of which rows, and what cannot be one."""
 
-import pytest
 import torch
-from pictures_federation import NETWORKS, image_data
 
 from federatedscope_ggeur.methods.class_means import (
     class_means,
@@ -11,22 +9,13 @@ from federatedscope_ggeur.methods.class_means import (
 )
 from federatedscope_ggeur.models import ModelSettings, build_model
 
-MODELS = {"head": (6, ModelSettings(hidden=5)), "network": (64, NETWORKS["batch"])}
+MODEL = build_model(6, 4, ModelSettings(hidden=5, dropout=0.5))
+ROWS = torch.randn(70, 6, generator=torch.Generator().manual_seed(0))
+LABELS = torch.arange(70) % 3
 
 
-def rows_for(dim):
-    if dim == 64:
-        _, rows, labels = image_data((70,))[1]
-        return rows, labels % 3
-    rows = torch.randn(70, dim, generator=torch.Generator().manual_seed(0))
-    return rows, torch.arange(70) % 3
-
-
-@pytest.mark.parametrize("kind", MODELS)
-def test_they_are_of_all_rows_of_a_class_in_evaluation_mode(kind):
-    dim, settings = MODELS[kind]
-    model = build_model(dim, 4, settings)
-    rows, labels = rows_for(dim)
+def test_they_are_of_all_rows_of_a_class_in_evaluation_mode():
+    model, rows, labels = MODEL.train(), ROWS, LABELS
     found = class_means(model, rows, labels, torch.tensor([True, False, True, True]))
     specs = class_means_specs(model)
     assert {n: (t.shape, t.dtype) for n, t in found.items()} == {
@@ -42,9 +31,7 @@ def test_they_are_of_all_rows_of_a_class_in_evaluation_mode(kind):
 
 
 def test_without_rows_nothing_is_known():
-    dim, settings = MODELS["network"]
-    rows, labels = rows_for(dim)
-    model = build_model(dim, 4, settings)
-    found = class_means(model, rows[:0], labels[:0], torch.ones(4, dtype=torch.bool))
+    everything = torch.ones(4, dtype=torch.bool)
+    found = class_means(MODEL, ROWS[:0], LABELS[:0], everything)
     assert not found["known"].any()
     assert not found["means"].any()

@@ -5,10 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from image_federations import federate_images
 
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings, fit
-from federatedscope_ggeur.methods import FedAvg, FedSAM, LocalContext
+from federatedscope_ggeur.methods import FedSAM, LocalContext
 from federatedscope_ggeur.models import ModelSettings, build_model, to_vector
 
 DIM, CLASSES, RATE = 5, 3, 0.1
@@ -88,10 +87,3 @@ class TestStep:
             velocity = momentum * velocity + g
             w = w - RATE * velocity
         np.testing.assert_allclose(found.numpy(), w, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.slow
-def test_on_a_network_rho_zero_is_fedavg_to_the_bit():
-    plain = federate_images(FedAvg()).weights
-    assert torch.equal(federate_images(FedSAM(rho=0.0)).weights, plain)
-    assert not torch.equal(federate_images(FedSAM(rho=0.1)).weights, plain)

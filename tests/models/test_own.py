@@ -5,7 +5,6 @@ import json
 import pytest
 import torch
 from safetensors.torch import load
-from tiny_networks import images, make_model
 
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.models import (
@@ -27,20 +26,6 @@ def about(data):
     return json.loads(data[8:end])["__metadata__"]
 
 
-def test_of_a_network_what_differs_is_kept():
-    model = make_model()
-    params, shared = to_vector(model), model.state_dict()
-    assert own_tensors(model, params, shared) == {}
-    params[model.norm_mask] += 1
-    own = own_tensors(model, params, shared)
-    assert own
-    assert own.keys() < shared.keys()
-    assert all(".norm." in name for name in own)
-    assert all(torch.equal(own[name], shared[name] + 1) for name in own)
-    whole = own_tensors(model, params, None)
-    assert whole.keys() == shared.keys()
-
-
 def test_of_a_head_all_is_kept():
     model = head(0)
     own = own_tensors(model, to_vector(model), model.state_dict())
@@ -57,17 +42,6 @@ def test_each_row_is_by_the_model_of_its_number():
     assert torch.equal(own.logits(rows, torch.full((5,), 1)), head(1)(rows))
     assert own.logits(rows[:0], torch.zeros(0, dtype=torch.int64)).shape == (0, 2)
     assert torch.equal(shared.classifier.weight, head(0).classifier.weight)
-
-
-def test_a_network_takes_the_shared_one_s_tensors_for_the_rest():
-    model = make_model()
-    params = to_vector(model)
-    params[model.norm_mask] += 1
-    own = OwnModels(model, {4: own_tensors(model, params, model.state_dict())})
-    assert torch.equal(to_vector(own.of(4)), params)
-    rows = images(6)[0]
-    found = own.logits(rows, torch.full((6,), 4))
-    assert torch.equal(found, model.at(params).in_chunks(own.of(4), rows))
 
 
 def test_tensors_that_do_not_fit_are_named():

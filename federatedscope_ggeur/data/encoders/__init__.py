@@ -1,5 +1,6 @@
 """Encoders, which turn images into features. All modules here are imported."""
 
+from federatedscope_ggeur.extras import parts_of
 from federatedscope_ggeur.settings import import_modules
 
 from .base import (
@@ -17,3 +18,4 @@ from .base import (
 from .model import pick_device
 
 import_modules(__name__, __path__)
+ENCODERS.expect(parts_of("encoder.name"))

@@ -135,6 +135,7 @@ def identity_hash(identity: Mapping[str, object]) -> str:
 Make = Callable[..., Encoder]
 Stamp = Callable[[EncoderSettings], Mapping[str, "str | None"]]
 Places = Callable[[EncoderSettings], Sequence[str]]
+Note = Callable[[Mapping[str, object]], str]
 ENCODERS: Registry[Make] = Registry("encoder", "ggeur.encoder.name")
 
 
@@ -147,6 +148,7 @@ def register_encoder(
     settings: Sequence[Key] = (),
     asks_grey: bool = False,
     places: Places | None = None,
+    note: Note | None = None,
 ) -> Callable[[Make], Make]:
     """Decorator: register a function that makes the encoder ``ggeur.encoder.name:
     <name>``.
@@ -171,6 +173,9 @@ def register_encoder(
     places : callable (settings) -> names of fields, optional
         Returns which of `model` and `pretrained` name files; by default, each of the
         two that is set. A run's folder may not name files unless the user allows it.
+    note : callable (config) -> str, optional
+        Returns a note for the start of a run with these settings, by their full keys;
+        "" for none.
 
     Notes
     -----
@@ -189,6 +194,7 @@ def register_encoder(
         stamp=stamp,
         asks_grey=asks_grey,
         places=_given if places is None else places,
+        note=note,
     )
 
 

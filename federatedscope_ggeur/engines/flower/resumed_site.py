@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from federatedscope_ggeur.cfg_ggeur.keys import all_keys, get_key
 from federatedscope_ggeur.errors import ConfigError, MessageError
 from federatedscope_ggeur.federation.course.client_store import ClientStore
 from federatedscope_ggeur.federation.exchanges import RequestKind
@@ -140,13 +141,14 @@ def _private_files() -> Iterator[None]:
 
 
 def _in_folder(cfg, folder: Path):
-    """Put the journal of sums and the ledger, if relative, into the site's folder."""
+    """Put the folders that a site keeps, if relative, into the site's own folder."""
     own = cfg.clone()
     own.defrost()
-    privacy = own.ggeur.privacy
-    privacy.secure_sums_store = str(folder / privacy.secure_sums_store)
-    if privacy.dp.ledger:
-        privacy.dp.ledger = str(folder / privacy.dp.ledger)
+    for key in all_keys():
+        if key.in_site_folder and get_key(own.ggeur, key.name):
+            *sections, name = key.name.split(".")
+            section = get_key(own.ggeur, ".".join(sections)) if sections else own.ggeur
+            section[name] = str(folder / section[name])
     own.freeze()
     return own
 

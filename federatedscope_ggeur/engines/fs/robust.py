@@ -40,7 +40,9 @@ def robust_problems(cfg) -> list[str]:
     given = f"aggregator.robust_rule: {rule}"
     # The rule guards the mean of models, and nothing else that clients send.
     guarded = {
-        "base_method": [name for name, part in METHODS.items() if part.robust],
+        "base_method": [
+            name for name, part in METHODS.present().items() if part.robust
+        ],
         "augmentation": AUGMENTATIONS.taken,
         "closed_form": ["none"],
         "calibrate": ["none"],

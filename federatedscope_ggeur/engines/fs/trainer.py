@@ -63,12 +63,13 @@ class GGEURTrainer(BaseTrainer):
 
     def _set_up_role(self, data: ClientSplits, config) -> None:
         clients = config.federate.client_num
-        self.settings = settings = settings_for(config, data, clients, data.text)
+        self.settings = settings = settings_for(config, data, clients, data.prepared)
         # FS knows only the plain head when it makes its models.
         task = settings.role.task
-        if task.model.network is not None:
+        other = task.model.other
+        if other is not None and other.takes_images:
             self.model = data.shared.memory.model(task)
-        elif task.model.closed_form != "none" or task.model.text is not None:
+        elif other is not None or task.model.closed_form != "none":
             self.model = task.build_model()
         place = checkpoint_place(Path(config.outdir), settings)
         asked = bool(settings.save_to)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from federatedscope_ggeur.crypto import digest, words
 from federatedscope_ggeur.errors import ConfigError, shown
-from federatedscope_ggeur.federation.exchanges.secure_sums.pairwise import digest, words
 from federatedscope_ggeur.files import read_regular, write_once
 
 #: In a side's folder of keys: its own key, and the lines of others.

@@ -17,12 +17,8 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from federatedscope_ggeur.crypto import new_secret, public_key, shared_secret
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.federation.exchanges.secure_sums.pairwise import (
-    new_secret,
-    public_key,
-    shared_secret,
-)
 
 from .keys import Identity, is_signed
 

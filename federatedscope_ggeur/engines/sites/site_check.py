@@ -139,7 +139,7 @@ class SiteCheck:
         demands = settings.demands
         if not own.of_rows:
             return Finding("threshold", "there are no rows to train on", True)
-        if not (demands.own_statistics or demands.sums or demands.calibrates):
+        if not (demands.own_statistics or demands.only_totals or demands.calibrates):
             return Finding("threshold", "no statistics are sent")
         said = withheld_text(own)
         if demands.own_statistics and own.pairs == own.of_pairs:

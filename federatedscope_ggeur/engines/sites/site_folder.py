@@ -25,7 +25,11 @@ from federatedscope_ggeur.federation import Client, MemoryBudget
 from federatedscope_ggeur.federation.course.client_handler import ClientHandler
 from federatedscope_ggeur.federation.course.ending import Ending
 from federatedscope_ggeur.federation.exchanges.augmentation.exchange import PREPARE
-from federatedscope_ggeur.federation.exchanges.base import RequestKind, all_kinds
+from federatedscope_ggeur.federation.exchanges.base import (
+    RequestKind,
+    all_kinds,
+    due_exchanges,
+)
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
     EVALUATE,
     EvaluationClient,
@@ -34,7 +38,6 @@ from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.models import (
-    LinearHead,
     Model,
     fold,
     head_bytes,
@@ -134,9 +137,10 @@ class Site:
 
     def __init__(self, cfg):
         self._cfg, self.data = cfg, site_data(cfg)
-        whole, text, clients = self.data.whole, self.data.text, cfg.federate.client_num
-        self.settings = settings_for(cfg, whole, clients, text)
-        self.handshake = handshake_of(whole, self.settings.agreed, text)
+        whole, prepared = self.data.whole, self.data.prepared
+        clients = cfg.federate.client_num
+        self.settings = settings_for(cfg, whole, clients, prepared)
+        self.handshake = handshake_of(whole, self.settings.agreed, prepared)
         self.number = self.data.held.number
 
     def join(self, *more: bytes) -> Envelope:
@@ -324,7 +328,7 @@ class SiteFolder:
             begun,
             status=status,
             final=self._final(model, head, "clients" if keeps else "global", ending),
-            notes=[*begun.notes, *_kept_back(shared, client, begun.class_names)],
+            notes=[*begun.notes, *_notes_on(shared, client, begun.class_names)],
             shared=_shared(ending),
         )
         write_left(self._folder, results, head, own)
@@ -383,21 +387,9 @@ def _shared(ending: Ending | None) -> SharedScores | None:
     return SharedScores(accuracy, *average(accuracy))
 
 
-def _kept_back(
+def _notes_on(
     head: Model | None, client: Client, class_names: Sequence[str]
 ) -> list[str]:
-    """A note on classes that secure sums keep back, so that no head predicts them.
-
-    A one-shot head has zero weights for these classes.
-    """
-    if not client.settings.demands.sums or not isinstance(head, LinearHead):
-        return []
-    unknown = (head.classifier.weight == 0).all(dim=1).nonzero().flatten().tolist()
-    if not unknown:
-        return []
-    names = ", ".join(class_names[c] for c in unknown)
-    return [
-        f"the head in this folder never predicts {len(unknown)} classes ({names}), "
-        "because secure sums keep them back or no client has rows of them; see "
-        "docs/privacy.md"
-    ]
+    """What the exchanges of the run note on the site's head."""
+    due = due_exchanges(client.settings.demands)
+    return list(filter(None, (part.note_on_head(head, class_names) for part in due)))

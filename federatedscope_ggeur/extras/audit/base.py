@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     Geometry,
     PrepareReply,
@@ -36,6 +37,11 @@ RECOVERED = 0.99
 #: The attackers. Curious: the server or one client follows the protocol, works alone,
 #: and stores all messages that it sees. Lying: one client lies about its own rows.
 CURIOUS, LYING = ADVERSARIES = ("curious", "lying")
+
+
+def has_secure_sums(demands: Demands) -> bool:
+    """Whether clients mask their statistics. The extra for that may not be there."""
+    return demands.chosen.get("secure_sums", "none") != "none"
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from federatedscope_ggeur.printable import say
 from federatedscope_ggeur.reporting import new_run_folder
 from federatedscope_ggeur.reporting.tables import text_table
 
-from .base import ADVERSARIES, Finding
+from .base import ADVERSARIES, Finding, has_secure_sums
 from .canaries import canaries
 from .suite import LEVELS, Verdict, audit_run, self_audit
 from .transcript import recorded, truth_of
@@ -179,7 +179,7 @@ def _own(cfg, number: int, seconds: float) -> list[Finding]:
         raise ConfigError(
             f"audit --self: there is no client {number}; take one of {numbers}"
         )
-    if demands_of(cfg).sums:
+    if has_secure_sums(demands_of(cfg)):
         raise ConfigError(
             "audit --self: with ggeur.privacy.secure_sums a single client sends "
             "nothing readable in round 0; audit the whole run (without --self)"

@@ -13,24 +13,11 @@ Masks hide the lie. Signed keys do not help, because the liar is a member.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import Tensor
-
-from federatedscope_ggeur.federation.exchanges.secure_sums.fixed_point import (
-    encode,
-    svec,
-)
-from federatedscope_ggeur.federation.exchanges.secure_sums.participant import (
-    Participant,
-)
-from federatedscope_ggeur.federation.exchanges.secure_sums.settings import SumSettings
-from federatedscope_ggeur.federation.exchanges.secure_sums.vectors import (
-    ClientRows,
-    Named,
-)
 
 from .base import (
     LYING,
@@ -40,60 +27,15 @@ from .base import (
     Transcript,
     Truth,
     counted,
+    has_secure_sums,
     nothing,
     untried,
 )
 from .released import a11_of_release
 from .subtractions import Owner, by_covariance, by_means
 
-
-@dataclass(frozen=True)
-class _Claimed:
-    """The vectors of a lying client, from its own rows and invented rows.
-
-    It replaces `ClientRows`. The liar always denies that it owns nearly all rows of a
-    class, or of all classes.
-    """
-
-    rows: ClientRows
-    claim: Claim
-
-    @property
-    def features(self) -> Tensor:
-        return self.rows.features
-
-    @property
-    def labels(self) -> Tensor:
-        return self.rows.labels
-
-    @property
-    def fits(self) -> bool:
-        return True
-
-    def counts(self) -> np.ndarray:
-        return self.rows.counts() + self.claim.rows.numpy().view(np.uint64)
-
-    def means(self, named: Named) -> np.ndarray:
-        told = self.rows.means(named)
-        told[-(len(named.classes) + 1) :] = 0
-        return told
-
-    def pooled(self, named: Named, origin: Tensor) -> np.ndarray:
-        o, claim = origin.double(), self.claim
-        rows = int(claim.rows[list(named.classes)].sum())
-        about = claim.scatter * torch.eye(len(o)).double() + rows * torch.outer(o, o)
-        more = encode(svec(about.numpy()), self.rows.settings.fraction_bits)
-        return self.rows.pooled(named, origin) + more
-
-
-def lying(
-    number: int, features: Tensor, labels: Tensor, settings: SumSettings, claim: Claim
-) -> Participant:
-    """Make a client that follows the protocol but lies about its rows."""
-    liar = Participant(number, features, labels, settings)
-    rows = _Claimed(ClientRows(features, labels, settings), claim)
-    liar._rows = rows  # type: ignore[assignment]
-    return liar
+if TYPE_CHECKING:
+    from federatedscope_ggeur.extras.secure_sums.settings import SumSettings
 
 
 def a_claim(truth: Truth, settings: SumSettings) -> Claim | None:
@@ -146,7 +88,7 @@ def a11(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
         yield from a11_of_release(seen, truth, clock)
         return
     as_liar = {"adversary": LYING}
-    if not seen.role.demands.sums:
+    if not has_secure_sums(seen.role.demands):
         why = "the audit tries a lying client only with secure sums"
         yield untried("A11", "one client", "rows", why, **as_liar)
         return

@@ -10,5 +10,6 @@ MANIFEST = Manifest(
             "attack a run's messages, and report what they reveal",
             "privacy",
         )
-    }
+    },
+    uses=("secure_sums",),
 )

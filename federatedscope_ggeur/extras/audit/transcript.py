@@ -26,11 +26,6 @@ from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import 
     LossQuery,
 )
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUATE
-from federatedscope_ggeur.federation.exchanges.secure_sums.exchange import (
-    SumsClient,
-    SumsExchange,
-)
-from federatedscope_ggeur.federation.exchanges.secure_sums.settings import SumSettings
 from federatedscope_ggeur.federation.exchanges.space.messages import SpaceBroadcast
 from federatedscope_ggeur.federation.exchanges.statistics.exchange import STATISTICS
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
@@ -38,8 +33,8 @@ from federatedscope_ggeur.federation.exchanges.training.messages import Broadcas
 from federatedscope_ggeur.geometry import Space
 from federatedscope_ggeur.models import LinearHead
 
-from .base import Lied, Transcript, Truth, Update
-from .lying_client import a_claim, lying, spoken_of
+from .base import Lied, Transcript, Truth, Update, has_secure_sums
+from .lying_client import a_claim, spoken_of
 
 #: The number of rounds whose updates the audit attacks.
 ROUNDS = 3
@@ -58,7 +53,7 @@ def recorded(run: Run) -> Transcript:
     """
     seen = _recorded(run, ROUNDS)
     demands = run.settings.demands
-    if not demands.summed_statistics or demands.noisy:
+    if not has_secure_sums(demands) or demands.noisy:
         return seen
     return replace(seen, lied=_lied(run))
 
@@ -74,6 +69,11 @@ def _recorded(run: Run, rounds: int) -> Transcript:
 
 def _lied(run: Run) -> Lied | None:
     """Record round 0 of the same run with a client that makes up rows."""
+    from federatedscope_ggeur.extras.secure_sums.exchange import SumsClient
+    from federatedscope_ggeur.extras.secure_sums.settings import SumSettings
+
+    from .liar import lying
+
     sums = run.settings.role.of(SumSettings)
     claim = a_claim(truth_of(run), sums)
     if claim is None:
@@ -177,7 +177,9 @@ class _Recorder:
     def transcript(self, run: Run) -> Transcript:
         server = self._engine.server
         release, summed = server.merged.release, None
-        if server.settings.demands.summed_statistics:
+        if has_secure_sums(server.settings.demands):
+            from federatedscope_ggeur.extras.secure_sums.exchange import SumsExchange
+
             summed = self._engine.coordinator.find(SumsExchange).summed
         closed = run.history.round0.closed_form if run.history.round0 else None
         classes: tuple[int, ...] = ()

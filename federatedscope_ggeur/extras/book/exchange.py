@@ -207,10 +207,10 @@ class BookExchange(Exchange):
         return BookSettings(
             run.demands["book"],
             Grid.of_steps(run.demands["book_steps"], run.dim),
-            run.class_names,
-            run.encoder,
+            run.expected.class_names,
+            run.expected.encoder,
             run.config,
-            run.given,
+            run.expected.given,
         )
 
     @staticmethod

@@ -16,7 +16,8 @@ from federatedscope_ggeur.examples import study_folder
 from federatedscope_ggeur.machine import usable_cores
 from federatedscope_ggeur.printable import get_logger, say
 from federatedscope_ggeur.progress import Progress
-from federatedscope_ggeur.reporting.study import Study
+
+from .study import Study
 
 if TYPE_CHECKING:
     from .comparison import Comparison

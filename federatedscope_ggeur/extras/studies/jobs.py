@@ -37,7 +37,8 @@ from federatedscope_ggeur.reporting.run_files import (
     LOG_FILE,
     PRIVATE,
 )
-from federatedscope_ggeur.reporting.study import Cell, read_cell, to_text
+
+from .study import Cell, read_cell, to_text
 
 logger = get_logger(__name__)
 

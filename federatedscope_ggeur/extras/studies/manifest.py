@@ -28,6 +28,7 @@ MANIFEST = Manifest(
             _REPORT, "FOLDER...", "write tables and figures of runs and studies"
         ),
     },
+    needs=("inspect",),  # its table of who holds what
     public={"Comparison": f"{__package__}.comparison"},
     several_seeds=f"{__package__}.study_file",
 )

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from federatedscope_ggeur.printable import file_name
-from federatedscope_ggeur.reporting.study import Axis, Point
+
+from .study import Axis, Point
 
 
 @dataclass(frozen=True)

@@ -37,12 +37,12 @@ def quickstart(arguments: Sequence[str]) -> int:
 def _show_clients(plan: StudyPlan) -> None:
     """Print which rows the clients hold on the first seed."""
     from federatedscope_ggeur.cfg_ggeur.load import load_config
-    from federatedscope_ggeur.commands.inspect import (
+    from federatedscope_ggeur.engines.run import load_federated_data
+    from federatedscope_ggeur.extras.inspect.command import (
         CLIENT_TABLE_LEFT,
         MOST_CLIENTS,
         client_table,
     )
-    from federatedscope_ggeur.engines.run import load_federated_data
     from federatedscope_ggeur.federation.holdings import Holdings
     from federatedscope_ggeur.reporting.tables import text_table
 

@@ -23,19 +23,10 @@ from federatedscope_ggeur.lock import locked
 from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.reporting import Origin, Results, RoundRecord, read_results
 from federatedscope_ggeur.reporting.json_values import as_json_value
-from federatedscope_ggeur.reporting.study import (
-    STUDY_FILE,
-    Cell,
-    Failed,
-    Study,
-    Tried,
-    Tuned,
-    read_study,
-    to_text,
-)
 
 from .jobs import Job, is_finished, results_in
 from .plan import PlannedCell, StudyPlan
+from .study import STUDY_FILE, Cell, Failed, Study, Tried, Tuned, read_study, to_text
 from .study_file import TAKEN
 from .workers import Event, Workers
 

@@ -11,11 +11,11 @@ import yaml
 from federatedscope_ggeur.cfg_ggeur.yaml_file import literal, read_tree
 from federatedscope_ggeur.errors import ConfigError, did_you_mean, shown
 from federatedscope_ggeur.examples import find_config, find_study
-from federatedscope_ggeur.reporting.study import Point
 from federatedscope_ggeur.settings import flatten
 
 from .paper import paper_table
 from .plan import PlannedPoint, StudyPlan, slug
+from .study import Point
 
 ENGINES = ("embedded", "federatedscope")
 _KEYS = (

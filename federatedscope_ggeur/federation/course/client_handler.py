@@ -10,6 +10,7 @@ from torch import Tensor
 
 from federatedscope_ggeur.data import ClientData, ClientRange, Embeddings
 from federatedscope_ggeur.errors import GGEURError, MessageError, setting
+from federatedscope_ggeur.extras import settings_for_totals
 
 from ..client import Client
 from ..demands import Demands
@@ -23,7 +24,11 @@ from .client_store import ClientStore
 S = TypeVar("S", bound=ClientSide)
 
 #: The settings that decide what a client answers.
-_ASKED_BY = ("steps", "closed_form", "space", "calibrate", "secure_sums", "plugins")
+_ASKED_BY = (
+    *("steps", "closed_form", "space", "calibrate"),
+    *settings_for_totals(),
+    "plugins",
+)
 
 
 class DecodedParts:

@@ -18,7 +18,6 @@ from .base import (
 ORDER = (
     "statistics",
     "noisy_release",
-    "secure_sums",
     "closed_form",
     "space",
     "augmentation",

@@ -3,7 +3,7 @@
 Each folder of `exchanges` holds everything about one question: its messages and their
 limits, the client's answer, the server's use of the answer, its settings, its records
 and its part of a checkpoint. A folder may import only folders before it in this order:
-statistics, noisy_release, secure_sums, closed_form, space, augmentation, training,
+statistics, noisy_release, closed_form, space, augmentation, training,
 evaluation, personal, calibration.
 """
 
@@ -47,7 +47,9 @@ from ..wire.declared import Declared
 from ..wire.schema import MessageSchema
 
 if TYPE_CHECKING:
-    from federatedscope_ggeur.data.rows import Given
+    from federatedscope_ggeur.data.expected import Expected
+    from federatedscope_ggeur.models import Model
+    from federatedscope_ggeur.reporting import Privacy
 
     from ..course.coordinator import Coordinator
     from ..settings import RoleSettings
@@ -195,11 +197,10 @@ class RunFacts:
     ----------
     demands : Demands
     num_classes, dim : int
-    class_names : tuple of str
-    encoder : str
-        The encoder that made the embeddings.
-    given : Given
-        How the clients' rows were given.
+    expected : Expected
+        What the head expects of rows, with the names of the classes.
+    agreed : mapping from str to str
+        The settings that all sides share.
     config : mapping
         The run's settings, as plain values in sections.
     """
@@ -207,9 +208,8 @@ class RunFacts:
     demands: Demands
     num_classes: int
     dim: int
-    class_names: tuple[str, ...]
-    encoder: str
-    given: Given
+    expected: Expected
+    agreed: Mapping[str, str]
     config: Mapping[str, Any]
 
 
@@ -300,6 +300,24 @@ class Exchange:
             All settings of a run.
         """
         return False
+
+    @classmethod
+    def only_totals(cls, chosen: Mapping[str, Any]) -> bool:
+        """Whether this exchange shows the server only totals over all clients.
+
+        `chosen` is as in `brings_totals`.
+        """
+        return False
+
+    @staticmethod
+    def privacy(found: Privacy, run: Demands) -> Privacy:
+        """The privacy of a run with this exchange; `found` is that without it."""
+        return found
+
+    @staticmethod
+    def note_on_head(head: Model | None, class_names: Sequence[str]) -> str:
+        """A note for a site on the head that it got; "" if there is none."""
+        return ""
 
     @classmethod
     def settings_of(cls, run: RunFacts) -> object | None:

@@ -1,5 +1,6 @@
 """Models in closed form, one file each. All modules of this folder are imported."""
 
+from federatedscope_ggeur.extras import parts_of
 from federatedscope_ggeur.settings import import_modules
 
 from .base import (
@@ -15,6 +16,7 @@ from .base import (
 )
 from .components import ComponentBook, Components, Rows
 from .confounding import LARGER_PART, confounded_share
+from .known import Known
 from .left_out import LeftOut, is_right, left_out_hits
 from .temperature import (
     LOSS_UNITS,
@@ -28,3 +30,4 @@ from .temperature import (
 )
 
 import_modules(__name__, __path__)
+CLOSED_FORMS.expect(parts_of(CLOSED_FORMS.field))

@@ -157,7 +157,7 @@ class ClosedForm:
     partition_free : bool
         Whether the form is a function of the merged statistics alone.
     from_sums : bool
-        Whether the form can be computed from secure sums.
+        Whether the form can be computed from totals over all clients.
     from_noise : bool
         Whether the form can use the noisy release of differential privacy.
     asks : bool

@@ -164,5 +164,4 @@ def test_label_skew_deals_a_row_of_each_class_to_everyone(name):
 
 def test_every_config_is_known_here():
     known = {path(name) for name in (*MINIATURES, "own_embeddings", "quickstart")}
-    known |= {path("own_embeddings_private"), path("own_embeddings_dp")}
     assert set(FILES) == known

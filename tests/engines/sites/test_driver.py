@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -12,8 +13,10 @@ from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
     INIT_BROADCAST,
 )
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUATE
-from federatedscope_ggeur.federation.exchanges.secure_sums.exchange import SUM_KEYS
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
+
+#: The server waits for all of them, also for one that lost its connection.
+PATIENT = replace(TRAIN, name="total", patient=True, needs_all=True)
 
 
 class Course:
@@ -43,7 +46,7 @@ def drive(*requests, unreachable=(), seconds=5.0):
         sent.append(asked)
         return {k: Absence("gone") for k in asked.parts if k in unreachable}
 
-    driver = Driver(send, dict.fromkeys((TRAIN, EVALUATE, SUM_KEYS), seconds))
+    driver = Driver(send, dict.fromkeys((TRAIN, EVALUATE, PATIENT), seconds))
     driver.start(course.go(), course.done)
     return driver, sent, course
 
@@ -121,20 +124,20 @@ def test_the_deadline_ends_the_waiting_for_the_late(caplog):
 
 
 def test_of_a_sum_that_one_refuses_nobody_else_is_waited_for():
-    driver, _, course = drive(request(SUM_KEYS, 0, (1, 2, 3)))
-    assert driver.answer(1, SUM_KEYS, 0, (b"a",))
+    driver, _, course = drive(request(PATIENT, 0, (1, 2, 3)))
+    assert driver.answer(1, PATIENT, 0, (b"a",))
     driver.gone(2, "its rows are too long", may_return=False)
     assert course.replies == [{1: (b"a",), 2: Absence("its rows are too long")}]
     assert course.result == "over"
 
 
 def test_a_sum_whose_deadline_is_over_ends_once():
-    driver, _, course = drive(request(SUM_KEYS, 0, (1, 2, 3)))
+    driver, _, course = drive(request(PATIENT, 0, (1, 2, 3)))
     driver.give_up()
     (replies,) = course.replies
     assert sorted(replies) == [1, 2, 3]
     assert {reply.reason for reply in replies.values()} == {
-        "no answer (sum_keys) within 5 s"
+        "no answer (total) within 5 s"
     }
     assert course.result == "over"
 

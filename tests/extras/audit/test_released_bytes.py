@@ -17,11 +17,12 @@ from scipy.stats import beta, norm
 from federatedscope_ggeur.data import FederatedData
 from federatedscope_ggeur.engines.embedded import EmbeddedEngine
 from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.extras.secure_sums.messages import MaskedVector
+from federatedscope_ggeur.extras.secure_sums.settings import SumSettings
+from federatedscope_ggeur.extras.secure_sums.shares import NoisyShares
 from federatedscope_ggeur.federation.exchanges.noisy_release.messages import (
     ReleaseVector,
 )
-from federatedscope_ggeur.federation.exchanges.secure_sums.messages import MaskedVector
-from federatedscope_ggeur.federation.exchanges.secure_sums.settings import SumSettings
 from federatedscope_ggeur.federation.noise import NoiseSettings, Releaser
 from federatedscope_ggeur.geometry.gaussian_privacy import epsilon_of, mu_of
 from federatedscope_ggeur.geometry.noisy_release import (
@@ -68,8 +69,8 @@ class Releases:
         """What the server is left with, and what clients sent: by kind and client."""
         noise = replace(self.noise, test_seed=seed)
         own = [noise]
-        if self.role.demands.sums:
-            own.append(replace(self.role.of(SumSettings), noise=noise))
+        if self.role.demands.only_totals:
+            own.append(replace(self.role.of(SumSettings), summand=NoisyShares(noise)))
         role = self.role.with_own(*own)
         settings = replace(self._first.settings, role=role)
         engine = EmbeddedEngine(self._first.data, settings, self._results)

@@ -34,7 +34,7 @@ HEADS = {
     "ggeur.step1_size": 8,
     "ggeur.step2_size": 8,
 }
-#: In the place of networks that take a GPU, which tests/models/networks builds.
+#: In the place of networks that take a GPU, which tests/extras/networks builds.
 NETWORKS = {
     **ALL,
     "data.type": "bundled_digits@ggeur",

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from written_runs import made
 
+from federatedscope_ggeur.extras.inspect.heatmaps import draw_heatmap
 from federatedscope_ggeur.extras.studies.comparison import Comparison
 from federatedscope_ggeur.extras.studies.comparison.class_figures import (
     class_csv,
@@ -32,8 +33,8 @@ from federatedscope_ggeur.extras.studies.comparison.latex import escaped
 from federatedscope_ggeur.extras.studies.comparison.pictures import render
 from federatedscope_ggeur.extras.studies.comparison.runs import FoundRun
 from federatedscope_ggeur.extras.studies.comparison.table import Row, Table
+from federatedscope_ggeur.extras.studies.study import Axis, Failed, Study, Tried, Tuned
 from federatedscope_ggeur.printable import LINE, NAME, markdown, printable
-from federatedscope_ggeur.reporting.heatmaps import draw_heatmap
 from federatedscope_ggeur.reporting.plots import draw_curve, shortened
 from federatedscope_ggeur.reporting.records import (
     Finding,
@@ -45,7 +46,6 @@ from federatedscope_ggeur.reporting.results import (
     results_html,
     results_table,
 )
-from federatedscope_ggeur.reporting.study import Axis, Failed, Study, Tried, Tuned
 from federatedscope_ggeur.reporting.tables import csv_text
 
 pytestmark = pytest.mark.slow

@@ -4,7 +4,7 @@ import pytest
 from written_runs import check_growth, made, noisy, write
 
 from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.reporting.study import CELL_FILE, STUDY_FILE
+from federatedscope_ggeur.extras.studies.study import CELL_FILE, STUDY_FILE
 
 HONEST = made(noisy(0.8, 0, 3), 0, closed_form={"Art": 0.5, "Clipart": 0.25})
 DIGITS = "9" * 6000

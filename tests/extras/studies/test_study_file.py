@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.extras.studies.study import Axis, Point
 from federatedscope_ggeur.extras.studies.study_file import load_study, study_text
-from federatedscope_ggeur.reporting.study import Axis, Point
 
 LR = "train.optimizer.lr"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from carrier import carrier, late, lost
-from exchange_plugin import MODULE, NAME, NAMED, SILENT, write_plugin
+from exchange_plugin import MODULE, NAME, NAMED, write_plugin
 
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.load import load_config
@@ -18,15 +18,6 @@ from federatedscope_ggeur.federation.exchanges import (
 from federatedscope_ggeur.reporting import Results
 
 pytestmark = pytest.mark.usefixtures("forget_exchange")
-
-SUMS = [
-    "ggeur.privacy.secure_sums", "statistics",
-    "ggeur.privacy.secure_sums_radius", "4000",
-    "ggeur.privacy.secure_sums_max_rows", "4096",
-    "ggeur.privacy.secure_sums_fraction_bits", "24",
-    "ggeur.geometry", "pooled",
-    "ggeur.prototypes", "others",
-]  # fmt: skip
 
 
 @pytest.fixture
@@ -111,19 +102,6 @@ def test_the_privacy_line_names_it(config):
     told = "how many classes each client holds"
     sees = Run(config(*NAMED)).history.results().privacy.server_sees
     assert f"of the exchange classes_held: {told}" in sees
-
-
-def test_secure_sums_refuse_one_that_does_not_say_what_it_reveals(config):
-    with pytest.raises(ConfigError, match=r"the exchange classes_held of .*REVEALS"):
-        config(*NAMED, *SUMS, module=SILENT)
-
-
-def test_under_secure_sums_what_it_reveals_is_a_warning(config):
-    privacy = finished(config(*NAMED, *SUMS)).privacy
-    assert (
-        "the exchange classes_held of a plugin escapes the masks: how many classes "
-        "each client holds" in privacy.warnings
-    )
 
 
 @pytest.mark.parametrize("fault", [lost, late])

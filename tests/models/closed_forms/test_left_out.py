@@ -127,7 +127,7 @@ def close(found, wanted, strength=None):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", FORMS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(federation=federations())
 def test_equals_refitting_without_the_row(kind, federation):
     chosen, head = FORMS[kind]

@@ -11,8 +11,8 @@ from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.reporting.lines import screening_lines
 from federatedscope_ggeur.reporting.results import Results, numbers
-from federatedscope_ggeur.reporting.study import Axis, Study
 
+from ..study import Axis, Study
 from .labels import Labelled, label
 from .latex import as_latex
 from .long_csv import as_csv

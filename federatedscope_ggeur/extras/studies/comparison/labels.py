@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from federatedscope_ggeur.errors import listed
-from federatedscope_ggeur.reporting.study import Axis, Study
 from federatedscope_ggeur.settings import flatten
 
+from ..study import Axis, Study
 from .runs import FoundRun
 
 #: The name of the only axis if no study gives labels.

@@ -12,7 +12,8 @@ from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.reporting.results import Results
 from federatedscope_ggeur.reporting.run import read_results
 from federatedscope_ggeur.reporting.run_files import RESULTS_FILE
-from federatedscope_ggeur.reporting.study import Cell, Study, read_cell, read_study
+
+from ..study import Cell, Study, read_cell, read_study
 
 #: Folders that are left out of reports: the runs of tuning, and cells in progress.
 _TUNING, _IN_PROGRESS = "tuning", ".part"

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Literal
 
-from federatedscope_ggeur.reporting.study import Study, Tuned
-
+from ..study import Study, Tuned
 from .measures import AVG, COSTS, Measure
 from .statistics import WILCOXON_FROM, Difference, Spread
 from .table import CLAIM_FROM, Best, Table, heads_text, name_of

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
-from federatedscope_ggeur.reporting.study import Axis
-
+from ..study import Axis
 from .measures import AVG, STD, Measure, rounds_to
 from .runs import FoundRun
 from .statistics import Difference, Spread, differences

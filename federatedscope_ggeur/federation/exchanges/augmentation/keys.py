@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from federatedscope_ggeur.errors import setting
+from federatedscope_ggeur.extras import settings_for_totals
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.geometry import (
     AugmentationSettings,
@@ -201,6 +202,12 @@ def objections(run: Demands) -> Objections:
             "cannot be statistics if no client sends statistics of its own, since "
             "all weights would be 0",
         )
+    if run["prototypes"] == "others" and not run.only_totals:
+        kinds = {"prototypes": ["domain", "client"]}
+        for name in settings_for_totals():
+            yield Objection(name, kinds, "which has no means over all other clients")
+        if not settings_for_totals():
+            yield "prototypes", "must be domain or client; nothing here sums over all"
     if run["epoch_share"] < 1:
         yield from _without_epochs(run)
     if run["sizes"] == "auto":

@@ -458,7 +458,7 @@ class ClosedFormExchange(Exchange):
             server.trains = False
             logger.info("%s", ENDS)
         may_stay = not server.trains or self._demands.keeps_best
-        if may_stay and release.sees_clients:
+        if may_stay and not release.hidden_by:
             server.strangeness = form.strangeness(held)
         self._details = {**choice.recorded(solved.report), **found.details}
         notes = [units_note(form, held, self._demands.leaves_one_out)]
@@ -612,8 +612,8 @@ class ClosedFormExchange(Exchange):
         """The reason why the head gets no temperature; "" if it can get one."""
         if choice.details.get("confounded_share", 0.0) > LARGER_PART:
             return "labels and domains are confounded"
-        if self._demands.sums:
-            return "under secure sums no client reports scores of its own rows"
+        if hidden := self.server.merged.release.hidden_by:
+            return f"under {hidden} no client reports scores of its own rows"
         if self._demands.brings_totals:
             return "the head of this run is made only from totals"
         if not self._demands.is_cooled:

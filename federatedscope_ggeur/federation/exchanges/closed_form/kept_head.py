@@ -14,7 +14,7 @@ def absent_rows(round0: Round0) -> int:
     """The number of training rows of classes that nobody sent; 0 if unknown.
 
     It is an upper bound, the withheld rows, if a class is absent and no client has
-    enough such rows to tell. It always is under secure sums.
+    enough such rows to tell. It always is if the server sees only totals.
     """
     details = (round0.closed_form.details if round0.closed_form else None) or {}
     if round0.sums is None:

@@ -31,6 +31,7 @@ from ..base import (
     Request,
     RequestKind,
     Requests,
+    RunFacts,
     ask_all,
     refusal,
     register_exchange,
@@ -165,12 +166,16 @@ class NoisyReleaseExchange(Exchange):
         self._public = None if read is None else read()
 
     @classmethod
+    def settings_of(cls, run: RunFacts) -> NoiseSettings:
+        return keys.noise_settings(run.demands, run.num_classes, run.dim, run.expected)
+
+    @classmethod
     def is_due(cls, demands: Demands) -> bool:
         return demands.noisy
 
     @classmethod
     def answered(cls, demands: Demands) -> tuple[RequestKind, ...]:
-        return cls.KINDS if demands.noisy and not demands.sums else ()
+        return cls.KINDS if demands.noisy and not demands.only_totals else ()
 
     def begin(self) -> Requests[None]:
         """Ask all connected clients to release their statistics.
@@ -181,7 +186,7 @@ class NoisyReleaseExchange(Exchange):
             A client does not answer, or no rows can have such a total.
         """
         course, server = self.course, self.server
-        if server.settings.demands.sums:
+        if server.settings.demands.only_totals:
             return
         roster = course.membership.here(server.participants)
         plan = self.settings.plan_of(len(roster))
@@ -205,7 +210,7 @@ class NoisyReleaseExchange(Exchange):
         The server may send all numbers of the release to clients.
         """
         merged, noisy = self.server.merged, replace(release, public=self._public)
-        hidden = replace(merged.release, sees_clients=False, noisy=noisy)
+        hidden = replace(merged.release, hidden_by="noise", noisy=noisy)
         merged.take(hidden, dict.fromkeys(roster, 0))
 
     def _total(self, stage: str, roster: list[int], centre: Tensor) -> Requests[Any]:
@@ -242,6 +247,6 @@ class NoisyReleaseExchange(Exchange):
                 private=own.test_seed is None,
             )
         }
-        if not server.settings.demands.sums:
+        if not server.settings.demands.only_totals:
             known["statistics_bytes_up"] = self._sizes
         return known

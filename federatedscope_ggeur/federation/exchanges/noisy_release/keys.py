@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
+from federatedscope_ggeur.data.expected import Expected
 from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.noise import (
@@ -29,6 +31,7 @@ from federatedscope_ggeur.settings import (
 )
 
 from ..base import plugin_exchanges
+from .public import public_rows
 
 _DP = "privacy.dp"
 #: A larger epsilon protects nobody: e^100 is about 10^43.
@@ -110,6 +113,7 @@ KEYS = (
         "the budget spent on each row. Keep it from run to run. Distributed runs need "
         "one.",
         text,
+        in_site_folder=True,
     ),
     Key(
         f"{_DP}.epsilon_total",
@@ -147,27 +151,30 @@ def agreed(run: Demands) -> dict[str, object]:
 
 
 def noise_settings(
-    run: Demands,
-    num_classes: int,
-    dim: int,
-    class_names: Sequence[str],
-    preparation: str,
+    run: Demands, num_classes: int, dim: int, expected: Expected
 ) -> NoiseSettings:
     """The release's settings, from the facts of the run."""
     delta = run["dp.delta"]
-    total = run["dp.epsilon_total"] or run["dp.epsilon"]
-    plan = ReleasePlan(num_classes, dim, run["dp.epsilon"], delta, releases_square(run))
+    total, prior = run["dp.epsilon_total"] or run["dp.epsilon"], run["dp.prior"]
+    plan = release_plan(run, num_classes, dim)
     return NoiseSettings(
         plan,
         by=run["dp.noise"],
         tolerated=run["dp.tolerated"],
-        preparation=preparation,
-        class_names=tuple(class_names),
+        preparation=expected.given.transform,
+        class_names=expected.class_names,
         ledger=run["dp.ledger"],
         most_mu=mu_of(total, delta),
         most_clients=run["client_num"],
         test_seed=run["dp.test_seed"],
+        public=partial(public_rows, prior, expected, dim) if prior else None,
     )
+
+
+def release_plan(run: Demands, num_classes: int, dim: int) -> ReleasePlan:
+    """The numbers of the release, for one party that adds all the noise."""
+    about = run["dp.epsilon"], run["dp.delta"], releases_square(run)
+    return ReleasePlan(num_classes, dim, *about)
 
 
 def releases_square(run: Demands) -> bool:
@@ -192,15 +199,17 @@ def objections(run: Demands) -> Objections:
         return
     own = "dp.epsilon"
     yield from _own_problems(run)
-    if run["dp.noise"] == DISTRIBUTED and not run.sums:
+    if run["dp.noise"] == DISTRIBUTED and not run.only_totals:
         kinds = [SERVER, CLIENT]
         why = "since without masks nobody adds up the clients' shares of the noise"
         yield Objection("secure_sums", {"dp.noise": kinds}, why)
     elif run["dp.noise"] != DISTRIBUTED:
         yield Objection("dp.noise", {"secure_sums": ["none"]}, "which needs no sums")
-    forms = [name for name, form in CLOSED_FORMS.items() if form.from_noise]
+    forms = [name for name, form in CLOSED_FORMS.present().items() if form.from_noise]
     why = "since the noise drowns other heads" if run.form else _ROUNDS
     yield Objection(own, {"closed_form": forms}, why)
+    if run.image_model:
+        yield Objection(own, {run.image_model: [""]}, "which releases embeddings")
     for field, (allowed, reason) in _TURNED_OFF.items():
         yield Objection(own, {field: allowed}, reason)
     if "train" in run["splits"]:
@@ -227,12 +236,9 @@ _FIXED = "which fixes the settings of its heads, to suit the noise"
 #: The values that other settings may have, and the reason.
 _TURNED_OFF: Mapping[str, tuple[Sequence[object], str]] = {
     "init": (["random"], _ROUNDS),
-    "text.model": (["none", ""], _ROUNDS),
     "calibrate": (["none"], _EXACT),
     "personal.head": (["none"], _EXACT),
     "confidences": ([False], _EXACT),
-    "network.name": ([""], "which releases embeddings"),
-    "text.ensemble": ([0], "since the ensemble ignores the noise"),
     "lda.shrinkage": ([None], _FIXED),
     "lda.rule": (["leave_one_out"], _FIXED),
     "lda.priors": (["counts"], _FIXED),
@@ -265,8 +271,6 @@ def _own_problems(run: Demands) -> Iterator[Problem]:
             "must name all classes in distributed mode, in the order of their "
             "numbers: otherwise a client's own list tells the server its classes",
         )
-    if run["dp.prior"] and run["text.prior"]:
-        yield "dp.prior", f"cannot go with {setting('text.prior')}; set one of the two"
     if not run["dp.project"] and run["dp.project_seed"]:
         yield "dp.project_seed", f"has no effect with {setting('dp.project')}: 0"
     clients, spared = run["client_num"], run["dp.tolerated"]

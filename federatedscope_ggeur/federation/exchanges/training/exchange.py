@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,15 +13,14 @@ from federatedscope_ggeur.errors import GGEURError, setting
 from federatedscope_ggeur.federation.arithmetic import largest
 from federatedscope_ggeur.federation.client import TrainingSet
 from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.prepared import Pull
 from federatedscope_ggeur.federation.sampling import draw_clients, in_client_order
 from federatedscope_ggeur.federation.server import Server
 from federatedscope_ggeur.federation.shares import capped
 from federatedscope_ggeur.federation.wire import limits
-from federatedscope_ggeur.geometry import Space
 from federatedscope_ggeur.methods import (
     BatchedHooks,
     LocalContext,
-    LocalHooks,
     LocalOutcome,
     Method,
     Update,
@@ -52,15 +51,6 @@ from .screening import update_findings
 from .sets import in_parts, training_sets
 
 logger = get_logger(__name__)
-
-
-class Pull(Protocol):
-    """A pull of a model in training; `field` is the setting that asks for it."""
-
-    field: str
-
-    def added(self, hooks: LocalHooks, model: Model, space: Space) -> LocalHooks:
-        """Add the pull to a method's hooks, for a `model` trained in `space`."""
 
 
 @dataclass(frozen=True)

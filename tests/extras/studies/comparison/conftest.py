@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from written_runs import write_study
+from written_studies import write_study
 
-from federatedscope_ggeur.reporting.study import (
+from federatedscope_ggeur.extras.studies.study import (
     Axis,
     Failed,
     Point,

@@ -17,7 +17,7 @@ from federatedscope_ggeur.extras.studies.comparison.beside import (
     beside_papers,
 )
 from federatedscope_ggeur.extras.studies.paper import paper_table
-from federatedscope_ggeur.reporting.study import Axis, Cell, Study, to_text
+from federatedscope_ggeur.extras.studies.study import Axis, Cell, Study, to_text
 
 PLAIN, GGEUR = "FedAvg (CLIP+MLP)", "FedAvg (CLIP+MLP) + GGEUR"
 

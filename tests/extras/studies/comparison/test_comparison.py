@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import stats
-from written_runs import made, noisy, write, write_study
+from written_runs import made, noisy, write
+from written_studies import write_study
 
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.extras.studies.comparison import Comparison, Measure
@@ -22,7 +23,7 @@ from federatedscope_ggeur.extras.studies.comparison.measures import (
     scored,
 )
 from federatedscope_ggeur.extras.studies.comparison.table import name_of
-from federatedscope_ggeur.reporting.study import Axis, Cell
+from federatedscope_ggeur.extras.studies.study import Axis, Cell
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from written_runs import made, noisy, write
 
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.extras.studies.comparison.runs import find_runs
-from federatedscope_ggeur.reporting.study import Cell, Study, to_text
+from federatedscope_ggeur.extras.studies.study import Cell, Study, to_text
 
 
 def run(seed=1, **changes):

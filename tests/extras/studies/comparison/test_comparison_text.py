@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 from scipy import stats
-from written_runs import made, noisy, write, write_study
+from written_runs import made, noisy, write
+from written_studies import write_study
 
 from federatedscope_ggeur.extras.studies.comparison import Comparison
 from federatedscope_ggeur.extras.studies.comparison.sheets import (

@@ -10,7 +10,8 @@ import matplotlib
 import numpy as np
 import pytest
 from PIL import Image
-from written_runs import made, noisy, write, write_study
+from written_runs import made, noisy, write
+from written_studies import write_study
 
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.extras.studies.comparison import Comparison
@@ -26,9 +27,9 @@ from federatedscope_ggeur.extras.studies.comparison.pictures import (
     look,
     render,
 )
+from federatedscope_ggeur.extras.studies.study import Axis
 from federatedscope_ggeur.reporting.formats import FORMATS
 from federatedscope_ggeur.reporting.records import PooledRows
-from federatedscope_ggeur.reporting.study import Axis
 
 
 def table_of(folder):

@@ -8,7 +8,7 @@ from written_runs import made, noisy
 
 from federatedscope_ggeur.extras.studies.comparison.labels import label
 from federatedscope_ggeur.extras.studies.comparison.runs import FoundRun
-from federatedscope_ggeur.reporting.study import Axis, Cell, Study
+from federatedscope_ggeur.extras.studies.study import Axis, Cell, Study
 
 
 def found(configs, cells=None, **changes):

@@ -16,7 +16,7 @@ from federatedscope_ggeur.extras.studies.comparison.beside import beside_paper
 from federatedscope_ggeur.extras.studies.comparison.sheets import sheets
 from federatedscope_ggeur.extras.studies.comparison.text import sheet_text
 from federatedscope_ggeur.extras.studies.paper import paper_table
-from federatedscope_ggeur.reporting.study import Axis, Cell, Study, to_text
+from federatedscope_ggeur.extras.studies.study import Axis, Cell, Study, to_text
 
 #: Of each row the head, the end of its hash, and whose models were scored.
 ROWS = {

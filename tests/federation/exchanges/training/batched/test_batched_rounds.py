@@ -24,7 +24,9 @@ from federatedscope_ggeur.federation.exchanges.training.exchange import (
 from federatedscope_ggeur.methods import METHODS, FedAvg, build_method
 from federatedscope_ggeur.models import CPU, ModelSettings
 
-ALL = {**FEDERATED, **{name: METHODS[name]() for name in ("local", "fedbn", "silobn")}}
+#: Methods of extras, too, which a head without norms makes FedAvg.
+OTHERS = ("local", *(name for name in METHODS if METHODS.is_expected(name)))
+ALL = {**FEDERATED, **{name: METHODS[name]() for name in OTHERS}}
 BATCHED = {name: method for name, method in ALL.items() if method.batched}
 MODELS = {"linear": ModelSettings(), "mlp": ModelSettings(hidden=6, dropout=0.3)}
 OPTIMIZERS = {

@@ -1,0 +1,1 @@
+"""Networks on pixels, in place of a head, and the methods that need one."""

@@ -1,0 +1,235 @@
+"""What secure sums make of a run's settings, and what cannot go with them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import Any
+
+from federatedscope_ggeur.errors import ConfigError, setting
+from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.exchanges.base import RunFacts, plugin_exchanges
+from federatedscope_ggeur.methods import Method
+from federatedscope_ggeur.models import CLOSED_FORMS
+from federatedscope_ggeur.reporting import Privacy
+from federatedscope_ggeur.settings import (
+    Objection,
+    Objections,
+    Problem,
+)
+
+from .fixed_point import largest_fraction_bits
+from .limits import SERVER
+from .settings import STAGES, SumSettings
+from .summand import summand_of
+
+BY_SERVER = "keys through the server"
+_COVERED = ["the statistics of round 0"]
+_CURIOUS = ["a curious server", "curious clients"]
+_TRAINING = (
+    "training rounds escape the masks: each client's update is seen",
+    "each client's aggregation weight escapes them, too",
+)
+_MADE_UP = "a server that makes up keys can read what each client adds"
+_LIAR = "a client that lies about its rows can learn those of others"
+_TOTALS = "rows of each class over all clients are seen by everyone"
+
+
+def is_chosen(chosen: Mapping[str, Any]) -> bool:
+    """Whether a run with these settings has secure sums."""
+    return chosen.get("secure_sums", "none") != "none"
+
+
+def agreed(run: Demands) -> dict[str, object]:
+    """The settings of secure sums that server and clients must share."""
+    own = ("min_clients", "radius", "max_rows", "fraction_bits", "confirm")
+    fields = ["secure_sums", *(f"secure_sums_{name}" for name in own)]
+    found = {field: run[field] for field in (*fields, "min_samples", "prototypes")}
+    # The path of the file of keys may differ between sides.
+    trust = run["secure_sums_trust"]
+    return {**found, "secure_sums_trust": trust if trust == SERVER else "a file"}
+
+
+def word_for_keys(run: Demands) -> str:
+    """A text that says whether keys come through the server or are signed."""
+    if run["secure_sums_trust"] != SERVER:
+        return "keys signed by the clients"
+    compared = ", compared by people" if run["secure_sums_confirm"] else ""
+    return f"{BY_SERVER}{compared}"
+
+
+def privacy(found: Privacy, run: Demands) -> Privacy:
+    """The privacy of a run with secure sums; `found` is that without them."""
+    keys = word_for_keys(run)
+    by_server, part = keys == BY_SERVER, summand_of(run)
+    if part is not None:
+        return part.privacy(found, keys, by_server)
+    # What escapes the masks stands together: rounds, then plugins.
+    at = len(found.warnings) - len(plugin_exchanges(run))
+    first, last = found.warnings[:at], found.warnings[at:]
+    rounds = _TRAINING if run.trains else ()
+    made_up = [_MADE_UP] if by_server else []
+    return replace(
+        found,
+        guarantee="sums",
+        covers=list(_COVERED),
+        against=list(_CURIOUS),
+        warnings=[*first, *rounds, *last, *made_up, _LIAR, _TOTALS],
+        keys=keys,
+    )
+
+
+def sum_settings(facts: RunFacts) -> SumSettings:
+    """The settings of secure sums in a run with these facts.
+
+    Raises
+    ------
+    ConfigError
+        A client would have to send more than the settings allow.
+    """
+    run, agreed = facts.demands, json.dumps(facts.agreed, sort_keys=True).encode()
+    solves = run.form is not None and run.form.NEEDS != "means"
+    needs_scatter = bool(run.steps) or run.space != "raw" or solves
+    stages = STAGES if needs_scatter else STAGES[:2]
+    part = summand_of(run)
+    settings = SumSettings(
+        facts.num_classes,
+        facts.dim,
+        run["min_samples"],
+        stages if part is None else part.STAGES,
+        min_clients=run["secure_sums_min_clients"],
+        radius=run["secure_sums_radius"],
+        max_rows=run["secure_sums_max_rows"],
+        fraction_bits=run["secure_sums_fraction_bits"],
+        agreed=hashlib.sha256(agreed).digest(),
+        sends_shape=bool(run.steps) or run.space == "whitened",
+        trust=run["secure_sums_trust"],
+        signing_key=run["secure_sums_signing_key"],
+        store=run["secure_sums_store"] if run.distributed else "",
+        new_roster=run["secure_sums_new_roster"],
+        class_names=facts.expected.class_names,
+        confirm=run["secure_sums_confirm"],
+        summand=None if part is None else part.of(facts),
+    )
+    size, most = 8 * settings.longest / 1e6, run["secure_sums_max_upload_mb"]
+    if size > most:
+        raise ConfigError(
+            f"{setting('secure_sums_max_upload_mb')}: is {most}, but a client would "
+            f"send {size:.0f} MB for {facts.num_classes} classes in {facts.dim} "
+            "dimensions; "
+            "raise it, or take embeddings of fewer dimensions"
+        )
+    return settings
+
+
+def objections(run: Demands) -> Objections:
+    """The settings that exclude secure sums, and those that require them."""
+    own = "secure_sums"
+    if not is_chosen(run.chosen):
+        silent = {"secure_sums_confirm": [False]}
+        yield Objection(own, silent, "which has no keys to compare")
+        return
+    yield from _own_problems(run)
+    if "train" in run["splits"]:
+        why = "since the server would see each client's loss on the summed rows"
+        yield Objection(own, {"splits": []}, why)
+    forms = [
+        "none",
+        *(name for name, form in CLOSED_FORMS.present().items() if form.from_sums),
+    ]
+    why = "which only gives counts, means and one scatter over all clients"
+    yield Objection(own, {"closed_form": forms}, why)
+    why = "since the choice between heads needs answers of single clients"
+    yield Objection(own, {"keep": ["trained"]}, why)
+    yield Objection(
+        own,
+        {"calibrate": ["none"]},
+        "since calibration sends statistics of each client",
+    )
+    sums = {"statistics": ["class", "summed"]}
+    yield Objection(own, sums, "which only sends sums")
+    why = "since nobody sees single clients' statistics in round 0"
+    yield Objection(own, {"screen": ["warn", "off"]}, why)
+    if run.image_model:
+        yield Objection(own, {run.image_model: [""]}, "which sums embeddings")
+    why = "since clients report scores of their own rows"
+    yield Objection(own, {"personal.head": ["none"]}, why)
+    if run.steps and not run.image_model:
+        why = "which sums one scatter for all classes"
+        yield Objection(own, {"geometry": ["pooled"]}, why)
+    if 2 in run.steps and not run.image_model:
+        why = "since nobody knows the mean of a single domain or client"
+        yield Objection(own, {"prototypes": ["others"]}, why)
+    for part in (run.method, run.augmentation):
+        if part is not None and part.pools_data:
+            yield Objection(own, {part.chosen_by: []}, "since there is one client")
+        elif part is not None and _sends_of_rows(part):
+            why = "since its clients also send tensors that reveal rows"
+            yield Objection(own, {part.chosen_by: []}, why)
+
+
+def _own_problems(run: Demands) -> Iterator[Problem]:
+    """The values of the secure-sums keys that do not fit together."""
+    if find_spec("cryptography") is None:
+        install = "pip install 'federatedscope-ggeur[privacy]'"
+        yield "secure_sums", f"needs the package cryptography: {install}"
+    if not run.closed_form and not run.statistics:
+        nobody = " nor ".join(map(setting, ("closed_form", "steps", "space")))
+        yield (
+            "secure_sums",
+            f"there is nothing to sum, since neither {nobody} needs statistics",
+        )
+    radius, rows = run["secure_sums_radius"], run["secure_sums_max_rows"]
+    bits, most = run["secure_sums_fraction_bits"], largest_fraction_bits(radius, rows)
+    if bits > most:
+        advice = f"set it to {most}" if most >= 8 else "lower one of the others"
+        yield (
+            "secure_sums_fraction_bits",
+            f"{bits} do not fit 64 bits with {setting('secure_sums_radius')} "
+            f"{radius:g} and {setting('secure_sums_max_rows')} {rows}; {advice}",
+        )
+    trust = setting("secure_sums_trust")
+    if (run["secure_sums_trust"] == SERVER) != (run["secure_sums_signing_key"] == ""):
+        why = f"must be set together with a file of verifying keys in {trust}"
+        yield "secure_sums_signing_key", why
+    if run["secure_sums_confirm"] and run["secure_sums_trust"] != SERVER:
+        why = (
+            f"must be False with a file in {trust}, since signed keys need no "
+            "telephone call"
+        )
+        yield "secure_sums_confirm", why
+    if run["secure_sums_confirm"] and not run.distributed:
+        why = (
+            f"must be False without {setting('mode')}: distributed, since all "
+            "clients are one process and no keys travel"
+        )
+        yield "secure_sums_confirm", why
+    for part in plugin_exchanges(run):
+        if not part.REVEALS:
+            yield (
+                "plugins",
+                f"the exchange {part.name} of {part.__module__} does not say what "
+                f"its answers reveal about rows, so {setting('secure_sums')} refuses "
+                "it; give its class a REVEALS, or take the plugin out",
+            )
+    clients, least = run["client_num"], run["secure_sums_min_clients"]
+    if 0 < clients < least:
+        yield (
+            "client_num",
+            f"{clients}, but {setting('secure_sums_min_clients')} needs {least}. Of "
+            "two clients, each could subtract its own statistics from the sum and "
+            "see the other's",
+        )
+    if run.distributed and not run["secure_sums_store"]:
+        yield "secure_sums_store", "must name a folder in distributed mode"
+
+
+def _sends_of_rows(part: type[Method]) -> bool:
+    own = (
+        part.upload_shapes is not Method.upload_shapes
+        or part.init_upload_shapes is not Method.init_upload_shapes
+    )
+    return own and not part.sends_weights_alone

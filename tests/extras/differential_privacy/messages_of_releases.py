@@ -1,0 +1,14 @@
+"""Valid messages of noisy releases, which are spoilt as those of the core are."""
+
+import torch
+
+from federatedscope_ggeur.federation.exchanges.noisy_release.messages import (
+    ReleaseRequest,
+    ReleaseVector,
+)
+
+SESSION, CLASSES, DIM = bytes(range(16)), 3, 4
+MESSAGES = (
+    ReleaseRequest(SESSION, "spread", torch.full((DIM,), 0.5).double()),
+    ReleaseVector(3, SESSION, "moments", torch.arange(CLASSES + DIM) - 2**40),
+)

@@ -1,0 +1,328 @@
+"""FedPG: what a client's term is, what travels, what the server makes of it."""
+
+import copy
+import logging
+
+import numpy as np
+import pytest
+import torch
+from by_bytes import CLASSES, Federation, make_client_data
+from pictures_federation import LOCAL, NETWORKS, federate_images, image_data
+from torch.nn import functional as F
+
+from federatedscope_ggeur.errors import ConfigError, MessageError
+from federatedscope_ggeur.extras.networks.methods.fedpg import global_prototypes
+from federatedscope_ggeur.extras.networks.methods.virtual_images import (
+    VirtualBatches,
+    VirtualTerm,
+)
+from federatedscope_ggeur.federation.exchanges.training.exchange import head_broadcast
+from federatedscope_ggeur.methods import AUGMENTATIONS, Batch, FedAvg, build_method
+from federatedscope_ggeur.methods.alignment import alignment
+from federatedscope_ggeur.models import to_vector
+
+pytestmark = pytest.mark.slow
+
+SMALL = {
+    "images_per_class": 6,
+    "batch_size": 8,
+    "noise_dim": 4,
+    "steps": 4,
+    "generator_batch": 8,
+}
+NORMS = sorted(NETWORKS)
+SAMPLED = {"rounds": 3, "sample_client_num": 2}
+
+
+def fedpg(**settings):
+    return AUGMENTATIONS["fedpg"](**{**SMALL, **settings})
+
+
+def begun(method, data=None, **options):
+    options.setdefault("training", LOCAL)
+    options.setdefault("model", NETWORKS["batch"])
+    return Federation(data or image_data(), method, **options).round0()
+
+
+def figures(federation):
+    server = federation.server
+    return server.task.method.figures(server.method_state)
+
+
+class TestBesideFedAvg:
+    @pytest.mark.parametrize(("weight", "tolerance"), [(0.0, 0), (1e-20, 1e-6)])
+    @pytest.mark.parametrize("norm", NORMS)
+    def test_without_both_terms_it_is_fedavg(self, norm, weight, tolerance):
+        """No draw is shared with the order of rows, and running statistics are of own
+        rows alone: terms of hardly any weight move hardly anything."""
+        plain = federate_images(FedAvg(), norm=norm, **SAMPLED).weights
+        method = fedpg(virtual=weight, alignment=weight)
+        found = federate_images(method, norm=norm, **SAMPLED)
+        torch.testing.assert_close(found.weights, plain, rtol=tolerance, atol=tolerance)
+        assert len(found.server.method_state["images"])
+
+    @pytest.mark.parametrize("off", ["virtual", "alignment"])
+    def test_each_term_acts_by_itself_from_the_second_round_on(self, off):
+        plain = federate_images(FedAvg()).weights
+        found = federate_images(fedpg(**{off: 0.0})).weights
+        assert torch.equal(found[1], plain[1])
+        assert not torch.allclose(found[2], plain[2], atol=1e-4)
+
+
+def test_the_term_is_the_sum_of_its_formulas():
+    model = begun(FedAvg()).server.model.train()
+    (_, rows, labels), images = image_data()[1], image_data((24,))[1][1]
+    batches = VirtualBatches(images, CLASSES, 8, torch.Generator().manual_seed(0))
+    virtual, virtual_labels = next(copy.deepcopy(batches))
+    x = model.prepare(rows)
+    z = model.represent(x)
+    before = {n: t.clone() for n, t in model.named_buffers() if "running" in n}
+    assert before
+    batch = Batch(x, labels, z, model.classify(z))
+    found = VirtualTerm(batches, 0.5, 3.0, 0.2)(model, batch)
+    assert all(
+        torch.equal(dict(model.named_buffers())[n], t) for n, t in before.items()
+    )
+    other = model.represent(virtual.float() / 127.5 - 1)
+    wanted = 0.5 * F.cross_entropy(model.classify(other), virtual_labels)
+    wanted += 3.0 * alignment(z, labels, other, virtual_labels, 0.2)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_a_second_pass_over_a_batch_has_the_same_virtual_rows():
+    model = begun(FedAvg()).server.model.train()
+    _, rows, labels = image_data()[1]
+    images = image_data((24,))[1][1]
+    batches = VirtualBatches(images, CLASSES, 8, torch.Generator().manual_seed(0))
+    term = VirtualTerm(batches, 1.0, 1.0, 0.2)
+    found = []
+    for x in [model.prepare(rows)] * 2 + [model.prepare(rows)]:
+        z = model.represent(x)
+        found.append(term(model, Batch(x, labels, z, model.classify(z))))
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])
+
+
+class TestUploads:
+    @pytest.mark.parametrize(("support", "least"), [(3, 1), (1, 3)])
+    def test_they_are_of_so_many_different_rows_of_a_class(self, support, least):
+        data = {1: ("a", *image_data((30,))[1][1:])}
+        three = begun(fedpg(support=support), data, min_samples=least)
+        (update,) = three.train(1)
+        frozen = three.clients[1].model.at(update.params)
+        labels = three.clients[1].labels
+        z = frozen.represent(frozen.prepare(three.clients[1].features))
+        own = z[labels == 0].double().numpy()
+        found = update.upload["means"][0].double().numpy()
+        triples = [
+            np.abs(own[[i, j, k]].mean(axis=0) - found).max()
+            for i in range(len(own))
+            for j in range(i)
+            for k in range(j)
+        ]
+        assert min(triples) < 1e-6
+
+    def test_a_class_below_the_threshold_is_withheld_whatever_support_says(self):
+        data = image_data((30, 60))
+        _, _, labels = data[1]
+        labels[labels == 2] = 1
+        labels[:3] = 2
+        federation = begun(fedpg(support=1), data, min_samples=5)
+        first, second = (update.upload for update in federation.train(1))
+        assert first["known"].tolist() == [1, 1, 0, 1]
+        assert not first["means"][2].any()
+        assert second["known"].all()
+
+    @pytest.mark.parametrize(
+        ("name", "value", "problem"),
+        [
+            ("known", 2, "'known' must be 0 or 1"),
+            ("known", 0, "'means' must be 0"),
+            ("means", 2e15, r"'means' must lie within \+-1e\+15"),
+        ],
+    )
+    def test_what_cannot_be_is_refused(self, name, value, problem):
+        federation = begun(fedpg())
+        updates = federation.train(1)
+        updates[1].upload[name][3] = value
+        with pytest.raises(MessageError, match=f"client 2 .*'upload': {problem}"):
+            federation.step(1, updates)
+
+    def test_a_client_without_rows_sends_none(self):
+        federation = begun(fedpg(), image_data((20, 0)))
+        _, nobody = federation.train(1)
+        assert not nobody.upload["known"].any()
+        federation.step(1, [*federation.train(1)])
+        assert len(federation.server.method_state["images"])
+
+
+class Sent:
+    def __init__(self, means, known):
+        self.upload = {"means": torch.tensor(means), "known": torch.tensor(known)}
+
+
+def test_prototypes_are_plain_means_over_those_who_sent_the_class():
+    updates = [
+        Sent([[1.0, 2.0], [0.0, 0.0], [0.0, 0.0]], [1, 0, 0]),
+        Sent([[3.0, 6.0], [0.0, 0.0], [7.0, 8.0]], [1, 0, 1]),
+    ]
+    prototypes, known = global_prototypes(updates)
+    assert known.tolist() == [0, 2]
+    assert prototypes.tolist() == [[2.0, 4.0], [7.0, 8.0]]
+
+
+def test_with_no_prototypes_there_are_none():
+    prototypes, known = global_prototypes([Sent([[0.0, 0.0]], [0])])
+    assert prototypes.shape == (0, 2)
+    assert len(known) == 0
+
+
+class TestTheSet:
+    @pytest.mark.parametrize("generator", ["fc", "conv"])
+    def test_it_holds_every_class_though_nobody_has_one(self, generator):
+        data = image_data((20, 20))
+        for _, _, labels in data.values():
+            labels[labels == 3] = 0
+        federation = federate_images(fedpg(generator=generator), data=data)
+        images = federation.server.method_state["images"]
+        assert images.shape == (CLASSES * SMALL["images_per_class"], 64)
+        assert images.dtype == torch.uint8
+        assert len(images.unique(dim=0)) == len(images)
+
+    def test_it_alone_goes_down_to_train_and_nothing_to_score(self):
+        federation = federate_images(build_method("fedavg", "fedpg", SMALL))
+        down = federation.send(federation.broadcast(3)).download
+        assert set(down) == {"augmentation.images"}
+        images = federation.server.method_state["augmentation.images"]
+        assert torch.equal(down["augmentation.images"], images)
+        assert not head_broadcast(federation.server, 3).download
+
+    def test_each_round_draws_another(self):
+        federation = begun(fedpg())
+        drawn = []
+        for number in (1, 2):
+            federation.step(number, federation.train(number))
+            drawn.append(federation.server.method_state["images"])
+        assert not torch.equal(*drawn)
+
+    def test_its_accuracy_is_the_share_that_the_new_network_takes_for_its_labels(self):
+        federation = federate_images(fedpg(), rounds=2)
+        server = federation.server
+        frozen = server.model.at(server.params)
+        images = server.method_state["images"]
+        found = frozen(frozen.prepare(images)).argmax(dim=1)
+        wanted = (found == torch.arange(len(images)) % CLASSES).double().mean()
+        assert figures(federation) == {"virtual_accuracy": float(wanted)}
+
+    def test_there_is_none_after_the_last_round_that_is_to_have_one(self):
+        federation = begun(fedpg(until_round=2))
+        plain = begun(FedAvg())
+        states = []
+        for number in (1, 2, 3):
+            updates = federation.train(number)
+            assert updates[0].upload["known"].any() == (number < 2)
+            federation.step(number, updates)
+            states.append(federation.server.method_state)
+        assert [len(state["images"]) > 0 for state in states] == [True, False, False]
+        assert figures(federation) == {}
+        # The third round is FedAvg's from where it begins.
+        plain.server.params = federation.server.params
+        ours, theirs = (f.train(4)[0].params for f in (federation, plain))
+        assert torch.equal(ours, theirs)
+
+
+class TestTheServer:
+    def test_its_network_is_the_mean_of_the_clients_whatever_is_trained(self):
+        federation = begun(fedpg(lr=0.1))
+        updates = federation.train(1)
+        plain = begun(FedAvg())
+        plain.step(1, [plain_update(u) for u in updates])
+        federation.step(1, updates)
+        assert torch.equal(federation.server.params, plain.server.params)
+
+    @pytest.mark.slow
+    def test_training_it_makes_images_of_what_they_are_labelled_as(self):
+        options = {"lr": 2e-3, "steps": 100, "generator_batch": 32}
+        method = fedpg(prototypes="global", images_per_class=20, **options)
+        federation = federate_images(method, rounds=0)
+        for number in range(1, 4):
+            federation.step(number, federation.train(number))
+        assert figures(federation)["virtual_accuracy"] > 0.6
+
+    def test_prototypes_are_kept_where_they_are_to_be(self):
+        kept = federate_images(fedpg(prototypes="kept")).server.method_state
+        assert kept["prototypes"].shape == (CLASSES, 64)
+        state = federate_images(fedpg()).server.method_state
+        assert set(state) == {"images", "generator", "virtual_accuracy"}
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"prototypes": "global"},
+            {"constraint": False, "prototype_lr": 0.1},
+            {"strength": 5.0, "lr": 1e-2},
+            {"scale": 0.1, "lr": 1e-2},
+            {"generator": "conv"},
+        ],
+        ids=str,
+    )
+    def test_each_switch_changes_the_generator(self, changes):
+        same = {k: v for k, v in changes.items() if k in ("prototype_lr", "lr")}
+        plain = federate_images(fedpg(**same)).server.method_state["generator"]
+        found = federate_images(fedpg(**changes)).server.method_state["generator"]
+        assert found.shape != plain.shape or not torch.equal(found, plain)
+
+    def test_a_generator_that_diverges_stays_as_it_was(self, caplog):
+        federation = federate_images(fedpg(), rounds=1)
+        before = dict(federation.server.method_state)
+        federation.server.task.method.lr = 1e38
+        with caplog.at_level(logging.WARNING):
+            federation.step(2, federation.train(2))
+        after = federation.server.method_state
+        assert "fedpg's generator diverged" in caplog.text
+        for name in ("generator", "images"):
+            assert torch.equal(after[name], before[name])
+        assert torch.isfinite(federation.server.params).all()
+
+    def test_one_that_diverges_at_once_leaves_no_images(self, caplog):
+        federation = begun(fedpg(lr=1e38))
+        federation.step(1, federation.train(1))
+        assert not len(federation.server.method_state["images"])
+        assert figures(federation) == {}
+        federation.step(2, federation.train(2))
+
+
+def plain_update(update):
+    update = copy.copy(update)
+    object.__setattr__(update, "upload", {})
+    return update
+
+
+class TestNoise:
+    def test_one_set_serves_all_rounds_and_no_prototypes_travel(self):
+        federation = begun(fedpg(source="noise"))
+        drawn = []
+        for number in (1, 2, 3):
+            updates = federation.train(number)
+            assert not any(update.upload for update in updates)
+            federation.step(number, updates)
+            drawn.append(federation.server.method_state["images"])
+        assert torch.equal(drawn[0], drawn[2])
+        assert drawn[0].shape == (CLASSES * SMALL["images_per_class"], 64)
+        assert "virtual_accuracy" in figures(federation)
+
+
+@pytest.mark.parametrize("name", ["fedpg", "vhl"])
+def test_embeddings_are_refused(name):
+    method = build_method("fedavg", name)
+    with pytest.raises(ConfigError, match=f"{name}.* trains on images.*network.name"):
+        Federation(make_client_data(), method)
+
+
+def test_the_generator_s_vector_holds_its_running_statistics():
+    federation = federate_images(fedpg())
+    method, model = federation.server.task.method, federation.server.model
+    generator = method.generator_of(model)
+    vector = federation.server.method_state["generator"]
+    assert vector.shape == to_vector(generator).shape
+    assert len(vector) > sum(p.numel() for p in generator.parameters())

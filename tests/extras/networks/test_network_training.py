@@ -1,0 +1,343 @@
+"""`fit` and the roles on networks, beside plain torch loops.
+
+Tests of federation/rows.py, exchanges/training/running_statistics.py and
+federation/training_settings.py, too.
+"""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from by_bytes import CLASSES, eval_params_of
+from image_federations import federate_images
+from tiny_networks import (
+    DIM,
+    RATE,
+    SGD,
+    SIZES,
+    WHOLE,
+    data,
+    federation,
+    images,
+    make_model,
+)
+from torch.nn import functional as F
+
+from federatedscope_ggeur.errors import ConfigError, MessageError
+from federatedscope_ggeur.extras.networks.image_network import NetworkSettings
+from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
+from federatedscope_ggeur.federation.exchanges.training.exchange import (
+    TRAIN,
+)
+from federatedscope_ggeur.federation.exchanges.training.fit import fit
+from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
+from federatedscope_ggeur.federation.exchanges.training.running_statistics import (
+    mean_running_statistics,
+)
+from federatedscope_ggeur.federation.rows import check_rows
+from federatedscope_ggeur.federation.training_settings import check_batches
+from federatedscope_ggeur.methods import (
+    METHODS,
+    FedAvg,
+    FedSAM,
+    LocalHooks,
+    Update,
+)
+from federatedscope_ggeur.models import (
+    LinearHead,
+    ModelSettings,
+    build_model,
+    num_buffers,
+    num_trainable,
+    to_vector,
+    trainable_part,
+)
+from federatedscope_ggeur.rng import torch_generator
+
+
+def trained_by_torch(model, start, rows, labels, steps, optimizer=RATE):
+    """Full batches through the plain network by torch's own optimiser: [P + Q]."""
+    twin = copy.deepcopy(model)
+    with torch.no_grad():
+        twin.load_state_dict(model.at(start).state_dict())
+    twin.train().requires_grad_(True)
+    make = getattr(torch.optim, optimizer.type)
+    own = make(twin.parameters(), lr=optimizer.lr, **optimizer.options)
+    pictures = ((rows / 255 - 0.5) / 0.5).view(-1, 1, 8, 8)
+    for _ in range(steps):
+        own.zero_grad()
+        F.cross_entropy(twin.network(pictures), labels).backward()
+        own.step()
+    return to_vector(twin)
+
+
+class TestFit:
+    @pytest.mark.parametrize("norm", ["batch", "group", "none"])
+    @pytest.mark.parametrize("optimizer", [RATE, OptimizerSettings("Adam", 1e-3)])
+    def test_three_steps_are_torchs(self, norm, optimizer):
+        model, (rows, labels) = make_model(norm=norm), images(20)
+        start = to_vector(model)
+        settings = TrainingSettings(optimizer, 3, "epoch", 1000, shuffle=False)
+        wanted = trained_by_torch(model, start.clone(), rows, labels, 3, optimizer)
+        result = fit(model, start, rows, labels, settings, seed=0)
+        torch.testing.assert_close(result.weights, wanted, rtol=0, atol=2e-6)
+        assert torch.equal(result.params, result.weights[: num_trainable(model)])
+        assert result.steps == 3
+
+    def test_batches_move_running_statistics_and_optimisers_do_not(self):
+        """With a rate of 0 and weight decay the weights stay, the statistics move."""
+        model, rows = make_model(), images(20)
+        start = to_vector(model)
+        still = TrainingSettings(
+            OptimizerSettings("SGD", 0.0, SGD), 2, "epoch", 1000, shuffle=False
+        )
+        result = fit(model, start, *rows, still, 0)
+        size = num_trainable(model)
+        assert torch.equal(result.weights[:size], start[:size])
+        assert not torch.equal(result.weights[size:], start[size:])
+
+    def test_draws_of_the_augmentation_are_its_own(self):
+        """It depends on the seed alone, and shifts no other draw."""
+        rows, settings = images(40), TrainingSettings(RATE, 1, "epoch", 16)
+        plain, cropped = make_model(), make_model(augment="crop_flip")
+        start = to_vector(plain)
+        seen = {}
+        for name, model in (("plain", plain), ("cropped", cropped)):
+            batches = []
+
+            def note(x, y, batches=batches):
+                batches.append((x.clone(), y.clone()))
+                return x
+
+            fit(model, start, *rows, settings, 7, LocalHooks(transform=note))
+            seen[name] = batches
+        for (x, y), (_, other) in zip(seen["cropped"], seen["plain"]):
+            assert torch.equal(y, other)
+            assert not torch.equal(x, _)
+        order = torch_generator(7, "order")
+        generator = torch_generator(7, "augment")
+        picked = rows[0][torch.randperm(40, generator=order)[:16]]
+        wanted = cropped.prepare(picked, generator)
+        assert torch.equal(seen["cropped"][0][0], wanted)
+
+    def test_hooks_are_in_training_alone(self):
+        model, rows = make_model(), images(12)
+        start, seen = to_vector(model), []
+
+        def hook(k, stage_map):
+            seen.append(k)
+            return stage_map
+
+        plain = fit(model, start, *rows, WHOLE, 0).weights
+        found = fit(model, start, *rows, WHOLE, 0, LocalHooks(stage=hook)).weights
+        assert seen == [0, 1, 2] * 3
+        assert torch.equal(found, plain)
+        model.in_chunks(model, rows[0])
+        assert len(seen) == 9
+
+    def test_a_head_has_no_stages(self):
+        head = build_model(DIM, CLASSES, ModelSettings())
+        rows = images(12)[0].float(), images(12)[1]
+        hooks = LocalHooks(stage=lambda k, x: x)
+        with pytest.raises(ConfigError, match="LinearHead has no stages"):
+            fit(head, to_vector(head), *rows, WHOLE, 0, hooks)
+
+    @pytest.mark.parametrize("hidden", [0, 5])
+    def test_a_perturbed_gradient_is_that_elsewhere(self, hidden):
+        """One step from w is w - lr grad(w + e), e made of grad(w); dropout alike."""
+        head = build_model(3, CLASSES, ModelSettings(hidden, dropout=0.5))
+        head.reset(torch.Generator().manual_seed(1))
+        rows = torch.randn(10, 3), torch.randint(CLASSES, (10,))
+        start, moved = to_vector(head), []
+        settings = TrainingSettings(OptimizerSettings("SGD", 0.1), 1, "epoch", 10)
+
+        def perturb(params, gradient):
+            moved.append((params.clone(), gradient.clone()))
+            return 0.3 * gradient / gradient.norm()
+
+        found = fit(head, start, *rows, settings, 0, LocalHooks(perturb=perturb)).params
+        (at, gradient), step = moved[0], 0.1
+        torch.testing.assert_close(at, start)
+        plain = fit(head, start, *rows, settings, 0).params
+        torch.testing.assert_close(start - step * gradient, plain)
+        there = start + 0.3 * gradient / gradient.norm()
+        elsewhere = fit(head, there, *rows, settings, 0).params
+        torch.testing.assert_close(start - found, there - elsewhere, rtol=0, atol=1e-6)
+
+    def test_a_second_gradient_leaves_statistics(self):
+        model, rows = make_model(), images(20)
+        start = to_vector(model)
+        one = TrainingSettings(RATE, 1, "epoch", 1000)
+        hooks = LocalHooks(perturb=lambda params, gradient: torch.zeros_like(params))
+        plain = fit(model, start, *rows, one, 0).weights
+        assert torch.equal(fit(model, start, *rows, one, 0, hooks).weights, plain)
+
+
+class TestRounds:
+    @pytest.mark.slow
+    @pytest.mark.parametrize("norm", ["batch", "group"])
+    def test_two_rounds_are_the_average_of_plain_loops(self, norm):
+        run = federation(norm=norm).round0()
+        model, held = run.server.model, data()
+        wanted = run.server.params.clone()
+        for number in (1, 2):
+            run.training.step(number, run.train(number))
+            each = [
+                trained_by_torch(model, wanted, x, y, 3) for _, x, y in held.values()
+            ]
+            wanted = by_rows(each)
+            torch.testing.assert_close(run.server.params, wanted, rtol=0, atol=1e-5)
+
+    def test_clients_share_one_module(self):
+        run = federation()
+        assert len({id(client.model) for client in run.clients.values()}) == 1
+
+
+def by_rows(vectors):
+    share = [n / sum(SIZES) for n in SIZES]
+    return sum(p * v.double() for p, v in zip(share, vectors)).float()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_base_method_trains_a_network_and_statistics_are_the_mean(name):
+    part = METHODS[name]
+    method = part(mu=0.1) if name == "fedprox" else part()
+    if method.model_problem(make_model()):
+        pytest.skip(f"{name} is not for this network")
+    run = federation(method, training=TrainingSettings(RATE, 2, "batch", 7)).round0()
+    model, server = run.server.model, run.server
+    size = num_trainable(model)
+    for number in (1, 2):
+        broadcast = run.send(run.broadcast(number))
+        updates = [run.fit(k, broadcast) for k in sorted(run.clients)]
+        run.training.step(number, updates)
+        if method.federated:
+            wanted = by_rows(u.params[size:] for u in updates)
+            assert torch.equal(server.params[size:], wanted)
+            # They are in the module for methods that run it.
+            assert torch.equal(to_vector(server.model)[size:], wanted)
+    for k, client in run.clients.items():
+        own = eval_params_of(client, broadcast)
+        assert own.shape == server.params.shape, k
+        assert own.isfinite().all()
+    if method.federated:
+        now, before = server.params, broadcast.params
+        assert not torch.equal(
+            trainable_part(model, now), trainable_part(model, before)
+        )
+
+
+def test_a_batch_of_one_row_is_refused_at_the_start():
+    run = federation(sizes=(20, 33), training=TrainingSettings(RATE, 1, "epoch", 8))
+    with pytest.raises(
+        ConfigError, match=r"client 2: with 33 rows .*batch_size.* 8.*drop_last True"
+    ):
+        run.round0()
+
+
+def test_an_update_of_a_negative_variance_or_without_statistics_is_refused():
+    run = federation().round0()
+    server, fine = run.server, run.train(1)[0]
+    negative = fine.params.clone()
+    negative[-1] = -1e-6
+    for params, said in (
+        (negative, "'stage3.norm.running_var' has negative variances"),
+        (trainable_part(server.model, fine.params), rf"\({len(fine.params)}\)"),
+    ):
+        with pytest.raises(MessageError, match=f"client 1 .*{said}"):
+            run.validated(TRAIN, ClientUpdate(1, 1, params, 3), 1)
+    assert run.validated(TRAIN, fine, 1).steps == 3
+
+
+@pytest.fixture
+def model():
+    return build_model(64, 3, ModelSettings(other=NetworkSettings("digits_cnn")))
+
+
+def updates(model, weights, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    size = len(to_vector(model))
+    return [
+        Update(k, float(n), torch.rand(size, generator=generator), 1)
+        for k, n in enumerate(weights, start=1)
+    ]
+
+
+@pytest.mark.parametrize("weights", [(5,), (3, 1, 6), (0, 4, 4)])
+def test_it_is_the_weighted_mean(model, weights):
+    before, sent, q = to_vector(model), updates(model, weights), num_buffers(model)
+    found = mean_running_statistics(model, before, sent)
+    wanted = sum(
+        n / sum(weights) * u.params[-q:].double().numpy() for n, u in zip(weights, sent)
+    )
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    assert torch.equal(to_vector(model), torch.cat([before[:-q], found]))
+
+
+def test_they_stay_where_nobody_has_rows(model):
+    before, q = to_vector(model), num_buffers(model)
+    for sent in ([], updates(model, (0, 0))):
+        assert torch.equal(mean_running_statistics(model, before, sent), before[-q:])
+
+
+def test_they_stay_where_weights_stay_with_clients(model):
+    before, q = to_vector(model), num_buffers(model)
+    sent = [Update(1, 4.0, torch.zeros(0), 1)]
+    assert torch.equal(mean_running_statistics(model, before, sent), before[-q:])
+
+
+def test_a_head_has_none():
+    head = LinearHead(3, 2)
+    found = mean_running_statistics(head, to_vector(head), updates(head, (1, 2)))
+    assert len(found) == 0
+
+
+HEAD = build_model(64, 3, ModelSettings())
+
+
+def network(norm="batch"):
+    chosen = NetworkSettings("digits_cnn", norm=norm)
+    return build_model(64, 3, ModelSettings(other=chosen))
+
+
+def test_pixels_are_for_networks_and_embeddings_for_heads():
+    pixels, embeddings = torch.zeros(2, 64, dtype=torch.uint8), torch.zeros(2, 64)
+    check_rows(network(), pixels)
+    check_rows(HEAD, embeddings)
+    with pytest.raises(ConfigError, match=r"pixels: set ggeur\.network\.name"):
+        check_rows(HEAD, pixels)
+    with pytest.raises(ConfigError, match=r"data are embeddings. .*set .*encoder.name"):
+        check_rows(network(), embeddings)
+
+
+@pytest.mark.parametrize("steps", [("epoch", 1), ("batch", 4), ("batch", 5)])
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize(("rows", "size"), [(33, 8), (32, 8), (34, 8), (1, 8), (0, 8)])
+def test_no_batch_of_one_row(rows, size, drop_last, steps):
+    unit, amount = steps
+    training = TrainingSettings(
+        *(OptimizerSettings("SGD", 0.1), amount, unit, size, True, drop_last)
+    )
+    for model in (HEAD, network("group"), network("none")):
+        check_batches(model, training, rows, client=7)
+    taken = amount if unit == "batch" else rows // size + 1
+    if rows % size != 1 or drop_last or taken <= rows // size:
+        check_batches(network(), training, rows, client=7)
+        return
+    with pytest.raises(ConfigError, match=rf"client 7: with {rows} rows and .*{size},"):
+        check_batches(network(), training, rows, client=7)
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_batches_are_of_more_than_one_row(drop_last):
+    training = TrainingSettings(batch_size=1, drop_last=drop_last)
+    with pytest.raises(ConfigError, match="client 7: with 5 rows"):
+        check_batches(network(), training, 5, client=7)
+
+
+@pytest.mark.slow
+def test_on_a_network_rho_zero_is_fedavg_to_the_bit():
+    plain = federate_images(FedAvg()).weights
+    assert torch.equal(federate_images(FedSAM(rho=0.0)).weights, plain)
+    assert not torch.equal(federate_images(FedSAM(rho=0.1)).weights, plain)

@@ -1,0 +1,237 @@
+"""Totals of secure sums: those of all rows, and nothing of withheld ones.
+
+Tests of exchanges/secure_sums/fixed_point.py, too: the ring of integers modulo 2^64.
+"""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sums_of import CLASSES, DIM, SETTINGS, Sum, clients_of, pooled, rows
+
+from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.extras.secure_sums import participant
+from federatedscope_ggeur.extras.secure_sums.fixed_point import (
+    decode,
+    encode,
+    largest_fraction_bits,
+    svec,
+    unsvec,
+)
+from federatedscope_ggeur.extras.secure_sums.settings import STAGES
+from federatedscope_ggeur.extras.secure_sums.vectors import (
+    ClientRows,
+    Named,
+    mean_totals,
+)
+from federatedscope_ggeur.federation.row_digests import RowDigests
+
+
+def plain(clients, threshold):
+    """Counts, means and scatter of the classes that have enough rows, by numpy."""
+    x, y = pooled(clients)
+    counts, means = np.bincount(y, minlength=CLASSES), np.zeros((CLASSES, DIM))
+    scatter = np.zeros((DIM, DIM))
+    for c in np.flatnonzero(counts >= threshold):
+        own = x[y == c]
+        means[c] = own.mean(axis=0)
+        scatter += (own - means[c]).T @ (own - means[c])
+    return np.where(counts >= threshold, counts, 0), means, scatter
+
+
+def relative(found, wanted):
+    return np.abs(np.asarray(found) - wanted).max() / np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_sums_are_those_of_all_rows(seed):
+    clients = clients_of(sizes=(31, 8, 20, 13), seed=seed)
+    held = Sum(clients).run().statistics
+    counts, means, scatter = plain(clients, 3)
+    assert held.counts.tolist() == counts.tolist()
+    assert relative(held.means, means) < 1e-11
+    assert relative(held.scatter(), scatter) < 1e-10
+
+
+def test_the_order_of_clients_changes_no_bit():
+    clients = clients_of()
+    one = Sum(clients).run().statistics
+    other = Sum(clients).run(order=lambda numbers: sorted(numbers)[::-1]).statistics
+    assert torch.equal(one.means, other.means)
+    assert torch.equal(one.scatter(), other.scatter())
+
+
+def test_withheld_rows_change_nothing_that_goes_down_or_is_summed(monkeypatch):
+    """Federations, each with other rows in the place of those of classes that are
+    below the threshold over all clients."""
+    # All but the salted digests by which clients tell whether they are the same rows.
+    digests = RowDigests(frozenset(), bytes(32))
+    monkeypatch.setattr(participant, "row_digests", lambda *rows: digests)
+    changed, seeds = 0, range(20)
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        clients = clients_of(sizes=rng.integers(3, 9, size=3), seed=seed)
+        counts = np.bincount(pooled(clients)[1], minlength=CLASSES)
+        if not (counts >= 3).any():
+            continue
+        others = {}
+        for k, (x, y) in clients.items():
+            withheld = torch.from_numpy(counts < 3)[y]
+            changed += int(withheld.sum())
+            other = rows(seed + 5000, len(y))[0]
+            others[k] = torch.where(withheld[:, None], other, x), y
+        first, second = Sum(clients), Sum(others)
+        outcomes = []
+        for one in (first, second):
+            try:
+                held = one.run()
+                outcomes.append([held.statistics.means, held.statistics.scatter()])
+            except GGEURError as error:
+                outcomes.append(str(error))
+        assert first.down == second.down
+        if not isinstance(outcomes[0], str):
+            assert all(torch.equal(a, b) for a, b in zip(*outcomes))
+        else:
+            assert outcomes[0] == outcomes[1]
+    assert changed > len(seeds) / 2
+
+
+def test_indicators_by_a_plain_oracle():
+    """Who owns all of a class but fewer rows than the threshold says so, and nobody
+    knows who."""
+    settings = replace(SETTINGS, min_samples=4)
+    held = {1: [9, 4, 0, 5, 2], 2: [1, 4, 7, 0, 2], 3: [2, 0, 0, 0, 1]}
+    clients = {}
+    for k, counts in held.items():
+        y = torch.tensor(counts).new_tensor(np.repeat(np.arange(5), counts))
+        clients[k] = rows(k, len(y))[0], y
+    # Class 0: the others of client 1 have 3. Class 1: 4 and 4. 2 and 3 have one owner.
+    # Class 4: for client 1 the others have 3, for 2 as well, for 3 they have 4.
+    summed = Sum(clients, settings).run()
+    assert summed.kept_back == (0, 4)
+    assert summed.open_classes == [1, 2, 3]
+    assert not summed.nearly_all
+    assert summed.unnamed == 0
+
+
+@pytest.mark.parametrize(
+    ("sizes", "shape", "near"),
+    [
+        # All but two for each of 5 classes.
+        ((60, 9, 3), None, True),
+        ((60, 10, 3), None, False),
+        # The others' scatter is the shape less one's own: see docs/privacy.md.
+        ((80, 44, 20), 100, True),
+        ((80, 45, 20), 100, False),
+    ],
+)
+def test_nearly_all_rows_are_all_but_so_many(sizes, shape, near):
+    dim = shape or DIM
+    settings = replace(SETTINGS, dim=dim, sends_shape=bool(shape))
+    clients = {k: rows(k, n, dim=dim) for k, n in enumerate(sizes, start=1)}
+    clients = {k: (x, y % 2) for k, (x, y) in clients.items()}
+    assert Sum(clients, settings).run().nearly_all == near
+
+
+@pytest.mark.parametrize("place", [-1, -2])
+@pytest.mark.parametrize("flag", [-1, 4])
+def test_flags_that_no_clients_can_raise_are_noticed(place, flag):
+    named, total = Named((0, 2), (5, 9)), np.zeros(2 * (DIM + 1) + 1, dtype=np.int64)
+    assert not mean_totals(total.view(np.uint64), named, SETTINGS, 3).nearly_all
+    total[place] = flag
+    with pytest.raises(GGEURError, match="more flags are raised than there are cl"):
+        mean_totals(total.view(np.uint64), named, SETTINGS, 3)
+
+
+@pytest.mark.parametrize(("share", "fits"), [(0.9, True), (1.2, False)])
+def test_a_sum_is_no_longer_than_rows_allow_and_their_rounding(share, fits):
+    """Three clients round each of `DIM` coordinates to 2^-8."""
+    coarse, named = replace(SETTINGS, fraction_bits=8), Named((0,), (5,))
+    total = np.zeros(DIM + 2)
+    total[0] = 5 * SETTINGS.radius + share * 3 * DIM / 2**8
+    if fits:
+        found = mean_totals(encode(total, 8), named, coarse, 3)
+        assert float(found.sums[0, 0]) == pytest.approx(total[0], abs=2**-8)
+        return
+    with pytest.raises(GGEURError, match="a sum of rows is longer than rows allow"):
+        mean_totals(encode(total, 8), named, coarse, 3)
+
+
+def test_a_row_that_is_too_long_or_not_a_number_does_not_fit():
+    x, y = rows(0, 5)
+    assert ClientRows(x, y, SETTINGS).fits
+    for bad in (2.0, np.nan, np.inf):
+        spoilt = x.clone()
+        spoilt[3, 0] = bad
+        assert not ClientRows(spoilt, y, SETTINGS).fits
+
+
+def test_stages_and_lengths():
+    assert [SETTINGS.length(stage, 3) for stage in STAGES] == [5, 3 * (DIM + 1) + 1, 10]
+    assert SETTINGS.longest == 5 * (DIM + 1) + 1
+    assert Named.of_totals(np.array([2, 3, 0, 9, 3]), 3) == Named((1, 3, 4), (3, 9, 3))
+
+
+def test_without_a_scatter_there_are_two_stages():
+    clients = clients_of()
+    one = Sum(clients, replace(SETTINGS, stages=STAGES[:2]))
+    held = one.run().statistics
+    assert held.content == "means"
+    assert relative(held.means, plain(clients, 3)[1]) < 1e-11
+    assert {stage for stage, _ in one.sent} == set(STAGES[:2])
+
+
+def test_what_goes_down_has_no_class_that_is_kept_back_but_the_same_covariance():
+    clients = clients_of(sizes=(40, 6, 6), seed=3)
+    summed = Sum(clients, replace(SETTINGS, min_samples=5)).run()
+    assert summed.kept_back
+    kept, all_ = summed.released(), summed.statistics
+    assert kept.classes == summed.open_classes
+    assert not kept.means[list(summed.kept_back)].any()
+    sizes = [int(s.counts.sum()) - len(s.classes) for s in (kept, all_)]
+    torch.testing.assert_close(kept.scatter() / sizes[0], all_.scatter() / sizes[1])
+
+
+@pytest.mark.parametrize(
+    ("radius", "rows", "bits"), [(1.0, 2**20, 40), (40.0, 2**14, 36), (1e9, 2**20, -19)]
+)
+def test_the_largest_precision_fits_and_one_bit_more_does_not(radius, rows, bits):
+    assert largest_fraction_bits(radius, rows) == bits
+    size = Fraction(4 * rows) * max(Fraction(radius), Fraction(radius) ** 2)
+    assert size * Fraction(2) ** bits < 2**63 <= size * Fraction(2) ** (bits + 1) * 1.01
+
+
+def test_a_radius_beyond_all_bounds_fits_nothing():
+    assert largest_fraction_bits(1e308, 2**20) < -1900
+    assert largest_fraction_bits(1e-9, 1) == 52
+
+
+@given(st.lists(st.floats(-1e4, 1e4), min_size=1, max_size=20), st.integers(8, 45))
+def test_a_sum_is_exact_but_for_the_rounding_of_its_terms(values, bits):
+    total = np.zeros(1, dtype=np.uint64)
+    for value in values:
+        total = total + encode(np.array([value]), bits)
+    exact = sum(Fraction(value) for value in values)
+    error = abs(Fraction(float(decode(total, bits)[0])) - exact)
+    # Beside the terms' rounding that of the result to float64.
+    assert error <= Fraction(len(values), 2 ** (bits + 1)) + abs(exact) / 2**52
+
+
+def test_ties_go_to_the_even_number():
+    ties = np.array([0.5, 1.5, 2.5, -0.5, -1.5]) / 2**8
+    assert encode(ties, 8).view(np.int64).tolist() == [0, 2, 2, 0, -2]
+
+
+def test_a_matrix_as_a_vector_keeps_its_norm_and_comes_back():
+    matrix = np.random.default_rng(0).normal(size=(5, 5))
+    matrix = matrix + matrix.T
+    vector = svec(matrix)
+    assert len(vector) == 15
+    assert np.linalg.norm(vector) == pytest.approx(np.linalg.norm(matrix), rel=1e-14)
+    assert vector[:5].tolist() == np.diag(matrix).tolist()
+    assert vector[5] == pytest.approx(2**0.5 * matrix[0, 1])
+    np.testing.assert_allclose(unsvec(vector, 5), matrix, rtol=1e-15)

@@ -1,0 +1,162 @@
+"""Settings of secure sums: what cannot go with them is refused by name."""
+
+import sys
+
+import pytest
+
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
+from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.extras.secure_sums.settings import SumSettings
+
+SUMS = ["ggeur.privacy.secure_sums", "statistics"]
+OTHERS = ["ggeur.geometry", "pooled", "ggeur.prototypes", "others"]
+LDA = ["ggeur.closed_form", "lda"]
+
+
+def test_what_is_said_to_go_with_them_goes(config):
+    for settings in (
+        LDA,
+        ["ggeur.closed_form", "ridge"],
+        ["ggeur.closed_form", "ncm"],
+        OTHERS,
+        [*LDA, "ggeur.init", "closed_form", "ggeur.steps", []],
+        [*OTHERS, "ggeur.base_method", "scaffold"],
+        [*OTHERS, "ggeur.statistics", "summed"],
+        ["ggeur.steps", [], "ggeur.space", "whitened"],
+    ):
+        assert config(*SUMS, *settings).ggeur.privacy.secure_sums == "statistics"
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        (["ggeur.closed_form", "fedcof"], "ggeur.closed_form"),
+        (["ggeur.closed_form", "mixture"], "ggeur.closed_form"),
+        (["ggeur.closed_form", "auto"], "ggeur.closed_form"),
+        (["ggeur.closed_form", "fisher"], "ggeur.closed_form"),
+        ([*LDA, "ggeur.statistics", "compressed"], "ggeur.statistics"),
+        (
+            [*LDA, "ggeur.init", "closed_form", "ggeur.keep", "best", *OTHERS],
+            "ggeur.keep",
+        ),
+        ([*OTHERS, "ggeur.calibrate", "ccvr"], "ggeur.calibrate"),
+        ([*OTHERS, "ggeur.screen", "refuse"], "ggeur.screen"),
+        (["ggeur.prototypes", "others"], "ggeur.geometry"),
+        (["ggeur.geometry", "pooled"], "ggeur.prototypes"),
+        (["ggeur.geometry", "pooled", "ggeur.prototypes", "client"], "ggeur.proto"),
+        ([*OTHERS, "ggeur.base_method", "fedproto"], "ggeur.base_method"),
+        ([*OTHERS, "ggeur.base_method", "fpl"], "ggeur.base_method"),
+        ([*OTHERS, "ggeur.base_method", "centralised"], "ggeur.base_method"),
+        (["ggeur.augmentation", "fedmix", *LDA], "ggeur.augmentation"),
+        (["ggeur.augmentation", "fedgen", "ggeur.space", "whitened"], "ggeur.augm"),
+        (["ggeur.augmentation", "fedfa", "ggeur.space", "whitened"], "ggeur.augm"),
+        (["ggeur.steps", []], "ggeur.privacy.secure_sums"),
+        ([*OTHERS, "ggeur.weight", "statistics"], "ggeur.weight: cannot be statistics"),
+        ([*LDA, "ggeur.personal.head", "means"], "ggeur.personal.head"),
+        ([*LDA, "federate.client_num", 2], "federate.client_num"),
+        (
+            [*LDA, "ggeur.privacy.secure_sums_fraction_bits", 41],
+            "ggeur.privacy.secure_sums_fraction_bits",
+        ),
+        (
+            [*LDA, "ggeur.privacy.secure_sums_min_clients", 2],
+            "ggeur.privacy.secure_sums_min_clients",
+        ),
+        ([*LDA, "eval.split", "['test', 'train']"], "eval.split"),
+        (
+            [*LDA, "ggeur.privacy.secure_sums_trust", "file"],
+            "ggeur.privacy.secure_sums_signing_key",
+        ),
+        (
+            [*LDA, "ggeur.privacy.secure_sums_confirm", True],
+            "ggeur.privacy.secure_sums_confirm: must be False without federate.mode",
+        ),
+        (
+            [
+                *(*LDA, "ggeur.privacy.secure_sums_confirm", True),
+                *("ggeur.privacy.secure_sums_trust", "file"),
+                *("ggeur.privacy.secure_sums_signing_key", "file"),
+            ],
+            "ggeur.privacy.secure_sums_confirm: must be False with a file",
+        ),
+    ],
+    ids=str,
+)
+def test_all_else_is_refused_by_name(config, settings, key):
+    with pytest.raises(ConfigError) as error:
+        config(*SUMS, *settings)
+    assert f"\n  {key}" in str(error.value)
+
+
+def test_to_compare_keys_takes_secure_sums_and_distributed_mode(config, quickstart):
+    confirm = ["ggeur.privacy.secure_sums_confirm", True]
+    with pytest.raises(ConfigError, match="secure_sums_confirm: must be False"):
+        config(*confirm)
+    words = [*SUMS, *LDA, *confirm, "federate.mode", "distributed"]
+    assert load_config(quickstart, words, on_fs=True)
+
+
+def test_the_advice_on_precision_fits(config):
+    own = "ggeur.privacy.secure_sums_"
+    radius = [f"{own}radius", 40, f"{own}max_rows", 16384]
+    with pytest.raises(ConfigError, match="set it to 36"):
+        config(*SUMS, *LDA, *radius)
+    config(*SUMS, *LDA, *radius, f"{own}fraction_bits", 36)
+
+
+def test_the_extra_is_named_where_its_package_is_missing(config, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with pytest.raises(ConfigError, match=r"pip install 'federatedscope-ggeur\[priv"):
+        config(*SUMS, *LDA)
+    config(*LDA)
+
+
+def test_all_sides_must_have_them_alike_and_without_them_nothing_is_new(config):
+    plain = agreed_settings(config())
+    assert not [name for name in plain if "privacy" in name or "prototypes" in name]
+    sums = agreed_settings(config(*SUMS, *OTHERS))
+    more = sums.keys() - plain.keys()
+    own = "ggeur.privacy.secure_sums"
+    names = ("", "_min_clients", "_radius", "_max_rows", "_fraction_bits", "_trust")
+    names += ("_confirm",)
+    assert more == {
+        *(own + name for name in names),
+        "ggeur.privacy.min_samples",
+        "ggeur.prototypes",
+    }
+
+
+def test_a_file_of_keys_may_have_another_name_on_each_side(config):
+    own = "ggeur.privacy.secure_sums_"
+    key = f"{own}signing_key", "key.pem", f"{own}trust"
+    one, other = (
+        agreed_settings(config(*SUMS, *LDA, *key, name)) for name in ("one", "other")
+    )
+    assert one == other
+    assert one != agreed_settings(config(*SUMS, *LDA))
+
+
+def test_a_client_that_would_send_too_much_says_so_first(config):
+    cfg = config(*SUMS, *LDA, "ggeur.privacy.secure_sums_max_upload_mb", 8)
+    assert run_settings(cfg, 100, 512, 10).role.of(SumSettings).longest == 131328
+    with pytest.raises(ConfigError, match="would send 17 MB"):
+        run_settings(cfg, 100, 2048, 10)
+
+
+def test_stages_are_as_many_as_are_needed(config):
+    def stages(*settings):
+        made = run_settings(config(*SUMS, *settings), 12, 16, 3)
+        return made.role.of(SumSettings).stages
+
+    assert stages(*LDA) == ("counts", "means", "pooled")
+    assert stages("ggeur.closed_form", "ncm") == ("counts", "means")
+    start = ["ggeur.closed_form", "ncm", "ggeur.init", "closed_form", "ggeur.steps", []]
+    assert stages(*start, "ggeur.space", "standard") == ("counts", "means", "pooled")
+    assert stages(*start, "ggeur.space", "raw") == ("counts", "means")
+
+
+def test_the_store_is_for_distributed_mode(quickstart):
+    cfg = load_config(quickstart, [*SUMS, *LDA])
+    assert run_settings(cfg, 10, 16, 5).role.of(SumSettings).store == ""

@@ -1,0 +1,225 @@
+"""Whole runs in which statistics are secure sums, embedded."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from private_words import SUMS
+from sklearn.datasets import load_digits
+
+from federatedscope_ggeur import FederatedClassifier
+from federatedscope_ggeur.engines.run import Run, run
+from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.extras.secure_sums.exchange import SumsClient
+from federatedscope_ggeur.federation.exchanges import EXCHANGES, ORDER
+from federatedscope_ggeur.federation.exchanges.augmentation.messages import Prototypes
+from federatedscope_ggeur.federation.exchanges.base import answered_kinds
+from federatedscope_ggeur.reporting import numbers, privacy_line
+
+LDA = ["ggeur.closed_form", "lda", "ggeur.lda.shrinkage", 0.3]
+NCM, START = ["ggeur.closed_form", "ncm"], ["ggeur.init", "closed_form"]
+GGEUR = ["ggeur.geometry", "pooled", "ggeur.prototypes", "others"]
+LEAST = ["ggeur.privacy.min_samples", 1]  # nothing is kept back
+STANDARD = ["ggeur.space", "standard"]
+
+
+def messages_of(going):
+    """Results of a run, and of all its messages kind, client, what goes down and up."""
+    found = []
+
+    def note(request, replies):
+        for k, up in replies.items():
+            found.append((request.kind.name, k, request.parts[k], up))
+
+    going.engine.listen = note
+    return going.follow(lambda record: None), found
+
+
+@pytest.mark.parametrize(
+    "form", [["lda", "ggeur.lda.shrinkage", 0.3], ["ridge", "ggeur.ridge.strength", 1]]
+)
+def test_the_head_is_that_of_all_rows_and_nothing_of_one_client_goes_up(config, form):
+    settings = ["ggeur.closed_form", *form]
+    sums, found = messages_of(Run(config(*settings, *SUMS)))
+    plain = run(config(*settings, *LEAST, "ggeur.temperature", "none"))
+    for one, other in zip(sums.model.parameters(), plain.model.parameters()):
+        size = float(other.abs().max())
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-6 * size)
+    assert sums.round0.sums.classes == list(range(12))
+    assert sums.round0.sums.roster == [1, 2, 3]
+    kinds = {"sum_keys", "sum_counts", "sum_means", "sum_pooled", "evaluate"}
+    assert {kind for kind, *_ in found} == kinds
+    assert "secure sums" in sums.closed_form.details["not_calibrated"]
+
+
+def test_a_client_of_these_settings_answers_with_no_statistics_of_its_own(config):
+    going = Run(config(*SUMS, *GGEUR))
+    names = {kind.name for kind in answered_kinds(going.settings.demands)}
+    others = {"statistics", "totals", "hit_counts", "log_losses", "calibrate"}
+    others |= {"validation_losses", "personal_losses", "personal_head", "confidences"}
+    others |= {"release_moments", "release_spread", "sum_moments", "sum_spread"}
+    assert not names & others
+    own = [EXCHANGES[room] for room in (*ORDER, "secure_sums")]
+    assert names | others == {kind.name for part in own for kind in part.KINDS}
+    plain = Run(config())
+    assert not any(
+        "sum" in kind.name for kind in answered_kinds(plain.settings.demands)
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "space"),
+    [
+        (GGEUR, "whitened"),
+        (["ggeur.geometry", "pooled", "ggeur.steps", [1]], "raw"),
+        ([*LDA, *START, "ggeur.steps", []], "standard"),
+        ([*LDA, *START, *GGEUR], "whitened"),
+        ([*NCM, *START, "ggeur.steps", []], "raw"),
+    ],
+    ids=str,
+)
+def test_training_goes_on_from_sums(config, settings, space):
+    results = run(config(*settings, *SUMS, *LEAST, "ggeur.space", space))
+    assert len(results.rounds) == 3
+    assert results.final.avg > 0.5
+    assert results.round0.totals_bytes_up == 0
+    assert results.privacy.guarantee == "sums"
+    assert "training rounds escape the masks" in privacy_line(results.privacy)
+
+
+def rows_of(going):
+    return torch.cat([c.train.features for c in going.data.clients]).double()
+
+
+def test_the_space_is_that_of_all_rows(config):
+    going = Run(config(*SUMS, *GGEUR, *LEAST, *STANDARD))
+    results = going.follow(lambda record: None)
+    assert results.round0.sums.kept_back == []
+    rows, space = rows_of(going), going.engine.server.space
+    centre = rows.mean(dim=0)
+    torch.testing.assert_close(space.centre, centre, rtol=0, atol=1e-10)
+    distance = float((rows - centre).square().sum(1).mean().sqrt())
+    assert results.round0.space["distance"] == pytest.approx(distance, rel=1e-9)
+
+
+@pytest.mark.usefixtures("in_units")
+def test_sums_give_each_dimension_a_scale(config):
+    wide = ["ggeur.privacy.secure_sums_radius", 16384]
+    wide += ["ggeur.privacy.secure_sums_fraction_bits", 20]
+    going = Run(config(*SUMS, *GGEUR, *LEAST, *STANDARD, *wide))
+    results = going.follow(lambda record: None)
+    assert results.round0.space["scales"] == "each"
+    rows, found = rows_of(going), going.engine.server.space.scales
+    expected = (40 / rows.shape[1]) ** 0.5 / rows.std(dim=0, unbiased=False)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=0)
+
+
+def test_step_2_is_around_the_mean_of_all_others(config):
+    going = Run(config(*SUMS, *GGEUR, *LEAST, "ggeur.space", "raw"))
+    going.follow(lambda record: None)
+    clients = {c.number: c.train for c in going.data.clients}
+    for k, client in going.engine.clients.items():
+        others = [c for j, c in clients.items() if j != k]
+        x = torch.cat([c.features for c in others]).double()
+        y = torch.cat([c.labels for c in others])
+        for block in client.recipe.blocks:
+            wanted = x[y == block.label].mean(dim=0)
+            assert len(block.prototypes) == int((y == block.label).any())
+            if len(block.prototypes):
+                found = block.prototypes[0].double()
+                torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
+
+
+def skewed(config, *settings):
+    """Of most classes one client of nine has nearly all rows."""
+    splitter = ["data.splitter_args", "[{'alpha': 0.05}]"]
+    return Run(config(*SUMS, *splitter, "federate.client_num", 9, *settings))
+
+
+def test_a_class_that_is_kept_back_goes_down_with_nobody(config):
+    going = skewed(config, *GGEUR)
+    results, found = messages_of(going)
+    kept = results.round0.sums.kept_back
+    assert kept, "no class is kept back; take another alpha"
+    counts = going.held.counts
+    rest = counts.sum(axis=0) - counts
+    near = ((rest > 0) & (rest < 5)).any(axis=0) & (counts.sum(axis=0) >= 5)
+    assert kept == np.flatnonzero(near).tolist()
+    for kind, _, parts, _ in found:
+        if kind == "prepare":
+            sent = Prototypes.from_bytes(parts[1], going.engine.server.schema)
+            assert not set(sent.labels.tolist()) & set(kept)
+
+
+@pytest.mark.parametrize(
+    ("settings", "leaves_out"),
+    [(LDA, False), (NCM, True), ([*LDA, *START, *GGEUR], True)],
+    ids=["lda alone", "ncm", "lda and a shape"],
+)
+def test_heads_leave_out_what_they_would_tell(config, settings, leaves_out):
+    results = skewed(config, *settings).follow(lambda record: None)
+    sums = results.round0.sums
+    left_out = 12 - len(sums.classes) + (len(sums.kept_back) if leaves_out else 0)
+    assert results.closed_form.details["left_out"] == left_out
+
+
+def test_where_one_client_owns_nearly_everything_nothing_goes_down(config):
+    going = Run(config(*SUMS, *LDA))
+    for number in (2, 3):
+        # What the other two hold is little.
+        client = going.engine.clients[number]
+        participant = going.engine.side(number, SumsClient).participant
+        few = client.features[:4], client.labels[:4]
+        participant._rows = type(participant._rows)(*few, participant._rows.settings)
+    with pytest.raises(GGEURError, match="owns all but a few of the rows"):
+        going.follow(lambda record: None)
+
+
+def test_withheld_rows_are_those_below_the_threshold_over_all_clients(config):
+    going = Run(config(*SUMS, *LDA, "ggeur.privacy.min_samples", 6))
+    results = going.follow(lambda record: None)
+    totals = going.held.counts.sum(axis=0)
+    assert results.round0.sums.withheld_rows == totals[totals < 6].sum()
+    assert results.round0.sums.classes == np.flatnonzero(totals >= 6).tolist()
+    assert results.round0.withheld_pairs is None
+    more = Run(config(*SUMS, *LDA, "ggeur.privacy.min_samples", 7))
+    assert any("rows over all clients" in note for note in more.notes)
+
+
+def test_the_same_seed_gives_the_same_numbers_although_masks_are_fresh(
+    config, tmp_path
+):
+    settings = [*SUMS, *GGEUR, "federate.save_to", tmp_path / "kept"]
+    first, found = messages_of(Run(config(*settings)))
+    data = (tmp_path / "kept").read_bytes() + (tmp_path / "kept.round0").read_bytes()
+    assert b"masked" not in data
+    (tmp_path / "kept").unlink()
+    second, again = messages_of(Run(config(*settings)))
+    assert numbers(first) == numbers(second)
+    for (kind, _, _, one), (_, _, _, other) in zip(found, again):
+        assert (one != other) == kind.startswith("sum_")
+
+
+def test_secure_sums_count_the_rows_of_all_clients():
+    X, y = load_digits(return_X_y=True)
+    X, y = X[:600].astype("float32"), y[:600]
+    sites = np.arange(600) % 3
+    sums = {
+        "ggeur.privacy.secure_sums": "statistics",
+        "ggeur.privacy.secure_sums_radius": 100,
+        "ggeur.privacy.secure_sums_max_rows": 1024,
+        "ggeur.privacy.secure_sums_fraction_bits": 37,
+        "ggeur.lda.shrinkage": 0.3,
+    }
+
+    def fit(rows_of_2):
+        few = np.flatnonzero((y < 2) | (np.cumsum(y == 2) <= rows_of_2) & (y == 2))
+        made = FederatedClassifier("lda", sums).fit(X[few], y[few], clients=sites[few])
+        return 2 in made.predict(X)
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*cannot be predicted.*")
+        assert fit(6)
+    with pytest.warns(UserWarning, match="classes with 4 of 127 rows over all clients"):
+        assert not fit(4)

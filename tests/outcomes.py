@@ -1,0 +1,36 @@
+"""All that a run gives, for runs that must give the same to the bit."""
+
+from __future__ import annotations
+
+from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.reporting import numbers
+
+
+def outcome(cfg, workers=1, order=sorted):
+    """All that a run gives but times, and all that it has sent."""
+    going, sent = Run(cfg, order=order), []
+    going.engine.workers = workers
+
+    def listen(request, replies):
+        sent.append((request.kind.name, dict(request.parts), replies))
+
+    going.engine.listen = listen
+    results = going.follow(lambda record: None)
+    given = numbers(results)
+    del given["config"]
+    return given, going.history.head_bytes(), dict(going.history.own_bytes()), sent
+
+
+def backwards(given):
+    return sorted(given, reverse=True)
+
+
+def restored(made, path, last):
+    """The outcome of a run that is stopped after the round `last`, and goes on.
+
+    ``made(*settings)`` is its config with further settings.
+    """
+    for record in Run(made("federate.save_to", path)).engine.run():
+        if getattr(record, "round", 0) == last:
+            break
+    return outcome(made("federate.restore_from", path))
