@@ -97,7 +97,7 @@ def _prompts(cfg, names: Sequence[str], identity, part: type[TextPart]):
 
     encoding = encoding_settings(cfg.ggeur, encoder_device(cfg))
     tower, _ = load_tower(encoding, identity)
-    return PromptedClasses(tower, names, cfg.ggeur[part.name]["n_ctx"])
+    return PromptedClasses(tower, names, int(cfg.ggeur[part.name]["n_ctx"]))
 
 
 def text_features(
