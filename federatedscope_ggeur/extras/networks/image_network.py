@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, ClassVar
 
@@ -84,12 +84,9 @@ class NetworkSettings(OtherModel):
 
     @classmethod
     def of_run(cls, run: Any) -> NetworkSettings:
-        alike = ("name", "stem", "norm", "augment", "weights", "precision")
-        return cls(
-            **{name: run[f"network.{name}"] for name in alike},
-            mean=tuple(map(float, run["network.mean"])),
-            std=tuple(map(float, run["network.std"])),
-        )
+        own = {one.name: run[f"network.{one.name}"] for one in fields(cls)}
+        channels = {name: tuple(map(float, own[name])) for name in ("mean", "std")}
+        return cls(**{**own, **channels})
 
     def build(
         self, in_features: int, num_classes: int, dropout: float = 0.0

@@ -15,6 +15,7 @@ NETWORKS = {
     norm: ModelSettings(other=NetworkSettings("digits_cnn", norm=norm))
     for norm in ("batch", "group")
 }
+#: Batches of eight and an even number of rows: BatchNorm takes no batch of one.
 TRAINING = TrainingSettings(
     OptimizerSettings("SGD", 0.05, {"momentum": 0.9}), 2, "epoch", 8
 )
@@ -36,12 +37,13 @@ def make_image_data(sizes=(20, 24, 28)):
 def image_federation(data, method, network="batch", **options):
     """A server and its clients; `network` is one of `NETWORKS`."""
     options.setdefault("training", TRAINING)
-    model = NETWORKS[network]
-    return Federation(data, method, model=model, **options)
+    options.setdefault("model", NETWORKS[network])
+    return Federation(data, method, **options)
 
 
-def federate_images(method, rounds=2, **options):
+def federate_images(method, rounds=2, network="batch", data=None, **options):
     """A federation after `rounds` rounds, with the `weights` of each."""
-    federation = image_federation(make_image_data(), method, **options)
+    data = data or make_image_data()
+    federation = image_federation(data, method, network, **options)
     federation.weights = federation.run(rounds)
     return federation

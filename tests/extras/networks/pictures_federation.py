@@ -1,21 +1,9 @@
-"""Federations of tiny image networks, with the images that they train on."""
+"""Federations of tiny image networks on noise with a bright line."""
 
+import image_federations
 import torch
-from by_bytes import CLASSES, Federation
-
-from federatedscope_ggeur.extras.networks.image_network import NetworkSettings
-from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
-from federatedscope_ggeur.models import ModelSettings
-
-SIDE = 8
-NETWORKS = {
-    norm: ModelSettings(other=NetworkSettings("digits_cnn", norm=norm))
-    for norm in ("batch", "group")
-}
-#: Batches of eight and an even number of rows: BatchNorm takes no batch of one.
-LOCAL = TrainingSettings(
-    OptimizerSettings("SGD", 0.05, {"momentum": 0.9}), 2, "epoch", 8
-)
+from by_bytes import CLASSES
+from image_federations import SIDE
 
 
 def images_of(n, seed, classes=CLASSES):
@@ -36,8 +24,5 @@ def image_data(sizes=(20, 30, 26)):
 
 def federate_images(method, rounds=2, norm="batch", data=None, **options):
     """A federation after `rounds` rounds, with the `weights` of each."""
-    options.setdefault("training", LOCAL)
-    options.setdefault("model", NETWORKS[norm])
-    federation = Federation(data or image_data(), method, **options)
-    federation.weights = federation.run(rounds)
-    return federation
+    held = data or image_data()
+    return image_federations.federate_images(method, rounds, norm, held, **options)

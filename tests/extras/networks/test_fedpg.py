@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 import torch
 from by_bytes import CLASSES, Federation, make_client_data
-from pictures_federation import LOCAL, NETWORKS, federate_images, image_data
+from image_federations import NETWORKS
+from image_federations import TRAINING as LOCAL
+from pictures_federation import federate_images, image_data
 from torch.nn import functional as F
 
 from federatedscope_ggeur.errors import ConfigError, MessageError

@@ -3,7 +3,9 @@
 import pytest
 import torch
 from by_bytes import Federation
-from pictures_federation import LOCAL, NETWORKS, federate_images, image_data
+from image_federations import NETWORKS
+from image_federations import TRAINING as LOCAL
+from pictures_federation import federate_images, image_data
 
 from federatedscope_ggeur.extras.networks.methods.vhl import VHL, noise_set
 from federatedscope_ggeur.methods import FedAvg, build_method

@@ -302,7 +302,8 @@ def _only(known: Mapping[str, Mapping[str, Any]], config) -> str | None:
 def _same(found: Any, wanted: Any) -> bool:
     if isinstance(wanted, list):
         return isinstance(found, (list, tuple)) and sorted(found) == wanted
-    return found == wanted
+    # A run without the extra that has the setting lacks it.
+    return found == wanted or (found is None and wanted == "")
 
 
 def _doubts(columns, rows) -> list[Doubt]:
