@@ -24,11 +24,12 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.data.transforms import projected, transform_rows
-from federatedscope_ggeur.geometry.discrete_gaussian import (
+from federatedscope_ggeur.extras.differential_privacy.discrete_gaussian import (
     discrete_gaussian,
     seeded_words,
 )
-from federatedscope_ggeur.geometry.noisy_release import (
+from federatedscope_ggeur.extras.differential_privacy.noise_aware import believed
+from federatedscope_ggeur.extras.differential_privacy.noisy_release import (
     CLIP,
     GRID_BITS,
     MOMENTS,
@@ -39,7 +40,6 @@ from federatedscope_ggeur.geometry.noisy_release import (
     cut_rows,
     unit_rows,
 )
-from federatedscope_ggeur.models.closed_forms.noise_aware import believed
 from federatedscope_ggeur.models.text.classes import ClassTexts
 from federatedscope_ggeur.rng import numpy_generator
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from federatedscope_ggeur.data import is_image_type
+from federatedscope_ggeur.data import is_image_type, named_transform
 from federatedscope_ggeur.errors import ConfigError, setting
 from federatedscope_ggeur.extras import load_extras
 from federatedscope_ggeur.federation.demands import Demands
@@ -30,6 +30,7 @@ def demands_of(cfg, wrong: Collection[str] = ()) -> Demands:
         field: default if setting(field) in wrong else value
         for field, value, default in _settings_in(cfg)
     }
+    chosen["transform"] = named_transform(listed_transforms(cfg))
     load_extras({**chosen, **{k.name: chosen[field_of(k)] for k in extra_keys()}})
     form = CLOSED_FORMS.get(chosen["closed_form"])
     trains = form is None or chosen["init"] != "random"
@@ -38,7 +39,8 @@ def demands_of(cfg, wrong: Collection[str] = ()) -> Demands:
     # Another model takes rows as they are: ggeur.space stays at its default.
     has_space = trains and not chosen_other(chosen) and not chosen["text.model"]
     allowed = allowed_exchanges(chosen["plugins"])
-    totals = any(part.brings_totals(chosen) for part in allowed)
+    stated = {k: v for part in allowed for k, v in part.states(chosen).items()}
+    totals = stated.get("brings_totals", False)
     leaves_out = form is not None and form.asks and form.leaves_out() and not totals
     return Demands(
         rounds=chosen["total_rounds"] if trains else 0,
@@ -55,14 +57,20 @@ def demands_of(cfg, wrong: Collection[str] = ()) -> Demands:
         keeps_best=keeps_best(cfg.ggeur),
         personal=chosen["personal.head"] != "none",
         calibrates=chosen["calibrate"] != "none",
-        only_totals=any(part.only_totals(chosen) for part in allowed),
-        noisy=chosen["dp.epsilon"] > 0,
-        brings_totals=totals,
         distributed=_is_distributed(cfg),
         reads_images=_reads_images(cfg),
         plugins=tuple(chosen["plugins"]),
         chosen=chosen,
+        **stated,
     )
+
+
+def listed_transforms(cfg) -> list:
+    """The entries of ``data.transform``; [] if there are none."""
+    try:
+        return list(get_key(cfg, "data.transform"))
+    except (KeyError, TypeError):  # another check reports what is no list
+        return []
 
 
 def _settings_in(cfg) -> Iterator[tuple[str, object, object]]:

@@ -32,7 +32,7 @@ _CACHE = next(key for key in ENCODER_KEYS if key.name == "encoder.cache")
 #: the embedding of images, and the preparation of rows.
 _KEYS = (
     *("data.type", "data.root", "data.transform", "model.dropout", "ggeur.use"),
-    *(f"ggeur.privacy.dp.{name}" for name in ("epsilon", "project", "project_seed")),
+    *(f"ggeur.{key.name}" for key in all_keys() if key.prepares_rows),
 )
 _SECTIONS = {
     *("encoder", "text", "closed_form", "init", "keep"),

@@ -171,6 +171,7 @@ name_settings(
         **{field_of(key): f"ggeur.{key.name}" for key in _OWN},
         **FS_FIELDS,
         "deadline": "ggeur.deadline.*",
+        "transform": "data.transform",
         "wandb": "wandb.use",
     }
 )
@@ -185,6 +186,14 @@ def all_keys() -> tuple[Key, ...]:
         Two registered parts need the same section for their settings.
     """
     return (*_OWN, *_of_parts({"use", *(key.name.split(".")[0] for key in _OWN)}))
+
+
+def put_key(node, dotted: str, value: object) -> None:
+    """Give a key of a config, such as ``"privacy.min_samples"``, a value."""
+    *sections, name = dotted.split(".")
+    for part in sections:
+        node = node[part]
+    node[name] = value
 
 
 def removed_key(dotted: str) -> str:

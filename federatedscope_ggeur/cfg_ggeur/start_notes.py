@@ -64,12 +64,7 @@ def start_notes(
         notes.append(step2_note(own, kind, base_method(cfg).pools_data))
     asked = due_exchanges(demands)
     notes += [part.UNSCREENED for part in asked]
-    if demands.noisy and not cfg.ggeur.agreed.class_names:
-        notes.append(
-            "differential privacy: epsilon does not cover the list of classes, which "
-            "comes with the data, so this list must be public. To fix it beforehand, "
-            "set ggeur.agreed.class_names"
-        )
+    notes += [part.start_note(demands) for part in asked]
     if demands.noisy:
         return [note for note in notes if note]  # other notes reveal exact counts
     if held is not None:

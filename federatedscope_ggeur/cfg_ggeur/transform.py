@@ -16,10 +16,11 @@ from federatedscope_ggeur.data import (
     named_transform,
 )
 from federatedscope_ggeur.data.rows import NOT_KNOWN
-from federatedscope_ggeur.data.transforms import names_listed, projected, rows_before
+from federatedscope_ggeur.data.transforms import names_listed, rows_before
 from federatedscope_ggeur.errors import ConfigError, shown
+from federatedscope_ggeur.federation.exchanges.base import due_exchanges
 
-from .keys import get_key
+from .demands import demands_of, listed_transforms
 from .text import uses_text
 
 
@@ -27,14 +28,15 @@ def row_transform(cfg) -> str:
     """The name of the transform that a run applies to embeddings; "none" for no
     transform.
 
-    It is the name in ``data.transform``. Under differential privacy it can be the name
-    of a projection instead.
+    It is the name in ``data.transform``, or that of a transform that an exchange of the
+    run brings.
     """
-    named = named_transform(_listed(cfg))
-    if named == NO_TRANSFORM and cfg.ggeur.use and cfg.ggeur.privacy.dp.epsilon > 0:
-        own = cfg.ggeur.privacy.dp
-        return projected(int(own.project), int(own.project_seed))
-    return named
+    named = named_transform(listed_transforms(cfg))
+    if named != NO_TRANSFORM or not cfg.ggeur.use:
+        return named
+    run = demands_of(cfg)
+    brought = (part.transform(run) for part in due_exchanges(run))
+    return next(filter(None, brought), NO_TRANSFORM)
 
 
 def expected_rows(
@@ -44,12 +46,15 @@ def expected_rows(
 
     `encoder` is the name of the encoder in the run's results. It states how many
     dimensions rows had before a projection. `given` is what is known of the run's own
-    rows; under differential privacy nothing exact of them stays in it.
+    rows; with noise nothing exact of them stays in it.
     """
-    noisy = bool(cfg.ggeur.use) and cfg.ggeur.privacy.dp.epsilon > 0
+    noisy = bool(cfg.ggeur.use) and demands_of(cfg).noisy
     unit = None if noisy else given.unit_length
     width = given.dim or rows_before(encoder)
-    known = replace(given, transform=row_transform(cfg), dim=width, unit_length=unit)
+    how = row_transform(cfg)
+    if how == NO_TRANSFORM:  # rows of a run whose extra is gone are prepared as then
+        how = given.transform
+    known = replace(given, transform=how, dim=width, unit_length=unit)
     return Expected(tuple(class_names), encoder, known)
 
 
@@ -79,7 +84,7 @@ def check_transform(cfg) -> None:
         is_of_images = is_image_type(cfg.data.type)
     except ConfigError:
         return  # another check reports an unknown data.type
-    names, known = names_listed(_listed(cfg)), ", ".join(TRANSFORMS)
+    names, known = names_listed(listed_transforms(cfg)), ", ".join(TRANSFORMS)
     ours = [name for name in names if name in TRANSFORMS]
     unknown = [name for name in names if isinstance(name, str) and name not in ours]
     if unknown and not is_of_images:
@@ -89,14 +94,9 @@ def check_transform(cfg) -> None:
         )
     if len(ours) > 1:
         raise ConfigError(f"data.transform: must name one of {known}, got {ours}")
-    chosen = named_transform(_listed(cfg))
+    chosen = named_transform(listed_transforms(cfg))
     if chosen == NO_TRANSFORM:
         return
-    if cfg.ggeur.use and cfg.ggeur.privacy.dp.epsilon > 0:
-        raise ConfigError(
-            "data.transform: must be [] with ggeur.privacy.dp.epsilon, which scales "
-            "embeddings to length 1 and projects them (ggeur.privacy.dp.project)"
-        )
     if is_of_images:
         raise ConfigError(
             f"data.transform: {chosen} is for embeddings, but data.type "
@@ -109,10 +109,3 @@ def check_transform(cfg) -> None:
             "features of the classes, so the two do not fit; use either the transform "
             "or text features"
         )
-
-
-def _listed(cfg) -> list:
-    try:
-        return get_key(cfg, "data.transform")
-    except KeyError:
-        return []

@@ -33,12 +33,6 @@ COMMANDS = {
     "embed": Command(
         "embed", "--cfg FILE", "embed a data set's images beforehand", "before a run"
     ),
-    "privacy-ledger": Command(
-        "privacy_ledger",
-        "FOLDER",
-        "print how much of their rows' privacy clients have spent",
-        "privacy",
-    ),
     "predict": Command(
         "predict", "--run FOLDER IMAGE...", "classify images by the head of a run"
     ),

@@ -12,7 +12,7 @@ from federatedscope_ggeur.data import Pending, find_pending, find_reader
 from federatedscope_ggeur.engines.forecast import Forecast, forecast, set_up
 from federatedscope_ggeur.engines.meter import Traffic
 from federatedscope_ggeur.engines.run import Run
-from federatedscope_ggeur.federation.noise import NoiseSettings
+from federatedscope_ggeur.federation.exchanges.base import due_exchanges
 from federatedscope_ggeur.printable import say
 from federatedscope_ggeur.progress import bytes_text, duration_text
 from federatedscope_ggeur.reporting import privacy_line
@@ -45,7 +45,10 @@ def show_forecast(cfg) -> int:
         run = set_up(cfg)
         privacy = privacy_line(privacy_of(run.cfg))
         say(*run.describe(), *_about_rows(run), privacy)
-        say(*_about_noise(run), *forecast_lines(forecast(run), run))
+        clients = len(run.held.numbers)
+        for part in due_exchanges(run.settings.demands):
+            say(*part.forecast(run.settings.role, clients))
+        say(*forecast_lines(forecast(run), run))
     return 0
 
 
@@ -88,28 +91,6 @@ def _about_rows(run: Run) -> list[str]:
         ]
     rows = {client.number: len(client.train) for client in clients}
     return [f"rows of a client: {_spread(rows)}"]
-
-
-def _about_noise(run: Run) -> list[str]:
-    """Lines about the noise of a release, if there is one, and about public rows."""
-    if not run.settings.demands.noisy:
-        return []
-    own, clients = run.settings.role.of(NoiseSettings), len(run.held.numbers)
-    plan = own.plan_of(clients)
-    rows = run.cfg.ggeur.privacy.dp.rows_per_class
-    total = rows * plan.num_classes
-    lines = [
-        f"noise of a count: {plan.total('counts'):.3g}, where a class has about "
-        f"{rows:g} rows",
-        f"noise of the mean of all rows: {plan.total('mean') / total:.3g} in each of "
-        f"{plan.dim} dimensions, of rows of length 1",
-        f"noise of a class mean: {plan.total('sums') / rows:.3g} in each dimension, "
-        f"{plan.total('sums') / rows * plan.dim**0.5:.3g} in length",
-    ]
-    if plan.square:
-        edge = plan.total("square") * (2 * plan.dim) ** 0.5 / total
-        lines.append(f"noise of the covariance: eigenvalues up to {edge:.3g}")
-    return lines
 
 
 def _about_bytes(found: Forecast, run: Run) -> list[str]:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from federatedscope_ggeur.cfg_ggeur.keys import all_keys, put_key
 from federatedscope_ggeur.federation.exchanges import Requests
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUATE
 from federatedscope_ggeur.federation.exchanges.training.exchange import (
@@ -104,7 +105,9 @@ def rehearsed(cfg):
     cfg = cfg.clone()
     cfg.defrost()
     cfg.federate.save_to = cfg.federate.restore_from = ""
-    cfg.ggeur.privacy.dp.ledger = ""  # this run releases nothing
+    for key in all_keys():
+        if key.in_site_folder:  # this run sends nothing
+            put_key(cfg.ggeur, key.name, "")
     cfg.freeze()
     return cfg
 

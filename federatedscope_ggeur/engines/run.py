@@ -152,7 +152,7 @@ class Run:
         domains = dict(zip(self.held.numbers, self.held.domains))
         self.notes = start_notes(cfg, self.settings, domains, self.held)
         is_noisy = self.settings.demands.noisy
-        # Under differential privacy nothing exact of the rows is said or kept.
+        # With noise, nothing exact of the rows is said or kept.
         self._faults = [] if is_noisy else self.data.faults()
         begun = _begun(cfg, self.data, [*self._faults, *self.notes])
         if not is_noisy:

@@ -64,6 +64,8 @@ class Manifest:
         The other extras that this one imports.
     uses : tuple of str
         Other extras that this one imports if a run has them. It works without them.
+    beside : mapping from str to str
+        Modules that register parts only where another extra is there, by its name.
     engines : mapping from str to str
         The values of ``--engine``, each with a module. Its function ``launch`` returns
         the exit status. It takes the path of a config, the settings behind it, and the
@@ -92,6 +94,7 @@ class Manifest:
     parts: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     uses: tuple[str, ...] = ()
+    beside: Mapping[str, str] = field(default_factory=dict)
     engines: Mapping[str, str] = field(default_factory=dict)
     runs_code: Mapping[str, str] = field(default_factory=dict)
     registers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -102,7 +105,8 @@ class Manifest:
 
     def load(self) -> None:
         """Import the modules that register the extra's parts."""
-        for module in self.parts:
+        beside = (m for name, m in self.beside.items() if name in manifests())
+        for module in (*self.parts, *beside):
             import_module(module)
 
 

@@ -54,7 +54,10 @@ class Demands:
     only_totals : bool
         Whether the server sees statistics only as totals over all clients.
     noisy : bool
-        Whether statistics are released under differential privacy.
+        Whether the server gets statistics with noise in place of exact ones. Then no
+        exact number of rows is told to anybody.
+    reports_scores : bool
+        Whether clients report scores of their rows if the server has no rows.
     brings_totals : bool
         Whether an exchange asks for the class statistics itself, and the head may
         depend on nothing but their totals.
@@ -84,6 +87,7 @@ class Demands:
     calibrates: bool = False
     only_totals: bool = False
     noisy: bool = False
+    reports_scores: bool = True
     brings_totals: bool = False
     distributed: bool = False
     reads_images: bool = False
@@ -132,11 +136,6 @@ class Demands:
     def by_client(self) -> bool:
         """Whether the server sees exact answers of single clients."""
         return not (self.only_totals or self.noisy)
-
-    @property
-    def reports_scores(self) -> bool:
-        """Whether clients report scores of their rows if the server has no rows."""
-        return not self.noisy or self["dp.report_scores"]
 
     @property
     def own_statistics(self) -> bool:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from federatedscope_ggeur.geometry import Statistics
-from federatedscope_ggeur.geometry.noisy_release import NoisyStatistics
 from federatedscope_ggeur.models import ClosedForm
+from federatedscope_ggeur.models.closed_forms.base import Solved
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,17 +24,17 @@ class Release:
     for_head : callable (ClosedForm) -> Statistics
         Returns the part from which a head for clients may be made.
     hidden_by : str
-        What hid the statistics of single clients from the server, such as "noise"; ""
-        if the server saw them.
-    noisy : NoisyStatistics or None
-        Under differential privacy: the noisy statistics, in place of all others.
+        What hid the statistics of single clients from the server, such as "secure
+        sums"; "" if the server saw them.
+    solve : callable (ClosedForm) -> Solved, or None
+        Makes the head from statistics with noise, which stand in place of all others.
     """
 
     statistics: Statistics
     open: Statistics
     for_head: Callable[[ClosedForm], Statistics]
     hidden_by: str = ""
-    noisy: NoisyStatistics | None = None
+    solve: Callable[[ClosedForm], Solved] | None = None
 
     @classmethod
     def whole(cls, statistics: Statistics) -> Release:
@@ -84,6 +84,6 @@ class Merge:
     def take(self, release: Release, rows: Mapping[int, int]) -> None:
         """Take the totals of all clients in `rows` at once."""
         self.release, self.rows = release, dict(rows)
-        if release.noisy is None:
+        if release.solve is None:
             for one in self.watchers:
                 one.on_total(release.open)

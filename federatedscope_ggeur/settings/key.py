@@ -29,6 +29,8 @@ class Key:
     shared : bool
         Whether every process of a federation must have the same value. A part's own
         settings must always be the same.
+    prepares_rows : bool
+        Whether rows are prepared by it, so that a head needs to know its value.
     in_site_folder : bool
         Whether the value names a folder that each site keeps. A relative path lies in
         the site's own folder.
@@ -39,6 +41,7 @@ class Key:
     meaning: str
     rule: Rule
     shared: bool = False
+    prepares_rows: bool = False
     in_site_folder: bool = False
 
     def read(self, value: object) -> object:

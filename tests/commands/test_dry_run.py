@@ -68,18 +68,6 @@ def test_what_becomes_of_the_sets(dry_run, settings, said):
     assert said in dry_run(*settings)
 
 
-def test_the_noise_of_a_release_is_said_for_the_rows_that_are_expected(dry_run):
-    own = ["ggeur.closed_form", "lda", "ggeur.privacy.dp.epsilon", 4]
-    own += ["ggeur.privacy.dp.noise", "client", "federate.make_global_eval", True]
-    few, many = (
-        float(re.search(r"the mean of all rows: (\S+) in each", said)[1])
-        for rows in (20, 200)
-        for said in [dry_run(*own, "ggeur.privacy.dp.rows_per_class", rows)]
-    )
-    assert few == pytest.approx(10 * many, rel=0.1)
-    assert few < 1
-
-
 def test_the_option_may_stand_last(quickstart, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ["--cfg", str(quickstart), "ggeur.steps", "[]", "--dry-run"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from federatedscope_ggeur.cfg_ggeur.keys import all_keys, get_key
+from federatedscope_ggeur.cfg_ggeur.keys import all_keys, get_key, put_key
 from federatedscope_ggeur.errors import ConfigError, MessageError
 from federatedscope_ggeur.federation.course.client_store import ClientStore
 from federatedscope_ggeur.federation.exchanges import RequestKind
@@ -146,9 +146,8 @@ def _in_folder(cfg, folder: Path):
     own.defrost()
     for key in all_keys():
         if key.in_site_folder and get_key(own.ggeur, key.name):
-            *sections, name = key.name.split(".")
-            section = get_key(own.ggeur, ".".join(sections)) if sections else own.ggeur
-            section[name] = str(folder / section[name])
+            value = get_key(own.ggeur, key.name)
+            put_key(own.ggeur, key.name, str(folder / value))
     own.freeze()
     return own
 

@@ -33,7 +33,7 @@ from federatedscope_ggeur.reporting.log_file import handled_by, logging_to
 from federatedscope_ggeur.reporting.run_files import CONFIG_FILE, LOG_FILE
 
 from ..sites.distributed_data import server_data
-from ..sites.federation import Federation
+from ..sites.federation import DistributedRun
 from ..sites.leading import FAILED, JOIN, Leader
 from ..sites.streams import transport_settings
 from ..sites.transport import Envelope, Event, Refused, Security
@@ -92,9 +92,9 @@ def _lead(grid: Grid, cfg) -> None:
     goes_on, security = bool(cfg.federate.restore_from), transport.security
     hub = GridHub(grid, transport.max_message, goes_on, security)
 
-    def federation(dismiss) -> Federation:
+    def federation(dismiss) -> DistributedRun:
         data, proven = server_data(cfg), security.secret() is not None
-        return Federation(
+        return DistributedRun(
             cfg, data, dismiss, "flower", folder, proven, _to_go_on, begins=True
         )
 

@@ -16,7 +16,7 @@ from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import Round0, RoundRecord, TemperatureScaling
 
 from ..sites.facts import facts_of
-from ..sites.federation import Federation
+from ..sites.federation import DistributedRun
 from ..sites.leading import CONVERGED, FAILED, FINISH, JOIN, Handler, Leading
 from ..sites.watch import Watch, closing
 from .channel import SERVER, ServerManager
@@ -68,8 +68,8 @@ class GGEURServer(FSServer):
             )
             hub = self.comm_manager.hub
 
-        def federation(dismiss) -> Federation:
-            return Federation(
+        def federation(dismiss) -> DistributedRun:
+            return DistributedRun(
                 config,
                 None if data is None else data.known,
                 dismiss,

@@ -214,18 +214,18 @@ def _findings(path: str) -> Iterator:
 
     from .facts import release_text
     from .roles import names_server, role_config
-    from .site_check import Finding, SiteCheck, install_finding, server_findings
+    from .site_check import SiteCheck, SiteFinding, install_finding, server_findings
 
-    yield Finding("program", release_text())
+    yield SiteFinding("program", release_text())
     try:
         asks = names_server(path)
         if asks:
             yield install_finding()
         cfg = role_config(path, "client")
     except ConfigError as error:
-        yield Finding("settings", str(error), True)
+        yield SiteFinding("settings", str(error), True)
         return
-    yield Finding("settings", f"of client {int(cfg.ggeur.client_number)}")
+    yield SiteFinding("settings", f"of client {int(cfg.ggeur.client_number)}")
     site = SiteCheck(cfg)
     with shown_on_console("warning"):
         yield from site.findings()
@@ -233,4 +233,4 @@ def _findings(path: str) -> Iterator:
         yield from server_findings(cfg, site.handshake)
     else:
         said = "not asked, because the file has no distribute.server_host"
-        yield Finding("server", said)
+        yield SiteFinding("server", said)

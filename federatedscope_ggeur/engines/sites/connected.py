@@ -22,7 +22,7 @@ from federatedscope_ggeur.reporting.run_files import CONFIG_FILE, LOG_FILE
 from ..checkpoints import check_client_place, checkpoint_place, command_to_go_on
 from .distributed_data import server_data
 from .facts import facts_of
-from .federation import Federation
+from .federation import DistributedRun
 from .leading import CONVERGED, FAILED, FINISH, STOPPED, Leader
 from .site_folder import Site, model_line, question
 from .site_link import Rejoining, SiteLink
@@ -55,9 +55,9 @@ def lead(cfg) -> str:
     settings, clients = transport_settings(cfg), int(cfg.federate.client_num)
     hub = Hub(host, port, clients, settings, PLAIN)
 
-    def federation(dismiss) -> Federation:
+    def federation(dismiss) -> DistributedRun:
         about = ENGINE, folder, proven, command_to_go_on, True
-        return Federation(cfg, data, dismiss, *about)
+        return DistributedRun(cfg, data, dismiss, *about)
 
     with _run_folder(cfg, "server") as (folder, watch):
         leader = Leader(cfg, federation, hub)

@@ -61,7 +61,7 @@ from .watch import round_line
 logger = get_logger(__name__)
 
 
-class Federation:
+class DistributedRun:
     """A distributed run, as its server leads it.
 
     Parameters
@@ -279,7 +279,7 @@ class Federation:
         )
 
 
-def course(federation: Federation) -> Requests[None]:
+def course(federation: DistributedRun) -> Requests[None]:
     """The course of a started run from its present state to its end."""
     for part in federation.history.course(federation.note, federation.end):
         yield from part

@@ -14,7 +14,7 @@ from federatedscope_ggeur.federation.wire.limits import PLAIN
 from federatedscope_ggeur.printable import get_logger
 
 from .driver import Driver, now
-from .federation import Federation, course
+from .federation import DistributedRun, course
 from .transport import BROKEN, Envelope, Event
 from .watch import server_status
 
@@ -45,7 +45,7 @@ class Leading:
 
     Parameters
     ----------
-    federation : callable (dismiss) -> Federation
+    federation : callable (dismiss) -> DistributedRun
     send : callable (kind, client numbers, parts, round)
         Sends a message.
     deadlines : mapping from name to seconds
@@ -60,13 +60,13 @@ class Leading:
 
     Attributes
     ----------
-    federation : Federation
+    federation : DistributedRun
     driver : Driver
     """
 
     def __init__(
         self,
-        federation: Callable[[Callable[[int, str], None]], Federation],
+        federation: Callable[[Callable[[int, str], None]], DistributedRun],
         send: Callable[[str, Sequence[int], tuple[bytes, ...], int], None],
         deadlines: Mapping[str, float],
         begin: Callable[[], None],
@@ -328,9 +328,9 @@ class Leader:
     ----------
     cfg : CfgNode
         The server's settings.
-    federation : callable (dismiss) -> Federation
+    federation : callable (dismiss) -> DistributedRun
     hub : Connections
-    write : callable (Federation) -> str
+    write : callable (DistributedRun) -> str
         Writes the results of the finished run; returns their table.
     clock : callable () -> float
 
@@ -344,9 +344,9 @@ class Leader:
     def __init__(
         self,
         cfg,
-        federation: Callable[[Callable[[int, str], None]], Federation],
+        federation: Callable[[Callable[[int, str], None]], DistributedRun],
         hub: Connections,
-        write: Callable[[Federation], str] = lambda one: one.write("finished"),
+        write: Callable[[DistributedRun], str] = lambda one: one.write("finished"),
         clock: Callable[[], float] = now,
     ):
         self.table: str | None = None

@@ -33,7 +33,7 @@ from federatedscope_ggeur.reporting.run_files import CONFIG_FILE, LOG_FILE
 from federatedscope_ggeur.settings import NOT_SET
 
 from .distributed_data import server_data
-from .federation import Federation
+from .federation import DistributedRun
 from .hub import FolderHub
 from .keys import Identity, Known, words_of
 from .leading import Leader
@@ -110,8 +110,8 @@ class FolderServer:
         self._hub = FolderHub(self._shared, self._store, own, self._known, settings)
         data, self._entries = server_data(cfg), 0
 
-        def federation(dismiss) -> Federation:
-            return Federation(cfg, data, dismiss, ENGINE, self.folder, True)
+        def federation(dismiss) -> DistributedRun:
+            return DistributedRun(cfg, data, dismiss, ENGINE, self.folder, True)
 
         self._leader = Leader(
             cfg,
@@ -220,7 +220,7 @@ class FolderServer:
             for event in self._hub.take(site, number, entry["sha256"]):
                 self._leading.take(event)
 
-    def _write_once(self, federation: Federation) -> str:
+    def _write_once(self, federation: DistributedRun) -> str:
         if self._store.is_written:
             federation.leave()
             return ""

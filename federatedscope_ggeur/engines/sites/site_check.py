@@ -56,7 +56,7 @@ _NAMES = {
 }
 
 
-class Finding(NamedTuple):
+class SiteFinding(NamedTuple):
     """The result of one check.
 
     Attributes
@@ -91,7 +91,7 @@ class SiteCheck:
         self._cfg = cfg
         self.handshake: Handshake | None = None
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self) -> Iterator[SiteFinding]:
         """Yield the results, in the order in which a user would solve problems."""
         cfg = self._cfg
         try:
@@ -99,24 +99,26 @@ class SiteCheck:
             if pending:
                 yield pending
                 if not pending.problem:
-                    yield Finding("classes, rows", "known when the images are embedded")
+                    yield SiteFinding(
+                        "classes, rows", "known when the images are embedded"
+                    )
                 return
             site = Site(cfg)
             found, settings, self.handshake = site.data, site.settings, site.handshake
             held, whole, names = found.held, found.whole, found.whole.class_names
         except GGEURError as error:
-            yield Finding("data", str(error), problem=True)
+            yield SiteFinding("data", str(error), problem=True)
             return
         splits = {"train": held.train, "val": held.val, "test": held.test}
         rows = ", ".join(f"{name} {len(part)}" for name, part in splits.items())
-        yield Finding("data", f"'{cfg.data.root}': rows: {rows}")
-        yield Finding("classes", f"{len(names)}; {_by_class(found)}")
-        yield Finding("embeddings", f"{whole.dim} dimensions, by {whole.encoder}")
+        yield SiteFinding("data", f"'{cfg.data.root}': rows: {rows}")
+        yield SiteFinding("classes", f"{len(names)}; {_by_class(found)}")
+        yield SiteFinding("embeddings", f"{whole.dim} dimensions, by {whole.encoder}")
         counts = Holdings.of([held], len(names))
         yield self._withheld(counts, settings)
         yield from self._machine(found, counts, settings)
 
-    def _pending(self) -> Finding | None:
+    def _pending(self) -> SiteFinding | None:
         """A note on images that are not embedded yet."""
         cfg = self._cfg
         encoding = encoding_settings(cfg.ggeur, encoder_device(cfg))
@@ -128,39 +130,41 @@ class SiteCheck:
         embed = "embed them: ggeur embed --cfg FILE"
         if pending.seconds is None:
             missing = "the encoder's weights are not on this machine"
-            return Finding("data", f"{many}, and {missing}; fetch and {embed}", True)
-        return Finding(
+            return SiteFinding(
+                "data", f"{many}, and {missing}; fetch and {embed}", True
+            )
+        return SiteFinding(
             "data", f"{many}, about {duration_text(pending.seconds)}; {embed}"
         )
 
-    def _withheld(self, held: Holdings, settings: RunSettings) -> Finding:
+    def _withheld(self, held: Holdings, settings: RunSettings) -> SiteFinding:
         threshold = settings.role.min_samples
         own = Withheld.from_counts(held.counts, threshold)
         demands = settings.demands
         if not own.of_rows:
-            return Finding("threshold", "there are no rows to train on", True)
+            return SiteFinding("threshold", "there are no rows to train on", True)
         if not (demands.own_statistics or demands.only_totals or demands.calibrates):
-            return Finding("threshold", "no statistics are sent")
+            return SiteFinding("threshold", "no statistics are sent")
         said = withheld_text(own)
         if demands.own_statistics and own.pairs == own.of_pairs:
             better = better_threshold(held.counts, threshold)
-            return Finding(
+            return SiteFinding(
                 "threshold",
                 f"{said}: this site would send nothing. Give it more rows, or set a "
                 f"threshold of {better} on all sites",
                 True,
             )
-        return Finding("threshold", said)
+        return SiteFinding("threshold", said)
 
     def _machine(
         self, found: SiteData, held: Holdings, settings: RunSettings
-    ) -> Iterator[Finding]:
+    ) -> Iterator[SiteFinding]:
         dim, classes = found.whole.dim, len(found.whole.class_names)
         hidden = int(self._cfg.ggeur.mlp_hidden_dim)
         head = _F32 * ((dim + classes) * hidden if hidden else dim * classes)
         disk = 3 * head + _FILES
         if problem := obstacle(self._cfg.outdir, experiment_name(self._cfg)):
-            yield Finding("outdir", f"{problem}; {ELSEWHERE}", True)
+            yield SiteFinding("outdir", f"{problem}; {ELSEWHERE}", True)
         folder = Path(self._cfg.outdir).absolute()
         while not folder.exists():
             folder = folder.parent
@@ -179,32 +183,32 @@ class SiteCheck:
             yield _room("memory", needed, free_memory, "beside that of the program")
 
 
-def way_findings(address: str, security: Security) -> Iterator[Finding]:
+def way_findings(address: str, security: Security) -> Iterator[SiteFinding]:
     """Check whether the server at `address` can be reached, and its TLS.
 
     It ends with the first problem.
     """
     problem = reach_problem(address)
-    yield Finding("server", f"{address}: {problem or 'reached'}", bool(problem))
+    yield SiteFinding("server", f"{address}: {problem or 'reached'}", bool(problem))
     if not problem:
         yield _tls(address, security)
 
 
-def _tls(address: str, security: Security) -> Finding:
+def _tls(address: str, security: Security) -> SiteFinding:
     try:
         security.channel_credentials()  # checks the files
         if problem := handshake_problem(address, security):
-            return Finding("TLS", problem, True)
+            return SiteFinding("TLS", problem, True)
         end = certificate_end(address, security)
         own = own_certificate_end(security)
     except (OSError, ssl.SSLError, ConfigError) as error:
-        return Finding("TLS", str(error), True)
+        return SiteFinding("TLS", str(error), True)
     if end is None:
-        return Finding("TLS", "off at both ends: everything travels in the clear")
+        return SiteFinding("TLS", "off at both ends: everything travels in the clear")
     said = f"the server's certificate is {_valid_until(end)}"
     if own is not None:
         said += f"; this site's is {_valid_until(own)}"
-    return Finding("TLS", said)
+    return SiteFinding("TLS", said)
 
 
 def _valid_until(end: datetime) -> str:
@@ -213,24 +217,24 @@ def _valid_until(end: datetime) -> str:
     return f"valid for {days} days{soon}"
 
 
-def token_finding(security: Security, number: int) -> Finding:
+def token_finding(security: Security, number: int) -> SiteFinding:
     """Check whether the token is one of client `number`; the server checks the rest."""
     try:
         token = security.token()
     except ConfigError as error:
-        return Finding("token", str(error), True)
+        return SiteFinding("token", str(error), True)
     named = token.partition(":")[0]
     if named not in ("", str(number)):
         said = f"it is that of client {named}, but this is client {number}"
-        return Finding("token", f"ggeur.join_token: {said}", True)
-    return Finding("token", f"of client {named}" if named else "none")
+        return SiteFinding("token", f"ggeur.join_token: {said}", True)
+    return SiteFinding("token", f"of client {named}" if named else "none")
 
 
-def _room(what: str, needed: int, free: int, where: str) -> Finding:
+def _room(what: str, needed: int, free: int, where: str) -> SiteFinding:
     said = f"{bytes_text(free)} are free, about {bytes_text(needed)} needed {where}"
     if needed > free:
-        return Finding(what, f"{said}; free some, or name another place", True)
-    return Finding(what, said)
+        return SiteFinding(what, f"{said}; free some, or name another place", True)
+    return SiteFinding(what, said)
 
 
 def _by_class(found: SiteData) -> str:
@@ -247,15 +251,15 @@ def _by_class(found: SiteData) -> str:
     )
 
 
-def install_finding() -> Finding:
+def install_finding() -> SiteFinding:
     """Check whether the package that carries streams is installed."""
     try:
-        return Finding("grpcio", str(require_grpc().__version__))
+        return SiteFinding("grpcio", str(require_grpc().__version__))
     except ConfigError as error:
-        return Finding("grpcio", str(error), True)
+        return SiteFinding("grpcio", str(error), True)
 
 
-def server_findings(cfg, own: Handshake | None) -> Iterator[Finding]:
+def server_findings(cfg, own: Handshake | None) -> Iterator[SiteFinding]:
     """Check whether the server can be reached, and whether this client could join.
 
     Parameters
@@ -281,38 +285,38 @@ def server_findings(cfg, own: Handshake | None) -> Iterator[Finding]:
     try:
         facts = Facts.from_bytes(ask_server(address, number, settings))
     except (StreamEnded, ConfigError) as error:
-        yield Finding("token", str(error), True)
+        yield SiteFinding("token", str(error), True)
         return
     except GGEURError as error:
-        yield Finding("version", str(error), True)
+        yield SiteFinding("version", str(error), True)
         return
     token = "accepted" if security.join_token else "none is needed"
-    yield Finding("token", token)
+    yield SiteFinding("token", token)
     problem = facts.version_problem()
-    yield Finding("version", problem or f"{facts.package}, as here", bool(problem))
+    yield SiteFinding("version", problem or f"{facts.package}, as here", bool(problem))
     yield _place(number, facts)
     if own is None:
         return
     for name, problem in facts.differences(own):
         said = f"{problem} (there: the server); this must be the same on all sites"
-        yield Finding(_NAMES[name], said if problem else "as agreed", bool(problem))
+        yield SiteFinding(_NAMES[name], said if problem else "as agreed", bool(problem))
     open_ = [
         _NAMES[n] for n in ("class_names", "dim", "encoder") if n not in facts.agreed
     ]
     if open_:
-        yield Finding(
+        yield SiteFinding(
             "agreed",
             "not compared, since the server does not know them yet: "
             f"{', '.join(open_)}",
         )
 
 
-def _place(number: int, facts: Facts) -> Finding:
+def _place(number: int, facts: Facts) -> SiteFinding:
     if not facts.is_expected:
         said = f"the federation has no client {number}; correct ggeur.client_number"
-        return Finding("place", said, True)
+        return SiteFinding("place", said, True)
     if facts.is_taken:
         said = f"client {number} has joined already; check ggeur.client_number"
-        return Finding("place", said, True)
+        return SiteFinding("place", said, True)
     begun = "; the run has begun" if facts.has_begun else ""
-    return Finding("place", f"client {number} can join{begun}")
+    return SiteFinding("place", f"client {number} can join{begun}")

@@ -365,7 +365,7 @@ class SiteFolder:
 def _begun(engine: str, cfg, held: ClientData, data: Described) -> Results:
     """The results that a site knows before the run."""
     parts, noisy = (held.train, held.test, held.val), demands_of(cfg).noisy
-    # Under differential privacy exact numbers of rows stay out of results.
+    # With noise, exact numbers of rows stay out of results.
     rows = [None if noisy else len(part) for part in parts]
     return Results.begun(
         engine=f"{engine}, a client",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -28,8 +29,12 @@ from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import 
 )
 from federatedscope_ggeur.federation.settings import RoleSettings
 from federatedscope_ggeur.geometry import Space, Statistics
-from federatedscope_ggeur.geometry.noisy_release import NoisyStatistics
 from federatedscope_ggeur.models import ClosedForm
+
+if TYPE_CHECKING:
+    from federatedscope_ggeur.extras.differential_privacy.noisy_release import (
+        NoisyStatistics,
+    )
 
 #: A row is recovered if its cosine with a guess is above this.
 RECOVERED = 0.99

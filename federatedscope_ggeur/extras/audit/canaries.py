@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from scipy import stats
 
-from federatedscope_ggeur.federation.noise import SERVER, NoiseSettings
-from federatedscope_ggeur.geometry.noisy_release import (
+from federatedscope_ggeur.extras.differential_privacy.noise import SERVER, NoiseSettings
+from federatedscope_ggeur.extras.differential_privacy.noisy_release import (
     MOMENTS,
     RELEASE_STAGES,
     ReleasePlan,

@@ -14,14 +14,12 @@ from federatedscope_ggeur.commands import config_parser
 from federatedscope_ggeur.engines.forecast import rehearsed
 from federatedscope_ggeur.engines.run import Run, load_federated_data
 from federatedscope_ggeur.errors import ConfigError, GGEURError
-from federatedscope_ggeur.federation.noise import NoiseSettings
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import say
 from federatedscope_ggeur.reporting import new_run_folder
 from federatedscope_ggeur.reporting.tables import text_table
 
 from .base import ADVERSARIES, Finding, has_secure_sums
-from .canaries import canaries
 from .suite import LEVELS, Verdict, audit_run, self_audit
 from .transcript import recorded, truth_of
 
@@ -165,6 +163,10 @@ def _canaries(cfg) -> list[Finding]:
             "audit --level dp: the run claims no differential privacy; set "
             "ggeur.privacy.dp.epsilon, or take another level"
         )
+    from federatedscope_ggeur.extras.differential_privacy.noise import NoiseSettings
+
+    from .canaries import canaries
+
     run = Run(cfg)
     settings = run.settings.role.of(NoiseSettings)
     return list(canaries(settings, len(run.held.numbers)))

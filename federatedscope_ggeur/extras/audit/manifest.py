@@ -11,5 +11,5 @@ MANIFEST = Manifest(
             "privacy",
         )
     },
-    uses=("secure_sums",),
+    uses=("differential_privacy", "secure_sums"),
 )

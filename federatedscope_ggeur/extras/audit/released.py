@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.geometry.noisy_release import (
+from federatedscope_ggeur.extras.differential_privacy.noisy_release import (
     ROW_BITS,
     NoisyStatistics,
     cut_rows,

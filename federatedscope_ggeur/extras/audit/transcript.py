@@ -186,8 +186,14 @@ class _Recorder:
         if closed is not None:
             form = server.settings.of(ClosedFormSettings).form
             classes = tuple(release.for_head(form).classes)
-        if release.noisy is not None:
-            classes = tuple(release.noisy.classes)
+        noisy = None
+        if server.settings.demands.noisy:
+            from federatedscope_ggeur.extras.differential_privacy.exchange import (
+                NoisyReleaseExchange,
+            )
+
+            noisy = self._engine.coordinator.find(NoisyReleaseExchange).released
+            classes = tuple(noisy.classes)
         return Transcript(
             run.settings.role,
             self.uploads,
@@ -206,7 +212,7 @@ class _Recorder:
             self.loss_query,
             self.log_losses,
             self.domains,
-            noisy=release.noisy,
+            noisy=noisy,
         )
 
 

@@ -34,7 +34,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 @dataclass(frozen=True)
-class Link:
+class ChainLink:
     """One change of the book: a link of the chain.
 
     Attributes
@@ -68,7 +68,7 @@ class Link:
         return digest_of(vars(self))
 
     @classmethod
-    def of_plain(cls, value: Any) -> Link:
+    def of_plain(cls, value: Any) -> ChainLink:
         """Make the link from plain values of JSON."""
         check_types(value, _TYPES)
         if not all(type(number) is int for number in value["gone"]):
@@ -92,7 +92,7 @@ def check_types(value: Any, types: Mapping[str, tuple[type, ...]]) -> None:
             raise TypeError(f"{name}: it has the wrong type")
 
 
-def check_chain(values: Sequence[Any], start: str) -> list[Link]:
+def check_chain(values: Sequence[Any], start: str) -> list[ChainLink]:
     """Make links from plain values; the first must follow the hash `start`.
 
     Raises
@@ -100,10 +100,10 @@ def check_chain(values: Sequence[Any], start: str) -> list[Link]:
     DataError
         A link is missing or damaged, or does not follow the link before it.
     """
-    links: list[Link] = []
+    links: list[ChainLink] = []
     for number, value in enumerate(values):
         try:
-            link = Link.of_plain(value)
+            link = ChainLink.of_plain(value)
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"the chain: link {number} is damaged: {error}") from None
         if link.number != number or link.before != start:
@@ -116,7 +116,7 @@ def check_chain(values: Sequence[Any], start: str) -> list[Link]:
     return links
 
 
-def present(links: Sequence[Link]) -> dict[int, Link]:
+def present(links: Sequence[ChainLink]) -> dict[int, ChainLink]:
     """The links whose entries are still in the book, by link number."""
     gone = {number for link in links for number in link.gone}
     return {n.number: n for n in links if n.commitment and n.number not in gone}

@@ -27,7 +27,7 @@ _TYPES = {
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
+class BookEntry:
     """Statistics that one change of the book added for a client.
 
     Attributes
@@ -58,7 +58,7 @@ class Entry:
         domain: str,
         since: str,
         statistics: GridStatistics,
-    ) -> Entry:
+    ) -> BookEntry:
         """Make an entry with a new salt."""
         salt = secrets.token_bytes(_SALT)
         return cls(number, client, domain, since, statistics, salt)
@@ -72,7 +72,7 @@ class Entry:
     def commitment(self) -> str:
         return self.statistics.digest(self.salt)
 
-    def padded(self, num_classes: int) -> Entry:
+    def padded(self, num_classes: int) -> BookEntry:
         """The entry for `num_classes` classes; the added classes have no rows."""
         return replace(self, statistics=self.statistics.padded(num_classes))
 
@@ -89,7 +89,9 @@ class Entry:
         return save(tensors, {"entry": json.dumps(about)})
 
     @classmethod
-    def of_bytes(cls, data: bytes, num_classes: int, grid: Grid, where: str) -> Entry:
+    def of_bytes(
+        cls, data: bytes, num_classes: int, grid: Grid, where: str
+    ) -> BookEntry:
         """Read an entry from the bytes of a file; `where` names it in errors.
 
         Raises

@@ -198,9 +198,9 @@ class BookExchange(Exchange):
         return bool(demands.chosen.get("book"))
 
     @classmethod
-    def brings_totals(cls, chosen: Mapping[str, Any]) -> bool:
+    def states(cls, chosen: Mapping[str, Any]) -> Mapping[str, bool]:
         # A client may leave, and then nothing that it chose may stay in the head.
-        return bool(chosen["book"])
+        return {"brings_totals": True} if chosen["book"] else {}
 
     @classmethod
     def settings_of(cls, run: RunFacts) -> BookSettings:

@@ -34,7 +34,7 @@ from federatedscope_ggeur.reporting import HEAD_FILE, RESULTS_FILE, Results
 
 from .chain import (
     SIGNATURE,
-    Link,
+    ChainLink,
     canonical,
     check_chain,
     check_signed,
@@ -43,7 +43,7 @@ from .chain import (
     public_of,
     signed,
 )
-from .entries import Entry, entry_name
+from .entries import BookEntry, entry_name
 from .folder import Folder
 from .grid import USUAL_EXPONENT, Grid, GridStatistics
 from .places import RunPlaces, write_folder
@@ -75,14 +75,14 @@ class Change:
 
     Attributes
     ----------
-    link : Link
+    link : ChainLink
     folder : str
         The run folder with the new head and its results; "" if no client is left.
     said : tuple of str
         Notes for the user.
     """
 
-    link: Link
+    link: ChainLink
     folder: str
     said: tuple[str, ...]
 
@@ -100,7 +100,7 @@ class Federation:
     domains : dict from int to str
         The domain of each client.
     class_names : list of str
-    links : list of Link
+    links : list of ChainLink
         All changes so far.
 
     Notes
@@ -237,17 +237,17 @@ class Federation:
             made._read()
         return made
 
-    def _first(self, joining: Iterable) -> tuple[list[Entry], list[Link]]:
+    def _first(self, joining: Iterable) -> tuple[list[BookEntry], list[ChainLink]]:
         """The entries and links of a new book."""
         now, start = _now(), public_of(self._key)
-        links = [Link(0, "begin", None, now, (), "", start)]
+        links = [ChainLink(0, "begin", None, now, (), "", start)]
         entries = []
         for client, domain, statistics in joining:
             self._check_joining(client, statistics)
-            entry = Entry.new(len(links), client, domain, now, statistics)
+            entry = BookEntry.new(len(links), client, domain, now, statistics)
             before = links[-1].hash
             links.append(
-                Link(len(links), "join", client, now, (), entry.commitment, before)
+                ChainLink(len(links), "join", client, now, (), entry.commitment, before)
             )
             entries.append(entry)
         return entries, links
@@ -694,19 +694,21 @@ class Federation:
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(f"the book '{where}' is damaged: {error}") from error
         self._about, self._key = about, names[_KEY]
-        self.links: list[Link] = check_chain(chain["links"], public)
+        self.links: list[ChainLink] = check_chain(chain["links"], public)
         before = getattr(self, "_entries", {})
         here = present(self.links)
-        self._entries: dict[int, Entry] = {
+        self._entries: dict[int, BookEntry] = {
             n: self._entry(n, link, before) for n, link in here.items()
         }
 
-    def _entry(self, number: int, link: Link, known: Mapping[int, Entry]) -> Entry:
+    def _entry(
+        self, number: int, link: ChainLink, known: Mapping[int, BookEntry]
+    ) -> BookEntry:
         size = len(self.class_names)
         if number in known:
             return known[number].padded(size)
         name = entry_name(number)
-        entry = Entry.of_bytes(self._folder.read(name), size, self.grid, name)
+        entry = BookEntry.of_bytes(self._folder.read(name), size, self.grid, name)
         if entry.commitment != link.commitment or entry.client != link.who:
             raise DataError(f"'{name}' is not the entry that the chain names")
         return entry
@@ -727,13 +729,13 @@ class Federation:
                 raise ConfigError("another process has changed the book; begin again")
             yield
 
-    def _note(self, run: RunPlaces, link: Link) -> None:
+    def _note(self, run: RunPlaces, link: ChainLink) -> None:
         """Record where a run writes that was made with the entries at `link`."""
         about = self._with_run(run, link)
         self._folder.change(self._state(self.links, about))
         self._about = about
 
-    def _with_run(self, run: RunPlaces, link: Link) -> dict[str, Any]:
+    def _with_run(self, run: RunPlaces, link: ChainLink) -> dict[str, Any]:
         """What is known of the book, with a run, which is marked."""
         run.mark(self._mark)
         known = [r for r in self._about["runs"] if RunPlaces.of_plain(r) != run]
@@ -764,7 +766,7 @@ class Federation:
                 )
         return said
 
-    def _is_of_the_start(self, link: Link) -> bool:
+    def _is_of_the_start(self, link: ChainLink) -> bool:
         """Whether `create` made the link."""
         return link.kind in ("begin", "join") and link.when == self.links[0].when
 
@@ -827,11 +829,11 @@ class Federation:
         if new is not None:
             statistics, domain, since = new
             assert who is not None, "statistics are a client's"
-            entry = Entry.new(number, who, domain, since, statistics)
+            entry = BookEntry.new(number, who, domain, since, statistics)
             entries[number], commitment = entry, entry.commitment
             files[entry.name] = entry.to_bytes()
         end = self.links[-1].hash
-        link = Link(number, kind, who, _now(), gone, commitment, end)
+        link = ChainLink(number, kind, who, _now(), gone, commitment, end)
         links, folder = [*self.links, link], f"runs/{number:06d}_{kind}"
         made = self._links_with(erased)
         removed = [entry_name(n) for n in gone]
@@ -859,7 +861,7 @@ class Federation:
         said += tuple(left)
         return Change(link, str(self._folder.path / folder) if entries else "", said)
 
-    def _with_entries(self, entries: Mapping[int, Entry]) -> Federation:
+    def _with_entries(self, entries: Mapping[int, BookEntry]) -> Federation:
         """A copy of the book in memory, with other entries."""
         other = copy.copy(self)
         other._entries = dict(entries)
@@ -871,7 +873,7 @@ class Federation:
         gone = {number: link.number for link in self.links for number in link.gone}
         return {n for entry in entries for n in range(entry, gone.get(entry, last))}
 
-    def _state(self, links: Sequence[Link], about: Mapping) -> dict[str, bytes]:
+    def _state(self, links: Sequence[ChainLink], about: Mapping) -> dict[str, bytes]:
         chain = signed({"links": [vars(link) for link in links]}, self._key)
         # The signature is of the values as they are read again.
         plain = json.loads(json.dumps({**about, "format": _FORMAT}))
@@ -902,7 +904,7 @@ class Federation:
             "clients": [],
         }
 
-    def _run_files(self, link: Link, said: Sequence[str]) -> dict[str, bytes]:
+    def _run_files(self, link: ChainLink, said: Sequence[str]) -> dict[str, bytes]:
         """The files of the run folder that a change writes, by name."""
         head = self._head_file()
         results = Results.begun(notes=list(said), **self._results_known())

@@ -147,8 +147,8 @@ class SumsExchange(Exchange):
         return demands.statistics and keys.is_chosen(demands.chosen)
 
     @classmethod
-    def only_totals(cls, chosen: Mapping[str, Any]) -> bool:
-        return keys.is_chosen(chosen)
+    def states(cls, chosen: Mapping[str, Any]) -> Mapping[str, bool]:
+        return {"only_totals": True} if keys.is_chosen(chosen) else {}
 
     @classmethod
     def settings_of(cls, run: RunFacts) -> SumSettings:

@@ -95,7 +95,7 @@ _KEYS = (
 
 MANIFEST = Manifest(
     keys=_KEYS,
-    parts=(f"{__package__}.exchange", f"{__package__}.shares"),
+    parts=(f"{__package__}.exchange",),
     doctor=f"{__package__}.doctor",
     only_totals="secure_sums",
 )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .comparison import Comparison
     from .jobs import Job
     from .plan import StudyPlan
-    from .workers import Event, Workers
+    from .workers import JobEvent, JobWorkers
 
     #: Makes the text about the runs in a folder, and what it draws there.
     Show = Callable[[Comparison, Path], str]
@@ -57,7 +57,7 @@ class StudyProgress:
         what = "" if stage == "runs" else stage
         self._progress = Progress(len(jobs), "run", what, done=len(over))
 
-    def tell(self, event: Event) -> None:
+    def tell(self, event: JobEvent) -> None:
         """Tell what has happened to a job."""
         assert self._progress is not None, "a stage has begun"
         name, kind = event.job.name, event.kind
@@ -144,10 +144,10 @@ def run_study(
     if options.workers is not None and options.workers < 1:
         raise ConfigError(f"--workers: must be at least 1, got {options.workers}")
     # Imported here: torch takes seconds, and --help does not need it.
-    from .workers import Workers
+    from .workers import JobWorkers
 
     # They start before anything is computed, so that they may be forked.
-    with Workers(options.workers or usable_cores()) as workers:
+    with JobWorkers(options.workers or usable_cores()) as workers:
         return _run(file, options, workers, show, begin)
 
 
@@ -173,7 +173,7 @@ def _list(options: argparse.Namespace) -> int:
 def _run(
     file: str,
     options: argparse.Namespace,
-    workers: Workers,
+    workers: JobWorkers,
     show: Show,
     begin: Begin | None,
 ) -> int:
@@ -204,7 +204,7 @@ def _run(
     return _tell_end(found, run.folder, options.quiet, show)
 
 
-def _share_gpus(workers: Workers) -> list[str]:
+def _share_gpus(workers: JobWorkers) -> list[str]:
     """Give each GPU one run at a time; returns a note on it."""
     import torch
 

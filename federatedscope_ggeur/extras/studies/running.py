@@ -28,7 +28,7 @@ from .jobs import Job, is_finished, results_in
 from .plan import PlannedCell, StudyPlan
 from .study import STUDY_FILE, Cell, Failed, Study, Tried, Tuned, read_study, to_text
 from .study_file import TAKEN
-from .workers import Event, Workers
+from .workers import JobEvent, JobWorkers
 
 #: The metric of tuning: accuracy on validation rows.
 METRIC = "val_acc"
@@ -52,7 +52,7 @@ class Watcher(Protocol):
             The AVG of each job that was finished before.
         """
 
-    def tell(self, event: Event) -> None:
+    def tell(self, event: JobEvent) -> None:
         """Handle an event of a job, such as a finished round."""
 
 
@@ -96,12 +96,12 @@ class StudyRun:
         """The jobs of all cells that are ready: they need no tuning, or are tuned."""
         return [self._job(cell) for cell in self._settled()]
 
-    def run(self, workers: Workers, watcher: Watcher) -> Study:
+    def run(self, workers: JobWorkers, watcher: Watcher) -> Study:
         """Tune, and run every cell that has no results yet.
 
         Parameters
         ----------
-        workers : Workers
+        workers : JobWorkers
         watcher : Watcher
 
         Returns
@@ -331,7 +331,7 @@ class _Stages:
     The `images` are embedded before the first run.
     """
 
-    def __init__(self, workers: Workers, watcher: Watcher, images: Sequence[Job]):
+    def __init__(self, workers: JobWorkers, watcher: Watcher, images: Sequence[Job]):
         self._workers, self._watcher, self._images = workers, watcher, images
 
     def do(self, stage: str, jobs: Sequence[Job]) -> dict[str, str]:
@@ -358,7 +358,7 @@ class _Stages:
     ) -> dict[str, str]:
         problems: dict[str, str] = {}
 
-        def tell(event: Event) -> None:
+        def tell(event: JobEvent) -> None:
             if event.kind == "failed":
                 problems[event.job.name] = event.problem
             self._watcher.tell(event)

@@ -31,7 +31,7 @@ _STOP_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
-class Event:
+class JobEvent:
     """A change in the state of a job.
 
     Attributes
@@ -56,7 +56,7 @@ class Event:
     problem: str = ""
 
 
-class Workers:
+class JobWorkers:
     """A few processes, each of which does one job at a time.
 
     Use it in a ``with`` block: all processes end with the block, whatever ends it. A
@@ -98,7 +98,7 @@ class Workers:
         for worker, gpu in zip(self._all, gpus):
             worker.gpu = gpu
 
-    def __enter__(self) -> Workers:
+    def __enter__(self) -> JobWorkers:
         return self
 
     def __exit__(self, *exception) -> None:
@@ -107,11 +107,11 @@ class Workers:
         for worker in self._all:
             worker.end()
 
-    def do(self, jobs: Iterable[Job], tell: Callable[[Event], object]) -> None:
+    def do(self, jobs: Iterable[Job], tell: Callable[[JobEvent], object]) -> None:
         """Do all jobs, started in the given order, and call `tell` with every event."""
         ahead: list[Job] = list(jobs)
         kills: Counter[str] = Counter()
-        happened: list[Event] = []
+        happened: list[JobEvent] = []
         while ahead or any(worker.job for worker in self._all):
             # `tell` takes time, so all processes get their jobs first.
             for event in (*happened, *self._give_out(ahead)):
@@ -128,7 +128,7 @@ class Workers:
         for event in happened:
             tell(event)
 
-    def _give_out(self, ahead: list[Job]) -> list[Event]:
+    def _give_out(self, ahead: list[Job]) -> list[JobEvent]:
         """Give a job from `ahead` to each process that has none."""
         started = []
         for i, worker in enumerate(self._all):
@@ -159,14 +159,14 @@ class _Worker:
     def handles(self) -> list:
         return [self._pipe, self._process.sentinel]
 
-    def start(self, job: Job) -> Event:
+    def start(self, job: Job) -> JobEvent:
         self.job = job
         # If the process is dead, `events` will find that.
         with contextlib.suppress(OSError):
             self._pipe.send((job, self.gpu))
-        return Event("started", job)
+        return JobEvent("started", job)
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Iterator[JobEvent]:
         """Yield the events of the current job since the last call."""
         job, alive = self.job, self.is_alive()
         if job is None:
@@ -175,14 +175,14 @@ class _Worker:
             while self.job is not None and self._pipe.poll():
                 kind, *said = self._pipe.recv()
                 if kind == "rounds":
-                    yield Event("rounds", job, *said)
+                    yield JobEvent("rounds", job, *said)
                 else:
                     self.job, (score, problem) = None, said
-                    yield Event(kind, job, score=score, problem=problem)
+                    yield JobEvent(kind, job, score=score, problem=problem)
         if self.job is not None and not alive:
             self.job = None
             self._process.join()
-            yield Event("killed", job, problem=_ending(self._process.exitcode))
+            yield JobEvent("killed", job, problem=_ending(self._process.exitcode))
 
     def ask_to_stop(self) -> None:
         if self.is_alive():

@@ -17,7 +17,6 @@ from .base import (
 #: The order of the package's exchanges. Those of plugins follow.
 ORDER = (
     "statistics",
-    "noisy_release",
     "closed_form",
     "space",
     "augmentation",

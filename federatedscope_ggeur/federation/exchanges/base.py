@@ -3,7 +3,7 @@
 Each folder of `exchanges` holds everything about one question: its messages and their
 limits, the client's answer, the server's use of the answer, its settings, its records
 and its part of a checkpoint. A folder may import only folders before it in this order:
-statistics, noisy_release, closed_form, space, augmentation, training,
+statistics, closed_form, space, augmentation, training,
 evaluation, personal, calibration.
 """
 
@@ -289,25 +289,32 @@ class Exchange:
         return {name: run[name] for name in own}
 
     @classmethod
-    def brings_totals(cls, chosen: Mapping[str, Any]) -> bool:
-        """Whether this exchange asks for the class statistics itself, to add them up.
+    def states(cls, chosen: Mapping[str, Any]) -> Mapping[str, bool]:
+        """The facts of a run that this exchange states, by fields of `Demands`.
 
-        The head may then depend on nothing but these totals.
+        These are ``brings_totals``, ``only_totals``, ``noisy`` and ``reports_scores``.
 
         Parameters
         ----------
         chosen : mapping from field to value
             All settings of a run.
         """
-        return False
+        return {}
 
-    @classmethod
-    def only_totals(cls, chosen: Mapping[str, Any]) -> bool:
-        """Whether this exchange shows the server only totals over all clients.
+    @staticmethod
+    def transform(run: Demands) -> str:
+        """The transform of rows that the exchange brings; "" if it brings none."""
+        return ""
 
-        `chosen` is as in `brings_totals`.
-        """
-        return False
+    @staticmethod
+    def start_note(run: Demands) -> str:
+        """A note at the start of a run with this exchange; "" if there is none."""
+        return ""
+
+    @staticmethod
+    def forecast(settings: RoleSettings, clients: int) -> list[str]:
+        """Lines for a dry run with this number of clients."""
+        return []
 
     @staticmethod
     def privacy(found: Privacy, run: Demands) -> Privacy:

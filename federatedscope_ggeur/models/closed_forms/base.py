@@ -20,7 +20,6 @@ from federatedscope_ggeur.errors import (
     StatisticsError,
     setting,
 )
-from federatedscope_ggeur.geometry.noisy_release import NoisyStatistics
 from federatedscope_ggeur.settings import (
     NOT_SET,
     Key,
@@ -42,7 +41,6 @@ from ..text.classes import ClassTexts
 from .choices import BELOW, LEAST_COMPRESSED
 from .components import Components
 from .left_out import LeftOut
-from .noise_aware import believed, bridge
 from .seen import Seen, Statistics
 
 #: The statistics that a closed form may need, from the least to the most: counts and
@@ -159,7 +157,7 @@ class ClosedForm:
     from_sums : bool
         Whether the form can be computed from totals over all clients.
     from_noise : bool
-        Whether the form can use the noisy release of differential privacy.
+        Whether a head like this form's can be made from statistics with noise.
     asks : bool
         Whether clients are asked for statistics.
     needs_text : bool
@@ -474,32 +472,6 @@ class ClosedForm:
             "left_out": seen.num_classes - len(seen.classes),
         }
         return Solved(model.eval().requires_grad_(False), {**report, **details})
-
-    def solve_release(self, release: NoisyStatistics) -> Solved:
-        """Compute the head from a release under differential privacy.
-
-        The head has all classes.
-        """
-        assert self.from_noise, f"{self.name} knows nothing of noise"
-        text = self.text if self.text is not None and self.text.prior else None
-        weight, bias = believed(release, text).head()
-        model = LinearHead(release.dim, release.num_classes)
-        with torch.no_grad():
-            model.classifier.weight.copy_(weight - weight.mean(dim=0))
-            model.classifier.bias.copy_(bias - bias.mean())
-        report: dict[str, float | int | str] = {
-            "rows": int(release.counts.sum().clamp(min=0)),
-            "classes": release.num_classes,
-            "left_out": 0,
-            "noise_aware": "counts and sums"
-            if release.square is None
-            else "counts, sums and second moment",
-        }
-        if release.public is not None:
-            report["prior"] = "public rows"
-        if text is not None:
-            report.update(prior="text", text_bridge=bridge(release, text))
-        return Solved(model.eval().requires_grad_(False), report)
 
     def _checked(self, found: Any) -> tuple[Model, dict]:
         """Check what `work_out` of a user's own form returned, and return it.

@@ -19,7 +19,7 @@ from private_words import LDA, SUMS
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.engines.sides import handshake_of, join_of
-from federatedscope_ggeur.engines.sites.federation import Federation
+from federatedscope_ggeur.engines.sites.federation import DistributedRun
 from federatedscope_ggeur.engines.sites.leading import (
     FAILED,
     FINISH,
@@ -125,12 +125,12 @@ def wire(config, settings):
 def lead(config, settings, wire, tmp_path):
     """Lead a run to its end; its federation."""
 
-    def go(*more, proven=False) -> Federation:
+    def go(*more, proven=False) -> DistributedRun:
         cfg = load_config(config(*settings, *more), SERVER, on_fs=True)
 
-        def federation(dismiss) -> Federation:
+        def federation(dismiss) -> DistributedRun:
             about = "a test", tmp_path, proven, lambda path: f"a test, {path}"
-            return Federation(cfg, None, dismiss, *about)
+            return DistributedRun(cfg, None, dismiss, *about)
 
         leader = Leader(cfg, federation, wire)
         leader.lead()
@@ -145,7 +145,7 @@ def joined(wire):
         wire.join(number)
 
 
-def trained(federation: Federation) -> list[list[int]]:
+def trained(federation: DistributedRun) -> list[list[int]]:
     return [record.clients for record in federation.history.rounds]
 
 

@@ -13,7 +13,10 @@ from private_words import LDA, NOISE, SUMS
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import load_federated_data
-from federatedscope_ggeur.federation.ledger import ledger_path, read_ledger
+from federatedscope_ggeur.extras.differential_privacy.ledger import (
+    ledger_path,
+    read_ledger,
+)
 
 pytestmark = pytest.mark.slow
 

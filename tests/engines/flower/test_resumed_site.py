@@ -13,12 +13,15 @@ from federatedscope_ggeur.engines.flower.resumed_site import ResumedSite
 from federatedscope_ggeur.engines.sites.leading import FAILED, FINISH, JOIN
 from federatedscope_ggeur.engines.sites.transport import Envelope
 from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
-from federatedscope_ggeur.federation.course.client_store import ClientStore
-from federatedscope_ggeur.federation.exchanges.noisy_release.messages import (
+from federatedscope_ggeur.extras.differential_privacy.ledger import (
+    ledger_path,
+    read_ledger,
+)
+from federatedscope_ggeur.extras.differential_privacy.messages import (
     ReleaseRequest,
 )
+from federatedscope_ggeur.federation.course.client_store import ClientStore
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
-from federatedscope_ggeur.federation.ledger import ledger_path, read_ledger
 from federatedscope_ggeur.federation.wire.declared import Declared
 from federatedscope_ggeur.federation.wire.handshake import Join
 

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from federatedscope_ggeur.engines.fs.client import GGEURClient
 from federatedscope_ggeur.engines.fs.server import GGEURServer
 from federatedscope_ggeur.engines.fs.trainer import GGEURTrainer
-from federatedscope_ggeur.engines.sites.federation import Federation
+from federatedscope_ggeur.engines.sites.federation import DistributedRun
 from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 
@@ -57,7 +57,7 @@ def _before_answers(actions: Mapping[str, str]) -> None:
 
 
 def _after_checkpoints(actions: Mapping[str, str]) -> None:
-    original = Federation.note
+    original = DistributedRun.note
 
     def note(federation, record):
         original(federation, record)
@@ -67,7 +67,7 @@ def _after_checkpoints(actions: Mapping[str, str]) -> None:
             if occasion in actions:
                 STOPS[actions[occasion]]()
 
-    Federation.note = note
+    DistributedRun.note = note
 
 
 def _trace_answers() -> None:

@@ -14,8 +14,11 @@ import pytest
 from private_words import LDA, NOISE, SUMS
 from processes import TRACE, check_same_head
 
+from federatedscope_ggeur.extras.differential_privacy.ledger import (
+    ledger_path,
+    read_ledger,
+)
 from federatedscope_ggeur.federation import wire
-from federatedscope_ggeur.federation.ledger import ledger_path, read_ledger
 
 pytestmark = pytest.mark.slow
 

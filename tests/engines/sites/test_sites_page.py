@@ -18,7 +18,7 @@ from federatedscope_ggeur.engines.sites.distributed_data import site_data
 from federatedscope_ggeur.engines.sites.roles import role_config
 from federatedscope_ggeur.reporting import read_results
 
-PAGE = Path(__file__).parents[2] / "docs" / "sites.md"
+PAGE = Path(__file__).parents[3] / "docs" / "sites.md"
 SITES = {"berlin": "art", "paris": "photo", "rome": "sketch"}
 PATIENCE = 900.0
 

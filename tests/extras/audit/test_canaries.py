@@ -15,9 +15,12 @@ from federatedscope_ggeur.extras.audit.canaries import canaries
 from federatedscope_ggeur.extras.audit.known_rows import a10
 from federatedscope_ggeur.extras.audit.lying_client import a11
 from federatedscope_ggeur.extras.audit.transcript import recorded, truth_of
-from federatedscope_ggeur.federation.noise import NoiseSettings
-from federatedscope_ggeur.geometry.discrete_gaussian import seeded_words, system_words
-from federatedscope_ggeur.geometry.noisy_release import ReleasePlan
+from federatedscope_ggeur.extras.differential_privacy.discrete_gaussian import (
+    seeded_words,
+    system_words,
+)
+from federatedscope_ggeur.extras.differential_privacy.noise import NoiseSettings
+from federatedscope_ggeur.extras.differential_privacy.noisy_release import ReleasePlan
 
 
 @dataclass(frozen=True)

@@ -17,20 +17,29 @@ from scipy.stats import beta, norm
 from federatedscope_ggeur.data import FederatedData
 from federatedscope_ggeur.engines.embedded import EmbeddedEngine
 from federatedscope_ggeur.engines.run import Run
-from federatedscope_ggeur.extras.secure_sums.messages import MaskedVector
-from federatedscope_ggeur.extras.secure_sums.settings import SumSettings
-from federatedscope_ggeur.extras.secure_sums.shares import NoisyShares
-from federatedscope_ggeur.federation.exchanges.noisy_release.messages import (
+from federatedscope_ggeur.extras.differential_privacy.exchange import (
+    NoisyReleaseExchange,
+)
+from federatedscope_ggeur.extras.differential_privacy.gaussian_privacy import (
+    epsilon_of,
+    mu_of,
+)
+from federatedscope_ggeur.extras.differential_privacy.messages import (
     ReleaseVector,
 )
-from federatedscope_ggeur.federation.noise import NoiseSettings, Releaser
-from federatedscope_ggeur.geometry.gaussian_privacy import epsilon_of, mu_of
-from federatedscope_ggeur.geometry.noisy_release import (
+from federatedscope_ggeur.extras.differential_privacy.noise import (
+    NoiseSettings,
+    Releaser,
+)
+from federatedscope_ggeur.extras.differential_privacy.noisy_release import (
     GRID_BITS,
     MOMENTS,
     RELEASE_STAGES,
     SPREAD,
 )
+from federatedscope_ggeur.extras.differential_privacy.shares import NoisyShares
+from federatedscope_ggeur.extras.secure_sums.messages import MaskedVector
+from federatedscope_ggeur.extras.secure_sums.settings import SumSettings
 
 EPSILON, DELTA, CLIENTS, ROWS, DIM = 4.0, 1e-5, 3, 4, 3
 #: Half of the noise: the epsilon whose mu is twice that of EPSILON.
@@ -81,19 +90,19 @@ class Releases:
 
         engine.listen = note
         engine.carry(engine.coordinator.round0())
-        centre = engine.server.merged.release.noisy.centre
+        noisy = engine.coordinator.find(NoisyReleaseExchange).released
 
         @cache
         def told(number, stage):
             """What a client has sent, if it tells."""
             client = engine.clients[number]
             own = Releaser(number, client.features, client.labels, noise)
-            return torch.from_numpy(own.vector(stage, CLIENTS, centre))
+            return torch.from_numpy(own.vector(stage, CLIENTS, noisy.centre))
 
-        return engine.server, sent, told
+        return noisy, sent, told
 
 
-def seen_by(mode, server, sent, told, colluders):
+def seen_by(mode, noisy, sent, told, colluders):
     """What the observer has of each stage, less all that it knows but the canary."""
     found = {}
     for stage in RELEASE_STAGES:
@@ -108,7 +117,6 @@ def seen_by(mode, server, sent, told, colluders):
                 total = total - told(k, stage)
             found[stage] = total
         else:
-            noisy = server.merged.release.noisy
             known = {
                 MOMENTS: [noisy.counts, torch.full((DIM,), torch.nan)],
                 SPREAD: [noisy.sums.flatten()],
@@ -119,12 +127,12 @@ def seen_by(mode, server, sent, told, colluders):
 
 def log_ratio(mode, claimed, release, colluders):
     """The log-likelihood ratio of the canary, by the noise that is claimed."""
-    server, sent, told = release
-    centre, total = server.merged.release.noisy.centre, 0.0
+    noisy, sent, told = release
+    centre, total = noisy.centre, 0.0
     who = range(1, CLIENTS + 1)
     honest = {"client": who[:1], "server": who}.get(mode, who[: CLIENTS - colluders])
     adding = len(honest) if mode == "distributed" else 1
-    seen = seen_by(mode, server, sent, told, colluders)
+    seen = seen_by(mode, noisy, sent, told, colluders)
     for stage in RELEASE_STAGES:
         without, there = (
             sum(exact(claimed, stage, rows_with(canary), k, centre) for k in honest)

@@ -2,7 +2,7 @@
 
 import torch
 
-from federatedscope_ggeur.federation.exchanges.noisy_release.messages import (
+from federatedscope_ggeur.extras.differential_privacy.messages import (
     ReleaseRequest,
     ReleaseVector,
 )

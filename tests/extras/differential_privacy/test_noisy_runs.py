@@ -16,8 +16,14 @@ from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.data import FederatedData
 from federatedscope_ggeur.engines.run import Run, load_federated_data, run
 from federatedscope_ggeur.errors import ConfigError, DataError, MessageError
+from federatedscope_ggeur.extras.differential_privacy.exchange import (
+    NoisyReleaseExchange,
+)
+from federatedscope_ggeur.extras.differential_privacy.noise import (
+    NoiseSettings,
+    Releaser,
+)
 from federatedscope_ggeur.federation.exchanges.base import all_kinds, answered_kinds
-from federatedscope_ggeur.federation.noise import NoiseSettings, Releaser
 from federatedscope_ggeur.predictor import Predictor
 from federatedscope_ggeur.reporting import numbers, privacy_line
 
@@ -174,7 +180,10 @@ def test_masks_cancel_and_leave_the_sum_of_all_noise(config):
     going = Run(config(*DP, *SUMS, *SEED))
     going.follow(lambda record: None)
     noise = going.settings.role.of(NoiseSettings)
-    plan, found = noise.plan_of(3), going.engine.server.merged.release.noisy
+    plan, found = (
+        noise.plan_of(3),
+        going.engine.coordinator.find(NoisyReleaseExchange).released,
+    )
     releasers = [
         Releaser(k, client.features, client.labels, noise)
         for k, client in going.engine.clients.items()

@@ -3,10 +3,13 @@
 More tests of cfg_ggeur/privacy_record.py.
 """
 
+import re
+
 import pytest
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
+from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.reporting import privacy_line
 
 DP = "ggeur.privacy.dp."
@@ -64,3 +67,22 @@ def test_a_run_with_noise_says_who_learns_what(quickstart, settings, line, seen)
     assert privacy_line(found) == f"privacy: {line}"
     assert found.server_sees == seen
     assert found.clients_see == ["the mean of all rows with noise", "the head"]
+
+
+def test_a_dry_run_says_the_noise_for_the_rows_that_are_expected(
+    config, tmp_path, capsys
+):
+    path = tmp_path / "small.yaml"
+    path.write_text(config("outdir", tmp_path / "exp").dump())
+    own = ["ggeur.closed_form", "lda", "ggeur.privacy.dp.epsilon", 4]
+    own += ["ggeur.privacy.dp.noise", "client", "federate.make_global_eval", True]
+
+    def said(rows) -> float:
+        words = [*own, "ggeur.privacy.dp.rows_per_class", rows]
+        assert main(["--cfg", str(path), "--dry-run", *map(str, words)]) == 0
+        line = r"the mean of all rows: (\S+) in each"
+        return float(re.search(line, capsys.readouterr().out)[1])
+
+    few, many = said(20), said(200)
+    assert few == pytest.approx(10 * many, rel=0.1)
+    assert few < 1

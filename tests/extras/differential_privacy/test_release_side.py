@@ -13,6 +13,20 @@ import torch
 
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
+from federatedscope_ggeur.extras.differential_privacy.exchange import (
+    RELEASE_KINDS,
+    NoisyReleaseExchange,
+    ReleaseClient,
+)
+from federatedscope_ggeur.extras.differential_privacy.ledger import ledger_path
+from federatedscope_ggeur.extras.differential_privacy.messages import (
+    ReleaseRequest,
+    ReleaseVector,
+)
+from federatedscope_ggeur.extras.differential_privacy.noise import NoiseSettings
+from federatedscope_ggeur.extras.differential_privacy.noisy_release import (
+    ROWS_FOR_SQUARE,
+)
 from federatedscope_ggeur.extras.secure_sums.exchange import SumsClient
 from federatedscope_ggeur.extras.secure_sums.messages import (
     ASKED_SETTINGS,
@@ -24,18 +38,6 @@ from federatedscope_ggeur.extras.secure_sums.participant import (
 )
 from federatedscope_ggeur.extras.secure_sums.settings import SumSettings
 from federatedscope_ggeur.federation.exchanges.base import Request
-from federatedscope_ggeur.federation.exchanges.noisy_release.exchange import (
-    RELEASE_KINDS,
-    NoisyReleaseExchange,
-    ReleaseClient,
-)
-from federatedscope_ggeur.federation.exchanges.noisy_release.messages import (
-    ReleaseRequest,
-    ReleaseVector,
-)
-from federatedscope_ggeur.federation.ledger import ledger_path
-from federatedscope_ggeur.federation.noise import NoiseSettings
-from federatedscope_ggeur.geometry.noisy_release import ROWS_FOR_SQUARE
 
 DP = ["ggeur.closed_form", "lda", "ggeur.privacy.dp.epsilon", 4]
 DP += ["ggeur.privacy.dp.rows_per_class", 20, "federate.make_global_eval", True]

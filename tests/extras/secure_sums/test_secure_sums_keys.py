@@ -54,7 +54,10 @@ def test_what_is_said_to_go_with_them_goes(config):
         (["ggeur.augmentation", "fedfa", "ggeur.space", "whitened"], "ggeur.augm"),
         (["ggeur.steps", []], "ggeur.privacy.secure_sums"),
         ([*OTHERS, "ggeur.weight", "statistics"], "ggeur.weight: cannot be statistics"),
-        ([*LDA, "ggeur.personal.head", "means"], "ggeur.personal.head"),
+        (
+            [*LDA, "ggeur.personal.head", "means"],
+            "ggeur.privacy.secure_sums: must be none",
+        ),
         ([*LDA, "federate.client_num", 2], "federate.client_num"),
         (
             [*LDA, "ggeur.privacy.secure_sums_fraction_bits", 41],

@@ -13,7 +13,7 @@ from federatedscope_ggeur.examples import study_folder
 from federatedscope_ggeur.extras.studies.command import StudyProgress
 from federatedscope_ggeur.extras.studies.running import StudyRun
 from federatedscope_ggeur.extras.studies.study_file import load_study
-from federatedscope_ggeur.extras.studies.workers import Event, Workers
+from federatedscope_ggeur.extras.studies.workers import JobEvent, JobWorkers
 
 
 @pytest.fixture
@@ -76,10 +76,10 @@ def told(jobs, capsys):
 
 def test_lines_say_which_runs_are_over_and_who_failed(jobs, told):
     events = [
-        Event("started", jobs[1]),
-        Event("rounds", jobs[1], 7, 20, 0.5),
-        Event("killed", jobs[1], problem="its process was ended by SIGKILL"),
-        Event("failed", jobs[1], problem="no data\nat all"),
+        JobEvent("started", jobs[1]),
+        JobEvent("rounds", jobs[1], 7, 20, 0.5),
+        JobEvent("killed", jobs[1], problem="its process was ended by SIGKILL"),
+        JobEvent("failed", jobs[1], problem="no data\nat all"),
     ]
     said = told(events, over=[jobs[0].name])
     assert "runs: 1 of 40 runs are finished already" in said
@@ -92,8 +92,8 @@ def test_names_and_problems_are_printable(jobs, told):
     for text in WORST:
         job = replace(jobs[0], name=f"{text} / seed 0")
         events = [
-            Event("killed", job, problem=text),
-            Event("failed", job, problem=f"{text}\nmore"),
+            JobEvent("killed", job, problem=text),
+            JobEvent("failed", job, problem=f"{text}\nmore"),
         ]
         assert not set(hidden_in(told(events)))
 
@@ -106,7 +106,9 @@ def test_runs_on_gpus_take_one_each(tmp_path, capsys, monkeypatch, gpus, said):
     """The runs themselves find no GPU here and go on without."""
     monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
     shared = []
-    monkeypatch.setattr(Workers, "share_gpus", lambda self, names: shared.extend(names))
+    monkeypatch.setattr(
+        JobWorkers, "share_gpus", lambda self, names: shared.extend(names)
+    )
     study = StudyOnDisk(tmp_path, settings={"use_gpu": True})
     assert main(["study", str(study.file), "--out", str(study.out)]) == 0
     assert re.search(f"note: .*{said}", capsys.readouterr().out)

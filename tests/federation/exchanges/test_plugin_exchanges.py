@@ -158,8 +158,8 @@ def test_it_changes_no_run_that_does_not_name_it(config):
     @register_exchange("bringer")
     class Bringer(Exchange):
         @classmethod
-        def brings_totals(cls, chosen):
-            return True
+        def states(cls, chosen):
+            return {"brings_totals": True}
 
     assert demands_of(config()).own_statistics
     assert not demands_of(config("ggeur.plugins", [Bringer.__module__])).own_statistics

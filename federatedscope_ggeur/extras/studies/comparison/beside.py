@@ -13,7 +13,7 @@ from federatedscope_ggeur.reporting.results import Results
 from ..paper import PaperTable, Stated, paper_table, stated_at
 from .comparison import Comparison
 from .measures import AVG, STD, Measure
-from .sheets import NONE, Cell, Sheet, head_notes
+from .sheets import NONE, Sheet, SheetCell, head_notes
 from .table import Row, Table
 
 _ROUND = "seconds a round"
@@ -119,19 +119,21 @@ def _place(paper: PaperTable, table: Table, row: Row) -> _Place | None:
 
 def _figures(paper: PaperTable, places: Sequence[_Place]) -> Sheet:
     shown = [c for c in paper.columns if any(c in place.columns for place in places)]
-    rows: list[tuple[str, list[Cell]]] = []
+    rows: list[tuple[str, list[SheetCell]]] = []
     for place in places:
         printed = paper.rows[place.paper_row]
         ours, theirs, differences = [], [], []
         for column in shown:
             spread = _spread(place, column)
             given = printed.get(column) if column in place.columns else None
-            ours.append(Cell(NONE) if spread is None else Cell(*_numbers(spread)))
-            theirs.append(Cell(NONE if given is None else f"{given:.2f}"))
+            ours.append(
+                SheetCell(NONE) if spread is None else SheetCell(*_numbers(spread))
+            )
+            theirs.append(SheetCell(NONE if given is None else f"{given:.2f}"))
             both = spread is not None and given is not None
-            differences.append(Cell(f"{spread[0] - given:+.2f}" if both else NONE))
-        about = [Cell(str(len(place.row.runs))), Cell(place.row.head)]
-        nothing = [Cell(NONE)] * len(about)
+            differences.append(SheetCell(f"{spread[0] - given:+.2f}" if both else NONE))
+        about = [SheetCell(str(len(place.row.runs))), SheetCell(place.row.head)]
+        nothing = [SheetCell(NONE)] * len(about)
         rows.append((place.row.name, [*about, *ours]))
         rows.append((f"paper: {place.paper_row}", [*nothing, *theirs]))
         rows.append(("difference", [*nothing, *differences]))
@@ -205,7 +207,12 @@ def _settings(paper: PaperTable, places: Sequence[_Place]) -> Sheet:
         for (theirs, ours, source), names in differing.items():
             everywhere = len(names) == len(places)
             whom = "all" if everywhere else _cut(", ".join(names))
-            cells = [Cell(theirs), Cell(ours), Cell(whom), Cell(source)]
+            cells = [
+                SheetCell(theirs),
+                SheetCell(ours),
+                SheetCell(whom),
+                SheetCell(source),
+            ]
             rows.append((key, cells))
     return Sheet(
         f"What differs in the setting of Table {paper.name[5:]}",

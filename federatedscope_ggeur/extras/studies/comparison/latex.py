@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from federatedscope_ggeur.printable import LINE, printable
 
-from .sheets import Cell, Sheet, sheets
+from .sheets import Sheet, SheetCell, sheets
 from .table import Table
 
 PREAMBLE = """\
@@ -153,7 +153,7 @@ def _explained(note: str) -> str:
     return f"{_LEGEND.get(word) or escaped(word)}{space}{escaped(rest)}"
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: SheetCell) -> str:
     text = _MARKED[cell.mark].format(_number(cell.text))
     return f"{text} {_number(cell.behind)}".strip()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from federatedscope_ggeur.printable import as_html
 
 from .pictures import Picture, inline_svg
-from .sheets import Cell, Sheet, sheets
+from .sheets import Sheet, SheetCell, sheets
 from .table import Table
 
 _STYLE = Path(__file__).with_suffix(".css").read_text("utf-8").rstrip()
@@ -110,7 +110,7 @@ def _table(table: Table, target: float | None) -> str:
     return "\n".join([*shown, _list(table.notes)])
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: SheetCell) -> str:
     before, after = _TAGS[cell.mark]
     behind = f" <small>{as_html(cell.behind)}</small>" if cell.behind else ""
     return f"<td>{before}{as_html(cell.text)}{after}{behind}</td>"

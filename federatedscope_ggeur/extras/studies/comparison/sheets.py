@@ -19,7 +19,7 @@ Mark = Literal["", "best", "top"]
 
 
 @dataclass(frozen=True)
-class Cell:
+class SheetCell:
     """A number as text, the text behind it, and whether it is its column's best."""
 
     text: str
@@ -41,7 +41,7 @@ class Sheet:
         The title of the comparison's table. "" if `title` is enough.
     columns : list of str
         The title of the rows, then one title for each cell of a row.
-    rows : list of (str, list of Cell)
+    rows : list of (str, list of SheetCell)
     notes : list of str
         The notes below the table.
     """
@@ -49,7 +49,7 @@ class Sheet:
     title: str
     subject: str
     columns: list[str]
-    rows: list[tuple[str, list[Cell]]]
+    rows: list[tuple[str, list[SheetCell]]]
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -75,9 +75,9 @@ def overview_sheet(table: Table) -> Sheet:
         spread = row.spread(AVG)
         error = None if spread is None else spread.error
         cells = [
-            Cell(NONE if spread is None else f"{100 * spread.mean:.2f}"),
-            Cell(NONE if error is None else f"{100 * error:.2f}"),
-            *(Cell(_cost(row.spread(m), m).text) for m in sent),
+            SheetCell(NONE if spread is None else f"{100 * spread.mean:.2f}"),
+            SheetCell(NONE if error is None else f"{100 * error:.2f}"),
+            *(SheetCell(_cost(row.spread(m), m).text) for m in sent),
         ]
         rows.append((name, cells))
     counts = sorted({len(row.runs) for row in table.rows.values()})
@@ -99,8 +99,8 @@ def scores_sheet(table: Table) -> Sheet:
         (
             name,
             [
-                Cell(str(len(row.runs))),
-                Cell(row.head),
+                SheetCell(str(len(row.runs))),
+                SheetCell(row.head),
                 *(
                     _percents(row.spread(measure), _mark(name, best))
                     for measure, best in zip(measures, bests)
@@ -128,16 +128,16 @@ def _grid(table: Table) -> Sheet:
     names, columns, cells = table.grid()
     best = table.best(AVG)
 
-    def cell(name: str, column: str) -> Cell:
+    def cell(name: str, column: str) -> SheetCell:
         row = cells.get((name, column))
         if row is None:
-            return Cell(NONE)
+            return SheetCell(NONE)
         spread = table.rows[row].spread(AVG)
         return _percents(spread, _mark(row, best))
 
-    def heads(name: str) -> Cell:
+    def heads(name: str) -> SheetCell:
         rows = [table.rows[r] for (there, _), r in cells.items() if there == name]
-        return Cell(heads_text(run for row in rows for run in row.runs.values()))
+        return SheetCell(heads_text(run for row in rows for run in row.runs.values()))
 
     counts = sorted({len(row.runs) for row in table.rows.values()})
     seeds = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
@@ -174,14 +174,17 @@ def differences_sheet(table: Table) -> Sheet:
     rows = []
     for name, row in table.rows.items():
         spread, difference = row.spread(AVG), found.get(name)
-        cells = [Cell(row.head), Cell(NONE if spread is None else interval(spread))]
+        cells = [
+            SheetCell(row.head),
+            SheetCell(NONE if spread is None else interval(spread)),
+        ]
         other = table.baselines.get(name, NONE)
         if several:
-            cells.append(Cell("baseline" if other == name else other))
+            cells.append(SheetCell("baseline" if other == name else other))
         if difference is None:
-            cells += [Cell(NONE)] * len(columns)
+            cells += [SheetCell(NONE)] * len(columns)
         else:
-            cells += [Cell(text(difference)) for _, text in columns]
+            cells += [SheetCell(text(difference)) for _, text in columns]
         rows.append((name, cells))
     titles = ["head", "AVG, 95% interval", *["compared with"] * several]
     titles += [title for title, _ in columns]
@@ -208,16 +211,16 @@ def _costs(table: Table, asked: float | None) -> Sheet:
     for name, row in table.rows.items():
         target = table.target(name, asked)
         cells = [_cost(row.spread(measure), measure) for measure in COSTS]
-        reached = Cell(NONE)
+        reached = SheetCell(NONE)
         if target is not None:
             found = table.rounds(name, target)
             text = f"{fmean(found.values()):.1f}" if found else "never"
             some = found and len(found) < len(row.runs)
             behind = f"({len(found)} of {len(row.runs)} seeds)" if some else ""
-            reached = Cell(text, behind)
+            reached = SheetCell(text, behind)
         shown = NONE if target is None else f"{100 * target:g}"
-        cells[2:2] = [Cell(shown), reached]
-        rows.append((name, [Cell(row.head), *cells]))
+        cells[2:2] = [SheetCell(shown), reached]
+        rows.append((name, [SheetCell(row.head), *cells]))
     up, down, seconds = (measure.title for measure in COSTS)
     titles = ["head", up, down, "to AVG (%)", "rounds to it", seconds]
     why = (
@@ -293,22 +296,22 @@ def p_text(p: float | None) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def _percents(spread: Spread | None, mark: Mark) -> Cell:
+def _percents(spread: Spread | None, mark: Mark) -> SheetCell:
     if spread is None:
-        return Cell(NONE)
+        return SheetCell(NONE)
     behind = "" if spread.sd is None else f"± {100 * spread.sd:.2f}"
-    return Cell(f"{100 * spread.mean:.2f}", behind, mark)
+    return SheetCell(f"{100 * spread.mean:.2f}", behind, mark)
 
 
-def _cost(spread: Spread | None, measure: Measure) -> Cell:
+def _cost(spread: Spread | None, measure: Measure) -> SheetCell:
     if spread is None:
-        return Cell(NONE)
+        return SheetCell(NONE)
     scale = 1.0 if measure.key == "seconds" else 1e6
     # Three digits of the mean; the deviation gets as many decimals.
     mean = spread.mean / scale
     places = max(0, 2 - math.floor(math.log10(mean))) if mean > 0 else 0
     behind = f"± {spread.sd / scale:.{places}f}" if spread.sd else ""
-    return Cell(f"{mean:.{places}f}", behind)
+    return SheetCell(f"{mean:.{places}f}", behind)
 
 
 def _mark(name: str, best: Best) -> Mark:

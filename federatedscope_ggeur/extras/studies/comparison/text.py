@@ -9,7 +9,7 @@ from textwrap import wrap
 from federatedscope_ggeur.printable import LINE, markdown, printable
 from federatedscope_ggeur.reporting.tables import text_table
 
-from .sheets import Cell, Sheet, differences_sheet, scores_sheet, sheets
+from .sheets import Sheet, SheetCell, differences_sheet, scores_sheet, sheets
 from .table import Table
 
 _STARS = {"": " ", "best": "*", "top": "~"}
@@ -105,6 +105,6 @@ def _line(cells) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: SheetCell) -> str:
     emphasis = _EMPHASIS[cell.mark]
     return f"{emphasis}{markdown(cell.text)}{emphasis} {markdown(cell.behind)}".strip()

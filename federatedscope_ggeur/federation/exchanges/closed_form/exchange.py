@@ -438,8 +438,8 @@ class ClosedFormExchange(Exchange):
             self.solver.form = self._form = self._form.for_components(fit)
         choice = yield from self._choose(components)
         release = server.merged.release
-        if release.noisy is not None:
-            self._take_noisy(choice.form.solve_release(release.noisy))
+        if release.solve is not None:
+            self._take_noisy(release.solve(choice.form), release.hidden_by)
             return
         held = release.for_head(self._form)
         choice, found, solved = yield from self._decide(components, choice, held)
@@ -472,11 +472,11 @@ class ClosedFormExchange(Exchange):
             self._details["note"] = f"{known}. {note}" if known else note
         self.apart = self.course.spent() - before
 
-    def _take_noisy(self, solved: Solved) -> None:
-        """Take the head made from a noisy release, without asking clients."""
+    def _take_noisy(self, solved: Solved, hidden_by: str) -> None:
+        """Take the head made from statistics with noise, without asking clients."""
         self.server.solved_params = to_vector(solved.model)
         self.server.start_from(self.server.solved_params)
-        why = "under differential privacy no client reports scores of its own rows"
+        why = f"under {hidden_by} no client reports scores of its own rows"
         self._details = {**solved.report, "not_calibrated": why}
 
     @property

@@ -24,7 +24,7 @@ JOIN = Envelope("join_in")
 METHOD = "/federatedscope_ggeur.Transport/Join"
 #: Seconds after which a test that waits has failed.
 PATIENCE = 300.0
-DOCS = Path(__file__).parents[2] / "docs" / "federatedscope.md"
+DOCS = Path(__file__).parents[4] / "docs" / "federatedscope.md"
 CURVE = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"
 #: More files: another authority, an expired certificate, one for another name, and what
 #: is none.

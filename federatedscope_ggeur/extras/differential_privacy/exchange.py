@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,17 +16,8 @@ from torch import Tensor
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation.client import Client
 from federatedscope_ggeur.federation.demands import Demands
-from federatedscope_ggeur.federation.noise import SERVER, NoiseSettings, Releaser
-from federatedscope_ggeur.federation.sampling import windows
-from federatedscope_ggeur.federation.wire import limits
-from federatedscope_ggeur.geometry.noisy_release import (
-    MOMENTS,
-    RELEASE_STAGES,
-    NoisyStatistics,
-)
-from federatedscope_ggeur.reporting import NoiseRecord
-
-from ..base import (
+from federatedscope_ggeur.federation.exchanges.base import (
+    EXCHANGES,
     ClientSide,
     Exchange,
     Request,
@@ -38,8 +30,14 @@ from ..base import (
     require_known,
     require_stage,
 )
-from . import keys
+from federatedscope_ggeur.federation.sampling import windows
+from federatedscope_ggeur.federation.wire import limits
+from federatedscope_ggeur.reporting import NoiseRecord
+
+from . import keys, noise_aware
 from .messages import SESSION_BYTES, ReleaseRequest, ReleaseVector
+from .noise import SERVER, NoiseSettings, Releaser
+from .noisy_release import MOMENTS, RELEASE_STAGES, NoisyStatistics
 from .uploads import Uploads
 
 #: A total may come from at most this many rows. Secure sums have the same default.
@@ -136,20 +134,32 @@ def _stage_of(kind: RequestKind) -> str:
     return next(stage for stage, own in RELEASE_KINDS.items() if own is kind)
 
 
-@register_exchange("noisy_release")
+#: Secure sums, if the extra is there, ask clients in place of this exchange.
+_BEFORE = next(one for one in ("secure_sums", "closed_form") if one in EXCHANGES)
+
+
+@register_exchange("noisy_release", before=_BEFORE)
 class NoisyReleaseExchange(Exchange):
     """Every client releases its statistics in two stages; the server adds them up.
 
     Under secure sums each client adds a share of the noise before it masks its vector.
     Then the secure-sums exchange asks the clients; this exchange only makes the record.
+
+    Attributes
+    ----------
+    released : NoisyStatistics or None
+        After round 0.
     """
 
     KINDS = tuple(RELEASE_KINDS.values())
     CLIENT = ReleaseClient
-    KEYS = keys.KEYS
     NOT_BY_FOLDER = "dp.epsilon"
     agreed = staticmethod(keys.agreed)
     objections = staticmethod(keys.objections)
+    privacy = staticmethod(keys.privacy)
+    transform = staticmethod(keys.transform)
+    start_note = staticmethod(keys.start_note)
+    forecast = staticmethod(keys.forecast)
     REVEALS = "statistics with noise"
     UNSCREENED = (
         "differential privacy: most of a client's upload is noise, so the server "
@@ -161,6 +171,7 @@ class NoisyReleaseExchange(Exchange):
         self.settings = self.server.settings.of(NoiseSettings)
         self.session = secrets.token_bytes(SESSION_BYTES)
         self._sizes: dict[str, int] = {}
+        self.released: NoisyStatistics | None = None
         # Read the file before any client spends its budget.
         read = self.settings.public
         self._public = None if read is None else read()
@@ -170,12 +181,18 @@ class NoisyReleaseExchange(Exchange):
         return keys.noise_settings(run.demands, run.num_classes, run.dim, run.expected)
 
     @classmethod
+    def states(cls, chosen: Mapping[str, Any]) -> Mapping[str, bool]:
+        if not keys.is_chosen(chosen):
+            return {}
+        return {"noisy": True, "reports_scores": chosen["dp.report_scores"]}
+
+    @classmethod
     def is_due(cls, demands: Demands) -> bool:
-        return demands.noisy
+        return keys.is_chosen(demands.chosen)
 
     @classmethod
     def answered(cls, demands: Demands) -> tuple[RequestKind, ...]:
-        return cls.KINDS if demands.noisy and not demands.only_totals else ()
+        return cls.KINDS if cls.is_due(demands) and not keys.is_shared(demands) else ()
 
     def begin(self) -> Requests[None]:
         """Ask all connected clients to release their statistics.
@@ -186,7 +203,7 @@ class NoisyReleaseExchange(Exchange):
             A client does not answer, or no rows can have such a total.
         """
         course, server = self.course, self.server
-        if server.settings.demands.only_totals:
+        if keys.is_shared(server.settings.demands):
             return
         roster = course.membership.here(server.participants)
         plan = self.settings.plan_of(len(roster))
@@ -209,8 +226,13 @@ class NoisyReleaseExchange(Exchange):
 
         The server may send all numbers of the release to clients.
         """
-        merged, noisy = self.server.merged, replace(release, public=self._public)
-        hidden = replace(merged.release, hidden_by="noise", noisy=noisy)
+        merged = self.server.merged
+        self.released = noisy = replace(release, public=self._public)
+        hidden = replace(
+            merged.release,
+            hidden_by="differential privacy",
+            solve=partial(noise_aware.solved, noisy),
+        )
         merged.take(hidden, dict.fromkeys(roster, 0))
 
     def _total(self, stage: str, roster: list[int], centre: Tensor) -> Requests[Any]:
@@ -228,7 +250,7 @@ class NoisyReleaseExchange(Exchange):
 
     def record(self) -> dict[str, Any]:
         server, clients = self.server, len(self.server.merged.rows)
-        if server.merged.release.noisy is None:
+        if self.released is None:
             return {}  # a restored run has its record from the checkpoint
         own, plan = self.settings, self.settings.plan_of(clients)
         known: dict[str, Any] = {
@@ -247,6 +269,6 @@ class NoisyReleaseExchange(Exchange):
                 private=own.test_seed is None,
             )
         }
-        if not server.settings.demands.only_totals:
+        if not keys.is_shared(server.settings.demands):
             known["statistics_bytes_up"] = self._sizes
         return known

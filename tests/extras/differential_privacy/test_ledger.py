@@ -14,17 +14,24 @@ from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError, GGEURError
-from federatedscope_ggeur.federation.exchanges.noisy_release.exchange import (
+from federatedscope_ggeur.extras.differential_privacy.exchange import (
     ReleaseClient,
 )
-from federatedscope_ggeur.federation.exchanges.noisy_release.messages import (
+from federatedscope_ggeur.extras.differential_privacy.gaussian_privacy import mu_of
+from federatedscope_ggeur.extras.differential_privacy.ledger import (
+    Ledger,
+    ledger_path,
+    read_ledger,
+)
+from federatedscope_ggeur.extras.differential_privacy.messages import (
     ReleaseRequest,
 )
+from federatedscope_ggeur.extras.differential_privacy.noise import (
+    NoiseSettings,
+    Releaser,
+)
+from federatedscope_ggeur.extras.differential_privacy.noisy_release import ReleasePlan
 from federatedscope_ggeur.federation.kept_file import KeptFile
-from federatedscope_ggeur.federation.ledger import Ledger, ledger_path, read_ledger
-from federatedscope_ggeur.federation.noise import NoiseSettings, Releaser
-from federatedscope_ggeur.geometry.gaussian_privacy import mu_of
-from federatedscope_ggeur.geometry.noisy_release import ReleasePlan
 
 MU = mu_of(1.0, 1e-5)
 ROWS = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))

@@ -1,142 +1,28 @@
-"""Settings of differential privacy, and the settings that cannot go with it."""
+"""What differential privacy makes of a run's settings, and what cannot go with it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
+from federatedscope_ggeur.data import NO_TRANSFORM
 from federatedscope_ggeur.data.expected import Expected
+from federatedscope_ggeur.data.transforms import projected
 from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.federation.demands import Demands
-from federatedscope_ggeur.federation.noise import (
-    CLIENT,
-    DISTRIBUTED,
-    NOISE_BY,
-    SERVER,
-    NoiseSettings,
-)
-from federatedscope_ggeur.geometry.gaussian_privacy import mu_of
-from federatedscope_ggeur.geometry.noisy_release import ROWS_FOR_SQUARE, ReleasePlan
+from federatedscope_ggeur.federation.exchanges.base import plugin_exchanges
+from federatedscope_ggeur.federation.settings import RoleSettings
 from federatedscope_ggeur.models import CLOSED_FORMS
-from federatedscope_ggeur.settings import (
-    Key,
-    Objection,
-    Objections,
-    Problem,
-    is_number,
-    one_of,
-    rule_of,
-    text,
-    whole,
-)
+from federatedscope_ggeur.reporting import DifferentialPrivacy, Privacy
+from federatedscope_ggeur.settings import Objection, Objections, Problem
 
-from ..base import plugin_exchanges
+from .gaussian_privacy import epsilon_of, mu_of
+from .manifest import CLIENT, DISTRIBUTED, MANIFEST, SERVER
+from .noise import NoiseSettings
+from .noisy_release import ROWS_FOR_SQUARE, ReleasePlan, replaced_mu
 from .public import public_rows
-
-_DP = "privacy.dp"
-#: A larger epsilon protects nobody: e^100 is about 10^43.
-LARGEST_EPSILON = 100.0
-
-
-def _epsilon(what: str):
-    return rule_of(
-        f"must be {what}, or above 0 and at most {LARGEST_EPSILON:g}",
-        lambda value: is_number(value) and 0 <= value <= LARGEST_EPSILON,
-    )
-
-
-KEYS = (
-    Key(
-        f"{_DP}.epsilon",
-        0.0,
-        "Differential privacy of the statistics of round 0: epsilon for each row of "
-        "each client; 0: no differential privacy.",
-        _epsilon("0 (no differential privacy)"),
-    ),
-    Key(
-        f"{_DP}.delta",
-        1e-5,
-        "Differential privacy: delta. Keep it well below one over the number of all "
-        "rows.",
-        rule_of(
-            "must be above 0 and at most 0.01",
-            lambda value: is_number(value) and 0 < value <= 0.01,
-        ),
-    ),
-    Key(
-        f"{_DP}.noise",
-        DISTRIBUTED,
-        "Differential privacy: who adds the noise. distributed: each client adds a "
-        "share, under the masks of secure sums. client: each client adds all of it. "
-        "server: the server adds it, and sees everything without noise.",
-        one_of(*NOISE_BY),
-    ),
-    Key(
-        f"{_DP}.tolerated",
-        -1.0,
-        "With dp.noise distributed: how many clients may collude with the server "
-        "while epsilon still holds for all others; -1: a third of all clients.",
-        whole(0, not_set_allowed=True),
-    ),
-    Key(
-        f"{_DP}.rows_per_class",
-        0.0,
-        "Differential privacy: your guess of how many rows a class has over all "
-        "clients, from public knowledge only. From 100 on, clients also release the "
-        "second moment.",
-        whole(0),
-    ),
-    Key(
-        f"{_DP}.project",
-        256.0,
-        "Differential privacy: a random projection reduces longer embeddings to this "
-        "many dimensions; 0: no projection.",
-        whole(0),
-    ),
-    Key(
-        f"{_DP}.project_seed",
-        0.0,
-        "Differential privacy: seed of the random projection. It is public.",
-        whole(0),
-    ),
-    Key(
-        f"{_DP}.prior",
-        "",
-        "Differential privacy, server: npz file of public embeddings (features, "
-        "labels), one or more for each class. The release corrects their class means.",
-        text,
-    ),
-    Key(
-        f"{_DP}.ledger",
-        "",
-        "Differential privacy, client: folder of the ledger, where the client records "
-        "the budget spent on each row. Keep it from run to run. Distributed runs need "
-        "one.",
-        text,
-        in_site_folder=True,
-    ),
-    Key(
-        f"{_DP}.epsilon_total",
-        0.0,
-        "Differential privacy, client: the largest epsilon of a row over all its "
-        "releases together, at dp.delta; 0: dp.epsilon, enough for one release.",
-        _epsilon("0 (one release)"),
-    ),
-    Key(
-        f"{_DP}.report_scores",
-        False,
-        "Differential privacy: clients send the server exact scores of the head on "
-        "their test rows. Epsilon does not cover these scores.",
-        one_of(True, False),
-    ),
-    Key(
-        f"{_DP}.test_seed",
-        -1.0,
-        "Differential privacy, for tests only: seed of the noise. Seeded noise "
-        "protects nothing. -1: the operating system draws the noise.",
-        whole(0, not_set_allowed=True),
-    ),
-)
 
 #: The settings that server and clients must have in common.
 _AGREED = (
@@ -148,6 +34,106 @@ _AGREED = (
 def agreed(run: Demands) -> dict[str, object]:
     """The noise settings that server and clients must share; {} without noise."""
     return {f"dp.{name}": run[f"dp.{name}"] for name in _AGREED}
+
+
+def is_chosen(chosen: Mapping[str, Any]) -> bool:
+    """Whether a run with these settings has differential privacy."""
+    return chosen.get("dp.epsilon", 0) > 0
+
+
+def is_shared(run: Demands) -> bool:
+    """Whether each client adds a share of the noise, under masks."""
+    return run["dp.noise"] == DISTRIBUTED
+
+
+def transform(run: Demands) -> str:
+    """Rows are scaled to length 1, and projected to fewer dimensions."""
+    return projected(run["dp.project"], run["dp.project_seed"])
+
+
+def start_note(run: Demands) -> str:
+    """A note if the list of classes comes with the data."""
+    if run["agreed.class_names"]:
+        return ""
+    return (
+        "differential privacy: epsilon does not cover the list of classes, which "
+        "comes with the data, so this list must be public. To fix it beforehand, "
+        f"set {setting('agreed.class_names')}"
+    )
+
+
+def forecast(settings: RoleSettings, clients: int) -> list[str]:
+    """Lines about the noise of the release, beside the size of what it covers."""
+    plan = settings.of(NoiseSettings).plan_of(clients)
+    rows = settings.demands["dp.rows_per_class"]
+    total = rows * plan.num_classes
+    lines = [
+        f"noise of a count: {plan.total('counts'):.3g}, where a class has about "
+        f"{rows:g} rows",
+        f"noise of the mean of all rows: {plan.total('mean') / total:.3g} in each of "
+        f"{plan.dim} dimensions, of rows of length 1",
+        f"noise of a class mean: {plan.total('sums') / rows:.3g} in each dimension, "
+        f"{plan.total('sums') / rows * plan.dim**0.5:.3g} in length",
+    ]
+    if plan.square:
+        edge = plan.total("square") * (2 * plan.dim) ** 0.5 / total
+        lines.append(f"noise of the covariance: eigenvalues up to {edge:.3g}")
+    return lines
+
+
+#: What holds of every release.
+UNIT = "a person with g rows has g times the mu of one row"
+_TRUSTED = "the server sees everything without noise"
+_NOT_PRIVATE = "not private: the noise is drawn by a test seed"
+_SCORES = "clients' scores are exact and not covered"
+_NO_LEDGER = "there is no ledger: releases of the same rows are not added up"
+_NOT_COVERED = (
+    "which clients take part, and their domains",
+    "class names and the encoder",
+    "how long clients compute",
+    "rows for tests and validation",
+)
+
+
+def privacy(found: Privacy, run: Demands) -> Privacy:
+    """The privacy of a run with noise: no exact number about rows leaves a client.
+
+    `found` says which scores are seen nevertheless.
+    """
+    by, plan, scores = run["dp.noise"], release_plan(run, 2, 2), found.server_sees
+    seen = ["statistics of each client without noise"] if by == SERVER else []
+    seen += ["each client's statistics with noise"] if by == CLIENT else []
+    is_private = run["dp.test_seed"] is None
+    warnings = [] if is_private else [_NOT_PRIVATE]
+    warnings += [_TRUSTED] if by == SERVER else []
+    warnings += [UNIT, *([_SCORES] if scores else [])]
+    warnings += [] if run["dp.ledger"] else [_NO_LEDGER]
+    return replace(
+        found,
+        guarantee="statistics" if is_private else "none",
+        covers=["the statistics of round 0, and all that is made of them"],
+        against=list(_AGAINST[by]),
+        server_sees=[*seen, *scores],
+        clients_see=["the mean of all rows with noise", "the head"],
+        warnings=warnings,
+        dp=DifferentialPrivacy(
+            mechanism="discrete Gaussian noise on counts, mean and clipped sums"
+            + (", and on the clipped second moment" if plan.square else ""),
+            adjacency="one row of one client more or less",
+            epsilon=plan.epsilon,
+            delta=plan.delta,
+            epsilon_replaced=epsilon_of(replaced_mu(plan), plan.delta),
+            noise_by=by,
+            not_covered=list(_NOT_COVERED),
+        ),
+    )
+
+
+_AGAINST = {
+    SERVER: ["curious clients", "users of the head"],
+    CLIENT: ["the server and all other clients together"],
+    DISTRIBUTED: ["the server together with the tolerated number of clients"],
+}
 
 
 def noise_settings(
@@ -190,8 +176,8 @@ def releases_square(run: Demands) -> bool:
 
 def objections(run: Demands) -> Objections:
     """The settings that exclude differential privacy, and those that need it."""
-    if not run.noisy:
-        for key in KEYS[1:]:
+    if not is_chosen(run.chosen):
+        for key in MANIFEST.keys[1:]:
             field = key.name.removeprefix("privacy.")
             default = key.read(key.default)
             why = "which turns differential privacy off"
@@ -199,7 +185,10 @@ def objections(run: Demands) -> Objections:
         return
     own = "dp.epsilon"
     yield from _own_problems(run)
-    if run["dp.noise"] == DISTRIBUTED and not run.only_totals:
+    if run["dp.noise"] == DISTRIBUTED and "secure_sums" not in run:
+        why = "must be server or client, since the extra secure_sums is not there"
+        yield "dp.noise", why
+    elif run["dp.noise"] == DISTRIBUTED and run["secure_sums"] == "none":
         kinds = [SERVER, CLIENT]
         why = "since without masks nobody adds up the clients' shares of the noise"
         yield Objection("secure_sums", {"dp.noise": kinds}, why)
@@ -215,6 +204,12 @@ def objections(run: Demands) -> Objections:
     if "train" in run["splits"]:
         yield Objection(
             own, {"splits": []}, "since scores of training rows have no noise"
+        )
+    if run["transform"] != NO_TRANSFORM:
+        yield (
+            "transform",
+            f"must be [] with {setting(own)}, which scales embeddings to length 1 and "
+            f"projects them ({setting('dp.project')})",
         )
     if run.reads_images:
         yield own, "needs embeddings, not images; make them with `ggeur embed`"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from federatedscope_ggeur.commands import command_parser
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.federation.ledger import Spendings, read_ledger
-from federatedscope_ggeur.geometry.gaussian_privacy import epsilon_of
 from federatedscope_ggeur.printable import say
 from federatedscope_ggeur.settings import is_number
 
-from . import command_parser
+from .gaussian_privacy import epsilon_of
+from .ledger import Spendings, read_ledger
 
 
 def privacy_ledger(arguments: Sequence[str]) -> int:

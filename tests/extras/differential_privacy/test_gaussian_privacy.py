@@ -4,7 +4,11 @@ import math
 
 import pytest
 
-from federatedscope_ggeur.geometry.gaussian_privacy import delta_of, epsilon_of, mu_of
+from federatedscope_ggeur.extras.differential_privacy.gaussian_privacy import (
+    delta_of,
+    epsilon_of,
+    mu_of,
+)
 
 GOLDEN = {1: 0.26805, 2: 0.50155, 4: 0.92493, 8: 1.66603}
 

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 import torch
 
-from federatedscope_ggeur.geometry.noisy_release import (
-    CLIP,
-    NoisyStatistics,
-    PublicRows,
-)
-from federatedscope_ggeur.models.closed_forms.noise_aware import (
+from federatedscope_ggeur.extras.differential_privacy.noise_aware import (
     believed,
     bridge,
     likely_counts,
     spherical,
     with_square,
+)
+from federatedscope_ggeur.extras.differential_privacy.noisy_release import (
+    CLIP,
+    NoisyStatistics,
+    PublicRows,
 )
 from federatedscope_ggeur.models.text.classes import ClassTexts
 

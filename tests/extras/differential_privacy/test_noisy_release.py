@@ -7,8 +7,10 @@ import pytest
 import torch
 from scipy import stats
 
-from federatedscope_ggeur.geometry.discrete_gaussian import seeded_words
-from federatedscope_ggeur.geometry.noisy_release import (
+from federatedscope_ggeur.extras.differential_privacy.discrete_gaussian import (
+    seeded_words,
+)
+from federatedscope_ggeur.extras.differential_privacy.noisy_release import (
     CLIP,
     GRID_BITS,
     MOMENTS,

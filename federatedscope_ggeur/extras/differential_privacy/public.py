@@ -7,7 +7,8 @@ from pathlib import Path
 from federatedscope_ggeur.data.expected import Expected
 from federatedscope_ggeur.data.rows import Rows
 from federatedscope_ggeur.errors import DataError, setting, shown
-from federatedscope_ggeur.geometry.noisy_release import PublicRows
+
+from .noisy_release import PublicRows
 
 
 def public_rows(path: str, expected: Expected, dim: int) -> PublicRows:

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.geometry.noisy_release import CLIP, NoisyStatistics
+from federatedscope_ggeur.models import ClosedForm, LinearHead
+from federatedscope_ggeur.models.closed_forms.base import Solved
+from federatedscope_ggeur.models.text.classes import ClassTexts
 
-from ..text.classes import ClassTexts
+from .noisy_release import CLIP, NoisyStatistics
 
 F64 = torch.float64
 #: The mean squared length of clipped rows, as a share of the largest possible one.
@@ -187,3 +189,27 @@ def _guess_of_text(release: NoisyStatistics, text: ClassTexts | None) -> Tensor:
     if text is None:
         return torch.zeros_like(release.sums)
     return bridge(release, text) * text.offsets
+
+
+def solved(release: NoisyStatistics, form: ClosedForm) -> Solved:
+    """Compute a head of all classes, in place of that of `form`, from a release."""
+    assert form.from_noise, f"{form.name} knows nothing of noise"
+    text = form.text if form.text is not None and form.text.prior else None
+    weight, bias = believed(release, text).head()
+    model = LinearHead(release.dim, release.num_classes)
+    with torch.no_grad():
+        model.classifier.weight.copy_(weight - weight.mean(dim=0))
+        model.classifier.bias.copy_(bias - bias.mean())
+    report: dict[str, float | int | str] = {
+        "rows": int(release.counts.sum().clamp(min=0)),
+        "classes": release.num_classes,
+        "left_out": 0,
+        "noise_aware": "counts and sums"
+        if release.square is None
+        else "counts, sums and second moment",
+    }
+    if release.public is not None:
+        report["prior"] = "public rows"
+    if text is not None:
+        report.update(prior="text", text_bridge=bridge(release, text))
+    return Solved(model.eval().requires_grad_(False), report)

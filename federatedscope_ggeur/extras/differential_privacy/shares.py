@@ -11,24 +11,16 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import setting
+from federatedscope_ggeur.extras.secure_sums.summand import register_summand
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import RunFacts
-from federatedscope_ggeur.federation.exchanges.noisy_release.exchange import (
-    SPENT,
-    NoisyReleaseExchange,
-)
-from federatedscope_ggeur.federation.noise import NoiseSettings, Releaser
-from federatedscope_ggeur.geometry.noisy_release import (
-    MOMENTS,
-    RELEASE_STAGES,
-    NoisyStatistics,
-)
 from federatedscope_ggeur.reporting import Privacy
 
-from .summand import register_summand
+from .exchange import SPENT, NoisyReleaseExchange
+from .keys import UNIT, is_chosen
+from .noise import NoiseSettings, Releaser
+from .noisy_release import MOMENTS, RELEASE_STAGES, NoisyStatistics
 
-#: What holds of every release; see the privacy of a run with noise.
-_UNIT = "a person with g rows has g times the mu of one row"
 _SEEN = "the sum of all clients' statistics with noise"
 _MADE_UP = "a server that makes up keys or clients can take the noise of others away"
 
@@ -49,7 +41,7 @@ class NoisyShares:
 
     @classmethod
     def is_due(cls, run: Demands) -> bool:
-        return run.noisy
+        return is_chosen(run.chosen)
 
     @classmethod
     def of(cls, run: RunFacts) -> NoisyShares:
@@ -59,7 +51,7 @@ class NoisyShares:
     def privacy(found: Privacy, keys: str, by_server: bool) -> Privacy:
         said = list(found.warnings)
         if by_server:  # behind what holds of every release
-            said.insert(said.index(_UNIT) + 1, _MADE_UP)
+            said.insert(said.index(UNIT) + 1, _MADE_UP)
         seen = [_SEEN, *found.server_sees]
         return replace(found, keys=keys, server_sees=seen, warnings=said)
 

@@ -1,0 +1,1 @@
+"""Differential privacy: statistics released with noise, and ledgers of budgets."""
