@@ -26,6 +26,8 @@ from federatedscope_ggeur.data import (
 from federatedscope_ggeur.examples import study_folder
 from federatedscope_ggeur.extras.networks.base import ImageShape, Network
 from federatedscope_ggeur.extras.networks.keys import NETWORKS
+from federatedscope_ggeur.extras.text.classes import ClassTexts
+from federatedscope_ggeur.extras.text.keys import TEXT_MODELS
 from federatedscope_ggeur.methods import (
     AUGMENTATIONS,
     METHODS,
@@ -37,9 +39,8 @@ from federatedscope_ggeur.methods import (
     ServerContext,
     Update,
 )
-from federatedscope_ggeur.models import CLOSED_FORMS, TEXT_MODELS, ClosedForm
+from federatedscope_ggeur.models import CLOSED_FORMS, ClosedForm
 from federatedscope_ggeur.models.closed_forms import Seen
-from federatedscope_ggeur.models.text import ClassTexts
 from federatedscope_ggeur.settings import Registry
 
 ROOT = Path(__file__).parent.parent

@@ -40,7 +40,7 @@ from federatedscope_ggeur.extras.differential_privacy.noisy_release import (
     cut_rows,
     unit_rows,
 )
-from federatedscope_ggeur.models.text.classes import ClassTexts
+from federatedscope_ggeur.extras.text.classes import ClassTexts
 from federatedscope_ggeur.rng import numpy_generator
 
 EPSILONS, DELTA = (1.0, 2.0, 4.0, 8.0), 1e-5
@@ -108,12 +108,12 @@ def accuracy(
 
     counts, centre = plan.centre(plan.moments(*rows) + noise(MOMENTS))
     total = plan.spread(*rows, centre) + noise(SPREAD)
-    release, text = plan.released(counts, centre, total), None
+    release, guess = plan.released(counts, centre, total), ()
     if isinstance(known, ClassTexts):
-        text = known
+        guess = known.guess(release)[0], known.prior
     else:
         release = replace(release, public=known)
-    weight, bias = believed(release, text).head()
+    weight, bias = believed(release, *guess).head()
     hits = [
         float(((x.double() @ weight.T + bias).argmax(dim=1) == y).double().mean())
         for x, y in tests.values()

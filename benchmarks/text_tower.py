@@ -29,12 +29,12 @@ from federatedscope_ggeur.data import (
     ExtractionSettings,
     load_data,
 )
-from federatedscope_ggeur.data.text.load import BATCH, load_text, load_tower
-from federatedscope_ggeur.data.text.prompted import PromptedClasses
-from federatedscope_ggeur.data.text.templates import IMAGENET80, fill
 from federatedscope_ggeur.errors import GGEURError
-from federatedscope_ggeur.models import TEXT_MODELS
-from federatedscope_ggeur.models.text import ClassTexts
+from federatedscope_ggeur.extras.text.classes import ClassTexts
+from federatedscope_ggeur.extras.text.keys import TEXT_MODELS
+from federatedscope_ggeur.extras.text.load import BATCH, load_text, load_tower
+from federatedscope_ggeur.extras.text.prompted import PromptedClasses
+from federatedscope_ggeur.extras.text.templates import IMAGENET80, fill
 
 THREAD = ExtractionSettings(num_threads=1)
 

@@ -29,7 +29,6 @@ __all__ = [
     "register_method",
     "register_reader",
     "register_splitter",
-    "register_text_model",
     "run",
 ]
 
@@ -51,7 +50,6 @@ _HOMES = {
     "register_method": "methods",
     "register_reader": "data",
     "register_splitter": "data",
-    "register_text_model": "models",
     "run": "engines.run",
 }
 
@@ -71,7 +69,6 @@ if TYPE_CHECKING:
     from federatedscope_ggeur.methods import register_augmentation, register_method
     from federatedscope_ggeur.models import (
         register_closed_form,
-        register_text_model,
     )
     from federatedscope_ggeur.predictor import Predictor
     from federatedscope_ggeur.reporting import Results

@@ -15,7 +15,7 @@ DATA = {
     ".": ("federatedscope_ggeur", "py.typed"),
     "cfg_ggeur": ("federatedscope_ggeur/cfg_ggeur", "*.yaml"),
     "commands": ("federatedscope_ggeur/commands", "*.json"),
-    "data/text": ("federatedscope_ggeur/data/text", "*.txt"),
+    "extras/text": ("federatedscope_ggeur/extras/text", "*.txt"),
     "example_configs": ("scripts/example_configs", "*.yaml"),
     "study_files": ("scripts/studies", "*.yaml"),
     "extras/studies/comparison": (f"{STUDIES}/comparison", "*.css"),

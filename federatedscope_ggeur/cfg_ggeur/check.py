@@ -11,8 +11,7 @@ from federatedscope_ggeur.federation.exchanges.base import (
     plugin_exchanges,
 )
 from federatedscope_ggeur.methods import Method
-from federatedscope_ggeur.models import OTHER_MODELS, TEXT_MODELS, build_closed_form
-from federatedscope_ggeur.models.text import keys as text_keys
+from federatedscope_ggeur.models import OTHER_MODELS, build_closed_form
 from federatedscope_ggeur.settings import NOT_SET, number_problem, problems_of
 
 from .demands import demands_of
@@ -28,10 +27,9 @@ def contradictions(cfg, wrong: Collection[str]) -> Iterator[str]:
     by itself and counts as its default.
     """
     run = demands_of(cfg, wrong)
-    text = TEXT_MODELS.get(run["text.model"])
     rooms = [*own_exchanges(), *plugin_exchanges(run)]
-    parts = [run.method, run.augmentation, run.form, text, *rooms]
-    for part in [*OTHER_MODELS.present().values(), text_keys, *parts]:
+    parts = [run.method, run.augmentation, run.form, *rooms]
+    for part in [*OTHER_MODELS.present().values(), *parts]:
         if part is not None:
             yield from problems_of(part.objections(run), run, wrong)
     yield from _method_problems(cfg)

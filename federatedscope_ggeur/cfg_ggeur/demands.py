@@ -14,11 +14,11 @@ from federatedscope_ggeur.models import (
     CLOSED_FORMS,
     OTHER_MODELS,
     ClosedForm,
+    Known,
     OtherModel,
     build_closed_form,
     chosen_other,
 )
-from federatedscope_ggeur.models.text import ClassTexts
 
 from .fs_keys import FIXED, HONOURED
 from .keys import FS_FIELDS, all_keys, extra_keys, field_of, get_key
@@ -37,7 +37,7 @@ def demands_of(cfg, wrong: Collection[str] = ()) -> Demands:
     base = METHODS.get(chosen["base_method"])
     is_ggeur = chosen["augmentation"] == "ggeur"
     # Another model takes rows as they are: ggeur.space stays at its default.
-    has_space = trains and not chosen_other(chosen) and not chosen["text.model"]
+    has_space = trains and not chosen_other(chosen)
     allowed = allowed_exchanges(chosen["plugins"])
     stated = {k: v for part in allowed for k, v in part.states(chosen).items()}
     totals = stated.get("brings_totals", False)
@@ -106,10 +106,11 @@ def _reads_images(cfg) -> bool:
         return False  # another check reports it
 
 
-def closed_form_of(ggeur, text: ClassTexts | None = None) -> ClosedForm | None:
+def closed_form_of(ggeur, known: Known | None = None) -> ClosedForm | None:
     """The one-shot head of ``ggeur.closed_form``; None if there is none.
 
-    If training only starts from this head, it is returned as a start.
+    If training only starts from this head, it is returned as a start. `known` is what
+    the run knows of its classes.
 
     Raises
     ------
@@ -120,8 +121,8 @@ def closed_form_of(ggeur, text: ClassTexts | None = None) -> ClosedForm | None:
         return None
     form = build_closed_form(ggeur.closed_form, ggeur)
     form.compressed = ggeur.statistics == "compressed"
-    if text is not None and (form.needs_text or text.prior or text.ensemble):
-        form = form.knowing(text)
+    if known is not None:
+        form = form.knowing(known)
     is_left = ggeur.init == "random" or keeps_best(ggeur)
     return form if is_left else form.as_start()
 

@@ -35,7 +35,7 @@ _KEYS = (
     *(f"ggeur.{key.name}" for key in all_keys() if key.prepares_rows),
 )
 _SECTIONS = {
-    *("encoder", "text", "closed_form", "init", "keep"),
+    *("encoder", "closed_form", "init", "keep"),
     "mlp_hidden_dim",
 }
 _LISTED = 25
@@ -55,8 +55,9 @@ def config_left(results: Results) -> CfgNode:
         Keys or values are wrong.
     """
     said = dict(flatten(results.config))
-    parts = [said.get("ggeur.encoder.name"), said.get("ggeur.text.model")]
-    parts += [name.partition(".")[0] for name in OTHER_MODELS]
+    parts = [said.get("ggeur.encoder.name")]
+    for name in OTHER_MODELS:
+        parts += [name.partition(".")[0], said.get(f"ggeur.{name}")]
     cfg, problems = default_config(), {}
     for key, value in said.items():
         top, section = f"{key}..".split(".")[:2]

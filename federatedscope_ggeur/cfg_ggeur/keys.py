@@ -9,14 +9,12 @@ from itertools import chain
 
 from federatedscope_ggeur.data import ENCODERS, IMAGE_READERS, READERS, SPLITTERS
 from federatedscope_ggeur.data.encoders.keys import ENCODER_KEYS
-from federatedscope_ggeur.data.text import TEXT_KEYS
 from federatedscope_ggeur.errors import ConfigError, name_settings
 from federatedscope_ggeur.extras import manifests
 from federatedscope_ggeur.federation.exchanges import EXCHANGES, ORDER
 from federatedscope_ggeur.federation.screening import SCREENS
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
-from federatedscope_ggeur.models import CLOSED_FORMS, TEXT_MODELS
-from federatedscope_ggeur.models.text import TEXT_USE_KEYS
+from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.settings import (
     NOT_SET,
     Key,
@@ -40,7 +38,7 @@ REGISTRIES: tuple[Registry, ...] = (
     READERS,
     IMAGE_READERS,
     SPLITTERS,
-    TEXT_MODELS,
+    *(one for extra in manifests().values() for one in extra.registries),
 )
 
 PLUGINS = Key(
@@ -131,8 +129,6 @@ def extra_keys() -> Iterator[Key]:
 _OF_ROOMS = (
     *(key for room in ORDER for key in EXCHANGES[room].KEYS),
     *ENCODER_KEYS,
-    *TEXT_KEYS,
-    *TEXT_USE_KEYS,
     *extra_keys(),
 )
 _OWN = (*_OF_ROOMS, *_RUN_KEYS)

@@ -10,7 +10,9 @@ from federatedscope_ggeur.models import CLOSED_FORMS
 
 from .demands import demands_of
 from .encoding import encoding_settings
+from .keys import get_key
 from .method_settings import base_method, options_of
+from .prepared import preparing
 from .yaml_file import to_plain
 
 _MOST_NAMED = 20
@@ -139,7 +141,14 @@ def _made_of(cfg) -> list:
         for name in _forms(ggeur.closed_form)
         if CLOSED_FORMS.find(name).SETTINGS
     ]
-    return [*rows, *held_by, *told, forms, ggeur.temperature, to_plain(ggeur.text)]
+    return [*rows, *held_by, *told, forms, ggeur.temperature, _of_extras(cfg)]
+
+
+def _of_extras(cfg) -> list:
+    """The settings of the extra that prepares something for the run."""
+    used = preparing(cfg)
+    names = sorted(used.own_names) if used is not None else ()
+    return [get_key(cfg.ggeur, name) for name in names]
 
 
 def _forms(name: str) -> Iterator[str]:

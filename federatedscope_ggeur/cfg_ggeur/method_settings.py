@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from federatedscope_ggeur.errors import setting
+from federatedscope_ggeur.extras import manifests
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import (
     due_exchanges,
     plugin_exchanges,
 )
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method, build_method
-from federatedscope_ggeur.models import CLOSED_FORMS, TEXT_MODELS
+from federatedscope_ggeur.models import CLOSED_FORMS, OTHER_MODELS, chosen_other
 
 from .demands import demands_of
 from .fs_keys import open_sections, section_of, settings_in, switch_of
 from .keys import all_keys, get_key
-from .text import uses_text
+from .prepared import preparing
 
 
 def base_method(cfg) -> type[Method]:
@@ -130,8 +131,10 @@ def settle_switches(cfg) -> None:
 def agreed_settings(cfg) -> dict[str, str]:
     """The settings in `cfg` that must be the same in every process, as texts by key."""
     shared = [key.name for key in all_keys() if key.shared]
-    if not uses_text(cfg.ggeur):
-        shared = [name for name in shared if not name.startswith("text.")]
+    used = preparing(cfg)
+    for extra in manifests().values():
+        if extra.prepares is not None and extra is not used:
+            shared = [name for name in shared if name not in extra.own_names]
     names = ["seed", *(f"ggeur.{name}" for name in shared)]
     settings = {name: get_key(cfg, name) for name in names}
     run = demands_of(cfg)
@@ -148,13 +151,12 @@ def agreed_settings(cfg) -> dict[str, str]:
     asked = [part.name for part in plugin_exchanges(run)]
     if asked:
         settings["ggeur.plugins (exchanges)"] = ", ".join(asked)
-    text = TEXT_MODELS.get(cfg.ggeur.text.model)
-    if text is not None:
-        for name, value in options_of(text, cfg.ggeur).items():
-            settings[f"ggeur.{text.name}.{name}"] = value
+    other = chosen_other(run)
+    for name, value in OTHER_MODELS[other].agreed(run).items() if other else ():
+        settings[setting(name)] = value
     return {name: str(value) for name, value in settings.items()}
 
 
 def options_of(part, ggeur) -> dict[str, object]:
-    """The settings of a reader, encoder or text model, in the form that it takes."""
+    """The settings of a reader or encoder, in the form that it takes."""
     return {k.name: k.read(ggeur[part.name][k.name]) for k in part.SETTINGS}

@@ -30,16 +30,10 @@ from federatedscope_ggeur.federation.exchanges.statistics.threshold import (
     StatisticsSettings,
 )
 from federatedscope_ggeur.federation.exchanges.training.exchange import RoundSettings
-from federatedscope_ggeur.federation.text import TextMix, TextPull
+from federatedscope_ggeur.federation.prepared import Prepared
 from federatedscope_ggeur.geometry import SpaceSettings
 from federatedscope_ggeur.machine import free_memory
-from federatedscope_ggeur.models import (
-    TEXT_MODELS,
-    ModelSettings,
-    TextModelSettings,
-    two_kinds,
-)
-from federatedscope_ggeur.models.text import ClassTexts
+from federatedscope_ggeur.models import ModelSettings, two_kinds
 from federatedscope_ggeur.reporting import TrackingSettings
 from federatedscope_ggeur.settings import NOT_SET
 
@@ -47,7 +41,7 @@ from .check import local_optimizer
 from .demands import closed_form_of, demands_of, keeps_best, other_model_of
 from .devices import training_device
 from .keys import MEMORY_LIMIT
-from .method_settings import agreed_settings, base_method, method_of, options_of
+from .method_settings import agreed_settings, base_method, method_of
 from .schedule import local_schedule
 from .tracking import tracking_settings
 from .transform import expected_rows
@@ -86,7 +80,7 @@ def run_settings(
     num_classes: int,
     dim: int,
     num_clients: int,
-    text: ClassTexts | None = None,
+    prepared: Prepared | None = None,
     class_names: Sequence[str] = (),
     encoder: str = "",
     given: Given = NOT_KNOWN,
@@ -98,8 +92,8 @@ def run_settings(
     cfg : config
     num_classes, dim, num_clients : int
         The numbers of the data's classes, of their dimensions, and of clients.
-    text : ClassTexts, optional
-        The text features of the classes, from `engines.text`.
+    prepared : Prepared, optional
+        What was prepared of the classes' names.
     class_names : sequence of str
         Some exchanges require them, and say so.
     encoder : str
@@ -109,7 +103,7 @@ def run_settings(
     """
     ggeur, demands = cfg.ggeur, demands_of(cfg)
     training, agreed = training_settings(cfg), agreed_settings(cfg)
-    model, scored = model_settings(cfg, text), scored_settings(cfg, text)
+    model, scored = model_settings(cfg, prepared), scored_settings(cfg, prepared)
     task = Task(
         num_classes=num_classes,
         dim=dim,
@@ -130,11 +124,11 @@ def run_settings(
         set_settings(demands),
         RoundSettings(
             _sample_client_num(cfg.federate, num_clients),
-            text_pull(ggeur, text),
+            prepared.pull if prepared else None,
             demands["batched"],
         ),
     ]
-    form = closed_form_of(ggeur, text)
+    form = closed_form_of(ggeur, prepared.known if prepared else None)
     if form is not None:
         own.append(ClosedFormSettings(form))
     if demands.calibrates:
@@ -158,7 +152,7 @@ def run_settings(
         unseen_client_num=_unseen_client_num(cfg.federate, num_clients),
         ignore_weight=cfg.federate.ignore_weight,
         max_share=ggeur.max_share,
-        text_mix=text_mix(ggeur, text),
+        mix=prepared.mix if prepared else None,
     )
     return RunSettings(
         role=role.with_own(*own),
@@ -285,56 +279,25 @@ def _sample_client_num(federate, num_clients: int) -> int:
     return part
 
 
-def model_settings(cfg, text: ClassTexts | None = None) -> ModelSettings:
+def model_settings(cfg, prepared: Prepared | None = None) -> ModelSettings:
     """The settings of the model that a run trains.
 
     They come from ``model.dropout`` and from ``ggeur.mlp_hidden_dim``,
-    ``ggeur.closed_form``, ``ggeur.text`` and those of other models.
+    ``ggeur.closed_form`` and those of other models.
     """
     ggeur = cfg.ggeur
     hidden, starts = int(ggeur.mlp_hidden_dim), ggeur.init == "closed_form"
-    form, ensemble = ggeur.closed_form, bool(ggeur.text.ensemble)
-    dropout, other = cfg.model.dropout, other_model_of(cfg) or text_model(ggeur, text)
-    return ModelSettings(hidden, dropout, form, starts, ensemble, other)
+    other = prepared.other if prepared is not None else other_model_of(cfg)
+    return ModelSettings(hidden, cfg.model.dropout, ggeur.closed_form, starts, other)
 
 
-def scored_settings(cfg, text: ClassTexts | None = None) -> ModelSettings:
+def scored_settings(cfg, prepared: Prepared | None = None) -> ModelSettings:
     """The settings of the model that a run scores and leaves.
 
     They can differ from the settings of the model that the run trains.
     """
-    trained = model_settings(cfg, text)
+    trained = model_settings(cfg, prepared)
     if trained.other is not None:
         trained = replace(trained, other=trained.other.as_left())
     starts = trained.starts and not keeps_best(cfg.ggeur)
     return replace(trained, starts=starts, averaged=cfg.ggeur.keep == "average")
-
-
-def text_pull(ggeur, text: ClassTexts | None) -> TextPull | None:
-    """How strongly training pulls the head towards text features; None for no pull.
-
-    From the key ``ggeur.text.regulariser``.
-    """
-    strength = ggeur.text.regulariser
-    return TextPull(text.weight, strength) if text is not None and strength else None
-
-
-def text_mix(ggeur, text: ClassTexts | None) -> TextMix | None:
-    """How a trained head is mixed with text features; None for no mix.
-
-    From the key ``ggeur.text.interpolate``.
-    """
-    share = ggeur.text.interpolate
-    return TextMix(text.weight, share) if text is not None and share != 1 else None
-
-
-def text_model(ggeur, text: ClassTexts | None) -> TextModelSettings | None:
-    """The settings of the text model that is trained; None if a head is trained.
-
-    They come from the key ``ggeur.text.model`` and from the text model's own keys.
-    """
-    part = TEXT_MODELS.get(ggeur.text.model)
-    if part is None:
-        return None
-    own = tuple(sorted(options_of(part, ggeur).items()))
-    return TextModelSettings(part.name, text, own)

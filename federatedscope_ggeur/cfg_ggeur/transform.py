@@ -21,7 +21,7 @@ from federatedscope_ggeur.errors import ConfigError, shown
 from federatedscope_ggeur.federation.exchanges.base import due_exchanges
 
 from .demands import demands_of, listed_transforms
-from .text import uses_text
+from .prepared import preparation
 
 
 def row_transform(cfg) -> str:
@@ -103,9 +103,10 @@ def check_transform(cfg) -> None:
             f"{cfg.data.type} has images; remove it. To scale the embeddings of "
             "images to length 1, set ggeur.encoder.normalize"
         )
-    if chosen != "l2" and uses_text(cfg.ggeur):
+    how = preparation(cfg)
+    if chosen != "l2" and how is not None:
         raise ConfigError(
-            f"data.transform: {chosen} changes the embeddings but not the text "
-            "features of the classes, so the two do not fit; use either the transform "
-            "or text features"
+            f"data.transform: {chosen} changes the embeddings but not the {how.what} "
+            "of the classes, so the two do not fit; use either the transform or "
+            f"{how.what}"
         )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 
 from federatedscope_ggeur.cfg_ggeur.devices import encoder_device
 from federatedscope_ggeur.cfg_ggeur.encoding import encoding_settings
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.method_settings import options_of
-from federatedscope_ggeur.cfg_ggeur.text import uses_text
+from federatedscope_ggeur.cfg_ggeur.prepared import preparation
 from federatedscope_ggeur.data import Encoded, embed_data, find_reader, is_image_type
 from federatedscope_ggeur.engines.run import load_data_set
 from federatedscope_ggeur.printable import get_logger, say
@@ -35,14 +36,16 @@ def embed(arguments: Sequence[str]) -> int:
         try:
             own = options_of(find_reader(data.type), cfg.ggeur)
             lines = []
-            if is_image_type(data.type) or not uses_text(cfg.ggeur):
+            how = preparation(cfg)
+            if is_image_type(data.type) or how is None:
                 encoded = embed_data(data.type, data.root, encoding, own)
                 names, identity = encoded.class_names, encoded.identity
                 lines += _summary(encoded)
             else:
                 names, identity = load_data_set(cfg).class_names, None
-            if uses_text(cfg.ggeur):
-                lines += _text_summary(cfg, names, encoding, identity)
+            if how is not None:
+                module = import_module(how.module)
+                lines += module.embedded(cfg, names, encoding, identity)
         except KeyboardInterrupt:
             logger.warning(
                 "interrupted; finished embeddings stay in %s. Repeat the command to "
@@ -52,18 +55,6 @@ def embed(arguments: Sequence[str]) -> int:
             return INTERRUPTED
     say(*lines)
     return 0
-
-
-def _text_summary(cfg, names: Sequence[str], encoding, identity) -> list[str]:
-    """Make missing text features of the classes; returns lines about them."""
-    # Imported here, since runs without text do not need it.
-    from federatedscope_ggeur.data.text.load import load_text
-
-    made = load_text(names, cfg.ggeur.text.templates, encoding, identity)
-    how = "already in the cache"
-    if made.prompts:
-        how = f"{made.prompts} prompts now, in {made.seconds:.1f} s"
-    return [f"text features of {len(names)} classes: {how}", str(made.path)]
 
 
 def _summary(encoded: Encoded) -> list[str]:

@@ -5,26 +5,18 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
 from itertools import chain
-from pathlib import Path
 
 from federatedscope_ggeur.data import (
     ROW_FILES,
-    EncoderSettings,
-    EncodingSettings,
     Rows,
-    build_encoder,
-    pick_device,
 )
-from federatedscope_ggeur.data.text import TEXT_KEYS
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.geometry import Statistics
-from federatedscope_ggeur.models import CLOSED_FORMS
-from federatedscope_ggeur.models.text import ClassTexts
+from federatedscope_ggeur.extras import Manifest, manifests
 from federatedscope_ggeur.predictor.predictor import (
     Prediction,
     Predictor,
-    check_device,
     find_images,
 )
 from federatedscope_ggeur.printable import say, say_json
@@ -110,34 +102,24 @@ def _say_accuracy(rows: Rows, right: int, form: str) -> None:
 
 
 def _predictor(options: argparse.Namespace) -> Predictor:
-    if options.run is not None:
-        ignored = [f"--{n}" for n in ("model", "template") if getattr(options, n)]
-        if ignored:
-            raise ConfigError(
-                f"{', '.join(ignored)}: can only be used with --classes, not with --run"
-            )
-        return Predictor(
-            options.run,
-            options.pretrained,
-            options.device,
-            options.plugins,
-            options.trust,
-        )
-    if options.clients is not None:
-        raise ConfigError("--clients can only be used with --run, not with --classes")
-    return zero_shot_predictor(
-        read_names(options.classes),
-        options.template or ["one"],
-        EncoderSettings(
-            "open_clip",
-            options.model,
-            options.pretrained,
-            normalize=True,
-            quick_gelu=options.quick_gelu,
-        ),
+    others = [import_module(one.predicts) for one in _without_a_run()]
+    if options.run is None:
+        made = (other.predictor(options) for other in others)
+        return next(one for one in made if one is not None)
+    for other in others:
+        other.check(options)
+    return Predictor(
+        options.run,
+        options.pretrained,
         options.device,
-        options.cache,
+        options.plugins,
+        options.trust,
     )
+
+
+def _without_a_run() -> list[Manifest]:
+    """The extras that predict without a run."""
+    return [one for one in manifests().values() if one.predicts]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -149,12 +131,9 @@ def _parser() -> argparse.ArgumentParser:
         help="the run's folder; if clients of a distributed run keep their own "
         "models, the folder of the client",
     )
-    by.add_argument(
-        "--classes",
-        metavar="FILE",
-        help="a file of class names, one on each line, instead of a run: zero-shot "
-        "classification by CLIP's text side",
-    )
+    others = [import_module(one.predicts) for one in _without_a_run()]
+    for other in others:
+        other.add_way(by)
     parser.add_argument(
         "--clients",
         type=_numbers,
@@ -163,31 +142,8 @@ def _parser() -> argparse.ArgumentParser:
         "models predict, one number for all images, or one for each, such as "
         "1,1,2 (0: the global model)",
     )
-    parser.add_argument(
-        "--model",
-        default="",
-        help="with --classes: open_clip's name of the model (default: ViT-B-16)",
-    )
-    parser.add_argument(
-        "--quick-gelu",
-        default="auto",
-        choices=("auto", "with", "without"),
-        help="with --classes: whether the weights were trained with QuickGELU",
-    )
-    parser.add_argument(
-        "--template",
-        action="append",
-        default=[],
-        metavar="TEXT",
-        help="with --classes: a prompt with {} in place of the name, or a list of "
-        "prompts, one or imagenet80; may be repeated (default: one)",
-    )
-    parser.add_argument(
-        "--cache",
-        default="embeddings_cache",
-        metavar="FOLDER",
-        help="with --classes: the folder in which text features are kept",
-    )
+    for other in others:
+        other.add_options(parser)
     parser.add_argument(
         "images",
         nargs="+",
@@ -311,52 +267,3 @@ def _print_csv(
 
 
 _PRINTERS = {"text": _print_text, "csv": _print_csv, "json": _print_json}
-
-
-def read_names(path: str) -> tuple[str, ...]:
-    """Read class names from a file, one on each line; empty lines are skipped.
-
-    Raises
-    ------
-    ConfigError
-        The file cannot be read, names no class, or names a class twice.
-    """
-    try:
-        text = Path(path).expanduser().read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--classes: cannot read '{path}': {error}") from error
-    names = tuple(line.strip() for line in text.splitlines() if line.strip())
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if not names or twice:
-        problem = f"names '{twice[0]}' twice" if twice else "names no class"
-        raise ConfigError(f"--classes: '{path}' {problem}; write one on each line")
-    return names
-
-
-def zero_shot_predictor(
-    names: Sequence[str],
-    templates: Sequence[str],
-    settings: EncoderSettings,
-    device: str = "",
-    cache: str = EncodingSettings.cache,
-) -> Predictor:
-    """Make a predictor of the classes `names` from the encoder's text side.
-
-    Raises
-    ------
-    ConfigError
-        A template or device is wrong, or the weights cannot be obtained.
-    """
-    from federatedscope_ggeur.data.text.load import load_text
-
-    problem = TEXT_KEYS[0].rule(list(templates))
-    if problem:
-        raise ConfigError(f"--template: {problem}")
-    check_device(device)
-    encoding = EncodingSettings(settings, device=device or "auto", cache=cache)
-    encoder = build_encoder(settings, pick_device(encoding.device))
-    found = load_text(names, templates, encoding, encoder.identity).found
-    texts = ClassTexts(found.features, found.scale, found.key)
-    nothing = Statistics.empty(len(names), encoder.dim, "means")
-    head = CLOSED_FORMS["zeroshot"]().knowing(texts).solve(nothing).model
-    return Predictor.of(encoder, head, names)

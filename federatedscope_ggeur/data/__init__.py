@@ -47,7 +47,6 @@ from .splitters import (
     read_arguments,
     register_splitter,
 )
-from .text import TextFeatures
 from .transforms import (
     NO_TRANSFORM,
     TRANSFORMS,

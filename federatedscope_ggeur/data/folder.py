@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,7 +15,6 @@ from .labels import NAMES, POSITIONS, classes_of, numbered
 from .registry import register_reader
 from .rows import Given, Rows, read_npz
 from .split import split_domain
-from .text.features import TEXT, is_text_file
 
 LAYOUTS = (
     "Accepted layouts of data.root: <domain>.npz for each domain; or "
@@ -23,6 +23,8 @@ LAYOUTS = (
     "[n]."
 )
 _SPLITS = ("train", "test")
+#: A file about classes beside a folder's embeddings, without its suffix.
+TEXT = "text"
 
 
 @register_reader("embeddings")
@@ -40,8 +42,8 @@ def read_embeddings_folder(
     who made each row, for ``data.splitter: natural``.
 
     Other files may stand beside these: ``class_names.txt`` (one name in each line,
-    class 0 first), ``encoder.txt`` (one line), and ``text.npz`` (text features, see
-    `data.text`). Whole-number labels are then positions in ``class_names.txt``, or
+    class 0 first), ``encoder.txt`` (one line), and ``text.npz`` (see `is_text_file`).
+    Whole-number labels are then positions in ``class_names.txt``, or
     in the array ``class_names`` of their own file. Without a list all labels are names,
     and give the classes in order: numbers by size, or texts sorted. Other files are
     ignored.
@@ -219,3 +221,13 @@ def _read_text(path: Path) -> str:
         raise DataError(
             f"{path}: the text is not UTF-8 ({error}). Save it as UTF-8."
         ) from error
+
+
+def is_text_file(path: Path) -> bool:
+    """Whether an archive holds text features: a ``logit_scale`` and no ``labels``."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = set(archive.namelist())
+    except (OSError, zipfile.BadZipFile):
+        return False
+    return "logit_scale.npy" in names and "labels.npy" not in names

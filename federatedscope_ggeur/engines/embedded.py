@@ -38,8 +38,8 @@ from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
     EvaluationClient,
 )
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
+from federatedscope_ggeur.federation.prepared import Prepared
 from federatedscope_ggeur.machine import torch_threads
-from federatedscope_ggeur.models.text import ClassTexts
 from federatedscope_ggeur.reporting import Capture, Results, Round0, RoundRecord
 
 from .sides import Shared, client_side, handshake_of, server_side
@@ -62,8 +62,7 @@ class EmbeddedEngine:
     order : callable, optional
         Sorts the given clients into the order in which they run. The results do not
         depend on this order.
-    text : ClassTexts, optional
-        The text features of the classes.
+    prepared : Prepared, optional
     capture : Capture, optional
         Measures the run. By default a new one starts now.
     workers : int
@@ -89,7 +88,7 @@ class EmbeddedEngine:
         settings: RunSettings,
         results: Results,
         order: Order = sorted,
-        text: ClassTexts | None = None,
+        prepared: Prepared | None = None,
         capture: Capture | None = None,
         workers: int = 1,
     ):
@@ -106,7 +105,7 @@ class EmbeddedEngine:
         client_domains = {k: client.domain for k, client in self.clients.items()}
         plan = settings.plan
         rows = data.server_rows(plan.evaluation.splits, plan.server_evaluates)
-        handshake = handshake_of(data, settings.agreed, text)
+        handshake = handshake_of(data, settings.agreed, prepared)
         self.coordinator, progress = server_side(
             client_domains, settings, handshake, rows
         )

@@ -20,6 +20,7 @@ from federatedscope_ggeur.cfg_ggeur.encoding import encoding_settings
 from federatedscope_ggeur.cfg_ggeur.fs_defaults import idle_notes
 from federatedscope_ggeur.cfg_ggeur.load import load_config, to_plain
 from federatedscope_ggeur.cfg_ggeur.method_settings import base_method, options_of
+from federatedscope_ggeur.cfg_ggeur.prepared import prepared
 from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
 from federatedscope_ggeur.cfg_ggeur.run_settings import divides_by_domain
 from federatedscope_ggeur.cfg_ggeur.start_notes import (
@@ -63,7 +64,6 @@ from federatedscope_ggeur.settings import flatten, kind_of
 
 from .embedded import EmbeddedEngine, Order
 from .sides import known_of_rows, settings_for
-from .text import class_texts
 from .workers import workers_problem
 
 logger = get_logger(__name__)
@@ -135,7 +135,7 @@ class Run:
                 data = transform_data(data, row_transform(cfg))
         self.data = load_federated_data(cfg) if data is None else _pooled(cfg, data)
         check_embedding_dim(cfg, self.data.dim)
-        self.text = class_texts(
+        self.prepared = prepared(
             cfg,
             self.data.class_names,
             self.data.dim,
@@ -143,7 +143,7 @@ class Run:
             self.data.encoder,
         )
         clients = len(self.data.clients)
-        self.settings = settings_for(cfg, self.data, clients, self.text)
+        self.settings = settings_for(cfg, self.data, clients, self.prepared)
         if restore_from is not None:
             self.settings = replace(self.settings, restore_from=str(restore_from))
         held = Holdings.of(self.data.clients, self.data.num_classes)
@@ -162,7 +162,7 @@ class Run:
         if workers > 1 and (problem := self._workers_problem):
             raise ConfigError(f"{setting('workers')} {workers}: {problem}")
         self.engine = EmbeddedEngine(
-            self.data, self.settings, begun, order, self.text, capture, workers
+            self.data, self.settings, begun, order, self.prepared, capture, workers
         )
         self.history = self.engine.history
 

@@ -18,11 +18,9 @@ from federatedscope_ggeur.federation.course.client_handler import (
 from federatedscope_ggeur.federation.course.coordinator import Coordinator
 from federatedscope_ggeur.federation.course.membership import Membership
 from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.prepared import Prepared
 from federatedscope_ggeur.federation.wire.declared import Declared
 from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
-from federatedscope_ggeur.models.text import ClassTexts
-
-from .text import text_key
 
 
 class Described(Protocol):
@@ -54,12 +52,12 @@ class ServerSide(NamedTuple):
 
 
 def settings_for(
-    cfg, data: Described, clients: int, text: ClassTexts | None
+    cfg, data: Described, clients: int, prepared: Prepared | None
 ) -> RunSettings:
     """The settings of a run of `cfg` with `clients` clients on `data`."""
     names = data.class_names
     about = names, data.encoder, data.given
-    return run_settings(cfg, len(names), data.dim, clients, text, *about)
+    return run_settings(cfg, len(names), data.dim, clients, prepared, *about)
 
 
 def known_of_rows(cfg, data: Described) -> dict[str, Any]:
@@ -74,11 +72,13 @@ def known_of_rows(cfg, data: Described) -> dict[str, Any]:
 
 
 def handshake_of(
-    data: Described, agreed: Mapping[str, str], text: ClassTexts | None
+    data: Described, agreed: Mapping[str, str], prepared: Prepared | None
 ) -> Handshake:
     """The handshake of a side that knows `data`, for comparison with other sides."""
     names = tuple(data.class_names)
-    return Handshake(names, data.dim, data.encoder, agreed, text_key(text))
+    return Handshake(
+        names, data.dim, data.encoder, agreed, prepared.key if prepared else ""
+    )
 
 
 def client_side(

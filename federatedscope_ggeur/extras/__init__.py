@@ -8,7 +8,7 @@ The core neither imports nor names an extra.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from federatedscope_ggeur.settings import Key
+from federatedscope_ggeur.settings import Key, Registry
 
 #: The group of commands that read the folder of a run.
 AFTER = "after a run"
@@ -46,6 +46,28 @@ class Command(NamedTuple):
     takes: str
     does: str
     group: str = AFTER
+
+
+class Preparation(NamedTuple):
+    """What an extra makes of the classes' names before a run starts.
+
+    Attributes
+    ----------
+    module : str
+        It has two functions. ``prepared(cfg, names, dim, identity, encoder)`` returns
+        `federation.prepared.Prepared`. ``embedded(cfg, names, encoding, identity)``
+        returns lines of ``ggeur embed``.
+    is_due : callable (callable from name to setting) -> bool
+        Whether a run with these settings needs it. Settings of the extra that are
+        `shared` are agreed on in such runs alone.
+    what, differs : str
+        A name for errors, and the error if sides have prepared other things.
+    """
+
+    module: str
+    is_due: Callable[[Callable[[str], Any]], bool]
+    what: str
+    differs: str
 
 
 @dataclass(frozen=True)
@@ -80,6 +102,13 @@ class Manifest:
         one of them loads the extra. The keys of their settings stand in `keys`.
     public : mapping from str to str
         Further names of the package's public interface, each with its module.
+    registries : tuple of Registry
+        Further registries of parts with settings ``ggeur.<name>.*``.
+    prepares : Preparation, optional
+    predicts : str
+        The module that lets ``ggeur predict`` work without a run. Its functions
+        ``add_way(group)`` and ``add_options(parser)`` add options; ``check(options)``
+        refuses some beside ``--run``; ``predictor(options)`` makes the `Predictor`.
     several_seeds : str
         The module whose function ``study_text`` makes the text of a file that runs a
         config with several seeds. It takes the config, settings over it, and seeds.
@@ -99,9 +128,17 @@ class Manifest:
     runs_code: Mapping[str, str] = field(default_factory=dict)
     registers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     public: Mapping[str, str] = field(default_factory=dict)
+    registries: tuple[Registry, ...] = ()
+    prepares: Preparation | None = None
+    predicts: str = ""
     several_seeds: str = ""
     doctor: str = ""
     only_totals: str = ""
+
+    @property
+    def own_names(self) -> set[str]:
+        """The names of all its settings."""
+        return {key.name for key in self.keys}
 
     def load(self) -> None:
         """Import the modules that register the extra's parts."""

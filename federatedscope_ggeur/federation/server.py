@@ -18,7 +18,6 @@ from federatedscope_ggeur.models import (
     unfold,
 )
 from federatedscope_ggeur.models.average import averaged
-from federatedscope_ggeur.models.closed_forms import cool
 from federatedscope_ggeur.models.strangeness import Strangeness
 
 from .merge import Merge
@@ -157,7 +156,7 @@ class Server:
         if closed_form:
             assert self.solved_params is not None, "the one-shot head is not solved yet"
             return self.solved_params
-        params, mix = self.raw_params, self.settings.text_mix
+        params, mix = self.raw_params, self.settings.mix
         if mix is not None:
             params = mix.mixed(self.model, params)
         params = recast(self.model, params, self.scored_model)
@@ -166,7 +165,7 @@ class Server:
         if self.trained_temperature == 1.0:
             return params
         head = self.scored_model.at(params)
-        cool(head, self.trained_temperature)
+        head.cool(self.trained_temperature)
         return to_vector(head)
 
     @property

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from .demands import Demands
+from .prepared import Mix
 from .task import Task
-from .text import TextMix
 from .training_settings import TrainingSettings
 
 T = TypeVar("T")
@@ -37,8 +37,8 @@ class RoleSettings:
         Whether averages have equal weights in place of n_k.
     max_share : float
         The largest share of one client in an average of updates; 1 means no limit.
-    text_mix : TextMix, optional
-        The mixture of trained and zero-shot head that is scored and left.
+    mix : Mix, optional
+        What is scored and left in place of the trained head.
     own : mapping from class to settings
         The settings of single exchanges, by the class of the settings.
     """
@@ -51,7 +51,7 @@ class RoleSettings:
     unseen_client_num: int = 0
     ignore_weight: bool = False
     max_share: float = 1.0
-    text_mix: TextMix | None = None
+    mix: Mix | None = None
     own: Mapping[type, Any] = field(default_factory=dict)
 
     @property

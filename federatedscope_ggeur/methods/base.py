@@ -160,13 +160,8 @@ class Method:
             one = {"mode": ["standalone"], "unseen_client_num": [0]}
             yield Objection(own, one, "since one client has the rows of all clients")
         if cls.personal or not cls.federated:
-            text = {
-                "text.model": [""],
-                "text.regulariser": [0],
-                "text.interpolate": [1],
-            }
             why = "which gives every client its own head"
-            yield Objection(own, {"keep": ["trained"], **text}, why)
+            yield Objection(own, {"keep": ["trained"]}, why)
         if own == "augmentation" and not run.trains:
             why = f"which needs training; or set {setting('init')}: closed_form"
             yield Objection(own, {"closed_form": ["none"]}, why)

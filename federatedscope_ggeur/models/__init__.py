@@ -7,6 +7,7 @@ from .closed_forms import (
     CLOSED_FORMS,
     NEEDS,
     ClosedForm,
+    Known,
     build_closed_form,
     register_closed_form,
 )
@@ -16,7 +17,6 @@ from .mixture import MixtureHead
 from .mlp import MLPHead
 from .other import OTHER_MODELS, OtherModel, chosen_other, register_other_model
 from .own import OF_HEAD, OwnModels, head_bytes, own_bytes, own_tensors
-from .text import TEXT_MODELS, TextModelSettings, register_text_model
 from .vectors import (
     bind_vector,
     is_bound,

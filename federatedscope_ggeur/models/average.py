@@ -63,6 +63,16 @@ class AverageHead(Model):
         others = (self.share, *self.trained.parameters())
         self.one_shot.make_room_for(size - sum(p.numel() for p in others))
 
+    @property
+    def can_cool(self) -> bool:
+        """Whether this is one head alone; the logits of a mean cannot be divided."""
+        return self.share.item() in (0.0, 1.0)
+
+    def cool(self, temperature: float) -> None:
+        if not self.can_cool:
+            super().cool(temperature)
+        (self.one_shot if self.share else self.trained).cool(temperature)
+
     def represent(self, features: Tensor) -> Tensor:
         parts = torch.stack([self.one_shot(features), self.trained(features)])
         shares = torch.cat([self.share, 1 - self.share])

@@ -207,6 +207,26 @@ class Model(nn.Module):
         load_vector(other, vector)
         return other.eval().requires_grad_(False)
 
+    @property
+    def can_cool(self) -> bool:
+        """Whether `cool` can divide the logits of this model."""
+        return type(self).cool is not Model.cool
+
+    def cool(self, temperature: float) -> None:
+        """Divide the logits by `temperature`, in place.
+
+        Raises
+        ------
+        TypeError
+            The logits of this model cannot be divided.
+        """
+        kind = type(self).__name__
+        raise TypeError(f"the logits of a {kind} cannot be divided")
+
+    def to_leave(self) -> Model:
+        """The model that a run scores and saves in place of this trained one."""
+        return self
+
     def gradient_accumulator(self, into: Tensor, beta: float) -> Accumulator:
         """A function of (features [B, D], labels [B]) that adds the gradient to `into`.
 
@@ -233,6 +253,13 @@ def _chunk_sizes(rows: int, size: int) -> list[int]:
     if full and rest < size // 8:
         return [size] * (full - 1) + [size + rest]
     return [size] * full + ([rest] if rest or not full else [])
+
+
+def cool_layer(layer: nn.Linear, temperature: float) -> None:
+    """Divide the outputs of a linear layer by `temperature`, in place."""
+    with torch.no_grad():
+        layer.weight.copy_(layer.weight.double() / temperature)
+        layer.bias.copy_(layer.bias.double() / temperature)
 
 
 def add_autograd_gradient(

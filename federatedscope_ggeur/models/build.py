@@ -9,7 +9,6 @@ from federatedscope_ggeur.errors import ConfigError
 from .average import AverageHead
 from .base import Model
 from .closed_forms import CLOSED_FORMS
-from .ensemble import EnsembleHead
 from .linear import LinearHead
 from .mlp import MLPHead
 from .other import OtherModel
@@ -29,8 +28,6 @@ class ModelSettings:
         The closed form that makes the model; "none" for a head that is only trained.
     starts : bool
         Whether training goes on from the closed form.
-    ensemble : bool
-        Whether the head in closed form is mixed with a zero-shot head.
     other : OtherModel or None
         The model in place of a head.
     averaged : bool
@@ -41,7 +38,6 @@ class ModelSettings:
     dropout: float = 0.0
     closed_form: str = "none"
     starts: bool = False
-    ensemble: bool = False
     other: OtherModel | None = None
     averaged: bool = False
 
@@ -66,8 +62,6 @@ def build_model(in_features: int, num_classes: int, settings: ModelSettings) -> 
             )
         if settings.averaged:
             return AverageHead(in_features, num_classes)
-        if settings.ensemble and not settings.starts:
-            return EnsembleHead(in_features, num_classes)
         build = form.build_start if settings.starts else form.build_model
         return build(in_features, num_classes)
     if settings.hidden == 0:

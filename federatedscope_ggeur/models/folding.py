@@ -13,7 +13,6 @@ from .average import AverageHead
 from .base import Model
 from .linear import LinearHead
 from .mixture import MixtureHead
-from .text import CosineHead, PromptHead
 from .vectors import load_vector, named_tensors, to_vector
 
 
@@ -78,8 +77,9 @@ def recast(model: Model, params: Tensor, wanted: Model, trained: bool = True) ->
     if isinstance(model, (LinearHead, MixtureHead)) and isinstance(wanted, AverageHead):
         load_vector(model := copy.deepcopy(model), params)
         return to_vector(AverageHead.alone(model, trained))
-    if isinstance(model, PromptHead) and isinstance(wanted, CosineHead):
-        return to_vector(model.at(params).left())  # type: ignore[operator]
+    left = model.at(params).to_leave()
+    if type(left) is type(wanted):
+        return to_vector(left)
     raise ConfigError(
         f"the parameters of a {type(model).__name__} cannot be those of a "
         f"{type(wanted).__name__}"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from .base import Model
+from .base import Model, cool_layer
 from .vectors import split_vector
 
 
@@ -23,6 +23,9 @@ class LinearHead(Model):
 
     def represent(self, features: Tensor) -> Tensor:
         return self.classifier(features)
+
+    def cool(self, temperature: float) -> None:
+        cool_layer(self.classifier, temperature)
 
     def last_input(self, features: Tensor) -> Tensor:
         return features

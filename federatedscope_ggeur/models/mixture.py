@@ -93,6 +93,10 @@ class MixtureHead(Model):
             )
         self._make_room(components)
 
+    def cool(self, temperature: float) -> None:
+        with torch.no_grad():
+            self.scale.fill_(1 / temperature)
+
     def represent(self, features: Tensor) -> Tensor:
         scores = features @ self.weight.T + self.bias
         of_class = self.classes.long()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .base import Model
+from .base import Model, cool_layer
 from .dropout import Dropout
 
 
@@ -33,6 +33,9 @@ class MLPHead(Model):
 
     def represent(self, features: Tensor) -> Tensor:
         return F.relu(self.hidden(features))
+
+    def cool(self, temperature: float) -> None:
+        cool_layer(self.classifier, temperature)
 
     def last_input(self, features: Tensor) -> Tensor:
         return self.represent(features)

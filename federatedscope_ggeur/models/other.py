@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from federatedscope_ggeur.extras import parts_of
@@ -37,6 +37,11 @@ class OtherModel:
     def of_run(cls, run: Any) -> OtherModel:
         """The settings of the model of a run. ``run[field]`` is a setting's value."""
         raise NotImplementedError
+
+    @classmethod
+    def agreed(cls, run: Any) -> Mapping[str, object]:
+        """Further settings that all sides share, by name, if the run chooses it."""
+        return {}
 
     def build(self, in_features: int, num_classes: int, dropout: float = 0.0) -> Model:
         """Build the model.

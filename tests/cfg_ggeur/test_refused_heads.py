@@ -1,4 +1,4 @@
-"""Settings of heads, statistics, calibration and text that cannot go together."""
+"""Settings of heads, statistics and calibration that cannot go together."""
 
 import pytest
 
@@ -8,7 +8,6 @@ LDA = ["ggeur.closed_form", "lda"]
 START = ["ggeur.init", "closed_form"]
 STATISTICS, GEOMETRY = "ggeur.statistics", ["ggeur.geometry", "pooled"]
 PERSONAL = ["ggeur.personal.head", "means"]
-TEXT = ["ggeur.text.model", "fedclip"]
 SHARE = ["ggeur.epoch_share", 0.5]
 STRENGTH = ["ggeur.ridge.strength", 0.1]
 
@@ -75,21 +74,6 @@ STRENGTH = ["ggeur.ridge.strength", 0.1]
             [*GEOMETRY, STATISTICS, "summed", "ggeur.calibrate", "ccvr"],
             "statistics: must be class with ggeur.calibrate: ccvr",
         ),
-        ([*TEXT, *LDA], "closed_form: must be none with ggeur.text.m"),
-        ([*TEXT, "ggeur.calibrate", "ccvr"], "calibrate: must be none"),
-        ([*TEXT, "ggeur.mlp_hidden_dim", 3], "mlp_hidden_dim: must be 0"),
-        ([*TEXT, "ggeur.text.interpolate", 0.5], "interpolate: must be 1"),
-        ([*TEXT, "ggeur.space", "whitened"], "space: must be standard or raw"),
-        (
-            ["ggeur.text.model", "fedtpg", "ggeur.steps", [1]],
-            r"steps: must be \[\]",
-        ),
-        (
-            [*TEXT, "ggeur.base_method", "local"],
-            "text.model: must be '' with ggeur.base_method: local",
-        ),
-        (["ggeur.text.model", "coop"], "must be '' or one of .*fedclip, fedtpg"),
-        (["ggeur.fedtpg.n_ctx", 65], "in 1..64"),
         ([*SHARE, "ggeur.steps", "[]"], "must be 1 in a run without an augmented set"),
         ([*SHARE, *LDA], "must be 1 in a run without"),
         ([*SHARE, "train.batch_or_epoch", "batch"], "must be 1 with train.batch_or_e"),

@@ -63,7 +63,7 @@ def test_examples_and_files_stand_behind_cfg():
 
 def test_options_have_their_choices():
     assert offered("--engine ") == {"embedded", *all_of("engines")}
-    assert offered("predict --quick-gelu w") == {"with", "without"}
+    assert offered("predict --log-level w") == {"warning"}
     assert completions(["predict", "--top"], "") == ({}, False)
 
 

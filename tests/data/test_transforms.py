@@ -160,10 +160,6 @@ def test_what_acts_is_not_said_to_do_nothing(folder, config):
             ["data.transform", ["l2"], "data.type", "bundled_digits@ggeur"],
             "is for embeddings.*ggeur.encoder.normalize",
         ),
-        (
-            ["data.transform", ["sqrt_l2"], "ggeur.closed_form", "zeroshot"],
-            "text features",
-        ),
     ],
     ids=lambda value: str(value)[:40],
 )

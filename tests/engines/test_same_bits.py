@@ -55,7 +55,6 @@ RUNS = {
     "calibrated, linear": CCVR,
     "validated": VALIDATED,
     "stopped early": [*VALIDATED, "early_stop.patience", 1, "early_stop.delta", 1e6],
-    "zero-shot": ["ggeur.closed_form", "zeroshot", *START, *PLAIN],
     "fedgen": ["ggeur.augmentation", "fedgen", *FIVE, *PLAIN],
 }  # fmt: skip
 #: All parts by their names; a process of its own answers for each.

@@ -6,7 +6,6 @@ import torch
 
 from federatedscope_ggeur.models import LinearHead, MixtureHead, load_vector, to_vector
 from federatedscope_ggeur.models.average import AverageHead, averaged
-from federatedscope_ggeur.models.closed_forms import can_cool, cool
 from federatedscope_ggeur.models.folding import recast
 
 
@@ -24,8 +23,8 @@ def test_is_the_mean_of_both_and_either_alone():
         alone = wanted.at(vector)(x).softmax(dim=1)
         assert torch.allclose(alone, head(x).softmax(dim=1), atol=1e-6)
         cooled = wanted.at(vector)
-        assert can_cool(cooled)
-        cool(cooled, 2.0)
+        assert cooled.can_cool
+        cooled.cool(2.0)
         divided = (head(x) / 2).softmax(dim=1)
         assert torch.allclose(cooled(x).softmax(dim=1), divided, atol=1e-6)
         vectors.append(vector)
@@ -36,6 +35,6 @@ def test_is_the_mean_of_both_and_either_alone():
     again = AverageHead(4, 3)
     again.load_state_dict(wanted.state_dict())
     assert torch.equal(to_vector(again), mean)
-    assert not can_cool(again)
+    assert not again.can_cool
     with pytest.raises(TypeError, match="AverageHead cannot be divided"):
-        cool(again, 2.0)
+        again.cool(2.0)

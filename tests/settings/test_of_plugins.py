@@ -13,13 +13,11 @@ from federatedscope_ggeur import (
     register_method,
     register_reader,
     register_splitter,
-    register_text_model,
 )
 from federatedscope_ggeur.errors import PluginError
 from federatedscope_ggeur.federation.exchanges import EXCHANGES
 from federatedscope_ggeur.methods import METHODS, FedAvg, Method
 from federatedscope_ggeur.models.closed_forms import ClosedForm
-from federatedscope_ggeur.models.text import TextPart
 from federatedscope_ggeur.settings import (
     Key,
     check_returned,
@@ -39,7 +37,6 @@ def part(base: type, **names) -> type:
         (register_method, "Method"),
         (register_augmentation, "Method"),
         (register_closed_form, "ClosedForm"),
-        (register_text_model, "TextPart"),
         (register_exchange, "Exchange"),
     ],
 )
@@ -80,13 +77,6 @@ def test_a_hook_of_other_arguments():
         register_method("own")(own)
 
 
-def test_a_setting_that_build_does_not_take():
-    settings = (Key("side", 1.0, "A side.", positive),)
-    own = part(TextPart, SETTINGS=settings, build=classmethod(lambda cls, texts: None))
-    with pytest.raises(TypeError, match=r"Own\.build takes \(texts\), but is called"):
-        register_text_model("own")(own)
-
-
 def test_a_name_that_nothing_calls():
     own = part(Method, lokal=lambda self, context: None)
     said = "'own' defines no function of Method, and nothing calls its lokal; did"
@@ -94,16 +84,9 @@ def test_a_name_that_nothing_calls():
         register_method("own")(own)
 
 
-@pytest.mark.parametrize(
-    ("register", "base", "missing"),
-    [
-        (register_closed_form, ClosedForm, "work_out"),
-        (register_text_model, TextPart, "build"),
-    ],
-)
-def test_a_hook_that_is_missing(register, base, missing):
-    with pytest.raises(TypeError, match=f"must define {missing}"):
-        register("own")(part(base))
+def test_a_hook_that_is_missing():
+    with pytest.raises(TypeError, match="must define work_out"):
+        register_closed_form("own")(part(ClosedForm))
 
 
 def test_helpers_beside_hooks_are_no_mistake(monkeypatch):

@@ -97,7 +97,7 @@ class GGEURClient(FSClient):
     def _join_in(self) -> None:
         data = self.data
         settings = self.trainer.settings
-        handshake = handshake_of(data, settings.agreed, data.text)
+        handshake = handshake_of(data, settings.agreed, data.prepared)
         join = join_of(data.held, handshake, settings.demands)
         self._send(JOIN, 0, (join.to_bytes(),))
 

@@ -15,7 +15,7 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import divides_by_domain
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.federation import Client, MemoryBudget
 from federatedscope_ggeur.federation.course.checkpoint import check_place
-from federatedscope_ggeur.models.text import ClassTexts
+from federatedscope_ggeur.federation.prepared import Prepared
 from federatedscope_ggeur.printable import get_logger
 
 from ..run import load_federated_data
@@ -38,15 +38,14 @@ class Splits(dict):
     splits : mapping from split to Embeddings
     whole : FederatedData or DataSet
         The data that the splits come from.
-    text : ClassTexts, optional
-        The text features, if the run uses them.
+    prepared : Prepared, optional
     """
 
     def __init__(
         self,
         splits: Mapping[str, Embeddings],
         whole: Described,
-        text: ClassTexts | None = None,
+        prepared: Prepared | None = None,
     ):
         super().__init__(
             {
@@ -55,7 +54,7 @@ class Splits(dict):
             }
         )
         self.class_names, self.encoder = tuple(whole.class_names), whole.encoder
-        self.dim, self.given, self.text = whole.dim, whole.given, text
+        self.dim, self.given, self.prepared = whole.dim, whole.given, prepared
 
     @property
     def num_classes(self) -> int:
@@ -72,7 +71,7 @@ class ClientSplits(Splits):
     def __init__(self, site: SiteData, shared: Shared, roles=None):
         held, whole = site.held, site.whole
         splits = {"train": held.train, "val": held.val, "test": held.test}
-        super().__init__(splits, whole, site.text)
+        super().__init__(splits, whole, site.prepared)
         self.held, self.shared = held, shared
         self.roles: dict[int, Client] = {} if roles is None else roles
 
@@ -88,7 +87,7 @@ class ServerSplits(Splits):
             split: next(iter(domains.values()), empty)
             for split, domains in known.rows.items()
         }
-        super().__init__(splits, whole, known.text)
+        super().__init__(splits, whole, known.prepared)
         self.known, self.rows = known, known.rows
 
 
@@ -142,7 +141,9 @@ def _load(config):
         data, roles = load_federated_data(config), {}
         known = ServerData.of(config, data, roles)
         clients = {
-            held.number: ClientSplits(SiteData(held, data, known.text), shared, roles)
+            held.number: ClientSplits(
+                SiteData(held, data, known.prepared), shared, roles
+            )
             for held in data.clients
         }
         return {0: ServerSplits(known), **clients}

@@ -63,7 +63,7 @@ class GGEURTrainer(BaseTrainer):
 
     def _set_up_role(self, data: ClientSplits, config) -> None:
         clients = config.federate.client_num
-        self.settings = settings = settings_for(config, data, clients, data.text)
+        self.settings = settings = settings_for(config, data, clients, data.prepared)
         # FS knows only the plain head when it makes its models.
         task = settings.role.task
         other = task.model.other

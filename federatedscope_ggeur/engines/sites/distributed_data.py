@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from federatedscope_ggeur.cfg_ggeur.prepared import prepared
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
     divides_nothing,
     server_evaluates,
@@ -19,19 +20,18 @@ from federatedscope_ggeur.data import (
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.federation import Client
 from federatedscope_ggeur.federation.holdings import Holdings
-from federatedscope_ggeur.models.text import ClassTexts
+from federatedscope_ggeur.federation.prepared import Prepared
 
 from ..run import load_data_set, load_federated_data
-from ..text import class_texts
 
 
 @dataclass(frozen=True)
 class SiteData:
-    """A client's rows, their data set, and the text features if the run uses any."""
+    """A client's rows, their data set, and what is prepared of its classes."""
 
     held: ClientData
     whole: FederatedData | DataSet
-    text: ClassTexts | None
+    prepared: Prepared | None
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class ServerData:
     client_num : int
         The number of clients over which the data are divided. A run that pools all rows
         has it, too.
-    text : ClassTexts or None
+    prepared : Prepared or None
     held : Holdings or None
         The numbers of rows of all clients; None unless all are in this process.
     roles : dict from client number to Client, or None like `held`
@@ -57,7 +57,7 @@ class ServerData:
     rows: Mapping[str, Mapping[str, Embeddings]]
     whole: FederatedData
     client_num: int
-    text: ClassTexts | None
+    prepared: Prepared | None
     held: Holdings | None = None
     roles: dict[int, Client] | None = None
 
@@ -69,7 +69,7 @@ class ServerData:
         rows = data.server_rows(cfg.eval.split, server_evaluates(cfg))
         client_num = cfg.federate.client_num or len(data.domains)
         held = None if roles is None else Holdings.of(data.clients, data.num_classes)
-        return cls(rows, data, client_num, texts_of(cfg, data), held, roles)
+        return cls(rows, data, client_num, _prepared_of(cfg, data), held, roles)
 
     @property
     def unseen(self) -> list[str]:
@@ -82,10 +82,10 @@ class ServerData:
         return [*self.whole.domains, *self.unseen]
 
 
-def texts_of(cfg, data: FederatedData | DataSet) -> ClassTexts | None:
-    """The text features of the classes; see `class_texts`."""
+def _prepared_of(cfg, data: FederatedData | DataSet) -> Prepared | None:
+    """What is prepared of the classes; see `prepared`."""
     names, encoder = data.class_names, data.encoder
-    return class_texts(cfg, names, data.dim, data.identity, encoder)
+    return prepared(cfg, names, data.dim, data.identity, encoder)
 
 
 def server_data(cfg) -> ServerData | None:
@@ -110,7 +110,7 @@ def site_data(cfg) -> SiteData:
     if index == -1:
         return _own_data(cfg)
     data = load_federated_data(cfg)
-    return SiteData(data.clients[index - 1], data, texts_of(cfg, data))
+    return SiteData(data.clients[index - 1], data, _prepared_of(cfg, data))
 
 
 def _own_data(cfg) -> SiteData:
@@ -127,4 +127,4 @@ def _own_data(cfg) -> SiteData:
         )
     held = ClientData(int(cfg.ggeur.client_number), name, **parts)
     held = held.hold_out(validation_share(cfg.data.splits), cfg.seed)
-    return SiteData(held, dataset, texts_of(cfg, dataset))
+    return SiteData(held, dataset, _prepared_of(cfg, dataset))

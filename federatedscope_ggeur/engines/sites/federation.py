@@ -10,6 +10,7 @@ from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.check import given_handshake
 from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
+from federatedscope_ggeur.cfg_ggeur.prepared import preparation, prepared
 from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
     RunSettings,
@@ -35,9 +36,9 @@ from federatedscope_ggeur.federation.exchanges.base import writing_files
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
     EvaluationClient,
 )
+from federatedscope_ggeur.federation.prepared import Prepared
 from federatedscope_ggeur.federation.wire.handshake import Handshake
 from federatedscope_ggeur.methods import Method
-from federatedscope_ggeur.models.text import ClassTexts
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import (
     ClientInfo,
@@ -54,7 +55,6 @@ from federatedscope_ggeur.reporting import (
 from ..checkpoints import TO_GO_ON, command_to_go_on, server_checkpoints, take_sigterm
 from ..run import pooled_rows
 from ..sides import handshake_of, known_of_rows, server_side, settings_for
-from ..text import class_texts, text_key
 from .distributed_data import ServerData
 from .watch import round_line
 
@@ -109,7 +109,7 @@ class DistributedRun:
         check_place(cfg.federate.save_to, path)
         handshake = None
         if data is not None:
-            handshake = handshake_of(data.whole, settings, data.text)
+            handshake = handshake_of(data.whole, settings, data.prepared)
         self.membership = Membership(
             cfg.federate.client_num,
             quorum(cfg),
@@ -130,8 +130,8 @@ class DistributedRun:
         """
         cfg, members, data = self._cfg, self.membership, self._data
         handshake, domains = members.handshake, members.client_domains
-        text = self._text(handshake)
-        settings = settings_for(cfg, handshake, len(domains), text)
+        ready = self._prepared(handshake)
+        settings = settings_for(cfg, handshake, len(domains), ready)
         if method is not None:
             task = replace(settings.role.task, method=method)
             settings = replace(settings, role=replace(settings.role, task=task))
@@ -154,25 +154,22 @@ class DistributedRun:
         atexit.register(self.write_unfinished)
         self.is_begun = True
 
-    def _text(self, handshake: Handshake) -> ClassTexts | None:
-        """The server's text features, after comparing them with the clients'.
+    def _prepared(self, handshake: Handshake) -> Prepared | None:
+        """What the server has prepared, after comparing it with the clients'.
 
         Raises
         ------
         ConfigError
-            The server's text features differ from the clients'.
+            It differs from the clients'.
         """
         if self._data is not None:
-            return self._data.text
-        found = class_texts(
+            return self._data.prepared
+        found = prepared(
             self._cfg, handshake.class_names, handshake.dim, encoder=handshake.encoder
         )
-        if text_key(found) != handshake.text:
-            raise ConfigError(
-                "ggeur.text: the server's text features differ from the clients'; "
-                "give the server their text.npz (data.root), or the same "
-                "ggeur.encoder and ggeur.text.templates"
-            )
+        how = preparation(self._cfg)
+        if found is not None and how is not None and found.key != handshake.text:
+            raise ConfigError(how.differs)
         return found
 
     def note(self, record: Round0 | RoundRecord) -> None:

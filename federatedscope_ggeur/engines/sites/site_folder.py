@@ -137,9 +137,10 @@ class Site:
 
     def __init__(self, cfg):
         self._cfg, self.data = cfg, site_data(cfg)
-        whole, text, clients = self.data.whole, self.data.text, cfg.federate.client_num
-        self.settings = settings_for(cfg, whole, clients, text)
-        self.handshake = handshake_of(whole, self.settings.agreed, text)
+        whole, prepared = self.data.whole, self.data.prepared
+        clients = cfg.federate.client_num
+        self.settings = settings_for(cfg, whole, clients, prepared)
+        self.handshake = handshake_of(whole, self.settings.agreed, prepared)
         self.number = self.data.held.number
 
     def join(self, *more: bytes) -> Envelope:
@@ -297,8 +298,8 @@ class SiteFolder:
         if before <= number:  # after no round it is the random start
             return scored
         params = fold(client.model, trained.params, client.space)
-        if client.settings.text_mix is not None:
-            params = client.settings.text_mix.mixed(client.model, params)
+        if client.settings.mix is not None:
+            params = client.settings.mix.mixed(client.model, params)
         return Broadcast(before, recast(client.model, params, client.scored_model))
 
     def _write(

@@ -194,7 +194,7 @@ def objections(run: Demands) -> Objections:
         yield Objection("secure_sums", {"dp.noise": kinds}, why)
     elif run["dp.noise"] != DISTRIBUTED:
         yield Objection("dp.noise", {"secure_sums": ["none"]}, "which needs no sums")
-    forms = [name for name, form in CLOSED_FORMS.items() if form.from_noise]
+    forms = [name for name, form in CLOSED_FORMS.present().items() if form.from_noise]
     why = "since the noise drowns other heads" if run.form else _ROUNDS
     yield Objection(own, {"closed_form": forms}, why)
     if run.image_model:
@@ -231,11 +231,9 @@ _FIXED = "which fixes the settings of its heads, to suit the noise"
 #: The values that other settings may have, and the reason.
 _TURNED_OFF: Mapping[str, tuple[Sequence[object], str]] = {
     "init": (["random"], _ROUNDS),
-    "text.model": (["none", ""], _ROUNDS),
     "calibrate": (["none"], _EXACT),
     "personal.head": (["none"], _EXACT),
     "confidences": ([False], _EXACT),
-    "text.ensemble": ([0], "since the ensemble ignores the noise"),
     "lda.shrinkage": ([None], _FIXED),
     "lda.rule": (["leave_one_out"], _FIXED),
     "lda.priors": (["counts"], _FIXED),
@@ -268,8 +266,6 @@ def _own_problems(run: Demands) -> Iterator[Problem]:
             "must name all classes in distributed mode, in the order of their "
             "numbers: otherwise a client's own list tells the server its classes",
         )
-    if run["dp.prior"] and run["text.prior"]:
-        yield "dp.prior", f"cannot go with {setting('text.prior')}; set one of the two"
     if not run["dp.project"] and run["dp.project_seed"]:
         yield "dp.project_seed", f"has no effect with {setting('dp.project')}: 0"
     clients, spared = run["client_num"], run["dp.tolerated"]

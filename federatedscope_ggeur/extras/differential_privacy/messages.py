@@ -54,7 +54,7 @@ class ReleaseVector:
     client : int
     session, stage : bytes, str
     values : Tensor of shape (P,), int64
-        In steps of the grid; see `geometry.noisy_release`.
+        In steps of the grid; see `noisy_release`.
     """
 
     client: int

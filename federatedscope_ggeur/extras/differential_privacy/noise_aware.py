@@ -9,13 +9,14 @@ release.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from federatedscope_ggeur.models import ClosedForm, LinearHead
 from federatedscope_ggeur.models.closed_forms.base import Solved
-from federatedscope_ggeur.models.text.classes import ClassTexts
+from federatedscope_ggeur.models.closed_forms.known import Report
 
 from .noisy_release import CLIP, NoisyStatistics
 
@@ -71,36 +72,38 @@ def likely_counts(release: NoisyStatistics) -> Tensor:
     return (mean + trusted * (noisy - mean)).clamp(min=1.0)
 
 
-def spherical(release: NoisyStatistics, text: ClassTexts | None = None) -> Believed:
+def spherical(
+    release: NoisyStatistics, guess: Tensor | None = None, kappa: float = 0.0
+) -> Believed:
     """Estimate the classes from noisy counts and sums, without a second moment.
 
     Without public rows, rows are assumed to spread equally in all directions. With
     public rows, all rows are assumed to spread like the public ones, and the public
-    class means are the first guess. Without public rows, the text features of the
-    classes' names are the first guess, if there are any.
+    class means are the first guess. Without public rows it is `guess`, see `believed`.
     """
     dim, public = release.dim, release.public
     size = _FILLED * CLIP**2 / dim
     basis, sizes = torch.eye(dim, dtype=F64), torch.full((dim,), size, dtype=F64)
-    guess = _guess_of_text(release, text)
     if public is not None:
         found, basis = torch.linalg.eigh(public.covariance)
         found = found.clamp(min=0)
         sizes = 0.5 * found + 0.5 * found.mean()
-        guess = public.means - release.centre - _overall(release)
-    return _believed(release, basis, sizes, guess, _kappa(text), priors=False)
+        guess = public.means - release.centre - overall(release)
+    return _believed(release, basis, sizes, guess, kappa, priors=False)
 
 
-def with_square(release: NoisyStatistics, text: ClassTexts | None = None) -> Believed:
+def with_square(
+    release: NoisyStatistics, guess: Tensor | None = None, kappa: float = 0.0
+) -> Believed:
     """Estimate the classes from noisy counts, sums and second moment.
 
-    The effect of noise on the spectrum of the second moment is removed. The text
-    features of the classes' names are the first guess of class means, if given.
+    The effect of noise on the spectrum of the second moment is removed. `guess` and
+    `kappa` are as in `believed`.
     """
     assert release.square is not None
     dim, total = release.dim, _total(release)
-    overall = _overall(release)
-    moment = release.square / total - torch.outer(overall, overall)
+    mean = overall(release)
+    moment = release.square / total - torch.outer(mean, mean)
     values, basis = torch.linalg.eigh(moment)
     trace = moment.trace().clamp(min=1e-9)
     # The edge of the spectrum of noise alone, by Wigner's law.
@@ -109,30 +112,69 @@ def with_square(release: NoisyStatistics, text: ClassTexts | None = None) -> Bel
     sizes = sizes * (trace / sizes.sum().clamp(min=1e-12)).clamp(max=1.0)
     sizes = sizes + (trace - sizes.sum()) / dim
     sizes = 0.9 * sizes + 0.1 * sizes.mean()
-    guess = _guess_of_text(release, text)
-    return _believed(release, basis, sizes, guess, _kappa(text), priors=True)
+    return _believed(release, basis, sizes, guess, kappa, priors=True)
 
 
-def believed(release: NoisyStatistics, text: ClassTexts | None = None) -> Believed:
-    """Estimate the classes from a release, with `text` features of them, if given."""
-    how = spherical if release.square is None else with_square
-    return how(release, text)
+def believed(
+    release: NoisyStatistics, guess: Tensor | None = None, kappa: float = 0.0
+) -> Believed:
+    """Estimate the classes from a release.
 
-
-def bridge(release: NoisyStatistics, text: ClassTexts) -> float:
-    """Estimate the factor a of `text_prior.bridge` from noisy sums.
-
-    The measured value is a plus Gaussian noise of a known size. The estimate is the
-    posterior mean for a uniform prior of a in 0..1, or up to the measured value if that
-    is larger. (Rows and texts have length 1.) Without noise the estimate is the
-    measured value, or 0 if that is negative.
+    `guess` [C, D] are guesses of the class means minus the mean of all rows; by default
+    they are zeros. They count like `kappa` rows.
     """
-    offsets, counts = text.offsets, likely_counts(release)
-    lengths = offsets.square().sum(dim=1)
+    how = spherical if release.square is None else with_square
+    return how(release, guess, kappa)
+
+
+def _believed(
+    release: NoisyStatistics,
+    basis: Tensor,
+    sizes: Tensor,
+    guess: Tensor | None,
+    kappa: float,
+    priors: bool,
+) -> Believed:
+    """Class means along `basis`, between the noisy means and a `guess` [C, D].
+
+    Half of the spread `sizes` [D] is within classes and half between class means. A
+    guess that counts like `kappa` rows reduces the spread between class means.
+    """
+    counts, mean = likely_counts(release), overall(release)
+    within = sizes / 2
+    between = within / (1 + kappa)
+    guess = torch.zeros_like(release.sums) if guess is None else guess @ basis
+    measured = (release.sums / counts[:, None] - mean) @ basis
+    noise = (release.noise["sums"] / counts[:, None]) ** 2 + within / counts[:, None]
+    trusted = between / (between + noise)
+    means, unsure = guess + trusted * (measured - guess), trusted * noise
+    centre = release.centre + mean
+    return Believed(centre, basis, counts, means, unsure, within, priors)
+
+
+def _total(release: NoisyStatistics) -> Tensor:
+    return release.counts.clamp(min=1.0).sum()
+
+
+def overall(release: NoisyStatistics) -> Tensor:
+    """The mean of all rows about the centre: shape (D,)."""
+    return release.sums.sum(dim=0) / _total(release)
+
+
+def bridge(release: NoisyStatistics, offsets: Tensor) -> float:
+    """Estimate from noisy sums the factor a by which `offsets` [C, D] fit class means.
+
+    Both are taken less their means over rows. The measured value is a plus Gaussian
+    noise of a known size. The estimate is the posterior mean for a uniform prior of a
+    in 0..1, or up to the measured value if that is larger. (Rows and offsets are of
+    vectors of length 1.) Without noise the estimate is the measured value, or 0 if that
+    is negative.
+    """
+    counts, lengths = likely_counts(release), offsets.square().sum(dim=1)
     squares = float(counts @ lengths)
     if not squares > 0:
         return 0.0
-    off = release.sums - counts[:, None] * _overall(release)
+    off = release.sums - counts[:, None] * overall(release)
     found = float((off * offsets).sum()) / squares
     noise = release.noise["sums"] * float(lengths.sum()) ** 0.5 / squares
     if not noise:
@@ -143,64 +185,20 @@ def bridge(release: NoisyStatistics, text: ClassTexts) -> float:
     return float(stats.truncnorm.mean(*ends, loc=found, scale=noise))
 
 
-def _believed(
-    release: NoisyStatistics,
-    basis: Tensor,
-    sizes: Tensor,
-    guess: Tensor,
-    kappa: float,
-    priors: bool,
-) -> Believed:
-    """Class means along `basis`, between the noisy means and the `guess` [C, D].
-
-    Half of the spread `sizes` [D] is within classes and half between class means. A
-    guess that counts like `kappa` rows reduces the spread between class means.
-    """
-    counts, overall = likely_counts(release), _overall(release)
-    within = sizes / 2
-    between = within / (1 + kappa)
-    guess = guess @ basis
-    measured = (release.sums / counts[:, None] - overall) @ basis
-    noise = (release.noise["sums"] / counts[:, None]) ** 2 + within / counts[:, None]
-    trusted = between / (between + noise)
-    means, unsure = guess + trusted * (measured - guess), trusted * noise
-    centre = release.centre + overall
-    return Believed(centre, basis, counts, means, unsure, within, priors)
-
-
-def _total(release: NoisyStatistics) -> Tensor:
-    return release.counts.clamp(min=1.0).sum()
-
-
-def _overall(release: NoisyStatistics) -> Tensor:
-    """The mean of all rows about the centre: shape (D,)."""
-    return release.sums.sum(dim=0) / _total(release)
-
-
-def _kappa(text: ClassTexts | None) -> float:
-    return 0.0 if text is None else text.prior
-
-
-def _guess_of_text(release: NoisyStatistics, text: ClassTexts | None) -> Tensor:
-    """Class means from text alone, minus the mean of all rows: shape (C, D).
-
-    They are zeros without text.
-    """
-    if text is None:
-        return torch.zeros_like(release.sums)
-    return bridge(release, text) * text.offsets
-
-
 def solved(release: NoisyStatistics, form: ClosedForm) -> Solved:
     """Compute a head of all classes, in place of that of `form`, from a release."""
     assert form.from_noise, f"{form.name} knows nothing of noise"
-    text = form.text if form.text is not None and form.text.prior else None
-    weight, bias = believed(release, text).head()
+    known = form.known if form.known is not None and form.known.prior else None
+    guess, guessed = (
+        (None, {}) if known is None else known.guess(partial(bridge, release))
+    )
+    rows = 0.0 if known is None else known.prior
+    weight, bias = believed(release, guess, rows).head()
     model = LinearHead(release.dim, release.num_classes)
     with torch.no_grad():
         model.classifier.weight.copy_(weight - weight.mean(dim=0))
         model.classifier.bias.copy_(bias - bias.mean())
-    report: dict[str, float | int | str] = {
+    report: Report = {
         "rows": int(release.counts.sum().clamp(min=0)),
         "classes": release.num_classes,
         "left_out": 0,
@@ -210,6 +208,4 @@ def solved(release: NoisyStatistics, form: ClosedForm) -> Solved:
     }
     if release.public is not None:
         report["prior"] = "public rows"
-    if text is not None:
-        report.update(prior="text", text_bridge=bridge(release, text))
-    return Solved(model.eval().requires_grad_(False), report)
+    return Solved(model.eval().requires_grad_(False), {**report, **guessed})

@@ -136,7 +136,10 @@ def objections(run: Demands) -> Objections:
     if "train" in run["splits"]:
         why = "since the server would see each client's loss on the summed rows"
         yield Objection(own, {"splits": []}, why)
-    forms = ["none", *(name for name, form in CLOSED_FORMS.items() if form.from_sums)]
+    forms = [
+        "none",
+        *(name for name, form in CLOSED_FORMS.present().items() if form.from_sums),
+    ]
     why = "which only gives counts, means and one scatter over all clients"
     yield Objection(own, {"closed_form": forms}, why)
     why = "since the choice between heads needs answers of single clients"

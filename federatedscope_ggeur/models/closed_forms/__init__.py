@@ -1,5 +1,6 @@
 """Models in closed form, one file each. All modules of this folder are imported."""
 
+from federatedscope_ggeur.extras import parts_of
 from federatedscope_ggeur.settings import import_modules
 
 from .base import (
@@ -15,12 +16,11 @@ from .base import (
 )
 from .components import ComponentBook, Components, Rows
 from .confounding import LARGER_PART, confounded_share
+from .known import Known
 from .left_out import LeftOut, is_right, left_out_hits
 from .temperature import (
     LOSS_UNITS,
     best_temperature,
-    can_cool,
-    cool,
     in_units,
     left_out_confidences,
     left_out_losses,
@@ -30,3 +30,4 @@ from .temperature import (
 )
 
 import_modules(__name__, __path__)
+CLOSED_FORMS.expect(parts_of(CLOSED_FORMS.field))

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from ..base import Model
-from ..ensemble import EnsembleHead
 from ..linear import LinearHead
 from ..mixture import MixtureHead
 from ..strangeness import Strangeness
-from .base import CLOSED_FORMS, ClosedForm, Seen, Statistics, register_closed_form
+from .base import ClosedForm, Seen, Statistics, register_closed_form
 from .components import Components, Rows
 from .left_out import LeftOut
 
@@ -41,8 +40,8 @@ class Automatic(ClosedForm):
     confounded. And each withheld row counts in its log-loss as a sure mistake, since
     the mixture has no component for that row.
 
-    If text is used (``text.prior``, ``text.ensemble``), the zero-shot head and its
-    ensemble with LDA are candidates, too. LDA and the mixture then use the prior.
+    If something is known of the classes, the head of this alone and its ensemble with
+    LDA are candidates, too. LDA and the mixture then use the prior.
 
     Attributes
     ----------
@@ -99,21 +98,20 @@ class Automatic(ClosedForm):
     def kinds(self) -> list[ClosedForm]:
         """The kinds to choose among, each with its settings.
 
-        With text, the zero-shot head comes first, and its ensemble with LDA follows
-        LDA.
+        With knowledge of the classes, the head of this alone comes first, and its
+        ensemble with LDA follows LDA.
         """
         forms: list[ClosedForm] = [self.lda]
         if self.groups:
             mixture = copy.copy(self.mixture)
             mixture.components = self.groups
             forms.append(mixture)
-        if self.text is None:
+        if self.known is None:
             forms = [one for form in forms for one in self._targets(form)]
         else:
-            plain, *others = [form.knowing(self.text.plain()) for form in forms]
-            mixed = [self.lda] if self.text.ensemble and not self.for_training else []
-            zero_shot = CLOSED_FORMS["zeroshot"]().knowing(self.text)
-            forms = [zero_shot, plain, *mixed, *others]
+            plain, *others = [form.knowing(self.known.plain()) for form in forms]
+            mixed = [self.lda] if self.known.ensemble and not self.for_training else []
+            forms = [self.known.alone(), plain, *mixed, *others]
         return [f for f in forms if f.trainable or not self.for_training]
 
     def candidates(self) -> tuple[ClosedForm, ...]:
@@ -158,8 +156,8 @@ class Automatic(ClosedForm):
     def can_start(self) -> bool:
         if self.choice is None:
             return True
-        text = self.choice.text
-        return self.choice.trainable and not (text is not None and text.ensemble)
+        known = self.choice.known
+        return self.choice.trainable and not (known is not None and known.ensemble)
 
     @property
     def lacks_withheld(self) -> bool:
@@ -192,11 +190,12 @@ class Automatic(ClosedForm):
             model, report = choice.make(seen)
         else:
             solved = choice.solve(seen.statistics)
-            model, report = solved.model, {"logit_scale": solved.report["logit_scale"]}
+            model, report = solved.model, dict(solved.report)
+            for name in ("rows", "classes", "left_out"):
+                del report[name]
         if not self.for_training:
-            if self.text is not None and self.text.ensemble:
-                if not isinstance(model, EnsembleHead):
-                    model = EnsembleHead.of(model)
+            if self.known is not None and self.known.ensemble:
+                model = self.known.ensemble_of(model, alone=True)
             elif isinstance(model, LinearHead):
                 model = MixtureHead.of_linear(model)
         return model, {"closed_form": choice.name, **report}

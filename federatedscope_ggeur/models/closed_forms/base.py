@@ -37,9 +37,9 @@ from ..base import Model
 from ..linear import LinearHead
 from ..mixture import MixtureHead
 from ..strangeness import Strangeness
-from ..text.classes import ClassTexts
 from .choices import BELOW, LEAST_COMPRESSED
 from .components import Components
+from .known import Known
 from .left_out import LeftOut
 from .seen import Seen, Statistics
 
@@ -160,8 +160,8 @@ class ClosedForm:
         Whether a head like this form's can be made from statistics with noise.
     asks : bool
         Whether clients are asked for statistics.
-    needs_text : bool
-        Whether the form is made from text features.
+    needs_known : bool
+        Whether the form is made of what is known apart from rows.
     standardize : bool
         Whether the dimensions of the rows are divided by their standard deviations.
     by_losses : bool
@@ -169,10 +169,10 @@ class ClosedForm:
     compressed : bool
         Whether the statistics are rounded. If so, small strengths are not tried.
     takes_prior, takes_ensemble : bool
-        Whether text can be a prior of the class means, and whether zero-shot logits can
+        Whether guesses can be a prior of the class means, and whether known logits can
         be added to the form's logits.
-    text : ClassTexts or None
-        Text features, if they are used; see `knowing`.
+    known : Known or None
+        What is known of the classes apart from rows; see `knowing`.
     grain : {"class", "domain", "client"}
         The groups of rows that the form is computed from. Leave-one-out leaves rows out
         of the same groups.
@@ -200,13 +200,13 @@ class ClosedForm:
     trainable: ClassVar[bool] = True
     partition_free: ClassVar[bool] = True
     asks: ClassVar[bool] = True
-    needs_text: ClassVar[bool] = False
+    needs_known: ClassVar[bool] = False
     by_losses: ClassVar[bool] = False
     standardize: bool = False
     compressed: bool = False
     takes_prior: ClassVar[bool] = False
     takes_ensemble: ClassVar[bool] = False
-    text: ClassTexts | None = None
+    known: Known | None = None
     grain: str = "class"
     from_sums: ClassVar[bool] = False
     from_noise: ClassVar[bool] = False
@@ -252,29 +252,13 @@ class ClosedForm:
         """The variant of this closed form whose head training can go on from."""
         return self
 
-    def knowing(self, text: ClassTexts | None) -> ClosedForm:
-        """A copy of this form with text features. The forms of `READS` get them too."""
+    def knowing(self, known: Known | None) -> ClosedForm:
+        """A copy of this form with `known`. The forms of `READS` get it too."""
         other = copy.copy(self)
-        other.text = text
+        other.known = known
         for name in self.READS:
-            setattr(other, name, getattr(self, name).knowing(text))
+            setattr(other, name, getattr(self, name).knowing(known))
         return other
-
-    @property
-    def known_text(self) -> ClassTexts:
-        """The text features of the classes.
-
-        Raises
-        ------
-        ConfigError
-            There are no text features.
-        """
-        if self.text is None:
-            raise ConfigError(
-                f"{setting('closed_form')}: {self.name} needs text features of the "
-                "classes; set them, or take another closed form"
-            )
-        return self.text
 
     @property
     def can_start(self) -> bool:

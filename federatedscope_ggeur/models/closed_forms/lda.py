@@ -8,7 +8,6 @@ from torch import Tensor
 from federatedscope_ggeur.settings import Key, one_of
 
 from ..base import Model
-from ..ensemble import EnsembleHead
 from ..strangeness import Strangeness
 from .base import ClosedForm, Seen, Statistics, linear_head, register_closed_form
 from .choices import (
@@ -22,7 +21,6 @@ from .choices import (
 from .components import Components
 from .left_out import DiscriminantLeftOut, LeftOut
 from .shrinkage import common_covariance, ridge_by_gcv
-from .text_prior import PriorLeftOut, moved_by_text, with_ensemble
 
 
 @register_closed_form("lda")
@@ -79,30 +77,31 @@ class LinearDiscriminant(ClosedForm):
         return self.shrinkage is None and self.rule == "leave_one_out"
 
     def described(self) -> dict[str, str | float]:
-        mixed = self.text is not None and self.text.ensemble
-        more = {"text_ensemble": self.text.ensemble} if self.text and mixed else {}
+        mixed = self.known is not None and self.known.ensemble
+        more = self.known.described() if self.known and mixed else {}
         return {**super().described(), **more}
 
     def left_out(self, components: Components) -> LeftOut:
         values = [form.chosen for form in self.candidates()]
-        parts, text = components.merged("class"), self.text
-        if text is not None and text.prior:
-            score: LeftOut = PriorLeftOut(parts, values, self.priors, text)
+        parts, known = components.merged("class"), self.known
+        if known is not None and known.prior:
+            score = known.prior_left_out(parts, values, self.priors)
         else:
             score = DiscriminantLeftOut(parts, values, self.priors)
-        return score if text is None else with_ensemble(score, text)
+        return score if known is None else known.with_ensemble(score)
 
     def work_out(self, seen: Seen) -> tuple[Model, dict]:
         _, root, report = self._covariance(seen)
-        if self.text is not None and self.text.prior:
-            seen, bridged = moved_by_text(seen, self.text)
-            report = {**report, **bridged}
+        known = self.known
+        if known is not None and known.prior:
+            seen, moved = known.moved_seen(seen)
+            report = {**report, **moved}
         directions = torch.cholesky_solve(seen.offsets.T, root).T
         scores = discriminant(seen, directions, seen.log_priors(self.priors))
         head: Model = linear_head(*scores, seen)
-        if self.text is not None and self.text.ensemble:
-            head = EnsembleHead.of(head, self.text)
-            report = {**report, "text_ensemble": self.text.ensemble}
+        if known is not None and known.ensemble:
+            head = known.ensemble_of(head)
+            report = {**report, **known.described()}
         return head, {**report, "priors": self.priors}
 
     def _covariance(self, seen: Seen) -> tuple[Tensor, Tensor, dict]:
@@ -125,7 +124,7 @@ class LinearDiscriminant(ClosedForm):
         return found
 
     def strangeness(self, statistics: Statistics) -> Strangeness | None:
-        if self.text is not None:
+        if self.known is not None:
             return None
         seen = Seen.of(statistics)
         by = seen.deviations() if self.standardize else None

@@ -19,9 +19,8 @@ from .choices import (
     standardize_key,
 )
 from .components import Components
-from .left_out import DiscriminantLeftOut, LeftOut
+from .left_out import DiscriminantLeftOut, LeftOut, sum_by_class
 from .shrinkage import common_covariance
-from .text_prior import PriorLeftOut, log_shares, with_prior
 
 
 @register_closed_form("mixture")
@@ -87,8 +86,8 @@ class MixtureDiscriminant(ClosedForm):
     def left_out(self, components: Components) -> LeftOut:
         values = [form.chosen for form in self.candidates()]
         parts = components.merged(self.grain)
-        if self.text is not None and self.text.prior:
-            return PriorLeftOut(parts, values, self.priors, self.text)
+        if self.known is not None and self.known.prior:
+            return self.known.prior_left_out(parts, values, self.priors)
         return DiscriminantLeftOut(parts, values, self.priors)
 
     def work_out(self, seen: Seen) -> tuple[Model, dict]:
@@ -97,10 +96,9 @@ class MixtureDiscriminant(ClosedForm):
             parts.within(), parts.total, len(parts.counts), self.chosen
         )
         means, labels, weights = parts.means, parts.labels, parts.weights
-        if self.text is not None and self.text.prior:
-            moved = with_prior(parts, self.text)
-            means, labels, weights = moved.means, moved.labels, moved.weights
-            report = {**report, **moved.report()}
+        if self.known is not None and self.known.prior:
+            means, weights, labels, moved = self.known.moved_components(parts)
+            report = {**report, **moved}
         logs = log_shares(weights, labels, parts.num_classes, self.priors)
         offsets = means - parts.origin
         directions = torch.cholesky_solve(offsets.T, root).T
@@ -113,6 +111,18 @@ class MixtureDiscriminant(ClosedForm):
             "component_count": len(parts.counts),
             "priors": self.priors,
         }
+
+
+def log_shares(weights: Tensor, labels: Tensor, classes: int, priors: str) -> Tensor:
+    """Log priors [J] of components.
+
+    They are the shares in the sum of all `weights`, or, with "none", in the sum of
+    their own class.
+    """
+    logs = (weights / weights.sum()).log()
+    if priors == "none":
+        logs = logs - sum_by_class(logs[None], labels, classes)[0, labels]
+    return logs
 
 
 def _head(

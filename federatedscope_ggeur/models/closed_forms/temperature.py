@@ -14,12 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..average import AverageHead
 from ..base import SMOOTHING, Model
-from ..ensemble import EnsembleHead
-from ..linear import LinearHead
-from ..mixture import MixtureHead
-from ..mlp import MLPHead
 from .components import Components, Rows
 from .left_out import LeftOut
 
@@ -174,37 +169,3 @@ def best_temperature(
     slope = left / x0 - curvature * x0
     place = -slope / (2 * curvature)
     return by[lowest] * math.exp(place), losses[lowest] + slope * place / 2
-
-
-def can_cool(model: Model) -> bool:
-    """Whether `cool` can divide the logits of this head.
-
-    Those of the mean of two heads cannot be divided, unless it is one head alone.
-    """
-    if isinstance(model, AverageHead):
-        return model.share.item() in (0.0, 1.0)
-    return isinstance(model, (LinearHead, MLPHead, MixtureHead, EnsembleHead))
-
-
-def cool(model: Model, temperature: float) -> None:
-    """Divide the logits of a head by `temperature`, in place.
-
-    Raises
-    ------
-    TypeError
-        The logits of this head cannot be divided.
-    """
-    if not can_cool(model):
-        raise TypeError(f"the logits of a {type(model).__name__} cannot be divided")
-    with torch.no_grad():
-        if isinstance(model, (LinearHead, MLPHead)):
-            layer = model.classifier
-            layer.weight.copy_(layer.weight.double() / temperature)
-            layer.bias.copy_(layer.bias.double() / temperature)
-        elif isinstance(model, AverageHead):
-            cool(model.one_shot if model.share else model.trained, temperature)
-        elif isinstance(model, EnsembleHead):
-            model.zero_shot.copy_(model.zero_shot.double() / temperature)
-            cool(model.statistics, temperature)
-        elif isinstance(model, MixtureHead):
-            model.scale.fill_(1 / temperature)

@@ -7,8 +7,6 @@ import pytest
 import torch
 
 from federatedscope_ggeur.extras.differential_privacy.noise_aware import (
-    believed,
-    bridge,
     likely_counts,
     spherical,
     with_square,
@@ -18,7 +16,6 @@ from federatedscope_ggeur.extras.differential_privacy.noisy_release import (
     NoisyStatistics,
     PublicRows,
 )
-from federatedscope_ggeur.models.text.classes import ClassTexts
 
 C, D = 4, 6
 NOISE = {"counts": 3.0, "sums": 0.8, "square": 0.4}
@@ -63,39 +60,6 @@ def test_counts_and_sums_alone():
     np.testing.assert_allclose(weight, means / p)
     at = held.centre.numpy() + g
     np.testing.assert_allclose(bias, -(means**2).sum(1) / 2 / p - weight.numpy() @ at)
-
-
-def test_text_is_a_guess_that_counts_like_rows():
-    held, kappa = release(1), 3.0
-    rng = np.random.default_rng(5)
-    features = held.sums / 5 + torch.tensor(rng.normal(size=(C, D)))
-    text = ClassTexts(features, 1.0, prior=kappa)
-    counts, total = plain_counts(held.counts)
-    sums = held.sums.numpy()
-    g = sums.sum(axis=0) / total
-    d = text.features.numpy() - text.features.numpy().mean(axis=0)
-    above = sum((sums[c] - counts[c] * g) @ d[c] for c in range(C))
-    squares = sum(counts[c] * d[c] @ d[c] for c in range(C))
-    exact = replace(held, noise={**NOISE, "sums": 0.0})
-    assert bridge(exact, text) == pytest.approx(above / squares)
-    assert bridge(exact, replace(text, features=-text.features)) == 0
-    grid = np.linspace(0, 1, 100_001)
-    noise = 0.8 * np.sqrt((d**2).sum()) / squares
-    likely = np.exp(-(((grid - above / squares) / noise) ** 2) / 2)
-    a = (grid * likely).sum() / likely.sum()
-    assert bridge(held, text) == pytest.approx(a, rel=1e-4)
-    w = 0.9 * CLIP**2 / D / 2
-    b = 1 / (1 / w + kappa / w)  # the spread between classes, and kappa rows
-    means, p = np.zeros((C, D)), w
-    for c in range(C):
-        v = (0.8 / counts[c]) ** 2 + w / counts[c]
-        h = b / (b + v)
-        means[c] = a * d[c] + h * (sums[c] / counts[c] - g - a * d[c])
-        p += h * v / C
-    weight, _ = believed(held, text).head()
-    np.testing.assert_allclose(weight, means / p, rtol=1e-4)
-    squared = release(2, square=True)
-    assert believed(squared, text).head()[0].isfinite().all()
 
 
 def test_with_the_second_moment():

@@ -1,7 +1,7 @@
 """Whole runs under differential privacy, embedded: what goes up, and what is left.
 
 What a client releases, and how often, is said by
-tests/federation/exchanges/noisy_release/test_release_side.py.
+test_release_side.py.
 """
 
 import json

@@ -1,6 +1,6 @@
 """What a client releases under differential privacy, when, and how often.
 
-Tests of federation/exchanges/noisy_release/exchange.py, and of the noise in a secure
+Tests of its exchange, and of the noise in a secure
 sum.
 """
 

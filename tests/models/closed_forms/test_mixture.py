@@ -9,7 +9,10 @@ from closed_form_federations import components_of, make_federation
 from solving import SHAPES, stats
 
 from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
-from federatedscope_ggeur.models.closed_forms.mixture import MixtureDiscriminant
+from federatedscope_ggeur.models.closed_forms.mixture import (
+    MixtureDiscriminant,
+    log_shares,
+)
 
 CLASSES = 4
 
@@ -77,3 +80,11 @@ def test_it_tells_classes_apart_that_domains_shift_onto_each_other():
     ]
     assert right[0] > 0.95
     assert right[1] < 0.8
+
+
+def test_shares_of_components():
+    weights, labels = torch.tensor([2.0, 6, 2]).double(), torch.tensor([0, 0, 1])
+    found = log_shares(weights, labels, 2, "counts").exp()
+    assert torch.allclose(found, torch.tensor([0.2, 0.6, 0.2]).double())
+    found = log_shares(weights, labels, 2, "none").exp()
+    assert torch.allclose(found, torch.tensor([0.25, 0.75, 1]).double())

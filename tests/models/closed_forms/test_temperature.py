@@ -13,7 +13,6 @@ from federatedscope_ggeur.models import CLOSED_FORMS, Model
 from federatedscope_ggeur.models.closed_forms import (
     Rows,
     best_temperature,
-    cool,
     in_units,
     left_out_losses,
     spread_of_scores,
@@ -140,7 +139,7 @@ def test_a_cooled_head_has_divided_scores_and_the_same_classes(kind, temperature
     solved = CLOSED_FORMS[kind]().untuned().solve(stats(x, y, CLASSES))
     points = torch.tensor(rows(200, seed=3)[0]).float()
     before = solved.model(points)
-    cool(solved.model, temperature)
+    solved.model.cool(temperature)
     after = solved.model(points)
     assert torch.equal(before.argmax(dim=1), after.argmax(dim=1))
     torch.testing.assert_close(after * temperature, before, rtol=1e-4, atol=1e-4)
@@ -158,5 +157,5 @@ def test_the_spread_of_scores_grows_with_them():
     held = Components.of_classes(stats(x, y, CLASSES))
     model = CLOSED_FORMS["lda"](shrinkage=0.3).solve(stats(x, y, CLASSES)).model
     before = spread_of_scores(model, held)
-    cool(model, 0.1)
+    model.cool(0.1)
     assert spread_of_scores(model, held) == pytest.approx(10 * before, rel=1e-4)

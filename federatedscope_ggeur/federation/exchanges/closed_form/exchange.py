@@ -23,9 +23,7 @@ from federatedscope_ggeur.models.closed_forms import (
     LeftOut,
     Rows,
     Solved,
-    can_cool,
     confounded_share,
-    cool,
     in_units,
     left_out_confidences,
     left_out_hits,
@@ -620,7 +618,7 @@ class ClosedFormExchange(Exchange):
             return "the head of this run is made only from totals"
         if not self._demands.is_cooled:
             return f"{setting('temperature')} is none"
-        if not self._demands.seeks_temperature or not can_cool(model):
+        if not self._demands.seeks_temperature or not model.can_cool:
             return "no rows can be left out of a head of this form"
         return ""
 
@@ -641,9 +639,9 @@ def _cool(
 
     If training starts from another head, its temperature is scaled to its scores.
     """
-    if begun is not None and begun is not solved and can_cool(begun.model):
+    if begun is not None and begun is not solved and begun.model.can_cool:
         apart = spread_of_scores(solved.model, components)
         other = spread_of_scores(begun.model, components)
         if apart:
-            cool(begun.model, temperature * other / apart)
-    cool(solved.model, temperature)
+            begun.model.cool(temperature * other / apart)
+    solved.model.cool(temperature)

@@ -56,7 +56,7 @@ KEYS = (
 
 def objections(run: Demands) -> Objections:
     """The settings that exclude a one-shot head, and those that require one."""
-    if run.form is None:
+    if run.form is None and run["init"] != "random":
         trainable = [name for name, form in CLOSED_FORMS.items() if form.trainable]
         why = f"which gives no head to start from; take {' or '.join(trainable)}"
         yield Objection("closed_form", {"init": ["random"]}, why)
@@ -69,14 +69,8 @@ def objections(run: Demands) -> Objections:
         why = "which makes clients score their left-out rows"
         yield Objection("confidences", {"temperature": ["leave_one_out"]}, why)
     if run["keep"] == "average":
-        why = "which averages two heads that are made without text"
-        yield Objection("keep", {"text.ensemble": [0], "text.model": [""]}, why)
-        asking = [n for n, f in CLOSED_FORMS.items() if f.trainable and f.asks]
+        known = CLOSED_FORMS.present()
+        asking = [n for n, f in known.items() if f.trainable and f.asks]
         forms = [name for name in asking if CLOSED_FORMS[name].leaves_out()]
         why = "which needs clients' answers on left-out rows"
         yield Objection("keep", {"closed_form": forms}, why)
-    for field in ("prior", "ensemble"):
-        takes = [n for n, f in CLOSED_FORMS.items() if getattr(f, f"takes_{field}")]
-        if run["closed_form"] not in takes:
-            why = f"which ignores it; only {' and '.join(takes)} use it"
-            yield Objection("closed_form", {f"text.{field}": [0]}, why)

@@ -19,7 +19,6 @@ from federatedscope_ggeur.models import Model, fold
 from federatedscope_ggeur.models.closed_forms import (
     LOSS_UNITS,
     best_temperature,
-    can_cool,
     in_units,
     temperatures,
 )
@@ -317,7 +316,7 @@ class EvaluationExchange(Exchange):
         rows, or if the head's logits cannot be divided.
         """
         server = self.server
-        if not can_cool(server.scored_model.at(server.head_params())):
+        if not server.scored_model.at(server.head_params()).can_cool:
             return None
         if not self.scores:
             yield from self.score(number)  # the run goes on after its last round

@@ -30,8 +30,6 @@ def objections(run: Demands) -> Objections:
         why = "since a client's own head starts from LDA"
         taken = {"closed_form": ["lda", "auto"], "temperature": ["leave_one_out"]}
         yield Objection("personal.head", taken, why)
-        text = {"text.prior": [0], "text.ensemble": [0]}
-        yield Objection("personal.head", text, "which does not use text")
     else:
         why = "which gives clients no own heads"
         yield Objection("personal.head", {"personal.prior": ["global"]}, why)

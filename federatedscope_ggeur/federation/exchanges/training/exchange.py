@@ -13,10 +13,10 @@ from federatedscope_ggeur.errors import GGEURError, setting
 from federatedscope_ggeur.federation.arithmetic import largest
 from federatedscope_ggeur.federation.client import TrainingSet
 from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.prepared import Pull
 from federatedscope_ggeur.federation.sampling import draw_clients, in_client_order
 from federatedscope_ggeur.federation.server import Server
 from federatedscope_ggeur.federation.shares import capped
-from federatedscope_ggeur.federation.text import TextPull
 from federatedscope_ggeur.federation.wire import limits
 from federatedscope_ggeur.methods import (
     BatchedHooks,
@@ -61,14 +61,14 @@ class RoundSettings:
     ----------
     sample_client_num : int
         The number of clients drawn in each round.
-    text_pull : TextPull, optional
-        Pulls training towards the zero-shot head.
+    pull : Pull, optional
+        Added to what the method does in training.
     batched : {"gpu", "always", "never"}
         Where the clients of a process train at once.
     """
 
     sample_client_num: int
-    text_pull: TextPull | None = None
+    pull: Pull | None = None
     batched: str = "never"
 
     def wants_batched(self, device: torch.device) -> bool:
@@ -93,7 +93,7 @@ class TrainingClient(ClientSide):
         (rows,) = training_sets([client], number)
         context = self.context(broadcast)
         hooks = client.task.method.local(context)
-        pull = client.settings.of(RoundSettings).text_pull
+        pull = client.settings.of(RoundSettings).pull
         if pull is not None:
             hooks = pull.added(hooks, client.model, client.space)
         with client.model.of_client(context.counts):
@@ -170,8 +170,8 @@ def unbatched_because(model: Model, method: Method, settings: RoundSettings) -> 
         return f"{method.name} has no batched form"
     if batched_head(model) is None:
         return f"a {type(model).__name__} has no batched form"
-    if settings.text_pull is not None:
-        return f"{setting('text.regulariser')} has no batched form"
+    if settings.pull is not None:
+        return f"{setting(settings.pull.field)} has no batched form"
     if not hasattr(Tensor, "untyped_storage"):
         return f"it needs torch 2, and this is {torch.__version__}"
     return ""

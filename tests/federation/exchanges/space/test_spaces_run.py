@@ -256,8 +256,9 @@ def test_it_is_the_default_and_papers_configs_are_raw(quickstart):
     for path in quickstart.parent.glob("*.yaml"):
         ggeur = load_config(path).ggeur
         # Other models take rows as they are.
-        network = ggeur.get("network", {}).get("name")
-        at_default = path.name in first or network or ggeur.text.model
+        others = (("network", "name"), ("text", "model"))
+        is_other = any(ggeur.get(part, {}).get(name) for part, name in others)
+        at_default = path.name in first or is_other
         assert ggeur.space == (STANDARD if at_default else "raw")
 
 

@@ -1,0 +1,91 @@
+"""FedCLIP's adapter: attention over the dimensions of image features."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from federatedscope_ggeur.models.base import Model
+
+from .base import TextPart, no_last_layer, register_text_model
+from .classes import ClassTexts
+from .keys import OF_MODELS
+
+
+class AdapterHead(Model):
+    """FedCLIP's head: attention over dimensions, then logits ``s <x', w_c>``.
+
+    ``x' = norm(a(x) * x)`` with ``a(x) = softmax(W2 tanh(W1 x + b1) + b2)``. The
+    representation is x'. The text features w_c are frozen. They are part of the state
+    dict, but are not sent.
+
+    `loss_kind` "batch" is the published loss. For a batch of B pairs of image and text
+    it is ``(CE(L, 1..B) + CE(L^T, 1..B)) / 2`` with L_ij = s <x'_i, w_{y_j}>. Other
+    images of the same class count as negatives. "class" is cross-entropy over classes.
+
+    Parameters
+    ----------
+    texts : ClassTexts
+    loss_kind : {"batch", "class"}
+
+    References
+    ----------
+    Lu et al., "FedCLIP: Fast generalization and personalization for CLIP in federated
+    learning", 2023.
+    """
+
+    first_layer = ""
+    texts: Tensor
+    scale: Tensor
+
+    def __init__(self, texts: ClassTexts, loss_kind: str = "batch"):
+        classes, dim = texts.features.shape
+        super().__init__(dim, classes)
+        self.loss_kind = loss_kind
+        self.inner, self.outer = nn.Linear(dim, dim), nn.Linear(dim, dim)
+        self.register_buffer("texts", texts.features.clone())
+        self.register_buffer("scale", torch.tensor(float(texts.scale)))
+
+    @property
+    def least_batch(self) -> int:  # type: ignore[override]
+        # The loss "batch" compares pairs, so it needs two rows.
+        return 2 if self.loss_kind == "batch" else 1
+
+    @property
+    def classifier(self) -> nn.Linear:  # type: ignore[override]  # text stands there
+        raise no_last_layer(self)
+
+    def last_input(self, features: Tensor) -> Tensor:
+        return self.represent(features)
+
+    def represent(self, features: Tensor) -> Tensor:
+        attention = self.outer(torch.tanh(self.inner(features))).softmax(dim=1)
+        return F.normalize(attention * features, dim=1)
+
+    def classify(self, representation: Tensor) -> Tensor:
+        return self.scale * representation @ self.texts.T
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        if self.loss_kind == "class":
+            return super().loss(logits, labels)
+        pairs = logits[:, labels]
+        own = torch.arange(len(labels), device=labels.device)
+        return (F.cross_entropy(pairs, own) + F.cross_entropy(pairs.T, own)) / 2
+
+
+@register_text_model("fedclip")
+class FedCLIP(TextPart):
+    """The text model ``fedclip``: an `AdapterHead`, of which W1, b1, W2 and b2 are
+    trained.
+
+    Clients and server exchange only these four.
+    """
+
+    meaning = "attention over the dimensions of embeddings, trained; text is frozen"
+    source = "Lu 2023"
+    SETTINGS = OF_MODELS["fedclip"]
+
+    @classmethod
+    def build(cls, texts: ClassTexts, **options) -> Model:
+        return AdapterHead(texts, options.get("loss", "batch"))

@@ -1,0 +1,233 @@
+"""Text features of a data set's classes, from a file, the cache, or the text tower."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePath
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.data.cache.files import (
+    DamagedError,
+    read_tensors,
+    write_tensors,
+)
+from federatedscope_ggeur.data.encoders import (
+    Encoder,
+    EncoderSettings,
+    build_encoder,
+    check_encoder,
+    encoder_stamp,
+    identity_hash,
+    pick_device,
+    resolve,
+)
+from federatedscope_ggeur.data.encoding import EncodingSettings
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.machine import torch_threads
+from federatedscope_ggeur.printable import get_logger
+
+from .features import TextFeatures, mean_features
+from .templates import expand, fill
+from .tower import TextTower
+
+logger = get_logger(__name__)
+
+#: The number of prompts that are encoded at a time.
+BATCH = 64
+
+
+@dataclass(frozen=True)
+class MadeText:
+    """Text features, and how many prompts were encoded for them.
+
+    Attributes
+    ----------
+    found : TextFeatures
+    path : Path
+        The file of the features.
+    prompts : int
+        The number of prompts that were encoded just now. 0 if the features came from
+        the cache.
+    seconds : float
+        The time that this took, without loading the model.
+    """
+
+    found: TextFeatures
+    path: Path
+    prompts: int = 0
+    seconds: float = 0.0
+
+
+def load_tower(
+    encoding: EncodingSettings, identity: Mapping[str, object] | None = None
+) -> tuple[TextTower, Encoder]:
+    """Load the text side of the encoder that `encoding` names, and the encoder.
+
+    Raises
+    ------
+    ConfigError
+        The encoder has no text side, or its weights cannot be obtained. Or it is not
+        the encoder of the images, which `identity` describes.
+    """
+    check_encoder(encoding.encoder)
+    encoder = build_encoder(encoding.encoder, pick_device(encoding.device))
+    if encoder.both_sides is None:
+        raise ConfigError(
+            f"ggeur.encoder.name: '{encoding.encoder.name}' has no text side; set "
+            "open_clip, or put text.npz beside the embeddings"
+        )
+    if identity is not None and dict(identity) != dict(encoder.identity):
+        raise ConfigError(
+            f"ggeur.encoder: text must be encoded by {encoder.name}, but another model "
+            "embedded the images; set the same weights for both"
+        )
+    return TextTower.of(encoder.both_sides), encoder
+
+
+def load_text(
+    names: Sequence[str],
+    templates: Sequence[str],
+    encoding: EncodingSettings,
+    identity: Mapping[str, object] | None = None,
+) -> MadeText:
+    """Get text features of the classes called `names`, from the cache or newly made.
+
+    Parameters
+    ----------
+    names : sequence of str
+    templates : sequence of str
+        Templates, or names of lists of templates.
+    encoding : EncodingSettings
+        The settings for embedding images. They name the model and the cache.
+    identity : mapping, optional
+        The identity of the encoder that embedded the images. By default `encoding`
+        names the encoder.
+
+    Raises
+    ------
+    ConfigError
+        The errors of `load_tower`. Or the cache cannot be written.
+    """
+    texts, folder = expand(templates), Path(encoding.cache).expanduser()
+    asked = {
+        "request": request_of(resolve(encoding.encoder)),
+        "names": [*names],
+        "templates": [*texts],
+    }
+    stamp = encoder_stamp(encoding.encoder) or {}
+    if identity is not None:
+        found = read_text(folder, text_key(identity, names, texts))
+    else:
+        found = find_text(folder, asked, stamp)
+    if found is not None:
+        return MadeText(found, text_file(folder, found.key))
+    tower, encoder = load_tower(encoding, identity)
+    key = text_key(encoder.identity, names, texts)
+    threads = encoding.extraction.num_threads
+    logger.info("text features: %d classes, %d templates", len(names), len(texts))
+    started = time.perf_counter()
+    prompts = [fill(text, name) for name in names for text in texts]
+    # One thread by default, because bits of a product depend on the number of threads.
+    with torch_threads(threads or 1):
+        rows = tower.features(prompts, BATCH)
+    each = rows.reshape(len(names), len(texts), -1)
+    made = TextFeatures(mean_features(each), tower.scale, key)
+    seconds = time.perf_counter() - started
+    header = {"identity": dict(encoder.identity), **asked, "stamp": dict(stamp)}
+    path = write_text(folder, made, each, header)
+    return MadeText(made, path, len(prompts), seconds)
+
+
+def text_key(
+    identity: Mapping[str, object], names: Sequence[str], templates: Sequence[str]
+) -> str:
+    """A SHA-256 of everything that text features depend on.
+
+    That is the encoder's identity, the class names and the templates, in order.
+    """
+    parts = {"text": 1, "names": [*names], "templates": [*templates]}
+    return identity_hash({"identity": dict(identity), **parts})
+
+
+def text_file(folder: Path, key: str) -> Path:
+    """The file of the text features with a key, beside the images' features."""
+    return folder / f"text-{key[:16]}.safetensors"
+
+
+def request_of(encoder: EncoderSettings) -> dict[str, object]:
+    """The encoder's settings as plain values that do not depend on the machine."""
+    plain = asdict(encoder)
+    plain["pretrained"] = PurePath(encoder.pretrained).name
+    return plain
+
+
+def write_text(
+    folder: Path, found: TextFeatures, each: Tensor, header: Mapping[str, object]
+) -> Path:
+    """Write text features to the cache; return the file.
+
+    `each` [C, T, D] are the features of each class and template. They are written to
+    the same file, in half precision.
+    """
+    path = text_file(folder, found.key)
+    tensors = {"features": found.features, "each": each.to(torch.float16)}
+    own = {"key": found.key, "logit_scale": found.scale}
+    write_tensors(path, tensors, {**header, **own})
+    return path
+
+
+def read_text(folder: Path, key: str) -> TextFeatures | None:
+    """Read the text features with a key; None if the cache lacks them.
+
+    None, with a warning, also if their file is damaged.
+    """
+    return _read(text_file(folder, key), key)
+
+
+def find_text(
+    folder: Path, wanted: Mapping[str, object], stamp: Mapping[str, object]
+) -> TextFeatures | None:
+    """Find text features whose header has all `wanted` values.
+
+    This is for an encoder of unknown identity. Their stamp must be the encoder's,
+    unless its weights are not on this machine.
+    """
+    for path, header in _headers(folder):
+        if any(header.get(name) != value for name, value in wanted.items()):
+            continue
+        absent = "weights" in stamp and stamp["weights"] is None
+        if absent or header.get("stamp") == dict(stamp):
+            found = _read(path, str(header.get("key")))
+            if found is not None:
+                return found
+    return None
+
+
+def _headers(folder: Path) -> Iterator[tuple[Path, dict]]:
+    for path in sorted(folder.glob("text-*.safetensors")):
+        try:
+            yield path, json.loads(json.dumps(read_tensors(path)[1]))
+        except (DamagedError, OSError) as error:
+            logger.warning(
+                "the cache file %s is damaged (%s) and is not used", path, error
+            )
+
+
+def _read(path: Path, key: str) -> TextFeatures | None:
+    try:
+        tensors, header = read_tensors(path)
+        if header.get("key") != key:
+            raise DamagedError("the file belongs to other classes or another encoder")
+        return TextFeatures(tensors["features"], float(header["logit_scale"]), key)
+    except FileNotFoundError:
+        return None
+    except (DamagedError, KeyError, TypeError, ValueError) as error:
+        logger.warning(
+            "the cache file %s is damaged (%s) and is made again", path, error
+        )
+        return None

@@ -1,0 +1,131 @@
+"""Prepares the text features that a run needs, on every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from federatedscope_ggeur.cfg_ggeur.demands import other_model_of
+from federatedscope_ggeur.cfg_ggeur.devices import encoder_device
+from federatedscope_ggeur.cfg_ggeur.encoding import encoding_settings
+from federatedscope_ggeur.cfg_ggeur.transform import row_preparation
+from federatedscope_ggeur.data import EncodingSettings
+from federatedscope_ggeur.data.folder import TEXT, is_text_file
+from federatedscope_ggeur.data.transforms import rows_before
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.federation.prepared import Prepared
+from federatedscope_ggeur.models import CLOSED_FORMS
+
+from .base import TextModelSettings, TextPart
+from .classes import ClassTexts
+from .features import TextFeatures, read_text_file
+from .keys import TEXT_MODELS
+from .training import TextMix, TextPull
+
+
+def prepared(
+    cfg,
+    names: Sequence[str],
+    dim: int,
+    identity: Mapping[str, object] | None = None,
+    encoder: str = "",
+) -> Prepared:
+    """Prepare the text features of the classes `names`; see `class_texts`."""
+    texts = class_texts(cfg, names, dim, identity, encoder)
+    form, other = CLOSED_FORMS.get(cfg.ggeur.closed_form), other_model_of(cfg)
+    is_told = form is not None and form.needs_known
+    if isinstance(other, TextModelSettings):
+        other = replace(other, texts=texts)
+    strength, share = cfg.ggeur.text.regulariser, cfg.ggeur.text.interpolate
+    return Prepared(
+        texts.key,
+        texts if is_told or texts.prior or texts.ensemble else None,
+        other,
+        TextPull(texts.weight, strength) if strength else None,
+        TextMix(texts.weight, share) if share != 1 else None,
+    )
+
+
+def class_texts(
+    cfg,
+    names: Sequence[str],
+    dim: int,
+    identity: Mapping[str, object] | None = None,
+    encoder: str = "",
+) -> ClassTexts:
+    """Load text features of the classes `names`.
+
+    They come from ``text.npz`` beside the embeddings, if this file exists. If not, the
+    encoder of ``ggeur.encoder`` makes them. `identity` is that of the encoder that
+    embedded the images. If the run projects the embeddings, it projects the text
+    features, too. `encoder` is the run's name for the embeddings.
+
+    Raises
+    ------
+    ConfigError, DataError
+        There are no text features, or their dimension is not `dim`.
+    """
+    before = rows_before(encoder)
+    found = text_features(cfg, names, before or dim, identity)
+    features, prepare = found.features, row_preparation(cfg, encoder)
+    if before is not None and prepare is not None:
+        features = prepare(features)
+    if features.shape != (len(names), dim):
+        raise ConfigError(
+            f"ggeur.encoder: its text features have D = {found.features.shape[1]}, but "
+            f"the embeddings have D = {dim}; name the model that made the embeddings"
+        )
+    chosen = cfg.ggeur.text
+    part = TEXT_MODELS.get(chosen.model)
+    prompts = None
+    if part is not None and part.learns_prompts:
+        prompts = _prompts(cfg, names, identity, part)
+    return ClassTexts(
+        features,
+        found.scale,
+        found.key,
+        prior=float(chosen.prior),
+        ensemble=float(chosen.ensemble),
+        prompts=prompts,
+    )
+
+
+def _prompts(cfg, names: Sequence[str], identity, part: type[TextPart]):
+    from .load import load_tower
+    from .prompted import PromptedClasses
+
+    encoding = encoding_settings(cfg.ggeur, encoder_device(cfg))
+    tower, _ = load_tower(encoding, identity)
+    return PromptedClasses(tower, names, int(cfg.ggeur[part.name]["n_ctx"]))
+
+
+def text_features(
+    cfg, names: Sequence[str], dim: int, identity: Mapping[str, object] | None
+) -> TextFeatures:
+    """Load text features from ``text.npz`` beside the embeddings, or encode them."""
+    if identity is None:
+        path = Path(cfg.data.root).expanduser() / f"{TEXT}.npz"
+        if is_text_file(path):
+            return read_text_file(path, len(names), dim)
+    # Imported here: runs without text do not need it.
+    from .load import load_text
+
+    encoding = encoding_settings(cfg.ggeur, encoder_device(cfg))
+    return load_text(names, cfg.ggeur.text.templates, encoding, identity).found
+
+
+def embedded(
+    cfg,
+    names: Sequence[str],
+    encoding: EncodingSettings,
+    identity: Mapping[str, object] | None,
+) -> list[str]:
+    """Make missing text features of the classes; returns lines about them."""
+    from .load import load_text
+
+    made = load_text(names, cfg.ggeur.text.templates, encoding, identity)
+    how = "already in the cache"
+    if made.prompts:
+        how = f"{made.prompts} prompts now, in {made.seconds:.1f} s"
+    return [f"text features of {len(names)} classes: {how}", str(made.path)]

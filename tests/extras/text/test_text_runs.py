@@ -1,0 +1,123 @@
+"""Text in whole runs: zero-shot, the prior, the ensemble, training near zero-shot.
+
+Tests of extras/text/prepare.py.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.extras.text.features import read_text_file
+from federatedscope_ggeur.extras.text.prepare import class_texts
+
+ZERO_SHOT = ["ggeur.closed_form", "zeroshot"]
+LDA, IID = (
+    ["ggeur.closed_form", "lda"],
+    ["data.splitter", "iid", "data.splitter_args", "[]"],
+)
+
+
+@pytest.fixture
+def texts(embeddings_folder):
+    return read_text_file(embeddings_folder / "text.npz", 12, 16)
+
+
+def ended(cfg):
+    return Run(cfg).follow(lambda record: None)
+
+
+def test_zero_shot_sends_nothing_up(config, texts):
+    results = ended(config(*ZERO_SHOT))
+    assert results.rounds == []
+    assert results.round0.statistics_bytes_up == {}
+    assert results.round0.closed_form.method == "zeroshot"
+    head = results.model.classifier
+    assert torch.equal(head.weight, 20 * texts.features)
+    assert results.final.avg > 0.5  # of 12 classes
+    assert results.round0.closed_form.details["logit_scale"] == 20
+
+
+def test_training_starts_at_zero_shot(config, texts):
+    start = [*ZERO_SHOT, "ggeur.init", "closed_form", "ggeur.steps", "[]"]
+    still = ended(config(*start, "train.optimizer.lr", 1e-30))
+    assert torch.allclose(still.model.classifier.weight, 20 * texts.features)
+    moved = ended(config(*start, "ggeur.space", "standard"))
+    assert moved.round0.closed_form.accuracy == still.round0.closed_form.accuracy
+    assert len(moved.rounds) == 3
+
+
+def test_a_prior_makes_classes_known_that_nobody_sends(config, embeddings_folder):
+    art = dict(np.load(embeddings_folder / "art.npz"))
+    alone = embeddings_folder / "only"
+    alone.mkdir()
+    kept = art["labels"] < 9
+    rows = {name: array[kept] for name, array in art.items()}
+    for name, held in (("train", rows), ("test", art)):
+        np.savez(alone / f"{name}.npz", **held)
+    text = np.load(embeddings_folder / "text.npz")
+    np.savez(alone / "text.npz", **text)
+    (alone / "class_names.txt").write_text("\n".join(f"c{i}" for i in range(12)))
+    one = ["data.root", alone, "federate.client_num", 1, *IID, *LDA]
+    without, prior = (ended(config(*one, "ggeur.text.prior", k)) for k in (0, 4))
+    x, y = torch.from_numpy(art["features"]), torch.from_numpy(art["labels"])
+    unseen = y >= 9
+    for results, least, most in ((without, 0, 0), (prior, 0.3, 1)):
+        hits = (results.model(x).argmax(dim=1) == y)[unseen].float().mean()
+        assert least <= hits <= most
+    assert prior.round0.closed_form.details["text_bridge"] > 0
+
+
+def test_the_head_between_zero_shot_and_the_trained_one(config, texts):
+    whole, half = (ended(config("ggeur.text.interpolate", t)) for t in (1, 0.5))
+    expected = (whole.model.classifier.weight + 20 * texts.features) / 2
+    assert torch.allclose(half.model.classifier.weight, expected, atol=1e-4)
+    bias = whole.model.classifier.bias / 2
+    assert torch.allclose(half.model.classifier.bias, bias, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_nothing_of_text_is_loaded_without_a_text_key(embeddings_folder, quickstart):
+    program = f"""
+import sys
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.engines.run import Run
+cfg = load_config({str(quickstart)!r}, [
+    "data.type", "embeddings@ggeur", "data.root", {str(embeddings_folder)!r},
+    "federate.client_num", "3", "ggeur.closed_form", "lda",
+])
+run = Run(cfg)
+assert run.prepared is None
+run.follow(lambda record: None)
+loaded = [name for name in sys.modules if name.startswith("open_clip")]
+named = ("", ".manifest", ".keys", ".templates")
+own = ["federatedscope_ggeur.extras.text" + name for name in named]
+loaded += [n for n in sys.modules if n.startswith(own[0]) and n not in own]
+print(loaded)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.slow
+def test_text_of_another_length_is_refused(config, embeddings_folder, tmp_path):
+    (embeddings_folder / "text.npz").unlink()
+    from pictures import add_text_clip
+
+    cfg = config(
+        *ZERO_SHOT, "ggeur.encoder.model", add_text_clip(tmp_path),
+        "ggeur.encoder.pretrained", "none", "ggeur.encoder.cache", tmp_path / "c",
+    )  # fmt: skip
+    names = [f"class {i}" for i in range(12)]
+    found = class_texts(cfg, names, 16)
+    assert found.features.shape == (12, 16)
+    with pytest.raises(ConfigError, match="D = 16, but the embeddings have D = 20"):
+        class_texts(cfg, names, 20)
