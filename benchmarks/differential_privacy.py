@@ -16,6 +16,7 @@ import argparse
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -28,7 +29,10 @@ from federatedscope_ggeur.extras.differential_privacy.discrete_gaussian import (
     discrete_gaussian,
     seeded_words,
 )
-from federatedscope_ggeur.extras.differential_privacy.noise_aware import believed
+from federatedscope_ggeur.extras.differential_privacy.noise_aware import (
+    believed,
+    bridge,
+)
 from federatedscope_ggeur.extras.differential_privacy.noisy_release import (
     CLIP,
     GRID_BITS,
@@ -110,7 +114,7 @@ def accuracy(
     total = plan.spread(*rows, centre) + noise(SPREAD)
     release, guess = plan.released(counts, centre, total), ()
     if isinstance(known, ClassTexts):
-        guess = known.guess(release)[0], known.prior
+        guess = known.guess(partial(bridge, release))[0], known.prior
     else:
         release = replace(release, public=known)
     weight, bias = believed(release, *guess).head()
