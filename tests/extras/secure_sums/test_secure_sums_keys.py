@@ -56,7 +56,7 @@ def test_what_is_said_to_go_with_them_goes(config):
         ([*OTHERS, "ggeur.weight", "statistics"], "ggeur.weight: cannot be statistics"),
         (
             [*LDA, "ggeur.personal.head", "means"],
-            "ggeur.personal.head",
+            "ggeur.privacy.secure_sums: must be none",
         ),
         ([*LDA, "federate.client_num", 2], "federate.client_num"),
         (
