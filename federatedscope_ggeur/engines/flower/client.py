@@ -9,11 +9,11 @@ from typing import Any
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from federatedscope_ggeur.cfg_ggeur.identity import check_role
 from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
 from federatedscope_ggeur.errors import ConfigError, GGEURError, without_folders
 from federatedscope_ggeur.printable import get_logger
 
+from ..sites.identity import check_role
 from ..sites.roles import role_config
 from ..sites.streams import transport_settings
 from .records import content_of, envelopes_of, failed

@@ -25,9 +25,9 @@ def flower_app(arguments: Sequence[str]) -> int:
         "settings", nargs="*", metavar="KEY VALUE", help="override settings of the file"
     )
     options = parser.parse_intermixed_args(arguments)
-    from federatedscope_ggeur.cfg_ggeur.identity import check_role
     from federatedscope_ggeur.cfg_ggeur.load import load_config
 
+    from ..sites.identity import check_role
     from .app_folder import write_app
 
     path = Path(find_config(options.cfg))

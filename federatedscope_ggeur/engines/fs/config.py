@@ -18,7 +18,6 @@ from federatedscope_ggeur.cfg_ggeur.fs_defaults import (
     unsettle_defaults,
 )
 from federatedscope_ggeur.cfg_ggeur.fs_keys import FS_RULES, open_sections
-from federatedscope_ggeur.cfg_ggeur.identity import identity_problems
 from federatedscope_ggeur.cfg_ggeur.load import config_problems
 from federatedscope_ggeur.cfg_ggeur.method_settings import settle_switches
 from federatedscope_ggeur.cfg_ggeur.plugins import asks_for_the_plugin, settings_of
@@ -31,6 +30,7 @@ from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.examples import find_config
 from federatedscope_ggeur.printable import Lines, get_logger
 
+from ..sites.identity import identity_problems
 from .robust import robust_problems
 from .search import search_problems
 

@@ -9,11 +9,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Protocol
 
-from federatedscope_ggeur.cfg_ggeur.left_heads import (
-    LeftHead,
-    left_head,
-    same_head_notes,
-)
 from federatedscope_ggeur.cfg_ggeur.load import read_settings
 from federatedscope_ggeur.data import is_image_type
 from federatedscope_ggeur.engines.run import what_to_load
@@ -25,6 +20,7 @@ from federatedscope_ggeur.reporting import Origin, Results, RoundRecord, read_re
 from federatedscope_ggeur.reporting.json_values import as_json_value
 
 from .jobs import Job, is_finished, results_in
+from .left_heads import LeftHead, left_head, same_head_notes
 from .plan import PlannedCell, StudyPlan
 from .study import STUDY_FILE, Cell, Failed, Study, Tried, Tuned, read_study, to_text
 from .study_file import TAKEN

@@ -15,11 +15,11 @@ from torch.nn import functional as F
 
 from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.machine import sent
-from federatedscope_ggeur.methods.alignment import alignment
 from federatedscope_ggeur.methods.contexts import Batch
 from federatedscope_ggeur.models import Model
 
 from ..base import image_shape
+from .alignment import alignment
 
 Shape = tuple[int, int, int]
 #: The side of the square over which each of the two blurs averages.

@@ -2,9 +2,9 @@
 
 import pytest
 
-from federatedscope_ggeur.cfg_ggeur.left_heads import left_head, same_head_notes
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import run
+from federatedscope_ggeur.extras.studies.left_heads import left_head, same_head_notes
 
 BEST = {"ggeur.closed_form": "auto", "ggeur.init": "closed_form", "ggeur.keep": "best"}
 ALONE = {"ggeur.closed_form": "lda"}

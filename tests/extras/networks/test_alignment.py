@@ -5,7 +5,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federatedscope_ggeur.methods.alignment import alignment, supervised_contrastive
+from federatedscope_ggeur.extras.networks.methods.alignment import (
+    alignment,
+    supervised_contrastive,
+)
 
 
 def double_loop(z, labels, temperature):
