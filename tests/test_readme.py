@@ -143,6 +143,10 @@ def test_quickstart_shows_what_is_shown(tmp_path):
     done = program("quickstart", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     clients, _, rest = done.stdout.partition("\n\n")
+    for line in clients.splitlines()[2:12]:
+        _, _, _, held, _, classes, *bars = line.split()
+        assert len(bars) == int(classes) == 10
+        assert sum(bar != "\u00b7" for bar in bars) == int(held)
     printed = rest[rest.index("Overview") :].partition("\n\n")[0]
     for name, found in (("clients", clients), ("quickstart", printed)):
         shown = marked(README, "output", name)
@@ -163,6 +167,7 @@ def test_quickstart_shows_what_is_shown(tmp_path):
     again = program("quickstart", cwd=tmp_path)
     assert "50 of 50 runs are finished already" in again.stdout
     assert printed in again.stdout
+    assert not program("quickstart", "--quiet", cwd=tmp_path).stdout
 
 
 def test_every_row_of_the_first_table_is_a_command_that_runs(first_table):
