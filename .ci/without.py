@@ -61,7 +61,8 @@ def copied(names: list[str], to: Path) -> None:
         path = Path(file)
         if "/".join(path.parts[1:3]) in gone or not (ROOT / path).exists():
             continue
-        if path.parent == EXAMPLES and asks(ROOT / path, removed):
+        is_example = path.parent == EXAMPLES or path.match("extras/*/configs/*.yaml")
+        if is_example and asks(ROOT / path, removed):
             continue
         (to / path.parent).mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / path, to / path)

@@ -165,7 +165,7 @@ def test_numbers_do_not_change_the_results(make_results):
     assert results == make_results()
 
 
-@pytest.mark.parametrize("cls", filter(is_dataclass, vars(reporting).values()))
+@pytest.mark.parametrize("cls", [*filter(is_dataclass, vars(reporting).values())])
 def test_every_field_is_documented(cls):
     """docs/results.md leaves the fields to the classes."""
     lines = [ln for ln in cls.__doc__.splitlines() if re.match(r"    [a-z]", ln)]
