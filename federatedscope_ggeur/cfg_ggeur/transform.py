@@ -18,6 +18,7 @@ from federatedscope_ggeur.data import (
 from federatedscope_ggeur.data.rows import NOT_KNOWN
 from federatedscope_ggeur.data.transforms import names_listed, rows_before
 from federatedscope_ggeur.errors import ConfigError, shown
+from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import due_exchanges
 
 from .demands import demands_of, listed_transforms
@@ -34,7 +35,10 @@ def row_transform(cfg) -> str:
     named = named_transform(listed_transforms(cfg))
     if named != NO_TRANSFORM or not cfg.ggeur.use:
         return named
-    run = demands_of(cfg)
+    return _brought_by(demands_of(cfg))
+
+
+def _brought_by(run: Demands) -> str:
     brought = (part.transform(run) for part in due_exchanges(run))
     return next(filter(None, brought), NO_TRANSFORM)
 
@@ -48,10 +52,12 @@ def expected_rows(
     dimensions rows had before a projection. `given` is what is known of the run's own
     rows; with noise nothing exact of them stays in it.
     """
-    noisy = bool(cfg.ggeur.use) and demands_of(cfg).noisy
-    unit = None if noisy else given.unit_length
+    how, unit = named_transform(listed_transforms(cfg)), given.unit_length
     width = given.dim or rows_before(encoder)
-    how = row_transform(cfg)
+    if cfg.ggeur.use:
+        run = demands_of(cfg)
+        how = _brought_by(run) if how == NO_TRANSFORM else how
+        unit = None if run.noisy else unit
     if how == NO_TRANSFORM:  # rows of a run whose extra is gone are prepared as then
         how = given.transform
     known = replace(given, transform=how, dim=width, unit_length=unit)

@@ -183,9 +183,9 @@ class RoundRecord:
         a round.
     details : dict or None
         For a round, the numbers that its method reports. For a head without rounds,
-        what it was made of: ``rows`` and ``classes`` behind the statistics, classes
-        that are ``left_out``, and the values that were chosen, such as ``shrinkage``
-        and ``shrinkage_rule``. Where leave-one-out chose: ``chosen_by``,
+        what it was made of. ``rows`` and ``classes`` stand behind the statistics,
+        ``left_out`` classes do not. Chosen values have names such as ``shrinkage`` and
+        ``shrinkage_rule``. Where leave-one-out chose: ``chosen_by``,
         ``confounded_share``, ``scored_rows`` and ``candidates``, each with its
         ``hits``. Of the probabilities: ``temperature``, ``temperature_rows``,
         ``left_out_loss`` and ``left_out_loss_before``, or the reason in

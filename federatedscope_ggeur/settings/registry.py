@@ -45,7 +45,6 @@ class Registry(Mapping[str, Part]):
         # An expected part is None here until its module is imported.
         self._parts: dict[str, Part | None] = {}
         self._expected: dict[str, str] = {}
-        self._arrived: dict[str, Part] = {}
 
     def expect(self, modules: Mapping[str, str]) -> None:
         """Know the names of parts before their modules are imported.
@@ -96,8 +95,6 @@ class Registry(Mapping[str, Part]):
         if name in self.taken or not self._may_be(name, part):
             raise ValueError(f"the {self.kind} '{name}' is already registered")
         self._parts[name] = part
-        if name in self._expected:
-            self._arrived[name] = part
         if before:
             names = [other for other in self._parts if other != name]
             names.insert(names.index(before), name)
@@ -138,10 +135,11 @@ class Registry(Mapping[str, Part]):
         return f"there is no {name} any more: {self._removed[name]}"
 
     def __getitem__(self, name: str) -> Part:
-        part = self._parts[name]
-        if part is None:
+        if self._parts[name] is None:
             import_module(self._expected[name])
-            part = self._parts[name] = self._arrived[name]
+        part = self._parts[name]
+        if part is None:  # its module does not register it
+            raise KeyError(name)
         return part
 
     def __contains__(self, name: object) -> bool:

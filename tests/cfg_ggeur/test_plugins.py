@@ -51,7 +51,7 @@ class Toy(Method):
 def _forget(monkeypatch, tmp_path):
     """Forgets the modules that a test writes and loads."""
     for registry in (METHODS, AUGMENTATIONS):
-        monkeypatch.setattr(registry, "_parts", dict(registry._parts))
+        monkeypatch.setattr(registry, "_parts", dict(registry))
     yield
     _installed.cache_clear()
     _versions.cache_clear()

@@ -188,12 +188,14 @@ def bridge(release: NoisyStatistics, offsets: Tensor) -> float:
 def solved(release: NoisyStatistics, form: ClosedForm) -> Solved:
     """Compute a head of all classes, in place of that of `form`, from a release."""
     assert form.from_noise, f"{form.name} knows nothing of noise"
-    known = form.known if form.known is not None and form.known.prior else None
-    guess, guessed = (
-        (None, {}) if known is None else known.guess(partial(bridge, release))
-    )
-    rows = 0.0 if known is None else known.prior
-    weight, bias = believed(release, guess, rows).head()
+    known = form.known
+    guessed: Report = {}
+    if known is not None and known.prior:
+        guess, guessed = known.guess(partial(bridge, release))
+        belief = believed(release, guess, known.prior)
+    else:
+        belief = believed(release)
+    weight, bias = belief.head()
     model = LinearHead(release.dim, release.num_classes)
     with torch.no_grad():
         model.classifier.weight.copy_(weight - weight.mean(dim=0))
