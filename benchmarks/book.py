@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from measure import report
 
+from federatedscope_ggeur.extras.book.exchange import worth
 from federatedscope_ggeur.extras.book.federation import Federation
-from federatedscope_ggeur.extras.book.worth import worth
 from federatedscope_ggeur.machine import peak_memory
 
 HEADS = {

@@ -86,7 +86,7 @@ def measured(clients: int, options: argparse.Namespace) -> dict[str, float]:
     from federatedscope_ggeur.engines.run import Run
     from federatedscope_ggeur.progress import Progress, no_progress
     from federatedscope_ggeur.reporting import write_run
-    from federatedscope_ggeur.reporting.log_file import logging_to
+    from federatedscope_ggeur.reporting.run_files import logging_to
 
     torch.set_num_threads(1)
     imported = _resident()

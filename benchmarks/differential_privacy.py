@@ -25,10 +25,6 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.data.transforms import projected, transform_rows
-from federatedscope_ggeur.extras.differential_privacy.discrete_gaussian import (
-    discrete_gaussian,
-    seeded_words,
-)
 from federatedscope_ggeur.extras.differential_privacy.noise_aware import (
     believed,
     bridge,
@@ -42,6 +38,8 @@ from federatedscope_ggeur.extras.differential_privacy.noisy_release import (
     PublicRows,
     ReleasePlan,
     cut_rows,
+    discrete_gaussian,
+    seeded_words,
     unit_rows,
 )
 from federatedscope_ggeur.extras.text.classes import ClassTexts

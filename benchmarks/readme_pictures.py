@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from federatedscope_ggeur.extras.studies.comparison import Comparison
-from federatedscope_ggeur.extras.studies.comparison.measures import AVG, COSTS
+from federatedscope_ggeur.extras.studies.comparison.runs import AVG, COSTS
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "pictures"

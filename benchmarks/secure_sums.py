@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.crypto import new_secret, public_key, shared_secret
 from federatedscope_ggeur.engines.run import Run
-from federatedscope_ggeur.extras.secure_sums.pairwise import mask
+from federatedscope_ggeur.extras.secure_sums.vectors import mask
 
 QUICKSTART = Path(__file__).parents[1] / "scripts/example_configs/ggeur_quickstart.yaml"
 WHERE = ("Caltech lda", "PACS domain")

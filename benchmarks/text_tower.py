@@ -33,7 +33,7 @@ from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.extras.text.classes import ClassTexts
 from federatedscope_ggeur.extras.text.keys import TEXT_MODELS
 from federatedscope_ggeur.extras.text.load import BATCH, load_text, load_tower
-from federatedscope_ggeur.extras.text.prompted import PromptedClasses
+from federatedscope_ggeur.extras.text.prompts import PromptedClasses
 from federatedscope_ggeur.extras.text.templates import IMAGENET80, fill
 
 THREAD = ExtractionSettings(num_threads=1)

@@ -19,10 +19,10 @@ from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.statistics.exchange import (
     StatisticsClient,
 )
-from federatedscope_ggeur.federation.exchanges.statistics.threshold import (
+from federatedscope_ggeur.federation.exchanges.statistics.upload import (
     StatisticsSettings,
+    StatisticsUpload,
 )
-from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
 from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.methods import build_method

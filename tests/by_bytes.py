@@ -15,8 +15,7 @@ from federatedscope_ggeur.federation.course.client_handler import (
     ClientHandler,
     DecodedParts,
 )
-from federatedscope_ggeur.federation.course.coordinator import Coordinator
-from federatedscope_ggeur.federation.course.plan import Plan
+from federatedscope_ggeur.federation.course.coordinator import Coordinator, Plan
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges import Request
 from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
@@ -24,7 +23,7 @@ from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
     AugmentationClient,
     AugmentationExchange,
 )
-from federatedscope_ggeur.federation.exchanges.augmentation.settings import SetSettings
+from federatedscope_ggeur.federation.exchanges.augmentation.keys import SetSettings
 from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
     ClosedFormSettings,
 )
@@ -36,7 +35,7 @@ from federatedscope_ggeur.federation.exchanges.statistics.exchange import (
     STATISTICS,
     StatisticsClient,
 )
-from federatedscope_ggeur.federation.exchanges.statistics.threshold import (
+from federatedscope_ggeur.federation.exchanges.statistics.upload import (
     StatisticsSettings,
 )
 from federatedscope_ggeur.federation.exchanges.training.exchange import (

@@ -13,8 +13,7 @@ from federatedscope_ggeur.federation.course.client_handler import (
     ClientHandler,
     DecodedParts,
 )
-from federatedscope_ggeur.federation.course.coordinator import Coordinator
-from federatedscope_ggeur.federation.course.plan import Plan
+from federatedscope_ggeur.federation.course.coordinator import Coordinator, Plan
 from federatedscope_ggeur.federation.exchanges import Absence
 from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
 

@@ -17,7 +17,7 @@ from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     PrepareReply,
     Prototypes,
 )
-from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
+from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
     ConfidenceQuery,
     Confidences,
     HitCounts,
@@ -25,16 +25,13 @@ from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import 
     LogLosses,
     LossQuery,
 )
-from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreReport
-from federatedscope_ggeur.federation.exchanges.personal.messages import (
+from federatedscope_ggeur.federation.exchanges.evaluation.scores import ScoreReport
+from federatedscope_ggeur.federation.exchanges.personal import (
     PersonalLosses,
     PersonalQuery,
     PersonalScore,
 )
-from federatedscope_ggeur.federation.exchanges.space.messages import (
-    SpaceBroadcast,
-    TotalsUpload,
-)
+from federatedscope_ggeur.federation.exchanges.space import SpaceBroadcast, TotalsUpload
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.exchanges.training.messages import (
     Broadcast,

@@ -14,7 +14,7 @@ from PIL import Image
 from federatedscope_ggeur.cfg_ggeur.fs_keys import fs_keys, section_of
 from federatedscope_ggeur.cfg_ggeur.keys import all_keys
 from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.data.encoders.keys import ENCODER_KEYS
+from federatedscope_ggeur.data.encoders.base import ENCODER_KEYS
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
 from federatedscope_ggeur.models import CLOSED_FORMS
 

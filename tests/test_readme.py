@@ -14,7 +14,7 @@ from own_process import program, python
 from federatedscope_ggeur import run
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.extras.studies.comparison import Comparison
-from federatedscope_ggeur.extras.studies.comparison.measures import AVG
+from federatedscope_ggeur.extras.studies.comparison.runs import AVG
 from federatedscope_ggeur.extras.studies.quickstart import curve_title
 from federatedscope_ggeur.extras.studies.study_file import load_study
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS

@@ -3,5 +3,4 @@
 `extend_ggeur_cfg(cfg)` adds the keys to a config of yacs or of FederatedScope (FS).
 """
 
-from .described import describe_keys
-from .keys import all_keys, extend_ggeur_cfg, get_key
+from .keys import all_keys, describe_keys, extend_ggeur_cfg, get_key

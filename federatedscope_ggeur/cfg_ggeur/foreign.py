@@ -13,7 +13,7 @@ from pathlib import Path
 from yacs.config import CfgNode
 
 from federatedscope_ggeur.data import ENCODERS, find_reader, is_image_type
-from federatedscope_ggeur.data.encoders.keys import ENCODER_KEYS
+from federatedscope_ggeur.data.encoders.base import ENCODER_KEYS
 from federatedscope_ggeur.downloads import refused
 from federatedscope_ggeur.errors import ConfigError, UntrustedError, shown
 from federatedscope_ggeur.models import OTHER_MODELS
@@ -21,10 +21,10 @@ from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.reporting import RESULTS_FILE, Results
 from federatedscope_ggeur.settings import flatten
 
-from .encoding import encoder_settings
 from .keys import all_keys, get_key
 from .load import default_config, set_key
 from .plugins import check_loaded
+from .run_settings import encoder_settings
 
 TRUST = "--trust"
 _CACHE = next(key for key in ENCODER_KEYS if key.name == "encoder.cache")

@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from federatedscope_ggeur.federation.exchanges.evaluation.scores import METRICS
-from federatedscope_ggeur.federation.wire.declared import SPLITS
+from federatedscope_ggeur.federation.wire.schema import SPLITS
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method
 from federatedscope_ggeur.printable import is_hidden
 from federatedscope_ggeur.settings import Rule, flatten, not_negative, one_of, rule_of

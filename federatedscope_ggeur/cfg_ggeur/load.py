@@ -1,16 +1,23 @@
-"""Load and check a config of FS's keys and the plugin's, for the embedded engine."""
+"""Load and check a config of FS's keys and the plugin's, for the embedded engine.
+
+The module `fs_keys` has the keys of FederatedScope (FS) that are honoured or refused.
+This module has FS's other keys, which do nothing here, since a YAML file of FS may hold
+them on any engine. A config of the embedded engine has such a key only if somebody sets
+it.
+"""
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
 from yacs.config import CfgNode
 
 from federatedscope_ggeur.data import (
+    NO_TRANSFORM,
     EncoderSettings,
     check_encoder,
     check_splits,
@@ -21,19 +28,130 @@ from federatedscope_ggeur.errors import ConfigError, did_you_mean, shown
 from federatedscope_ggeur.examples import find_config
 from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.reporting import missing_package
-from federatedscope_ggeur.settings import flatten, number_problem
+from federatedscope_ggeur.settings import Rule, flatten, number_problem, rule_of
 
 from .check import contradictions
-from .encoding import encoder_settings
-from .fs_defaults import OTHER_KEYS, settle_defaults
-from .fs_keys import OPEN_SECTION, FSKey, fs_keys, open_sections, settings_in
+from .fs_keys import (
+    HEAD,
+    OPEN_SECTION,
+    TRAINER,
+    FSKey,
+    anything,
+    fs_keys,
+    open_sections,
+    settings_in,
+    table,
+)
 from .keys import PLUGINS, add_key, all_keys, extend_ggeur_cfg, get_key, removed_key
 from .method_settings import settle_switches
 from .plugins import check_loaded, load_plugins, plugins_in
-from .run_settings import divides_by_domain, divides_nothing
-from .schedule import schedule_problems
-from .transform import check_transform
+from .run_settings import (
+    divides_by_domain,
+    divides_nothing,
+    encoder_settings,
+    schedule_problems,
+)
+from .transform import check_transform, row_transform
 from .yaml_file import literal, read_yaml, to_plain
+
+#: Keys whose default in FS is replaced by the plugin's, because no user chose it.
+_STANDS_FOR = {
+    "model.type": ("lr", HEAD),
+    "criterion.type": ("MSELoss", "CrossEntropyLoss"),
+    "trainer.type": ("general", TRAINER),
+}
+
+
+#: What to use instead of some keys without effect.
+_INSTEAD = {
+    "data.args": "the settings of a reader are below ggeur",
+    "data.transform": "the encoder prepares its images itself",
+    "dataloader.num_workers": "use ggeur.encoder.num_workers, for decoding images",
+    "trainer.disp_freq": "each round is said",
+    "trainer.val_freq": "use eval.freq, in rounds",
+    "trainer.sam.rho": "use ggeur.base_method fedsam and ggeur.fedsam.rho",
+    "model.hidden": "use ggeur.mlp_hidden_dim, the number of hidden units",
+}
+
+
+def _former(name: str, default: object) -> Rule:
+    now = {"data.loader": "dataloader.type"}.get(
+        name, name.replace("data", "dataloader")
+    )
+    return rule_of(f"is called {now} now", lambda value: value == default)
+
+
+def _here_only(default: object) -> Rule:
+    problem = f"the embedded engine takes only {default!r}"
+    return rule_of(problem, lambda value: value == default)
+
+
+_IDLE = dict(table("idle"))
+
+#: Every key of FS that `fs_keys` lacks, except keys in sections that take new keys.
+OTHER_KEYS = {
+    key.name: key
+    for key in (
+        *(FSKey(name, default, anything) for name, default in _IDLE.items()),
+        *(FSKey(name, default, anything) for name, default in table("inert")),
+        *(FSKey(n, default, _here_only(default)) for n, default in table("on_fs_only")),
+        *(FSKey(n, default, _former(n, default)) for n, default in table("former")),
+        FSKey("model.input_shape", (), anything),
+    )
+}
+
+
+def settle_defaults(cfg) -> list[str]:
+    """Replace FS's default model, criterion and trainer by the plugin's own ones.
+
+    Returns
+    -------
+    list of str
+        The keys that were changed.
+    """
+    changed = [
+        name for name, (default, _) in _STANDS_FOR.items() if _is(cfg, name, default)
+    ]
+    for name in changed:
+        _set(cfg, name, _STANDS_FOR[name][1])
+    return changed
+
+
+def unsettle_defaults(cfg, names: Iterable[str]) -> None:
+    """Restore FS's defaults for the keys `names`.
+
+    This is for a config in which the plugin was switched off later.
+    """
+    for name in names:
+        default, ours = _STANDS_FOR[name]
+        if _is(cfg, name, ours):
+            _set(cfg, name, default)
+
+
+def _is(cfg, name: str, value: object) -> bool:
+    return get_key(cfg, name) == value
+
+
+def _set(cfg, name: str, value: object) -> None:
+    section, key = name.split(".")
+    cfg[section][key] = value
+
+
+def idle_notes(cfg) -> list[str]:
+    """A note on settings that have no effect here but differ from FS's defaults."""
+    found = []
+    for name, default in _IDLE.items():
+        try:
+            value = get_key(cfg, name)
+        except KeyError:
+            continue
+        if name == "data.transform" and row_transform(cfg) != NO_TRANSFORM:
+            continue
+        if value != default:
+            instead = _INSTEAD.get(name)
+            found.append(f"{name} ({instead})" if instead else name)
+    return [f"these settings have no effect here: {', '.join(found)}"] if found else []
+
 
 _LISTED = 25  # problems in one message
 _HINT = "'ggeur configs' lists configs to start from."

@@ -17,7 +17,7 @@ from federatedscope_ggeur.models import CLOSED_FORMS, OTHER_MODELS, chosen_other
 from .demands import demands_of
 from .fs_keys import open_sections, section_of, settings_in, switch_of
 from .keys import all_keys, get_key
-from .prepared import preparing
+from .transform import preparing
 
 
 def base_method(cfg) -> type[Method]:

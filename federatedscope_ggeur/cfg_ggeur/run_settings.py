@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
+from federatedscope_ggeur.data import (
+    ENCODERS,
+    EncoderSettings,
+    EncodingSettings,
+    ExtractionSettings,
+)
 from federatedscope_ggeur.data.rows import NOT_KNOWN, Given
+from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation import (
+    CosineSchedule,
     EarlyStopSettings,
     EvaluationSettings,
     RoleSettings,
+    StepSchedule,
     Task,
     TrainingSettings,
 )
-from federatedscope_ggeur.federation.course.plan import Plan
+from federatedscope_ggeur.federation.course.coordinator import Plan
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.augmentation.keys import set_settings
 from federatedscope_ggeur.federation.exchanges.base import RunFacts, due_exchanges
-from federatedscope_ggeur.federation.exchanges.calibration.keys import (
-    calibration_settings,
-)
+from federatedscope_ggeur.federation.exchanges.calibration import calibration_settings
 from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
     ClosedFormSettings,
 )
 from federatedscope_ggeur.federation.exchanges.statistics.keys import statistics_form
-from federatedscope_ggeur.federation.exchanges.statistics.threshold import (
+from federatedscope_ggeur.federation.exchanges.statistics.upload import (
     StatisticsSettings,
 )
 from federatedscope_ggeur.federation.exchanges.training.exchange import RoundSettings
@@ -35,17 +43,133 @@ from federatedscope_ggeur.geometry import SpaceSettings
 from federatedscope_ggeur.machine import free_memory
 from federatedscope_ggeur.models import ModelSettings, two_kinds
 from federatedscope_ggeur.reporting import TrackingSettings
-from federatedscope_ggeur.settings import NOT_SET
+from federatedscope_ggeur.settings import NOT_SET, not_negative, positive_share, whole
 
 from .check import local_optimizer
 from .demands import closed_form_of, demands_of, keeps_best, other_model_of
-from .devices import training_device
+from .fs_keys import SCHEDULER_SECTION, settings_in
 from .keys import MEMORY_LIMIT
-from .method_settings import agreed_settings, base_method, method_of
-from .schedule import local_schedule
-from .tracking import tracking_settings
+from .method_settings import agreed_settings, base_method, method_of, options_of
 from .transform import expected_rows
-from .yaml_file import plain_config
+from .yaml_file import plain_config, to_plain
+
+
+def training_device(cfg) -> torch.device:
+    """The device on which models are trained and scored.
+
+    It is the CPU without ``use_gpu``, or if torch sees no GPU (see `device_notes`).
+    Otherwise it is the GPU with the number ``device``. A negative number means the GPU
+    with the most free memory, as in FS.
+
+    Raises
+    ------
+    ConfigError
+        There is no GPU with this number.
+    """
+    if not cfg.use_gpu or not torch.cuda.is_available():
+        return torch.device("cpu")
+    number, count = cfg.device, torch.cuda.device_count()
+    if number >= count:
+        raise ConfigError(
+            f"device: there is no GPU {number}, torch sees {count}; take a number from "
+            f"0 to {count - 1}, or -1 for the GPU with the most free memory"
+        )
+    if number < 0:
+        number = max(range(count), key=lambda n: torch.cuda.mem_get_info(n)[0])
+    return torch.device("cuda", number)
+
+
+def gpu_name(device: torch.device) -> str | None:
+    """The name of a GPU; None for the CPU."""
+    return None if device.type == "cpu" else torch.cuda.get_device_name(device)
+
+
+def encoder_device(cfg) -> str:
+    """The device that ``ggeur.encoder.device: auto`` stands for.
+
+    It is the GPU for training if training uses one, and otherwise "auto".
+    """
+    device = training_device(cfg)
+    return "auto" if device.type == "cpu" else str(device)
+
+
+def device_notes(cfg) -> list[str]:
+    """A warning, in FS's words, if ``use_gpu`` is on but there is no GPU."""
+    if not cfg.use_gpu or torch.cuda.is_available():
+        return []
+    return ["No GPU found for your device, set cfg.use_gpu=False"]
+
+
+#: The settings of each schedule, with torch's defaults and with rules. The value 0 of
+#: T_max stands for the number of rounds. The value 0 of first_rate (the rate of round
+#: 1) means that round 1 has no rate of its own.
+_TAKES = {
+    "StepLR": {"step_size": (10, whole(1)), "gamma": (0.1, positive_share)},
+    "CosineAnnealingLR": {
+        "T_max": (0, whole(1)),
+        "eta_min": (0.0, not_negative),
+        "first_rate": (0.0, not_negative),
+    },
+}
+
+
+def local_schedule(cfg) -> StepSchedule | CosineSchedule | None:
+    """The schedule of ``train.scheduler``; None for a constant rate."""
+    node = cfg.train.scheduler
+    if not node.type:
+        return None
+    found = {n: node.get(n, value) for n, (value, _) in _TAKES[node.type].items()}
+    if node.type == "StepLR":
+        return StepSchedule(int(found["step_size"]), float(found["gamma"]))
+    period = int(found["T_max"]) or cfg.federate.total_round_num
+    return CosineSchedule(period, float(found["eta_min"]), float(found["first_rate"]))
+
+
+def schedule_problems(cfg) -> Iterator[str]:
+    """Yield the problems of the keys in ``train.scheduler``, except of ``type``."""
+    kind = cfg.train.scheduler.type
+    takes = _TAKES.get(kind, _TAKES["StepLR"])
+    for name, value in settings_in(cfg.train.scheduler).items():
+        if name in ("type", "warmup_ratio"):
+            continue
+        if name not in takes:
+            *others, last = takes
+            yield (
+                f"{SCHEDULER_SECTION}.{name}: the plugin's {kind or 'StepLR'} takes "
+                f"{', '.join(others)} and {last}, in rounds"
+            )
+        elif problem := takes[name][1](value):
+            yield f"{SCHEDULER_SECTION}.{name}: {problem}"
+
+
+def tracking_settings(cfg) -> TrackingSettings:
+    """The settings of tracking by TensorBoard and Weights & Biases (W&B).
+
+    W&B gets the arguments that FS would give it.
+    """
+    if not cfg.wandb.use:
+        return TrackingSettings(cfg.ggeur.tensorboard)
+    wandb, method = cfg.wandb, cfg.federate.method
+    begun = {
+        "project": wandb.name_project or None,
+        "entity": wandb.name_user or None,
+        "config": to_plain(cfg),
+        "group": cfg.data.type,
+        "job_type": method,
+        "name": experiment_name(cfg),
+        "notes": f"{method}, {experiment_name(cfg)}",
+    }
+    return TrackingSettings(cfg.ggeur.tensorboard, True, wandb.online_track, begun)
+
+
+def experiment_name(cfg) -> str:
+    """FS's name for an experiment: `expname`, or a name made of main settings."""
+    name = cfg.expname or (
+        f"{cfg.federate.method}_{cfg.model.type}_on_{cfg.data.type}"
+        f"_lr{cfg.train.optimizer.lr}_lstep{cfg.train.local_update_steps}"
+    )
+    return f"{name}_{cfg.expname_tag}" if cfg.expname_tag else name
+
 
 #: The share of a GPU's free memory that kept sets may take.
 GPU_SHARE = 0.6
@@ -301,3 +425,43 @@ def scored_settings(cfg, prepared: Prepared | None = None) -> ModelSettings:
         trained = replace(trained, other=trained.other.as_left())
     starts = trained.starts and not keeps_best(cfg.ggeur)
     return replace(trained, starts=starts, averaged=cfg.ggeur.keep == "average")
+
+
+def encoder_settings(ggeur) -> EncoderSettings:
+    """The settings of the encoder in `cfg.ggeur`."""
+    chosen = ggeur.encoder
+    part = ENCODERS.get(chosen.name)
+    alike = ("name", "model", "pretrained", "normalize", "precision", "quick_gelu")
+    return EncoderSettings(
+        **{name: chosen[name] for name in alike},
+        decode=chosen.decode,
+        grey_bits=int(chosen.grey_bits),
+        image_size=_whole(chosen.image_size),
+        options=options_of(part, ggeur) if part is not None else {},
+    )
+
+
+def encoding_settings(ggeur, auto: str = "auto") -> EncodingSettings:
+    """The settings of encoder, extraction and cache in `cfg.ggeur`.
+
+    `auto` names the device that ``ggeur.encoder.device: auto`` stands for.
+    """
+    chosen = ggeur.encoder
+    return EncodingSettings(
+        encoder_settings(ggeur),
+        ExtractionSettings(
+            batch_size=int(chosen.batch_size),
+            num_workers=_whole(chosen.num_workers),
+            num_threads=_whole(chosen.num_threads),
+        ),
+        device=auto if chosen.device == "auto" else chosen.device,
+        cache=chosen.cache,
+        float16=chosen.float16_cache,
+        hash_files=chosen.hash_files,
+        skip_unreadable=chosen.skip_unreadable,
+    )
+
+
+def _whole(value: float) -> int | None:
+    # The key's rule refuses infinity later.
+    return None if value == NOT_SET or not math.isfinite(value) else int(value)

@@ -1,9 +1,14 @@
-"""Apply and check FederatedScope's key `data.transform`, a transform of embeddings."""
+"""Apply and check FederatedScope's key `data.transform`, a transform of embeddings.
+
+What a config's run prepares of its classes' names before it starts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from importlib import import_module
 
 from torch import Tensor
 
@@ -18,11 +23,51 @@ from federatedscope_ggeur.data import (
 from federatedscope_ggeur.data.rows import NOT_KNOWN
 from federatedscope_ggeur.data.transforms import names_listed, rows_before
 from federatedscope_ggeur.errors import ConfigError, shown
+from federatedscope_ggeur.extras import Manifest, Preparation, manifests
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import due_exchanges
+from federatedscope_ggeur.federation.prepared import Prepared
 
 from .demands import demands_of, listed_transforms
-from .prepared import preparation
+from .keys import get_key
+
+
+def preparing(cfg) -> Manifest | None:
+    """The extra that prepares something for a run with `cfg`; None if none does."""
+    read = partial(get_key, cfg.ggeur)
+    for manifest in manifests().values():
+        if manifest.prepares is not None and manifest.prepares.is_due(read):
+            return manifest
+    return None
+
+
+def preparation(cfg) -> Preparation | None:
+    """What `preparing` prepares; None if it is nothing."""
+    manifest = preparing(cfg)
+    return None if manifest is None else manifest.prepares
+
+
+def prepared(
+    cfg,
+    names: Sequence[str],
+    dim: int,
+    identity: Mapping[str, object] | None = None,
+    encoder: str = "",
+) -> Prepared | None:
+    """Prepare what a run needs for the classes `names`; None if it needs nothing.
+
+    `dim` is that of the embeddings, `identity` that of the encoder that embedded the
+    images, and `encoder` the run's name for the embeddings.
+
+    Raises
+    ------
+    ConfigError, DataError
+        It cannot be made, or does not fit the embeddings.
+    """
+    how = preparation(cfg)
+    if how is None:
+        return None
+    return import_module(how.module).prepared(cfg, names, dim, identity, encoder)
 
 
 def row_transform(cfg) -> str:

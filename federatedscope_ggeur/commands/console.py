@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
+from federatedscope_ggeur.cfg_ggeur.run_settings import experiment_name
 from federatedscope_ggeur.data import FederatedData
-from federatedscope_ggeur.engines.checkpoints import TO_GO_ON, from_any_folder
-from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.engines.run import TO_GO_ON, Run, from_any_folder
 from federatedscope_ggeur.errors import GGEURError
-from federatedscope_ggeur.federation.course.checkpoint_files import warn_of_private
+from federatedscope_ggeur.federation.course.checkpoint import warn_of_private
 from federatedscope_ggeur.federation.exchanges.base import writing_files
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import get_logger
@@ -29,8 +28,12 @@ from federatedscope_ggeur.reporting import (
     write_run,
 )
 from federatedscope_ggeur.reporting.client_table import MOST
-from federatedscope_ggeur.reporting.log_file import handled_by, logging_to
-from federatedscope_ggeur.reporting.run_files import CONFIG_FILE, LOG_FILE
+from federatedscope_ggeur.reporting.run_files import (
+    CONFIG_FILE,
+    LOG_FILE,
+    handled_by,
+    logging_to,
+)
 
 from . import INTERRUPTED, PROGRAM
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from federatedscope_ggeur.cfg_ggeur.devices import encoder_device
-from federatedscope_ggeur.cfg_ggeur.encoding import encoding_settings
 from federatedscope_ggeur.cfg_ggeur.method_settings import options_of
-from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
+from federatedscope_ggeur.cfg_ggeur.run_settings import (
+    encoder_device,
+    encoding_settings,
+)
+from federatedscope_ggeur.cfg_ggeur.start_notes import privacy_of
 from federatedscope_ggeur.data import Pending, find_pending, find_reader
-from federatedscope_ggeur.engines.forecast import Forecast, forecast, set_up
-from federatedscope_ggeur.engines.meter import Traffic
+from federatedscope_ggeur.engines.forecast import Forecast, Traffic, forecast, set_up
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.federation.exchanges.base import due_exchanges
 from federatedscope_ggeur.printable import say

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import import_module
 
-from federatedscope_ggeur.cfg_ggeur.devices import encoder_device
-from federatedscope_ggeur.cfg_ggeur.encoding import encoding_settings
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.method_settings import options_of
-from federatedscope_ggeur.cfg_ggeur.prepared import preparation
+from federatedscope_ggeur.cfg_ggeur.run_settings import (
+    encoder_device,
+    encoding_settings,
+)
+from federatedscope_ggeur.cfg_ggeur.transform import preparation
 from federatedscope_ggeur.data import Encoded, embed_data, find_reader, is_image_type
 from federatedscope_ggeur.engines.run import load_data_set
 from federatedscope_ggeur.printable import get_logger, say

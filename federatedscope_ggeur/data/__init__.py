@@ -5,7 +5,6 @@ All modules of this folder are imported, and register their readers.
 
 from federatedscope_ggeur.settings import import_modules
 
-from .centralise import centralise
 from .clients import ClientData, ClientRange, class_counts, held_lazily, sizes_of
 from .digits import read_digits_quickstart
 from .embeddings import DataSet, Domain, Embeddings
@@ -20,12 +19,11 @@ from .encoders import (
     register_encoder,
 )
 from .encoding import EncodingSettings, Pending
-from .expected import Expected
 from .extraction import ExtractionSettings, extract
 from .fingerprint import fingerprint
 from .folder import read_embeddings_folder
 from .images import IMAGE_READERS, register_image_reader
-from .partition import FederatedData, partition
+from .partition import FederatedData, centralise, partition
 from .registry import (
     READERS,
     SUFFIX,
@@ -50,6 +48,7 @@ from .splitters import (
 from .transforms import (
     NO_TRANSFORM,
     TRANSFORMS,
+    Expected,
     named_transform,
     transform_data,
     transform_rows,

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from .encoders.base import Encoder
 from .encoders.frames import Frame
-from .images.base import Loader
 from .images.files import GREY_BITS, load_image, plain_jpeg
+from .images.layout import Loader
 
 T = TypeVar("T")
 

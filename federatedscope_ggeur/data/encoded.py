@@ -9,9 +9,7 @@ from pathlib import Path
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.printable import Lines, get_logger
 
-from .cache.entry import Entry
-from .cache.files import DamagedError
-from .cache.index import Request, SplitRecord, all_records, find_carried
+from .cache import DamagedError, Entry, Request, SplitRecord, all_records, find_carried
 from .embeddings import DataSet, Domain, Embeddings
 from .split import split_domain
 

@@ -14,12 +14,14 @@ from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.settings import check_returned
 
-from .cache.entry import Entry, content_key, entry_file
-from .cache.index import (
+from .cache import (
     DomainRecord,
+    Entry,
     Record,
     Request,
     SplitRecord,
+    content_key,
+    entry_file,
     read_record,
     record_path,
     write_record,
@@ -35,9 +37,16 @@ from .encoders import (
     pick_device,
     resolve,
 )
-from .extraction import ExtractionSettings, UnreadableError, extract, hash_contents
-from .image_faults import LeftOut, warn_of_dark_grey, warn_of_several_classes
-from .images.base import ImageDataSet, ImageReader, Images
+from .extraction import (
+    ExtractionSettings,
+    LeftOut,
+    UnreadableError,
+    extract,
+    hash_contents,
+    warn_of_dark_grey,
+    warn_of_several_classes,
+)
+from .images.layout import ImageDataSet, ImageReader, Images
 from .parts import filled_in
 from .processes import Processes
 

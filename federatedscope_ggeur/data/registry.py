@@ -12,7 +12,7 @@ from .embeddings import DataSet
 from .encoded import Encoded
 from .encoding import Encoding, EncodingSettings, Pending, encoded, find_images
 from .images import IMAGE_READERS
-from .images.base import ImageReader
+from .images.layout import ImageReader
 from .parts import filled_in, registered
 from .split import check_splits
 from .transforms import NO_TRANSFORM, transform_data

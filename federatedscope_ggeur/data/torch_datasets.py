@@ -14,7 +14,7 @@ from federatedscope_ggeur.errors import ConfigError, DataError, shown
 from .encoded import Encoded
 from .encoders import EncoderSettings
 from .encoding import EncodingSettings, encoded, find_images
-from .images.base import ImageDataSet, ImageDomain, Images
+from .images.layout import ImageDataSet, ImageDomain, Images
 from .labels import checked_names
 
 

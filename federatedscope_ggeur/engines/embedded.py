@@ -19,18 +19,18 @@ from torch import Tensor
 from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings
 from federatedscope_ggeur.data import FederatedData, class_counts, held_lazily
 from federatedscope_ggeur.federation import Client, MemoryBudget
-from federatedscope_ggeur.federation.course.checkpoint import Progress
-from federatedscope_ggeur.federation.course.checkpoint_files import (
+from federatedscope_ggeur.federation.course.checkpoint import (
     DEFAULT_NAME,
+    Checkpointing,
+    CheckpointWriter,
+    Progress,
     refusal,
 )
-from federatedscope_ggeur.federation.course.checkpoint_writer import CheckpointWriter
-from federatedscope_ggeur.federation.course.checkpointing import Checkpointing
 from federatedscope_ggeur.federation.course.client_handler import (
     ClientHandler,
+    ClientStore,
     answer_group,
 )
-from federatedscope_ggeur.federation.course.client_store import ClientStore
 from federatedscope_ggeur.federation.course.history import History
 from federatedscope_ggeur.federation.exchanges import ClientSide, Request, Requests
 from federatedscope_ggeur.federation.exchanges.base import Carried
@@ -42,8 +42,7 @@ from federatedscope_ggeur.federation.prepared import Prepared
 from federatedscope_ggeur.machine import torch_threads
 from federatedscope_ggeur.reporting import Capture, Results, Round0, RoundRecord
 
-from .sides import Shared, client_side, handshake_of, server_side
-from .workers import Workers
+from .workers import Shared, Workers, client_side, handshake_of, server_side
 
 Order = Callable[[list[int]], list[int]]
 T = TypeVar("T")

@@ -1,36 +1,43 @@
-"""Runs one config on the embedded engine, up to its results."""
+"""Finds the place of a distributed run's checkpoints, and how to continue.
+
+Runs one config on the embedded engine, up to its results.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
+from shlex import quote
 
 import numpy as np
 
 from federatedscope_ggeur.cfg_ggeur.check import check_agreed, check_embedding_dim
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
-from federatedscope_ggeur.cfg_ggeur.devices import (
+from federatedscope_ggeur.cfg_ggeur.load import idle_notes, load_config, to_plain
+from federatedscope_ggeur.cfg_ggeur.method_settings import base_method, options_of
+from federatedscope_ggeur.cfg_ggeur.run_settings import (
+    RunSettings,
     device_notes,
+    divides_by_domain,
     encoder_device,
+    encoding_settings,
     gpu_name,
 )
-from federatedscope_ggeur.cfg_ggeur.encoding import encoding_settings
-from federatedscope_ggeur.cfg_ggeur.fs_defaults import idle_notes
-from federatedscope_ggeur.cfg_ggeur.load import load_config, to_plain
-from federatedscope_ggeur.cfg_ggeur.method_settings import base_method, options_of
-from federatedscope_ggeur.cfg_ggeur.prepared import prepared
-from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
-from federatedscope_ggeur.cfg_ggeur.run_settings import divides_by_domain
 from federatedscope_ggeur.cfg_ggeur.start_notes import (
     batched_because,
+    privacy_of,
     reach_line,
     set_rows,
     start_notes,
     withheld_line,
 )
-from federatedscope_ggeur.cfg_ggeur.transform import row_transform
+from federatedscope_ggeur.cfg_ggeur.transform import prepared, row_transform
 from federatedscope_ggeur.data import (
     DataSet,
     FederatedData,
@@ -45,9 +52,18 @@ from federatedscope_ggeur.data import (
     validation_share,
 )
 from federatedscope_ggeur.errors import ConfigError, DataError, setting
-from federatedscope_ggeur.federation.course.checkpoint import check_place
+from federatedscope_ggeur.federation.course.checkpoint import (
+    DEFAULT_NAME,
+    Checkpointing,
+    CheckpointWriter,
+    Progress,
+    check_place,
+    taken,
+)
+from federatedscope_ggeur.federation.course.client_handler import ClientStore
 from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.federation.server import unseen_clients
+from federatedscope_ggeur.federation.wire.handshake import Handshake
 from federatedscope_ggeur.machine import plain_torch, torch_threads, usable_cores
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import (
@@ -63,10 +79,100 @@ from federatedscope_ggeur.reporting import (
 from federatedscope_ggeur.settings import flatten, kind_of
 
 from .embedded import EmbeddedEngine, Order
-from .sides import known_of_rows, settings_for
-from .workers import workers_problem
+from .workers import known_of_rows, settings_for, workers_problem
 
 logger = get_logger(__name__)
+
+#: What stands before the command that continues a run, by the run's status.
+TO_GO_ON = {"interrupted": "to go on", "failed": "to go on once the cause is mended"}
+_RESTORE = "federate.restore_from"
+#: The program that started this process; empty if Python ran FS's main.
+_started_by: list[str] = []
+#: The folder in which it was started; empty if that is the present one.
+_started_in: list[str] = []
+
+
+def checkpoint_place(folder: Path, settings: RunSettings) -> str:
+    """The path of this process's checkpoints; "" if it writes none.
+
+    It is ``federate.save_to`` or else a file in the run's folder.
+    """
+    if settings.save_to or settings.checkpoint_every is None:
+        return settings.save_to
+    # Without FS's main there may be no folder.
+    return str(folder / DEFAULT_NAME) if folder.is_dir() else ""
+
+
+def server_checkpoints(
+    folder: Path, settings: RunSettings, handshake: Handshake, progress: Progress | None
+) -> Checkpointing | None:
+    """Make the object that writes the server's checkpoints; None if it writes none.
+
+    If a method keeps state on clients, they write it after every round. The server then
+    also writes its checkpoint after every round, because the two must match.
+    """
+    place = checkpoint_place(folder, settings)
+    if not place:
+        return None
+    if not settings.save_to and Path(place).exists():
+        logger.warning(
+            "no checkpoints are written, because '%s' exists from an earlier run", place
+        )
+        return None
+    writer = CheckpointWriter(place, handshake, progress)
+    stateful = settings.role.clients_keep_state
+    seconds = settings.checkpoint_every or 0.0
+    if settings.save_to or stateful:
+        seconds = 0.0
+    return Checkpointing(writer, seconds, asked=bool(settings.save_to))
+
+
+def check_client_place(cfg, number: int) -> None:
+    """Refuse to overwrite a client's saved state if it belongs to another run.
+
+    Raises
+    ------
+    ConfigError
+    """
+    save_to = cfg.federate.save_to
+    if save_to and save_to != cfg.federate.restore_from:
+        path = ClientStore(save_to, number).path
+        if path.exists():
+            raise taken(path, f"the state of client {number} in another run")
+
+
+def note_start(command: Sequence[str]) -> None:
+    """Remember the program that started this process, and the present folder."""
+    _started_by[:], _started_in[:] = command, [os.getcwd()]
+
+
+def command_to_go_on(path: str | Path) -> str:
+    """The command line that continues this process from the checkpoint at `path`."""
+    program, *kept = sys.argv
+    while _RESTORE in kept:
+        first = kept.index(_RESTORE)
+        del kept[first : first + 2]
+    command = [*(_started_by or ["python", program]), *kept, _RESTORE, str(path)]
+    return from_any_folder(command, *_started_in)
+
+
+def from_any_folder(command: Sequence[str], folder: str | None = None) -> str:
+    """A shell's line that runs the command in `folder`, by default the present one."""
+    return f"cd {quote(folder or os.getcwd())} && {' '.join(map(quote, command))}"
+
+
+def take_sigterm() -> Callable[[], object]:
+    """Make SIGTERM end this process like Ctrl-C, so that its files are written.
+
+    This does nothing if SIGTERM has a handler already. It returns a function that
+    restores the earlier state.
+    """
+    free = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    if not free or threading.current_thread() is not threading.main_thread():
+        return lambda: None
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    return partial(signal.signal, signal.SIGTERM, signal.SIG_DFL)
+
 
 #: Rows of clients' sets, times rounds, from which several workers pay. One takes some
 #: seconds for them; to begin the others takes tenths of one.

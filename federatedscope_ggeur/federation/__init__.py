@@ -1,7 +1,7 @@
 """The roles of client and server, their messages, local training and evaluation."""
 
 from .client import Client
-from .exchanges.calibration.calibration import CalibrationSettings
+from .exchanges.calibration import CalibrationSettings
 from .exchanges.evaluation.scores import (
     EarlyStopSettings,
     EvaluationSettings,
@@ -12,6 +12,4 @@ from .exchanges.training.fit import fit
 from .memory import MemoryBudget
 from .optimizers import CosineSchedule, OptimizerSettings, StepSchedule
 from .server import Server
-from .settings import RoleSettings
-from .task import Task
-from .training_settings import TrainingSettings
+from .settings import RoleSettings, Task, TrainingSettings

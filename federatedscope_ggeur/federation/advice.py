@@ -16,7 +16,7 @@ from federatedscope_ggeur.extras import settings_for_totals
 
 from .holdings import Withheld, median_rows
 from .optimizers import OptimizerSettings
-from .training_settings import TrainingSettings
+from .settings import TrainingSettings
 
 #: Shares of pairs and of rows that may be withheld without a note; see `is_much`.
 MOST_PAIRS, MOST_ROWS = 0.5, 0.1

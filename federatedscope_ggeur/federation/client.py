@@ -15,9 +15,7 @@ from federatedscope_ggeur.models import trainable_part
 
 from .memory import MemoryBudget
 from .rows import check_rows
-from .settings import RoleSettings
-from .task import Task
-from .training_settings import TrainingSettings
+from .settings import RoleSettings, Task, TrainingSettings
 
 
 class Rows(Protocol):

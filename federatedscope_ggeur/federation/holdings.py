@@ -10,7 +10,7 @@ from torch import Tensor
 
 from federatedscope_ggeur.data import ClientData, class_counts, held_lazily
 from federatedscope_ggeur.geometry import AugmentationSettings
-from federatedscope_ggeur.geometry.sizes import share_of
+from federatedscope_ggeur.geometry.augmentation import share_of
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from torch import Tensor
 from federatedscope_ggeur.geometry import Space
 from federatedscope_ggeur.models import Model, ModelSettings, build_model
 
-from .task import Task
+from .settings import Task
 from .wire.schema import MessageSchema
 
 

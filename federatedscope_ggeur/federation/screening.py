@@ -18,7 +18,7 @@ from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import Finding
 from federatedscope_ggeur.reporting.records import About
 
-from .wire.declared import Declarations
+from .wire.schema import Declarations
 
 logger = get_logger(__name__)
 

@@ -17,7 +17,7 @@ from federatedscope_ggeur.models import (
     trainable_part,
     unfold,
 )
-from federatedscope_ggeur.models.average import averaged
+from federatedscope_ggeur.models.folding import averaged
 from federatedscope_ggeur.models.strangeness import Strangeness
 
 from .merge import Merge

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .rounded_rows import RoundedRows
+from .scatter import RoundedRows
 from .statistics import Statistics
 
 

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import StatisticsError, setting
 
-from .statistics import Statistics
-from .totals import Totals, varying
+from .statistics import Statistics, Totals, varying
 
 SPACES = ("standard", "raw", "whitened")
 

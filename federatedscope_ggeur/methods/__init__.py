@@ -6,9 +6,7 @@ A new method is one file of this folder, which registers it.
 from federatedscope_ggeur.extras import parts_of
 from federatedscope_ggeur.settings import import_modules
 
-from .base import Method, initial_weights, weighted_mean
-from .batched import BatchedHooks, GroupBatch
-from .combined import Combined
+from .base import BatchedHooks, GroupBatch, Method, initial_weights, weighted_mean
 from .contexts import (
     Batch,
     LinearCorrection,
@@ -16,17 +14,18 @@ from .contexts import (
     LocalHooks,
     LocalOutcome,
     ServerContext,
+    TensorSpec,
     Update,
 )
 from .fedavg import FedAvg
 from .registry import (
     AUGMENTATIONS,
     METHODS,
+    Combined,
     build_method,
     register_augmentation,
     register_method,
 )
-from .tensors import TensorSpec
 
 import_modules(__name__, __path__)
 for _registry in (METHODS, AUGMENTATIONS):

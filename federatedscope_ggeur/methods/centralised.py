@@ -10,7 +10,7 @@ from .registry import register_method
 class Centralised(Method):
     """FedAvg with one client that has the training rows of all clients.
 
-    See `federatedscope_ggeur.data.centralise`.
+    See `federatedscope_ggeur.data.partition`.
     """
 
     meaning = (

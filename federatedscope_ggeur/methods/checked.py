@@ -25,8 +25,7 @@ from federatedscope_ggeur.settings import (
 )
 
 from .base import Method
-from .contexts import LinearCorrection, LocalContext, LocalHooks
-from .tensors import Specs, TensorSpec
+from .contexts import LinearCorrection, LocalContext, LocalHooks, Specs, TensorSpec
 
 
 def checked(part: type[Method]) -> type[Method]:

@@ -8,7 +8,7 @@ from torch import Tensor
 from federatedscope_ggeur.models import Model
 
 from .base import Tensors
-from .tensors import Specs, TensorSpec, value_problem
+from .contexts import Specs, TensorSpec, value_problem
 
 
 def class_means_specs(model: Model) -> Specs:

@@ -1,4 +1,10 @@
-"""The inputs and outputs of a method's hooks, see `base.Method`."""
+"""The inputs and outputs of a method's hooks, see `base.Method`.
+
+Rules for tensors from clients, so that one client cannot harm the others.
+
+A wrong dtype would spread to the sums over all clients. So would a number near the
+limit of float32.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from federatedscope_ggeur.geometry import LARGEST_EMBEDDING
 from federatedscope_ggeur.models import CPU, Model, StageHook
 from federatedscope_ggeur.rng import torch_generator
 
@@ -286,3 +293,32 @@ class ServerContext:
     def generator(self, purpose: str) -> torch.Generator:
         """A generator that depends only on the seed, this round and purpose."""
         return torch_generator(self.seed, "server", purpose, self.round_number)
+
+
+#: No client has more rows. Sums over clients stay within int64.
+_MOST_ROWS = 2**40
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Shape and dtype of a tensor that a client sends. None in a shape: any length."""
+
+    shape: tuple[int | None, ...]
+    dtype: torch.dtype = torch.float32
+
+
+Specs = Mapping[str, TensorSpec]
+
+
+def value_problem(what: str, values: Tensor) -> str:
+    """The problem of `what` for a message, if any of `values` is too large; else ""."""
+    if (values.abs() > LARGEST_EMBEDDING).any():
+        return f"{what} must lie within +-{LARGEST_EMBEDDING:g}"
+    return ""
+
+
+def count_problem(what: str, counts: Tensor) -> str:
+    """The problem of `what` for a message, if one of `counts` is impossible; or ""."""
+    if ((counts < 0) | (counts > _MOST_ROWS)).any():
+        return f"{what} must lie in 0..{_MOST_ROWS}"
+    return ""

@@ -7,8 +7,8 @@ import torch
 from federatedscope_ggeur.settings import Key, fraction
 
 from .base import LocalContext, LocalHooks, Method, weighted_mean
+from .contexts import TensorSpec, value_problem
 from .registry import register_augmentation
-from .tensors import TensorSpec, value_problem
 
 
 @register_augmentation("fedfa")

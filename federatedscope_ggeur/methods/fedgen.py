@@ -21,8 +21,8 @@ from federatedscope_ggeur.settings import (
 
 from .adam import Adam
 from .base import LocalContext, LocalHooks, Method, ServerContext, Update, weighted_mean
+from .contexts import TensorSpec, count_problem
 from .registry import register_augmentation
-from .tensors import TensorSpec, count_problem
 
 logger = get_logger(__name__)
 

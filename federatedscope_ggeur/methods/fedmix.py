@@ -8,8 +8,8 @@ from torch.nn import functional as F
 from federatedscope_ggeur.settings import Key, below, whole
 
 from .base import LocalContext, LocalHooks, Method
+from .contexts import TensorSpec, value_problem
 from .registry import register_augmentation
-from .tensors import TensorSpec, value_problem
 
 
 @register_augmentation("fedmix")

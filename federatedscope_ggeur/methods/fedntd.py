@@ -10,8 +10,7 @@ from torch.nn import functional as F
 
 from federatedscope_ggeur.settings import Key, not_negative, positive
 
-from .base import LocalContext, LocalHooks, Method
-from .batched import BatchedHooks
+from .base import BatchedHooks, LocalContext, LocalHooks, Method
 from .registry import register_method
 
 

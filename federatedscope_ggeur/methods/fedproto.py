@@ -6,11 +6,10 @@ import torch
 
 from federatedscope_ggeur.settings import Key, not_negative
 
-from .base import LocalContext, LocalHooks, Method, weighted_mean
-from .batched import BatchedHooks
+from .base import BatchedHooks, LocalContext, LocalHooks, Method, weighted_mean
 from .class_means import class_means
+from .contexts import TensorSpec, count_problem, value_problem
 from .registry import register_method
-from .tensors import TensorSpec, count_problem, value_problem
 
 
 @register_method("fedproto")

@@ -8,8 +8,7 @@ from torch.nn import functional as F
 
 from federatedscope_ggeur.settings import Key, not_negative, positive
 
-from .base import LocalContext, LocalHooks, Method
-from .batched import BatchedHooks
+from .base import BatchedHooks, LocalContext, LocalHooks, Method
 from .contexts import LocalOutcome
 from .registry import register_method
 

@@ -10,9 +10,8 @@ from federatedscope_ggeur.settings import Key, below, positive
 
 from .acknowledged import counted, first_state, kept, next_state
 from .base import LocalContext, LocalHooks, Method, weighted_mean
-from .contexts import LinearCorrection
+from .contexts import LinearCorrection, TensorSpec
 from .registry import register_method
-from .tensors import TensorSpec
 
 
 @register_method("scaffold")

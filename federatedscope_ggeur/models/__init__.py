@@ -1,6 +1,15 @@
 """Classifiers on embeddings, trained or computed in closed form."""
 
-from .base import CPU, Model, StageHook, add_autograd_gradient
+from .base import (
+    CPU,
+    OTHER_MODELS,
+    Model,
+    OtherModel,
+    StageHook,
+    add_autograd_gradient,
+    chosen_other,
+    register_other_model,
+)
 from .build import ModelSettings, build_model, two_kinds
 from .calibration_draws import draw_features, put_last_layer, take_last_layer
 from .closed_forms import (
@@ -12,10 +21,7 @@ from .closed_forms import (
     register_closed_form,
 )
 from .folding import fold, recast, unfold
-from .linear import LinearHead
-from .mixture import MixtureHead
-from .mlp import MLPHead
-from .other import OTHER_MODELS, OtherModel, chosen_other, register_other_model
+from .heads import LinearHead, MixtureHead, MLPHead
 from .own import OF_HEAD, OwnModels, head_bytes, own_bytes, own_tensors
 from .vectors import (
     bind_vector,

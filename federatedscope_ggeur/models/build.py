@@ -6,12 +6,10 @@ from dataclasses import dataclass
 
 from federatedscope_ggeur.errors import ConfigError
 
-from .average import AverageHead
-from .base import Model
+from .base import Model, OtherModel
 from .closed_forms import CLOSED_FORMS
-from .linear import LinearHead
-from .mlp import MLPHead
-from .other import OtherModel
+from .folding import AverageHead
+from .heads import LinearHead, MLPHead
 
 
 @dataclass(frozen=True)

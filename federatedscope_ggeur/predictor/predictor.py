@@ -16,7 +16,6 @@ from torch import Tensor
 from yacs.config import CfgNode
 
 from federatedscope_ggeur.cfg_ggeur import all_keys
-from federatedscope_ggeur.cfg_ggeur.encoding import encoding_settings
 from federatedscope_ggeur.cfg_ggeur.foreign import (
     check_places,
     config_left,
@@ -24,6 +23,7 @@ from federatedscope_ggeur.cfg_ggeur.foreign import (
     places_of_encoder,
 )
 from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins
+from federatedscope_ggeur.cfg_ggeur.run_settings import encoding_settings
 from federatedscope_ggeur.data import (
     SUFFIX,
     EncodingSettings,
@@ -44,7 +44,7 @@ from federatedscope_ggeur.data.images.files import FileLoader, is_image_name
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.machine import torch_threads
 from federatedscope_ggeur.models import Model, OwnModels
-from federatedscope_ggeur.models.closed_forms.temperature import confidence_edges
+from federatedscope_ggeur.models.closed_forms.left_out import confidence_edges
 from federatedscope_ggeur.reporting import RESULTS_FILE, Results
 from federatedscope_ggeur.settings import flatten
 

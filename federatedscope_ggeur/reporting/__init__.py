@@ -1,7 +1,14 @@
 """The results of a run: their schema, their files, the table and the curve."""
 
-from .lines import divergence_line, privacy_line, record_lines, screening_lines
-from .model_owners import numbers_of_rows
+from .lines import (
+    average,
+    divergence_line,
+    numbers_of_rows,
+    privacy_line,
+    record_lines,
+    screening_lines,
+    summarise,
+)
 from .provenance import Capture, DataFingerprint, Origin, Provenance
 from .records import (
     AbsentClasses,
@@ -39,5 +46,4 @@ from .run import (
     write_run,
 )
 from .run_files import HEAD_FILE, OWN_FOLDER, RESULTS_FILE, STRANGENESS_FILE
-from .summary import average, summarise
 from .tracking import Tracking, TrackingSettings, missing_package

@@ -1,8 +1,18 @@
-"""Write parts of a run's record as lines of text."""
+"""Write parts of a run's record as lines of text.
+
+Scores over the domains of a round, and over the last rounds of a run.
+
+Find out which client's model predicts each row, if clients have own models.
+"""
 
 from __future__ import annotations
 
-from federatedscope_ggeur.errors import setting
+import math
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from federatedscope_ggeur.errors import ConfigError, DataError, listed, setting, shown
 
 from .records import (
     AbsentClasses,
@@ -19,8 +29,15 @@ from .records import (
     RoundRecord,
     Screening,
     SumsRecord,
+    TemperatureScaling,
     WorstClient,
 )
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from .records import ClientInfo
+
 
 _MOST_FINDINGS = 10  # findings that are written out
 
@@ -268,3 +285,170 @@ def worst_client_line(worst: WorstClient) -> str:
 def percent(fraction: float | None) -> str:
     """An accuracy in percent as text; "-" if there is none."""
     return "-" if fraction is None else f"{100 * fraction:.2f}"
+
+
+def average(accuracy: dict[str, float | None]) -> tuple[float | None, float | None]:
+    """AVG and STD over domains.
+
+    Parameters
+    ----------
+    accuracy : dict from domain to accuracy
+        The value None marks a domain without an accuracy, which is left out.
+
+    Returns
+    -------
+    avg, std : float or None
+        The plain mean over domains and the population standard deviation (ddof 0). Both
+        are None if no domain has an accuracy.
+    """
+    scores = [score for score in accuracy.values() if score is not None]
+    if not scores:
+        return None, None
+    avg = fmean(scores)
+    return avg, math.sqrt(fmean((score - avg) ** 2 for score in scores))
+
+
+def summarise(
+    rounds: Sequence[RoundRecord],
+    round0: Round0 | None = None,
+    calibrated: RoundRecord | None = None,
+    last: int = 5,
+    kept: Kept | None = None,
+    pooled: PooledRows | None = None,
+    scaling: TemperatureScaling | None = None,
+) -> Final:
+    """The final score of a run: the score of the head that the run leaves.
+
+    A head trained in rounds scores, on each domain, the mean over the last evaluated
+    rounds. A calibrated head and a head in closed form are scored once, and that score
+    counts.
+
+    Parameters
+    ----------
+    rounds : sequence of RoundRecord
+        In order.
+    round0 : Round0, optional
+        The bytes and seconds of round 0 count in the totals.
+    calibrated : RoundRecord, optional
+        The bytes and seconds of the calibration count, too.
+    last : int
+        The number of evaluated rounds to average; all rounds if there are fewer.
+    kept : Kept, optional
+        Which head the run leaves, if there was a choice.
+    pooled : PooledRows, optional
+        Pooled rows count as sent.
+    scaling : TemperatureScaling, optional
+        The bytes and seconds of temperature scaling count, too.
+
+    Raises
+    ------
+    ConfigError
+        `last` is below 1.
+    """
+    if last < 1:
+        raise ConfigError(f"last must be at least 1, got {last}")
+    used = [record for record in rounds if record.evaluated][-last:]
+    closed_form = round0.closed_form if round0 is not None else None
+    personal = round0.personal if round0 is not None else None
+    every = (*rounds, round0, closed_form, personal, calibrated, scaling)
+    parts = [part for part in every if part is not None]
+    pools = [] if pooled is None else [pooled]
+    single, head = None, "trained"
+    if calibrated is not None:
+        single, head = calibrated, "calibrated"
+    elif closed_form is not None and (
+        not rounds or (kept is not None and kept.head == "closed_form")
+    ):
+        single, head = closed_form, "closed_form"
+    accuracy = _mean_accuracy(used) if single is None else dict(single.accuracy)
+    avg, std = average(accuracy)
+    return Final(
+        head=head,
+        rounds=[record.round for record in used] if single is None else [],
+        accuracy=accuracy,
+        avg=avg,
+        std=std,
+        bytes_up=sum(part.bytes_up for part in (*parts, *pools)),
+        bytes_down=sum(part.bytes_down for part in parts),
+        seconds=math.fsum(part.seconds for part in parts),
+        kept=kept,
+    )
+
+
+def _mean_accuracy(used: Sequence[RoundRecord]) -> dict[str, float | None]:
+    domains = dict.fromkeys(domain for record in used for domain in record.accuracy)
+    return {
+        domain: _mean_of_known(record.accuracy.get(domain) for record in used)
+        for domain in domains
+    }
+
+
+def _mean_of_known(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+_LISTED = 20
+
+
+def numbers_of_rows(
+    clients: Any, rows: int, known: Sequence[ClientInfo], shared: bool, name: str
+) -> np.ndarray:
+    """The number of the client whose model predicts each row: int64 array [rows].
+
+    Parameters
+    ----------
+    clients : int or sequence of int
+        One number for all rows, or one for each row. None is allowed only if there is
+        just one client.
+    rows : int
+    known : sequence of ClientInfo
+        The clients that have their own model.
+    shared : bool
+        Whether there is a global model, number 0.
+    name : str
+        The name of `clients` in error messages.
+
+    Raises
+    ------
+    DataError
+        `clients` is missing or wrong. The error names the clients and their domains.
+    """
+    # Imported here, because reading and writing results needs no numpy.
+    import numpy as np
+
+    if clients is None and len(known) == 1:
+        clients = known[0].number
+    if clients is None:
+        raise DataError(
+            f"{name}: every client has its own model, so say which client's model is "
+            f"to predict: one number for all rows, or one for each row.{_those(known)}"
+            + (" 0 is the global model." if shared else "")
+        )
+    try:
+        given = np.asarray(clients)
+    except (TypeError, ValueError):  # rows of several lengths
+        given = np.empty(1, dtype=object)
+    if not given.size:  # numpy takes an empty list for floats
+        given = given.astype(np.int64)
+    if given.ndim > 1 or given.dtype.kind not in "iu":
+        raise DataError(
+            f"{name}: must be a client's number, or one number for each row, got "
+            f"{shown(clients)}.{_those(known)}"
+        )
+    if given.ndim and len(given) != rows:
+        raise DataError(
+            f"{name}: must be one number, or one for each of the {rows} rows, got "
+            f"{len(given)}"
+        )
+    numbers = {info.number for info in known} | ({0} if shared else set())
+    unknown = [n for n in np.unique(given).tolist() if n not in numbers]
+    if unknown:
+        raise DataError(f"{name}: there is no client {unknown[0]}.{_those(known)}")
+    return np.broadcast_to(given.astype(np.int64), (rows,)).copy()
+
+
+def _those(known: Sequence[ClientInfo]) -> str:
+    domains = [shown(info.domain, 60).strip("'\"") for info in known]
+    names = [f"{info.number} ({d})" for info, d in zip(known, domains)]
+    return f" The clients and their domains: {listed(names, _LISTED)}."

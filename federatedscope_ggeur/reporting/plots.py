@@ -15,8 +15,8 @@ from matplotlib.ticker import MaxNLocator
 
 from federatedscope_ggeur.printable import LINE, printable
 
-from .formats import write_figure
 from .results import Results, RoundRecord
+from .tables import write_figure
 
 #: Okabe and Ito's colours: colour-blind readers can distinguish them. AVG is black.
 #: Their yellow is too pale on white, so it is darkened. Markers distinguish lines in

@@ -21,16 +21,18 @@ from .client_table import joined
 from .json_values import as_json_value, from_json_value, json_text, parse_json
 from .lines import (
     absent_line,
+    average,
     divergence_line,
     kept_line,
+    numbers_of_rows,
     percent,
     pooled_line,
     privacy_line,
     probabilities_line,
     screening_lines,
+    summarise,
     worst_client_line,
 )
-from .model_owners import numbers_of_rows
 from .provenance import Provenance
 from .records import (
     ClientInfo,
@@ -44,7 +46,6 @@ from .records import (
     SharedScores,
     TemperatureScaling,
 )
-from .summary import average, summarise
 from .tables import csv_text, html_table, text_table
 
 if TYPE_CHECKING:

@@ -1,24 +1,17 @@
 """What a setting is, and how parts register with their settings."""
 
-from .key import Key, alike, flatten
-from .objections import Objection, Objections, Problem, problems_of
-from .of_plugins import (
-    ENTRY_POINTS,
-    check_class,
-    check_function,
-    check_returned,
-    is_of_plugin,
-    kind_of,
-    place_of,
-    where_of,
-)
-from .registry import Registry, import_modules
-from .rules import (
+from .key import (
     NOT_SET,
+    Key,
+    Objection,
+    Objections,
+    Problem,
     Rule,
+    alike,
     amount,
     batch_rows,
     below,
+    flatten,
     fraction,
     is_number,
     layer_width,
@@ -31,8 +24,21 @@ from .rules import (
     positive_or_not_set,
     positive_share,
     positive_up_to,
+    problems_of,
     rule_of,
     steps,
     text,
     whole,
+)
+from .registry import (
+    ENTRY_POINTS,
+    Registry,
+    check_class,
+    check_function,
+    check_returned,
+    import_modules,
+    is_of_plugin,
+    kind_of,
+    place_of,
+    where_of,
 )

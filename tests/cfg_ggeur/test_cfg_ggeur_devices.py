@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from federatedscope_ggeur.cfg_ggeur.devices import (
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cfg_ggeur.run_settings import (
     device_notes,
     encoder_device,
+    encoding_settings,
+    run_settings,
     training_device,
 )
-from federatedscope_ggeur.cfg_ggeur.encoding import encoding_settings
-from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.engines.run import run
 from federatedscope_ggeur.errors import ConfigError
 

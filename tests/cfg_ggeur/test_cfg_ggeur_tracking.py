@@ -1,6 +1,9 @@
 """What a run is called where it is tracked."""
 
-from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name, tracking_settings
+from federatedscope_ggeur.cfg_ggeur.run_settings import (
+    experiment_name,
+    tracking_settings,
+)
 
 
 def test_the_name_is_the_one_given_or_made_of_the_main_settings(config):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from federatedscope_ggeur.cfg_ggeur.fs_defaults import (
+from federatedscope_ggeur.cfg_ggeur.fs_keys import fs_keys
+from federatedscope_ggeur.cfg_ggeur.load import (
     OTHER_KEYS,
     idle_notes,
+    load_config,
     settle_defaults,
     unsettle_defaults,
 )
-from federatedscope_ggeur.cfg_ggeur.fs_keys import fs_keys
-from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import ConfigError
 

@@ -19,7 +19,7 @@ from federatedscope_ggeur.cfg_ggeur.method_settings import (
 )
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.federation.exchanges.augmentation.settings import SetSettings
+from federatedscope_ggeur.federation.exchanges.augmentation.keys import SetSettings
 from federatedscope_ggeur.geometry import PerAnchorSizes, ReleaseSizes, TotalSizes
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Moon
 from federatedscope_ggeur.settings import Key

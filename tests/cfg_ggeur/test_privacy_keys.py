@@ -5,7 +5,7 @@ import torch
 
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.federation.exchanges.space.exchange import SpaceClient
+from federatedscope_ggeur.federation.exchanges.space import SpaceClient
 from federatedscope_ggeur.federation.exchanges.statistics.exchange import (
     StatisticsClient,
 )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
+from federatedscope_ggeur.cfg_ggeur.start_notes import privacy_of
 from federatedscope_ggeur.engines.run import run
 from federatedscope_ggeur.reporting import privacy_line, results_table
 

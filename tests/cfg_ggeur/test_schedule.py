@@ -3,8 +3,10 @@
 import pytest
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.cfg_ggeur.run_settings import training_settings
-from federatedscope_ggeur.cfg_ggeur.schedule import local_schedule
+from federatedscope_ggeur.cfg_ggeur.run_settings import (
+    local_schedule,
+    training_settings,
+)
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation import CosineSchedule, StepSchedule
 

@@ -5,7 +5,7 @@ import pytest
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation.exchanges.base import answered_kinds
-from federatedscope_ggeur.federation.exchanges.space.exchange import TOTALS
+from federatedscope_ggeur.federation.exchanges.space import TOTALS
 from federatedscope_ggeur.federation.exchanges.statistics.exchange import STATISTICS
 from federatedscope_ggeur.federation.wire.schema import StatisticsForm
 

@@ -65,7 +65,7 @@ import signal, sys, time
 from pathlib import Path
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.data import images
-from federatedscope_ggeur.data.cache.entry import Parts
+from federatedscope_ggeur.data.cache import Parts
 from federatedscope_ggeur.data.images import base
 
 read, add = base.IMAGE_READERS["image_folder"], Parts.add

@@ -18,7 +18,7 @@ from federatedscope_ggeur.data import (
     build_encoder,
     extract,
 )
-from federatedscope_ggeur.data.cache.index import Request, record_path
+from federatedscope_ggeur.data.cache import Request, record_path
 from federatedscope_ggeur.data.decoding import Preparation, prepared
 from federatedscope_ggeur.data.images import IMAGE_READERS
 from federatedscope_ggeur.data.images.files import FileLoader, images_from_files

@@ -18,8 +18,7 @@ from federatedscope_ggeur.data import (
     build_encoder,
     extract,
 )
-from federatedscope_ggeur.data.extraction import hash_contents
-from federatedscope_ggeur.data.image_faults import select
+from federatedscope_ggeur.data.extraction import hash_contents, select
 from federatedscope_ggeur.data.images import IMAGE_READERS, Images
 from federatedscope_ggeur.data.processes import Processes
 from federatedscope_ggeur.errors import ConfigError, DataError

@@ -18,7 +18,7 @@ from federatedscope_ggeur.data import (
     ExtractionSettings,
     embed_data,
 )
-from federatedscope_ggeur.data.image_faults import in_several_classes, select
+from federatedscope_ggeur.data.extraction import in_several_classes, select
 from federatedscope_ggeur.data.images.folder import read_image_folder
 from federatedscope_ggeur.data.registry import find_pending
 from federatedscope_ggeur.errors import DataError

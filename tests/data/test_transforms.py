@@ -5,8 +5,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from federatedscope_ggeur.cfg_ggeur.fs_defaults import idle_notes
-from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cfg_ggeur.load import idle_notes, load_config
 from federatedscope_ggeur.data import transform_rows
 from federatedscope_ggeur.engines.run import (
     Run,
@@ -15,7 +14,7 @@ from federatedscope_ggeur.engines.run import (
     run,
 )
 from federatedscope_ggeur.errors import ConfigError, DataError, MessageError
-from federatedscope_ggeur.federation.course.agreement import Agreement
+from federatedscope_ggeur.federation.course.membership import Agreement
 from federatedscope_ggeur.federation.wire.handshake import Handshake
 from federatedscope_ggeur.models import to_vector
 from federatedscope_ggeur.rng import torch_generator

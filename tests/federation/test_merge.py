@@ -3,7 +3,7 @@
 import pytest
 from carrier import carrier, lost
 
-from federatedscope_ggeur.federation.exchanges.space.messages import SpaceBroadcast
+from federatedscope_ggeur.federation.exchanges.space import SpaceBroadcast
 from federatedscope_ggeur.federation.merge import Merge
 from federatedscope_ggeur.federation.wire.schema import StatisticsForm
 from federatedscope_ggeur.models import CLOSED_FORMS, ModelSettings

@@ -13,7 +13,7 @@ from by_bytes import SGD, Federation, make_client_data, make_rows, train_of
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation import OptimizerSettings, Score, TrainingSettings
-from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreReport
+from federatedscope_ggeur.federation.exchanges.evaluation.scores import ScoreReport
 from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
 from federatedscope_ggeur.federation.sampling import windows
 from federatedscope_ggeur.methods import FedAvg, LocalHooks

@@ -9,7 +9,7 @@ from by_bytes import CLASSES, DIM, Federation, make_client_data, make_rows
 
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import PrepareReply
-from federatedscope_ggeur.federation.exchanges.training.sets import training_sets
+from federatedscope_ggeur.federation.exchanges.training.fit import training_sets
 from federatedscope_ggeur.geometry import PerAnchorSizes
 
 NOBODY = (torch.zeros(0, DIM), torch.zeros(0, dtype=torch.int64))

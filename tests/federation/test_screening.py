@@ -11,8 +11,8 @@ from carrier import _changed, carrier
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from federatedscope_ggeur.federation.course.plan import Plan
-from federatedscope_ggeur.federation.exchanges.statistics.screening import (
+from federatedscope_ggeur.federation.course.coordinator import Plan
+from federatedscope_ggeur.federation.exchanges.statistics.exchange import (
     Directions,
     Lengths,
 )
@@ -21,6 +21,7 @@ from federatedscope_ggeur.federation.exchanges.training.messages import ClientUp
 from federatedscope_ggeur.federation.exchanges.training.screening import (
     update_findings,
 )
+from federatedscope_ggeur.federation.sampling import capped, log_largest_share, shares
 from federatedscope_ggeur.federation.screening import (
     ROWS,
     SCREENS,
@@ -28,8 +29,7 @@ from federatedscope_ggeur.federation.screening import (
     beyond,
     declared_findings,
 )
-from federatedscope_ggeur.federation.shares import capped, log_largest_share, shares
-from federatedscope_ggeur.federation.wire.declared import Declared
+from federatedscope_ggeur.federation.wire.schema import Declared
 from federatedscope_ggeur.geometry import Statistics
 
 

@@ -25,7 +25,7 @@ from federatedscope_ggeur.federation import (
     fit,
 )
 from federatedscope_ggeur.federation.arithmetic import exact
-from federatedscope_ggeur.federation.exchanges.calibration.exchange import (
+from federatedscope_ggeur.federation.exchanges.calibration import (
     CalibrationClient,
     CalibrationExchange,
 )

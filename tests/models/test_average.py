@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from federatedscope_ggeur.models import LinearHead, MixtureHead, load_vector, to_vector
-from federatedscope_ggeur.models.average import AverageHead, averaged
-from federatedscope_ggeur.models.folding import recast
+from federatedscope_ggeur.models.folding import AverageHead, averaged, recast
 
 
 def test_is_the_mean_of_both_and_either_alone():

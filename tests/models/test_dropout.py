@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from federatedscope_ggeur.models.dropout import Dropout
+from federatedscope_ggeur.models.heads import Dropout
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])

@@ -12,11 +12,7 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.reporting.formats import (
-    FORMATS,
-    read_formats,
-    write_figure,
-)
+from federatedscope_ggeur.reporting.tables import FORMATS, read_formats, write_figure
 
 BEGINS = {"svg": b"<?xml", "pdf": b"%PDF-", "png": b"\x89PNG"}
 

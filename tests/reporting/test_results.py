@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from federatedscope_ggeur import reporting
 from federatedscope_ggeur.data import Expected
 from federatedscope_ggeur.errors import DataError
-from federatedscope_ggeur.models.linear import LinearHead
+from federatedscope_ggeur.models.heads import LinearHead
 from federatedscope_ggeur.reporting import (
     Results,
     numbers,

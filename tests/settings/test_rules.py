@@ -25,7 +25,7 @@ from federatedscope_ggeur.settings import (
     text,
     whole,
 )
-from federatedscope_ggeur.settings.rules import number_problem
+from federatedscope_ggeur.settings.key import number_problem
 
 NO_NUMBERS = (True, "1", None, [1], {}, math.nan)
 RULES = {

@@ -1,20 +1,28 @@
-"""The definition of an encoder, and the registry for ``ggeur.encoder.name``."""
+"""The definition of an encoder, and the registry for ``ggeur.encoder.name``.
+
+The keys are `ggeur.encoder.*`. Weights files that a key names are read safely.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from PIL import Image
 from torch import Tensor
 
+from federatedscope_ggeur import weights
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.settings import Key, Registry, check_returned
+from federatedscope_ggeur.settings.key import NOT_SET, one_of, text, whole
 
 from ..images.files import GREY_BITS
 from ..parts import filled_in, registered
@@ -318,4 +326,204 @@ def _check_precision(encoder: Encoder, precision: str) -> None:
         raise ConfigError(
             f"ggeur.encoder.precision: {encoder.title} cannot compute in {precision} "
             f"on {encoder.device} with torch {torch.__version__} ({error}); set fp32"
+        ) from error
+
+
+def _device(value) -> str:
+    if isinstance(value, str) and re.fullmatch(r"auto|cpu|cuda(:\d+)?", value):
+        return ""
+    return f"must be auto, cpu, cuda or cuda:<number>, got {value!r}"
+
+
+def _folder(value) -> str:
+    problem = text(value)
+    return problem or ("" if value else "must name a folder")
+
+
+ENCODER_KEYS = (
+    Key(
+        "encoder.name",
+        "open_clip",
+        "Encoder of the images: open_clip, timm, hog, pixels, run (a network of an "
+        "earlier run) or one of your own. image keeps the pixels, for a network that "
+        "is trained on them.",
+        text,
+    ),
+    Key(
+        "encoder.model",
+        "",
+        "The encoder's model; '': ViT-B-16 for open_clip. timm needs a model; for "
+        "run, name the folder of a run.",
+        text,
+    ),
+    Key(
+        "encoder.pretrained",
+        "",
+        "Weights of the encoder: a tag, a file (.safetensors or a state dict), or "
+        "none for random ones; '': openai for open_clip, the model's own for timm.",
+        text,
+    ),
+    Key(
+        "encoder.quick_gelu",
+        "auto",
+        "Whether the open_clip weights were trained with QuickGELU: with, without, or "
+        "auto, which finds it out.",
+        one_of("auto", "with", "without"),
+    ),
+    Key(
+        "encoder.normalize",
+        False,
+        "True: scale every embedding to length 1. False: keep the model's length, "
+        "about 10 for CLIP.",
+        one_of(True, False),
+    ),
+    Key(
+        "encoder.image_size",
+        NOT_SET,
+        "hog, pixels and image: side, in pixels, of the square that images are "
+        "resized to; -1: 64, 16 and 32.",
+        whole(1, not_set_allowed=True, maximum=4096),
+    ),
+    Key(
+        "encoder.precision",
+        "fp32",
+        "Number format that the encoder computes in: fp32, bf16 or (GPU only) fp16.",
+        one_of("fp32", "bf16", "fp16"),
+    ),
+    Key(
+        "encoder.decode",
+        "pillow",
+        "How JPEG photographs are decoded for open_clip and timm: pillow; draft "
+        "(Pillow, at a half, quarter or eighth of their size where that suffices; "
+        "faster) or gpu (nvJPEG; fastest). Embeddings differ a little.",
+        one_of("pillow", "draft", "gpu"),
+    ),
+    Key(
+        "encoder.grey_bits",
+        16.0,
+        "Bits of grey images in 16-bit files: 12 for many scanners and cameras, whose "
+        "images are nearly black otherwise.",
+        whole(8, maximum=16),
+    ),
+    Key(
+        "encoder.device",
+        "auto",
+        "Where the encoder runs: auto (a GPU if there is one), cpu, cuda or cuda:1. "
+        "For heads, see use_gpu and device.",
+        _device,
+    ),
+    Key(
+        "encoder.batch_size",
+        64.0,
+        "How many images the encoder embeds at a time.",
+        whole(1),
+    ),
+    Key(
+        "encoder.num_workers",
+        NOT_SET,
+        "Processes that decode images; 0: only the main process; -1: one for each "
+        "CPU, at most 16.",
+        whole(0, not_set_allowed=True, maximum=1024),
+    ),
+    Key(
+        "encoder.num_threads",
+        NOT_SET,
+        "torch threads of the encoder on a CPU; -1: one for each CPU.",
+        whole(1, not_set_allowed=True, maximum=1024),
+    ),
+    Key(
+        "encoder.cache",
+        "embeddings_cache",
+        "Folder that keeps embeddings. A machine without images and weights can use a "
+        "copy of it.",
+        _folder,
+    ),
+    Key(
+        "encoder.float16_cache",
+        False,
+        "Store embeddings in half precision: half the space, 3 digits. The encoder "
+        "image cannot use it.",
+        one_of(True, False),
+    ),
+    Key(
+        "encoder.hash_files",
+        False,
+        "Compare images by their contents, not by size and time of their files. Every "
+        "run then reads all images.",
+        one_of(True, False),
+    ),
+    Key(
+        "encoder.skip_unreadable",
+        False,
+        "True: leave out images that cannot be loaded, and name them in the log. "
+        "False: stop with an error.",
+        one_of(True, False),
+    ),
+)
+
+
+KEY = "ggeur.encoder.pretrained"
+#: What an error about missing weights offers beside a file fetched by hand.
+WITHOUT = ". Or try it without weights: ggeur.encoder.name hog"
+
+
+def file_stamp(path: Path) -> str:
+    """A text that changes if the file may have changed: path, size and time."""
+    status = path.stat()
+    return f"{path.resolve()} {status.st_size} {status.st_mtime_ns}"
+
+
+def places(settings: EncoderSettings) -> list[str]:
+    """The settings that name files, for `register_encoder`.
+
+    That is ["pretrained"], or [] if the setting is a tag of weights.
+    """
+    try:
+        named = local_file(settings.pretrained) is not None
+    except ConfigError:
+        named = True
+    return ["pretrained"] * named
+
+
+def local_file(pretrained: str) -> Path | None:
+    """The file that ``ggeur.encoder.pretrained`` names, see `weights.local_file`."""
+    return weights.local_file(pretrained, KEY)
+
+
+def check_readable(path: Path) -> None:
+    """Refuse a file that is no weights file, or that could only be unpickled unsafely.
+
+    The libraries read the file again after this check. Some libraries fall back to
+    unsafe reading if safe reading fails. A file that passes this check can be read
+    safely.
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be read safely.
+    """
+    weights.read_weights(path, KEY)
+
+
+def is_script(path: Path) -> bool:
+    """Whether a file is a TorchScript program with weights, as OpenAI's files are."""
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return any(name.endswith("/constants.pkl") for name in archive.namelist())
+
+
+def read_script(path: Path) -> dict[str, Tensor]:
+    """Read the weights in a TorchScript program. Only read programs that you trust.
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be read.
+    """
+    try:
+        return dict(torch.jit.load(str(path), map_location="cpu").state_dict())
+    except RuntimeError as error:
+        raise ConfigError(
+            f"cannot read the weights file '{path}': {error}. Fetch the file again"
         ) from error

@@ -14,9 +14,8 @@ from torch import Tensor, nn
 from federatedscope_ggeur.downloads import Remote, find
 from federatedscope_ggeur.errors import ConfigError
 
-from .base import Encoder, EncoderSettings
+from .base import Encoder, EncoderSettings, file_stamp, local_file
 from .frames import Frame
-from .weights import file_stamp, local_file
 
 RANDOM = "none"
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}

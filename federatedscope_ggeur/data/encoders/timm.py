@@ -18,7 +18,16 @@ from federatedscope_ggeur.weights import (
     timm_config,
 )
 
-from .base import Encoder, EncoderSettings, register_encoder
+from .base import (
+    KEY,
+    WITHOUT,
+    Encoder,
+    EncoderSettings,
+    check_readable,
+    local_file,
+    places,
+    register_encoder,
+)
 from .frames import frame_of
 from .model import (
     check_precision,
@@ -29,7 +38,6 @@ from .model import (
     model_encoder,
     state_hash,
 )
-from .weights import KEY, WITHOUT, check_readable, local_file, places
 
 
 def _stamp(settings: EncoderSettings) -> dict[str, str | None]:

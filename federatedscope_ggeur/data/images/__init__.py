@@ -2,13 +2,13 @@
 
 from federatedscope_ggeur.settings import import_modules
 
-from .base import (
+from .files import load_image
+from .layout import (
     IMAGE_READERS,
     ImageDataSet,
     ImageDomain,
     Images,
     register_image_reader,
 )
-from .files import load_image
 
 import_modules(__name__, __path__)

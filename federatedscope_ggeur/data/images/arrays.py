@@ -22,8 +22,8 @@ from PIL import Image
 
 from federatedscope_ggeur.errors import DataError
 
-from .base import Images
 from .files import stamp_of
+from .layout import Images
 
 #: Reads the pixels of a file: uint8 [n, H, W] (grey) or [n, H, W, 3] (RGB).
 PixelReader = Callable[[str], np.ndarray]

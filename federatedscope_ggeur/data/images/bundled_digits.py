@@ -14,7 +14,7 @@ from federatedscope_ggeur.rng import numpy_generator
 from federatedscope_ggeur.settings import Key, one_of
 
 from ..split import deal_evenly
-from .base import ImageDataSet, ImageDomain, Images, register_image_reader
+from .layout import ImageDataSet, ImageDomain, Images, register_image_reader
 
 #: The digits' largest value; the smallest is 0.
 WHITE = 16.0

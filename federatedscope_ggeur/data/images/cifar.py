@@ -17,8 +17,7 @@ import numpy as np
 from federatedscope_ggeur.errors import DataError
 
 from .arrays import PackedFile, damage_named, images_from_arrays
-from .base import ImageDataSet, ImageDomain, register_image_reader
-from .layout import Layout, spelling
+from .layout import ImageDataSet, ImageDomain, Layout, register_image_reader, spelling
 
 _SHAPE = (3, 32, 32)
 _BYTES = math.prod(_SHAPE)

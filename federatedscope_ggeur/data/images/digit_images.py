@@ -9,9 +9,17 @@ from typing import NamedTuple
 import numpy as np
 
 from .arrays import PackedFile, idx_file, images_from_arrays, mat_file, usps_file
-from .base import ImageDataSet, ImageDomain, Images, register_image_reader
 from .folder import check_same_classes, images_of, read_domain
-from .layout import Layout, shown, spelling, subfolders
+from .layout import (
+    ImageDataSet,
+    ImageDomain,
+    Images,
+    Layout,
+    register_image_reader,
+    shown,
+    spelling,
+    subfolders,
+)
 
 _DIGITS = tuple(str(digit) for digit in range(10))
 _TRAINS = ("train", "imgs_train")

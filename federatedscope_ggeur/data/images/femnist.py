@@ -15,8 +15,14 @@ import numpy as np
 from federatedscope_ggeur.errors import DataError
 
 from .arrays import PackedFile, damage_named, images_from_arrays
-from .base import ImageDataSet, ImageDomain, Images, register_image_reader
-from .layout import Layout, subfolders
+from .layout import (
+    ImageDataSet,
+    ImageDomain,
+    Images,
+    Layout,
+    register_image_reader,
+    subfolders,
+)
 
 #: Class c is the c-th of these characters, as LEAF numbers them.
 CLASSES = (*digits, *ascii_uppercase, *ascii_lowercase)

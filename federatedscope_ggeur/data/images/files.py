@@ -15,7 +15,7 @@ from PIL import Image, ImageFile, ImageOps
 from federatedscope_ggeur.errors import DataError, setting
 from federatedscope_ggeur.printable import get_logger
 
-from .base import Images
+from .layout import Images
 
 logger = get_logger(__name__)
 

@@ -20,9 +20,19 @@ from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.printable import get_logger
 
 from ..labels import in_order
-from .base import ImageDataSet, ImageDomain, Images, register_image_reader
 from .files import NOT_READ, images_from_files, is_image_name
-from .layout import Layout, read_lines, shown, spelling, split_problem, subfolders
+from .layout import (
+    ImageDataSet,
+    ImageDomain,
+    Images,
+    Layout,
+    read_lines,
+    register_image_reader,
+    shown,
+    spelling,
+    split_problem,
+    subfolders,
+)
 
 logger = get_logger(__name__)
 

@@ -20,7 +20,6 @@ from federatedscope_ggeur.rng import numpy_generator
 from federatedscope_ggeur.settings import Key, one_of
 
 from ..split import stratified_split
-from .base import ImageDataSet, register_image_reader
 from .files import is_image_name
 from .folder import (
     DomainFiles,
@@ -33,7 +32,14 @@ from .folder import (
     read_domain,
     read_domains,
 )
-from .layout import Layout, shown, spelling, subfolders
+from .layout import (
+    ImageDataSet,
+    Layout,
+    register_image_reader,
+    shown,
+    spelling,
+    subfolders,
+)
 
 logger = get_logger(__name__)
 

@@ -9,9 +9,15 @@ from pathlib import Path
 
 from federatedscope_ggeur.errors import DataError
 
-from .base import ImageDataSet, register_image_reader
 from .folder import DomainFiles, Files, by_class, data_set, image_files
-from .layout import Layout, read_lines, shown, subfolders
+from .layout import (
+    ImageDataSet,
+    Layout,
+    read_lines,
+    register_image_reader,
+    shown,
+    subfolders,
+)
 
 _LAYOUT = Layout(
     name="tiny_imagenet",

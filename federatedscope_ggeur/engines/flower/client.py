@@ -9,7 +9,7 @@ from typing import Any
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
+from federatedscope_ggeur.cfg_ggeur.run_settings import experiment_name
 from federatedscope_ggeur.errors import ConfigError, GGEURError, without_folders
 from federatedscope_ggeur.printable import get_logger
 

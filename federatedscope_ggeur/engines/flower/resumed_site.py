@@ -13,15 +13,14 @@ import torch
 
 from federatedscope_ggeur.cfg_ggeur.keys import all_keys, get_key, put_key
 from federatedscope_ggeur.errors import ConfigError, MessageError
-from federatedscope_ggeur.federation.course.client_store import ClientStore
+from federatedscope_ggeur.federation.course.client_handler import ClientStore
 from federatedscope_ggeur.federation.exchanges import RequestKind
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.lock import locked
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import RESULTS_FILE
-from federatedscope_ggeur.reporting.log_file import logging_to
-from federatedscope_ggeur.reporting.run_files import LOG_FILE, PRIVATE
+from federatedscope_ggeur.reporting.run_files import LOG_FILE, PRIVATE, logging_to
 
 from ..sites.leading import FAILED, FINISH, JOIN
 from ..sites.site_folder import Site, question

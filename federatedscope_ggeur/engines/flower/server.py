@@ -21,16 +21,20 @@ from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
+from federatedscope_ggeur.cfg_ggeur.run_settings import experiment_name
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.federation.wire.handshake import Join
-from federatedscope_ggeur.federation.wire.limits import PLAIN
+from federatedscope_ggeur.federation.wire.schema import PLAIN
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import new_run_folder
-from federatedscope_ggeur.reporting.log_file import handled_by, logging_to
-from federatedscope_ggeur.reporting.run_files import CONFIG_FILE, LOG_FILE
+from federatedscope_ggeur.reporting.run_files import (
+    CONFIG_FILE,
+    LOG_FILE,
+    handled_by,
+    logging_to,
+)
 
 from ..sites.distributed_data import server_data
 from ..sites.federation import DistributedRun

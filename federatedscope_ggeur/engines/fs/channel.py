@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from federatedscope.core.message import Message
 
-from federatedscope_ggeur.federation.wire.limits import PLAIN
+from federatedscope_ggeur.federation.wire.schema import PLAIN
 
 from ..sites.leading import JOIN
 from ..sites.site_link import SiteLink

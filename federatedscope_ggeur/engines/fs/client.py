@@ -12,15 +12,15 @@ from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.printable import get_logger
 
-from ..checkpoints import check_client_place, take_sigterm
-from ..sides import handshake_of, join_of
+from ..run import check_client_place, take_sigterm
 from ..sites.leading import CONVERGED, FAILED, FINISH, JOIN
 from ..sites.site_folder import SiteFolder, final_message, model_line
 from ..sites.site_link import Rejoining
 from ..sites.watch import Watch, closing
+from ..workers import handshake_of, join_of
 from .channel import SERVER, ClientManager
 from .config import check
-from .setup import follow_fs_logging, for_constructor
+from .user_errors import follow_fs_logging, for_constructor
 
 logger = get_logger(__name__)
 

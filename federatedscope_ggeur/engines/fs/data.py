@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from federatedscope_ggeur.cfg_ggeur.devices import device_notes
-from federatedscope_ggeur.cfg_ggeur.fs_defaults import idle_notes
-from federatedscope_ggeur.cfg_ggeur.run_settings import divides_by_domain
+from federatedscope_ggeur.cfg_ggeur.load import idle_notes
+from federatedscope_ggeur.cfg_ggeur.run_settings import device_notes, divides_by_domain
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.federation import Client, MemoryBudget
 from federatedscope_ggeur.federation.course.checkpoint import check_place
@@ -19,13 +18,13 @@ from federatedscope_ggeur.federation.prepared import Prepared
 from federatedscope_ggeur.printable import get_logger
 
 from ..run import load_federated_data
-from ..sides import Described, Shared
 from ..sites.distributed_data import ServerData, SiteData, server_data, site_data
+from ..workers import Described, Shared
 from .client_configs import complete
 from .config import check
 from .search import is_search
-from .setup import follow_fs_logging
 from .trials import settle_trial
+from .user_errors import follow_fs_logging
 
 logger = get_logger(__name__)
 

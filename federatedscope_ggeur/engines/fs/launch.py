@@ -12,7 +12,7 @@ from pathlib import Path
 from federatedscope_ggeur.cfg_ggeur import extend_ggeur_cfg
 from federatedscope_ggeur.errors import ConfigError
 
-from ..checkpoints import note_start, take_sigterm
+from ..run import note_start, take_sigterm
 from . import register
 from .install import EXTRA, find, importable_package, missing_packages
 from .user_errors import user_error

@@ -10,7 +10,7 @@ from federatedscope.core.trainers.base_trainer import BaseTrainer
 from federatedscope_ggeur.cfg_ggeur.fs_keys import TRAINER
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.federation import Score, evaluate
-from federatedscope_ggeur.federation.course.client_store import ClientStore
+from federatedscope_ggeur.federation.course.client_handler import ClientStore
 from federatedscope_ggeur.federation.exchanges import RequestKind
 from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
     AugmentationClient,
@@ -23,8 +23,8 @@ from federatedscope_ggeur.federation.exchanges.training.messages import Broadcas
 from federatedscope_ggeur.models import load_vector, to_vector
 from federatedscope_ggeur.printable import get_logger
 
-from ..checkpoints import checkpoint_place
-from ..sides import client_side, settings_for
+from ..run import checkpoint_place
+from ..workers import client_side, settings_for
 from .data import ClientSplits, ServerSplits, Splits
 
 logger = get_logger(__name__)

@@ -17,8 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from federatedscope_ggeur.errors import ConfigError, GGEURError
-from federatedscope_ggeur.federation.course.checkpoint import checkpoint_rounds
-from federatedscope_ggeur.federation.course.checkpoint_files import round0_path
+from federatedscope_ggeur.federation.course.checkpoint import (
+    checkpoint_rounds,
+    round0_path,
+)
 from federatedscope_ggeur.printable import Lines, get_logger
 
 from ..run import load_federated_data

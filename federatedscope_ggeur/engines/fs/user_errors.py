@@ -3,13 +3,16 @@
 FS's main lets every exception through. With this module, errors of the plugin look as
 in the `ggeur` command. The same holds for FS's errors while it reads the settings of a
 plugin's run. All other errors are unchanged.
+
+Helps to set up both workers inside FederatedScope (FS).
 """
 
 from __future__ import annotations
 
+import logging
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePath
 
@@ -23,6 +26,7 @@ from federatedscope_ggeur.cfg_ggeur.plugins import (
 )
 from federatedscope_ggeur.cfg_ggeur.yaml_file import literal
 from federatedscope_ggeur.errors import ConfigError, GGEURError, did_you_mean
+from federatedscope_ggeur.federation.exchanges.evaluation.scores import METRICS
 from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.settings import flatten
 
@@ -171,3 +175,36 @@ def _problem(cfg, key: str, value: object) -> str:
 def _first_line(error: BaseException) -> str:
     text = str(error.args[0]) if error.args else type(error).__name__
     return (text.splitlines() or [type(error).__name__])[0]
+
+
+def for_constructor(config, changes: Mapping[str, object] | None = None):
+    """A copy of the config for FS's constructor, with some keys changed.
+
+    `changes` are given by ``<section>.<key>``. In the modes "standalone" and
+    "distributed" FS's constructors make a communication manager, which unpickles
+    received bytes. The copy has no mode, so they make none. The worker makes its own
+    manager afterwards.
+    """
+    copy = config.clone()
+    copy.defrost()
+    # FS's monitor fails on metrics that are not in its config.
+    own = {"federate.mode": "", "eval.metrics": list(METRICS)}
+    for name, value in {**own, **(changes or {})}.items():
+        section, key = name.split(".")
+        copy[section][key] = value
+    copy.freeze(inform=False, save=False, check_cfg=False)
+    return copy
+
+
+def follow_fs_logging() -> None:
+    """Send the plugin's log lines to FS's console log and exp_print.log."""
+    ours, theirs = (
+        logging.getLogger("federatedscope_ggeur"),
+        logging.getLogger("federatedscope"),
+    )
+    for handler in list(ours.handlers):
+        ours.removeHandler(handler)
+    for handler in theirs.handlers:
+        ours.addHandler(handler)
+    ours.setLevel(theirs.level)
+    ours.propagate = False

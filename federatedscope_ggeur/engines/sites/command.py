@@ -177,7 +177,7 @@ def _start(options: argparse.Namespace, role: str, settings: Sequence[str] = ())
     # Imported here: torch takes seconds, and --help needs none of it.
     from federatedscope_ggeur.commands.console import shown_on_console
 
-    from ..checkpoints import note_start
+    from ..run import note_start
     from .connected import lead, take_part
     from .roles import role_config
 

@@ -8,18 +8,17 @@ from pathlib import Path
 
 import torch
 
-from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
+from federatedscope_ggeur.cfg_ggeur.run_settings import experiment_name
 from federatedscope_ggeur.errors import ConfigError, GGEURError, without_folders
-from federatedscope_ggeur.federation.course.client_store import ClientStore
+from federatedscope_ggeur.federation.course.client_handler import ClientStore
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
-from federatedscope_ggeur.federation.wire.limits import PLAIN
+from federatedscope_ggeur.federation.wire.schema import PLAIN
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import Results, new_run_folder
-from federatedscope_ggeur.reporting.log_file import logging_to
-from federatedscope_ggeur.reporting.run_files import CONFIG_FILE, LOG_FILE
+from federatedscope_ggeur.reporting.run_files import CONFIG_FILE, LOG_FILE, logging_to
 
-from ..checkpoints import check_client_place, checkpoint_place, command_to_go_on
+from ..run import check_client_place, checkpoint_place, command_to_go_on
 from .distributed_data import server_data
 from .facts import facts_of
 from .federation import DistributedRun

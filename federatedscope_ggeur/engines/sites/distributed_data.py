@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from federatedscope_ggeur.cfg_ggeur.prepared import prepared
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
     divides_nothing,
     server_evaluates,
 )
+from federatedscope_ggeur.cfg_ggeur.transform import prepared
 from federatedscope_ggeur.data import (
     ClientData,
     DataSet,

@@ -10,25 +10,25 @@ from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.check import given_handshake
 from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
-from federatedscope_ggeur.cfg_ggeur.prepared import preparation, prepared
-from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
     RunSettings,
     quorum,
     server_evaluates,
 )
 from federatedscope_ggeur.cfg_ggeur.start_notes import (
+    privacy_of,
     reach_line,
     start_notes,
     withheld_line,
 )
+from federatedscope_ggeur.cfg_ggeur.transform import preparation, prepared
 from federatedscope_ggeur.cfg_ggeur.yaml_file import plain_config
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation.course.checkpoint import (
     check_place,
     checkpoint_client_domains,
+    warn_of_private,
 )
-from federatedscope_ggeur.federation.course.checkpoint_files import warn_of_private
 from federatedscope_ggeur.federation.course.history import History
 from federatedscope_ggeur.federation.course.membership import Membership
 from federatedscope_ggeur.federation.exchanges import Requests
@@ -52,9 +52,14 @@ from federatedscope_ggeur.reporting import (
     write_run,
 )
 
-from ..checkpoints import TO_GO_ON, command_to_go_on, server_checkpoints, take_sigterm
-from ..run import pooled_rows
-from ..sides import handshake_of, known_of_rows, server_side, settings_for
+from ..run import (
+    TO_GO_ON,
+    command_to_go_on,
+    pooled_rows,
+    server_checkpoints,
+    take_sigterm,
+)
+from ..workers import handshake_of, known_of_rows, server_side, settings_for
 from .distributed_data import ServerData
 from .watch import round_line
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from federatedscope_ggeur.errors import ConfigError, MessageError
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
-from federatedscope_ggeur.federation.wire.limits import PLAIN
+from federatedscope_ggeur.federation.wire.schema import PLAIN
 from federatedscope_ggeur.printable import get_logger
 
 from .content import packed, unpacked

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from federatedscope_ggeur.errors import MessageError, without_folders
-from federatedscope_ggeur.federation.course.ending import Ending
+from federatedscope_ggeur.federation.course.coordinator import Ending
 from federatedscope_ggeur.federation.exchanges import Absence, Request, RequestKind
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.federation.wire.handshake import Join
-from federatedscope_ggeur.federation.wire.limits import PLAIN
+from federatedscope_ggeur.federation.wire.schema import PLAIN
 from federatedscope_ggeur.printable import get_logger
 
 from .driver import Driver, now

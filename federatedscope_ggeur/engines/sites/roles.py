@@ -6,9 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from federatedscope_ggeur.cfg_ggeur.fs_defaults import OTHER_KEYS
 from federatedscope_ggeur.cfg_ggeur.keys import add_key
-from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cfg_ggeur.load import OTHER_KEYS, load_config
 from federatedscope_ggeur.cfg_ggeur.yaml_file import read_yaml
 from federatedscope_ggeur.errors import ConfigError, shown
 from federatedscope_ggeur.examples import find_config

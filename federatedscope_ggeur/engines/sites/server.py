@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
-from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
+from federatedscope_ggeur.cfg_ggeur.run_settings import experiment_name
 from federatedscope_ggeur.errors import (
     ConfigError,
     GGEURError,
@@ -28,8 +28,7 @@ from federatedscope_ggeur.federation.exchanges.base import due_exchanges
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.lock import locked
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.reporting.log_file import logging_to
-from federatedscope_ggeur.reporting.run_files import CONFIG_FILE, LOG_FILE
+from federatedscope_ggeur.reporting.run_files import CONFIG_FILE, LOG_FILE, logging_to
 from federatedscope_ggeur.settings import NOT_SET
 
 from .distributed_data import server_data

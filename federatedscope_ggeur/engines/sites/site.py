@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
+from federatedscope_ggeur.cfg_ggeur.run_settings import experiment_name
 from federatedscope_ggeur.cfg_ggeur.yaml_file import read_yaml
 from federatedscope_ggeur.errors import (
     ConfigError,
@@ -23,12 +23,14 @@ from federatedscope_ggeur.errors import (
     without_folders,
 )
 from federatedscope_ggeur.examples import find_config
-from federatedscope_ggeur.federation.course.client_handler import ClientHandler
-from federatedscope_ggeur.federation.course.client_store import ClientStore
+from federatedscope_ggeur.federation.course.client_handler import (
+    ClientHandler,
+    ClientStore,
+)
 from federatedscope_ggeur.federation.exchanges.base import RequestKind
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUATE
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
-from federatedscope_ggeur.federation.wire.limits import PLAIN
+from federatedscope_ggeur.federation.wire.schema import PLAIN
 from federatedscope_ggeur.lock import locked
 from federatedscope_ggeur.printable import get_logger
 

@@ -11,12 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from federatedscope_ggeur.cfg_ggeur.devices import encoder_device
-from federatedscope_ggeur.cfg_ggeur.encoding import encoding_settings
 from federatedscope_ggeur.cfg_ggeur.method_settings import options_of
-from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings
+from federatedscope_ggeur.cfg_ggeur.run_settings import (
+    RunSettings,
+    encoder_device,
+    encoding_settings,
+    experiment_name,
+)
 from federatedscope_ggeur.cfg_ggeur.start_notes import set_rows
-from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
 from federatedscope_ggeur.data import find_pending, find_reader
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.federation.advice import better_threshold, withheld_text

@@ -15,15 +15,14 @@ from typing import Protocol
 import torch
 
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
-from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
 from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings
-from federatedscope_ggeur.cfg_ggeur.start_notes import client_notes
+from federatedscope_ggeur.cfg_ggeur.start_notes import client_notes, privacy_of
 from federatedscope_ggeur.cfg_ggeur.yaml_file import plain_config
 from federatedscope_ggeur.data import ClientData
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation import Client, MemoryBudget
 from federatedscope_ggeur.federation.course.client_handler import ClientHandler
-from federatedscope_ggeur.federation.course.ending import Ending
+from federatedscope_ggeur.federation.course.coordinator import Ending
 from federatedscope_ggeur.federation.exchanges.augmentation.exchange import PREPARE
 from federatedscope_ggeur.federation.exchanges.base import (
     RequestKind,
@@ -57,7 +56,7 @@ from federatedscope_ggeur.reporting import (
 from federatedscope_ggeur.reporting.lines import percent
 from federatedscope_ggeur.reporting.results import Status
 
-from ..sides import (
+from ..workers import (
     Described,
     Shared,
     client_side,

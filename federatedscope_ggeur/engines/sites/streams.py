@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from federatedscope_ggeur.cfg_ggeur.fs_defaults import OTHER_KEYS
+from federatedscope_ggeur.cfg_ggeur.load import OTHER_KEYS
 
 from .transport import Security, TransportSettings
 

@@ -16,8 +16,7 @@ from federatedscope_ggeur.extras.differential_privacy.noisy_release import (
     ReleasePlan,
 )
 
-from .base import Finding
-from .scores import hit_rate
+from .base import Finding, hit_rate
 
 #: The rates of false alarms at which attacks are scored.
 ALARMS = (0.01, 0.05, 0.1)

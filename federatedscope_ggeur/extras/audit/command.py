@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
+from federatedscope_ggeur.cfg_ggeur.start_notes import privacy_of
 from federatedscope_ggeur.commands import config_parser
 from federatedscope_ggeur.engines.forecast import rehearsed
 from federatedscope_ggeur.engines.run import Run, load_federated_data
@@ -19,8 +19,8 @@ from federatedscope_ggeur.printable import say
 from federatedscope_ggeur.reporting import new_run_folder
 from federatedscope_ggeur.reporting.tables import text_table
 
+from .answers import LEVELS, Verdict, audit_run, self_audit
 from .base import ADVERSARIES, Finding, has_secure_sums
-from .suite import LEVELS, Verdict, audit_run, self_audit
 from .transcript import recorded, truth_of
 
 PASSED, COULD_NOT, FAILED = 0, 2, 3

@@ -1,4 +1,11 @@
-"""A2, A3, A8, A10: test whether a known row is a training row."""
+"""A2, A3, A8, A10: test whether a known row is a training row.
+
+A1 and A1b: compute the rows of a class from its mean and covariance.
+
+Let the class have n rows, the mean mu, and a factor F of the scatter (``F^T F = n
+Sigma``, rank n - 1). Its rows are ``x_i = mu + F^T u_i`` with ``|u_i|^2 = 1 - 1/n`` and
+``u_i u_j = -1/n``. So only a rotation of the u_i is unknown.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +13,26 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
+from scipy.optimize import least_squares, linprog
 from torch import Tensor
 
-from federatedscope_ggeur.federation.exchanges.augmentation.prototypes import (
+from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     of_the_others,
 )
 from federatedscope_ggeur.geometry import Statistics
 
-from .base import Clock, Finding, Transcript, Truth, cosine, nothing
-from .scores import membership
+from .base import (
+    Clock,
+    Finding,
+    Transcript,
+    Truth,
+    cosine,
+    drawn_classes,
+    matched,
+    membership,
+    nothing,
+    recovered,
+)
 
 _LEVEL = "membership"
 Scores = list[tuple[np.ndarray, np.ndarray]]
@@ -173,3 +191,141 @@ def _known_mean(seen: Transcript, truth: Truth, k: int, c: int) -> Tensor | None
     if len(rows) < seen.role.min_samples:
         return None
     return seen.space.features(rows).mean(dim=0)
+
+
+#: With more rows, the attacks recover no row.
+_MOST_ROWS, _MOST_BY_NORM = 40, 4
+
+
+def a1(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
+    """A1: compute non-negative rows, which are vertices of a polytope.
+
+    The polytope is ``{u : mu + F^T u >= 0}``. A row with enough zeros is one of its
+    vertices, since each zero makes a constraint tight.
+    """
+    yield from _attacked("A1", seen, truth, clock, _MOST_ROWS, by_vertices)
+
+
+def a1b(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
+    """A1b: solve for the rows of a class if all rows have length 1.
+
+    The known length gives n - 1 more equations, enough for up to n = 4 rows.
+    """
+    yield from _attacked("A1b", seen, truth, clock, _MOST_BY_NORM, by_norms)
+
+
+def _attacked(name, seen, truth, clock, most, solve) -> Iterator[Finding]:
+    targets = dict(_targets(seen, most))
+    if not targets:
+        why = f"no client sends the mean and covariance of up to {most} rows"
+        yield nothing(name, "server", "rows", why)
+        return
+    found = tried = classes = 0
+    for pair in drawn_classes({p: n for p, (n, _, _) in targets.items()}, truth.seed):
+        if clock.is_over:
+            break
+        n, mean, factor = targets[pair]
+        rows = truth.rows(*pair) if pair[0] else truth.of_class(pair[1])[0]
+        tried += len(rows)
+        classes += 1
+        found += matched(solve(mean, factor, n, clock, truth.seed), rows)
+    note = f"{classes} of {len(targets)} classes" if classes < len(targets) else ""
+    yield recovered(name, "server", found, tried, clock, note)
+
+
+def _targets(seen: Transcript, most: int):
+    """Map each attacked (client, class) to its rows, mean and factor.
+
+    Client 0 stands for all clients together.
+    """
+    held = {k: u for k, u in seen.uploads.items() if u.content == "class"}
+    for k, upload in held.items():
+        for c in upload.classes:
+            n = int(upload.counts[c])
+            if 2 <= n <= most:
+                yield (k, c), (n, upload.means[c], upload.factor(c))
+    for k, one in {**seen.uploads, 0: seen.summed}.items():
+        # A scatter summed over classes belongs to one class if only one has rows.
+        if one is not None and one.content == "pooled" and len(one.classes) == 1:
+            c = one.classes[0]
+            if 2 <= int(one.counts[c]) <= most:
+                yield (k, c), (int(one.counts[c]), one.means[c], one.factor())
+
+
+def by_vertices(
+    mean: Tensor, factor: Tensor, n: int, clock: Clock, seed: int
+) -> Tensor:
+    """Find rows [m, D] that are vertices of the polytope in `a1`."""
+    mu, f = mean.numpy(), factor.double().numpy()
+    scale, rank = float(mu.max()), len(f)
+    none = torch.zeros(0, len(mu), dtype=torch.float64)
+    if not scale > 0 or mu.min() < -1e-6 * scale or not rank:
+        return none
+    rng, length = np.random.default_rng(seed), (1 - 1 / n) ** 0.5
+    found: list[np.ndarray] = []
+    for _ in range(40 * n):
+        if clock.is_over or len(found) == n:
+            break
+        aim = rng.normal(size=rank)
+        for _ in range(6):
+            solved = linprog(
+                aim, A_ub=-f.T, b_ub=mu, bounds=(None, None), method="highs"
+            )
+            if solved.status != 0:
+                break
+            u = solved.x
+            x = mu + f.T @ u
+            tight = int((x < 1e-4 * scale).sum())
+            if abs(np.linalg.norm(u) - length) < 2e-3 and tight >= rank + 3:
+                if all(np.abs(x - y).max() > 1e-3 * scale for y in found):
+                    found.append(x)
+                break
+            aim = f @ (1 / (np.maximum(x, 0) / scale + 0.01))
+    return torch.from_numpy(np.array(found)) if found else none
+
+
+def by_norms(mean: Tensor, factor: Tensor, n: int, clock: Clock, seed: int) -> Tensor:
+    """Find rows [m, D] by rotations that give every row the length 1."""
+    mu, f = mean.numpy(), factor.double().numpy()
+    none = torch.zeros(0, len(mu), dtype=torch.float64)
+    # |x|^2 sums to n |mu|^2 + tr over all rows; with rows of length 1 this is n.
+    square = float(mu @ mu) + float((f * f).sum()) / n
+    rank = len(f)
+    if rank != n - 1 or abs(square - 1) > 1e-2:
+        return none
+    start = _simplex(n)
+    rng, guesses = np.random.default_rng(seed), []
+    pairs = [(i, j) for i in range(rank) for j in range(i)]
+
+    def rows(angles: np.ndarray, flip: float) -> np.ndarray:
+        turned = start.copy()
+        turned[:, 0] *= flip
+        for (i, j), angle in zip(pairs, angles):
+            one, other = turned[:, i].copy(), turned[:, j].copy()
+            turned[:, i] = np.cos(angle) * one - np.sin(angle) * other
+            turned[:, j] = np.sin(angle) * one + np.cos(angle) * other
+        return mu + turned @ f
+
+    def misfit(angles: np.ndarray, flip: float) -> np.ndarray:
+        return (rows(angles, flip) ** 2).sum(axis=1) - square
+
+    for trial in range(12 if pairs else 1):
+        if clock.is_over:
+            break
+        flip = 1.0 if trial % 2 else -1.0
+        angles = rng.uniform(0, 2 * np.pi, size=len(pairs))
+        if pairs:
+            angles = least_squares(misfit, angles, args=(flip,), xtol=1e-14).x
+        if np.abs(misfit(angles, flip)).max() < 1e-6 or not pairs:
+            guesses.append(rows(angles, flip))
+    return torch.from_numpy(np.concatenate(guesses)) if guesses else none
+
+
+def _simplex(n: int) -> np.ndarray:
+    """A simplex: n points u_i in n - 1 dimensions.
+
+    They have ``|u_i|^2 = 1 - 1/n`` and ``u_i u_j = -1/n``.
+    """
+    centred = np.eye(n) - 1 / n
+    basis, _, _ = np.linalg.svd(centred)
+    return centred @ basis[:, : n - 1]

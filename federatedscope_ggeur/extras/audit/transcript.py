@@ -16,17 +16,17 @@ from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     Geometry,
     Prototypes,
 )
+from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
+    LeaveOneOut,
+    LossQuery,
+)
 from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
     LEAVE_ONE_OUT,
     LOG_LOSSES,
     ClosedFormSettings,
 )
-from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
-    LeaveOneOut,
-    LossQuery,
-)
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUATE
-from federatedscope_ggeur.federation.exchanges.space.messages import SpaceBroadcast
+from federatedscope_ggeur.federation.exchanges.space import SpaceBroadcast
 from federatedscope_ggeur.federation.exchanges.statistics.exchange import STATISTICS
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
@@ -34,7 +34,7 @@ from federatedscope_ggeur.geometry import Space
 from federatedscope_ggeur.models import LinearHead
 
 from .base import Lied, Transcript, Truth, Update, has_secure_sums
-from .lying_client import a_claim, spoken_of
+from .liar import a_claim, spoken_of
 
 #: The number of rounds whose updates the audit attacks.
 ROUNDS = 3

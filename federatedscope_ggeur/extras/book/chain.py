@@ -4,17 +4,32 @@ Each link has the hash of the link before it. A link that adds statistics has a
 commitment: a salted digest of the statistics. The book stores the salt with the
 statistics and deletes both together. Without the salt, nobody can test a guess of the
 deleted statistics.
+
+A client's statistics as a file of the book.
+
+The messages of a book: the client's statistics, and the server's receipt.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from federatedscope_ggeur.errors import ConfigError, DataError
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+
+from federatedscope_ggeur.errors import ConfigError, DataError, StatisticsError
+from federatedscope_ggeur.federation import wire
+from federatedscope_ggeur.federation.wire.schema import MessageSchema
+from federatedscope_ggeur.files import safetensors_header
+
+from .grid import Grid, GridStatistics
 
 #: The kinds of changes.
 KINDS = ("begin", "join", "leave", "forget", "withdraw", "classes", "window", "choose")
@@ -181,3 +196,185 @@ def _primitives():
             "'federatedscope-ggeur[privacy]'"
         ) from None
     return Ed25519PrivateKey
+
+
+_SALT = 32
+_FIELD_TYPES = {
+    "number": (int,),
+    "client": (int,),
+    "domain": (str,),
+    "since": (str,),
+    "salt": (str,),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class BookEntry:
+    """Statistics that one change of the book added for a client.
+
+    Attributes
+    ----------
+    number : int
+        The number of the link that added the entry.
+    client : int
+    domain : str
+    since : str
+        When the rows were added, UTC.
+    statistics : GridStatistics
+    salt : bytes
+        The salt of the entry's commitment.
+    """
+
+    number: int
+    client: int
+    domain: str
+    since: str
+    statistics: GridStatistics
+    salt: bytes
+
+    @classmethod
+    def new(
+        cls,
+        number: int,
+        client: int,
+        domain: str,
+        since: str,
+        statistics: GridStatistics,
+    ) -> BookEntry:
+        """Make an entry with a new salt."""
+        salt = secrets.token_bytes(_SALT)
+        return cls(number, client, domain, since, statistics, salt)
+
+    @property
+    def name(self) -> str:
+        """The entry's file within the book."""
+        return entry_name(self.number)
+
+    @property
+    def commitment(self) -> str:
+        return self.statistics.digest(self.salt)
+
+    def padded(self, num_classes: int) -> BookEntry:
+        """The entry for `num_classes` classes; the added classes have no rows."""
+        return replace(self, statistics=self.statistics.padded(num_classes))
+
+    def to_bytes(self) -> bytes:
+        arrays = self.statistics.arrays()
+        about = {
+            "number": self.number,
+            "client": self.client,
+            "domain": self.domain,
+            "since": self.since,
+            "salt": self.salt.hex(),
+        }
+        tensors = {n: torch.from_numpy(array.copy()) for n, array in arrays.items()}
+        return save(tensors, {"entry": json.dumps(about)})
+
+    @classmethod
+    def of_bytes(
+        cls, data: bytes, num_classes: int, grid: Grid, where: str
+    ) -> BookEntry:
+        """Read an entry from the bytes of a file; `where` names it in errors.
+
+        Raises
+        ------
+        DataError
+            The file is damaged.
+        """
+        try:
+            about = json.loads(safetensors_header(data)["__metadata__"]["entry"])
+            held = {name: tensor.numpy() for name, tensor in load(data).items()}
+            found = GridStatistics.of_arrays(num_classes, grid, held)
+            check_types(about, _FIELD_TYPES)
+            salt = bytes.fromhex(about.pop("salt"))
+            return cls(statistics=found, salt=salt, **about)
+        except (
+            SafetensorError,
+            StatisticsError,
+            ValueError,
+            KeyError,
+            IndexError,
+            TypeError,
+        ) as error:
+            raise DataError(f"'{where}' is damaged: {error}") from error
+
+
+def entry_name(number: int) -> str:
+    """The path within the book of the entry that link `number` added."""
+    return f"entries/{number:06d}.safetensors"
+
+
+I64 = torch.int64
+_TENSORS = ("exponents", "classes", "counts", "sums", "high", "low")
+
+
+@dataclass(frozen=True)
+class BookUpload:
+    """Round 0, client to server: whole-number statistics above the min-count threshold.
+
+    Attributes
+    ----------
+    client : int
+    domain : str
+    statistics : GridStatistics
+    """
+
+    client: int
+    domain: str
+    statistics: GridStatistics
+
+    def to_bytes(self) -> bytes:
+        exponents = np.array(self.statistics.grid.exponents, dtype=np.int64)
+        arrays = {"exponents": exponents, **self.statistics.arrays()}
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        numbers = {"client": self.client, "domain": self.domain}
+        return wire.pack("book_statistics", numbers, tensors)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, schema: MessageSchema, sender: str) -> BookUpload:
+        message = wire.unpack(data, "book_statistics", sender)
+        message.only(_TENSORS)
+        size, dim = schema.num_classes, schema.dim
+        labels = message.labels("classes", size, distinct=True)
+        counts = message.tensor("counts", I64, (len(labels),))
+        if ((counts <= 0) | (counts > wire.LARGEST)).any():
+            raise message.refuse("counts", f"counts must lie in 1..{wire.LARGEST}")
+        grid = Grid(tuple(message.tensor("exponents", I64, (dim,)).tolist()))
+        triangle = (dim * (dim + 1) // 2,)
+        tensors = {
+            "classes": labels,
+            "counts": counts,
+            "sums": message.tensor("sums", I64, (len(labels), dim)),
+            "high": message.tensor("high", I64, triangle),
+            "low": message.tensor("low", I64, triangle),
+        }
+        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+        try:
+            whole = GridStatistics.of_arrays(size, grid, arrays)
+        except StatisticsError as error:
+            raise message.refuse("sums", str(error)) from error
+        return cls(message.client(), message.text("domain"), whole)
+
+
+@dataclass(frozen=True)
+class BookReceipt:
+    """Round 0, server to client: a receipt with the signed end of the book's chain.
+
+    Attributes
+    ----------
+    text : str
+        The receipt, as JSON.
+    """
+
+    text: str
+
+    def to_bytes(self) -> bytes:
+        return wire.pack("book_receipt", {"text": self.text}, {})
+
+    @classmethod
+    def from_bytes(
+        cls, data: bytes, schema: MessageSchema, sender: str = "the server"
+    ) -> BookReceipt:
+        message = wire.unpack(data, "book_receipt", sender)
+        message.only(())
+        return cls(message.text("text"))

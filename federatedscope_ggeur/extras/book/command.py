@@ -145,8 +145,8 @@ def worth(arguments: Sequence[str]) -> int:
     )
     add_labels_option(parser)
     options = parser.parse_args(arguments)
+    from .exchange import worth as worth_of
     from .federation import Federation
-    from .worth import worth as worth_of
 
     book = Federation.load(options.book)
     say("client  left out  Shapley   (points of accuracy)")
@@ -191,8 +191,8 @@ def verify(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--receipt", metavar="FILE", help="a client's receipt")
     options = parser.parse_args(arguments)
-    from .certificate import verify as proven
     from .federation import Federation
+    from .runs import verify as proven
 
     book = None if options.book is None else Federation.load(options.book)
     receipt = None if options.receipt is None else _json(options.receipt)
@@ -231,7 +231,7 @@ def _retrain(book: Any, settings: Sequence[str]) -> int:
     """Train with the clients in the book; returns the run's exit status."""
     from federatedscope_ggeur.commands.console import run_with_files
 
-    from .places import RunPlaces
+    from .folder import RunPlaces
     from .runs import new_run
 
     cfg, data = new_run(book, settings)

@@ -34,19 +34,19 @@ from federatedscope_ggeur.reporting import HEAD_FILE, RESULTS_FILE, Results
 
 from .chain import (
     SIGNATURE,
+    BookEntry,
     ChainLink,
     canonical,
     check_chain,
     check_signed,
+    entry_name,
     new_key,
     present,
     public_of,
     signed,
 )
-from .entries import BookEntry, entry_name
-from .folder import Folder
+from .folder import Folder, RunPlaces, write_folder
 from .grid import USUAL_EXPONENT, Grid, GridStatistics
-from .places import RunPlaces, write_folder
 
 _FORMAT = 2
 #: Of older releases: its book.json has no signature, and its runs have no marks.

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import StatisticsError
-from federatedscope_ggeur.geometry.moments import Means, add_to_mean
-from federatedscope_ggeur.geometry.scatter import Scatter
+from federatedscope_ggeur.geometry.scatter import Means, Scatter, add_to_mean
 from federatedscope_ggeur.geometry.statistics import ALL, Statistics, check_embeddings
 
 #: The exponent of the default step. It suits embeddings of usual length.

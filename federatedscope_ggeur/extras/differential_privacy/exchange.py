@@ -31,14 +31,13 @@ from federatedscope_ggeur.federation.exchanges.base import (
     require_stage,
 )
 from federatedscope_ggeur.federation.sampling import windows
-from federatedscope_ggeur.federation.wire import limits
+from federatedscope_ggeur.federation.wire import schema
 from federatedscope_ggeur.reporting import NoiseRecord
 
 from . import keys, noise_aware
-from .messages import SESSION_BYTES, ReleaseRequest, ReleaseVector
 from .noise import SERVER, NoiseSettings, Releaser
 from .noisy_release import MOMENTS, RELEASE_STAGES, NoisyStatistics
-from .uploads import Uploads
+from .uploads import SESSION_BYTES, ReleaseRequest, ReleaseVector, Uploads
 
 #: A total may come from at most this many rows. Secure sums have the same default.
 _MOST_ROWS = 2**20
@@ -120,7 +119,7 @@ def _kind(stage: str) -> RequestKind:
         answer_message=f"released_{stage}",
         answer=ReleaseVector,
         validate=_validate,
-        largest=lambda e: limits.PLAIN + 8 * e.settings.plan.length(stage),
+        largest=lambda e: schema.PLAIN + 8 * e.settings.plan.length(stage),
         patient=True,
         needs_all=True,
         shared_parts=True,

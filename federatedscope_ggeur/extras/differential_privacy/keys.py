@@ -8,8 +8,7 @@ from functools import partial
 from typing import Any
 
 from federatedscope_ggeur.data import NO_TRANSFORM
-from federatedscope_ggeur.data.expected import Expected
-from federatedscope_ggeur.data.transforms import projected
+from federatedscope_ggeur.data.transforms import Expected, projected
 from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import plugin_exchanges
@@ -18,10 +17,9 @@ from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.reporting import DifferentialPrivacy, Privacy
 from federatedscope_ggeur.settings import Objection, Objections, Problem
 
-from .gaussian_privacy import epsilon_of, mu_of
 from .manifest import CLIENT, DISTRIBUTED, MANIFEST, SERVER
 from .noise import NoiseSettings
-from .noisy_release import ROWS_FOR_SQUARE, ReleasePlan, replaced_mu
+from .noisy_release import ROWS_FOR_SQUARE, ReleasePlan, epsilon_of, mu_of, replaced_mu
 from .public import public_rows
 
 #: The settings that server and clients must have in common.

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from federatedscope_ggeur.errors import ConfigError, GGEURError, setting
-from federatedscope_ggeur.federation.kept_file import KeptFile
-from federatedscope_ggeur.federation.row_digests import SALT_BYTES
+from federatedscope_ggeur.federation.kept_file import SALT_BYTES, KeptFile
 
 _FORM = 1
 #: A sum of squares may exceed the limit by this share, since floats round.

@@ -10,14 +10,20 @@ import numpy as np
 from torch import Tensor
 
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.federation.row_digests import row_digests
+from federatedscope_ggeur.federation.kept_file import row_digests
 from federatedscope_ggeur.rng import numpy_generator
 
-from .discrete_gaussian import Words, seeded_words, system_words
-from .gaussian_privacy import epsilon_of
 from .ledger import Ledger
 from .manifest import CLIENT, SERVER
-from .noisy_release import MOMENTS, PublicRows, ReleasePlan
+from .noisy_release import (
+    MOMENTS,
+    PublicRows,
+    ReleasePlan,
+    Words,
+    epsilon_of,
+    seeded_words,
+    system_words,
+)
 
 #: Rounding to float32 may move a mean of length 1 so far.
 _SLACK = 1e-6

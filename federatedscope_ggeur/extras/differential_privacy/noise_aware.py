@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.models import ClosedForm, LinearHead
-from federatedscope_ggeur.models.closed_forms.base import Solved
-from federatedscope_ggeur.models.closed_forms.known import Report
+from federatedscope_ggeur.models.closed_forms.base import Report, Solved
 
 from .noisy_release import CLIP, NoisyStatistics
 

@@ -10,8 +10,8 @@ from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.printable import say
 from federatedscope_ggeur.settings import is_number
 
-from .gaussian_privacy import epsilon_of
 from .ledger import Spendings, read_ledger
+from .noisy_release import epsilon_of
 
 
 def privacy_ledger(arguments: Sequence[str]) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from federatedscope_ggeur.data.expected import Expected
 from federatedscope_ggeur.data.rows import Rows
+from federatedscope_ggeur.data.transforms import Expected
 from federatedscope_ggeur.errors import DataError, setting, shown
 
 from .noisy_release import PublicRows

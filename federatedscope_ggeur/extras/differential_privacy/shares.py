@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import setting
-from federatedscope_ggeur.extras.secure_sums.summand import register_summand
+from federatedscope_ggeur.extras.secure_sums.settings import register_summand
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import RunFacts
 from federatedscope_ggeur.reporting import Privacy

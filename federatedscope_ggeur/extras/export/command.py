@@ -31,11 +31,9 @@ from federatedscope_ggeur.data.transforms import (
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.files import write_once
 from federatedscope_ggeur.models import Model
-from federatedscope_ggeur.models.average import AverageHead
 from federatedscope_ggeur.models.base import SMOOTHING
-from federatedscope_ggeur.models.linear import LinearHead
-from federatedscope_ggeur.models.mixture import MixtureHead
-from federatedscope_ggeur.models.mlp import MLPHead
+from federatedscope_ggeur.models.folding import AverageHead
+from federatedscope_ggeur.models.heads import LinearHead, MixtureHead, MLPHead
 from federatedscope_ggeur.predictor.left_models import LeftModels
 from federatedscope_ggeur.printable import markdown, printable, say
 from federatedscope_ggeur.reporting import Results

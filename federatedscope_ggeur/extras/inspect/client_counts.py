@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-from federatedscope_ggeur.reporting.formats import write_figure
 from federatedscope_ggeur.reporting.plots import shortened
+from federatedscope_ggeur.reporting.tables import write_figure
 
 _SIZE = (6.9, 6.4)  # inches: a page's width
 _FONT = 8

@@ -24,8 +24,7 @@ from federatedscope_ggeur.geometry import GeometricShape, Statistics, shape_simi
 from federatedscope_ggeur.machine import torch_threads
 from federatedscope_ggeur.printable import file_name, printable, say
 from federatedscope_ggeur.reporting import new_run_folder
-from federatedscope_ggeur.reporting.formats import read_formats
-from federatedscope_ggeur.reporting.tables import csv_text, text_table
+from federatedscope_ggeur.reporting.tables import csv_text, read_formats, text_table
 
 from .client_counts import draw_client_counts
 from .heatmaps import draw_heatmap

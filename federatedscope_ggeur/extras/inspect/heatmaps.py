@@ -10,8 +10,8 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, StrMethodFormatter
 
-from federatedscope_ggeur.reporting.formats import write_figure
 from federatedscope_ggeur.reporting.plots import shortened
+from federatedscope_ggeur.reporting.tables import write_figure
 
 _DPI = 150
 _FONT = 7.0

@@ -15,9 +15,7 @@ MANIFEST = Manifest(
             name: f"{__package__}.methods.{name}" for name in ("fedbn", "silobn")
         },
         "augmentation": {name: f"{__package__}.methods.{name}" for name in OF_METHODS},
-        "encoder.name": {
-            name: f"{__package__}.{name}_encoder" for name in ("image", "run")
-        },
+        "encoder.name": {"image": _MODEL, "run": f"{__package__}.run_encoder"},
     },
     public={"register_network": f"{__package__}.base"},
 )

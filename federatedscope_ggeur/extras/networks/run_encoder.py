@@ -12,16 +12,16 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from federatedscope_ggeur.cfg_ggeur.demands import other_model_of
-from federatedscope_ggeur.cfg_ggeur.encoding import encoder_settings
 from federatedscope_ggeur.cfg_ggeur.foreign import config_left
+from federatedscope_ggeur.cfg_ggeur.run_settings import encoder_settings
 from federatedscope_ggeur.data.encoders import (
     Encoder,
     EncoderSettings,
     build_encoder_called,
     register_encoder,
 )
+from federatedscope_ggeur.data.encoders.base import file_stamp
 from federatedscope_ggeur.data.encoders.model import check_precision, forward_pass
-from federatedscope_ggeur.data.encoders.weights import file_stamp
 from federatedscope_ggeur.downloads import sha256_file
 from federatedscope_ggeur.errors import ConfigError, DataError, shown
 from federatedscope_ggeur.files import check_regular
@@ -33,8 +33,7 @@ from federatedscope_ggeur.reporting import (
 )
 from federatedscope_ggeur.settings import flatten
 
-from .image_encoder import PIXELS
-from .image_network import ImageNetwork, NetworkSettings
+from .image_network import PIXELS, ImageNetwork, NetworkSettings
 
 
 def _stamp(settings: EncoderSettings) -> dict[str, str | None]:

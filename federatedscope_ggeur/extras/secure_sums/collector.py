@@ -21,10 +21,9 @@ from .messages import (
     SumKey,
     SumKeysRequest,
 )
-from .pairwise import SESSION_BYTES
-from .settings import COUNTS, MEANS, POOLED, SumSettings
-from .summand import Totals
+from .settings import COUNTS, MEANS, POOLED, SumSettings, Totals
 from .vectors import (
+    SESSION_BYTES,
     MeanTotals,
     Named,
     broken,

@@ -24,7 +24,7 @@ from federatedscope_ggeur.federation.exchanges.base import (
 )
 from federatedscope_ggeur.federation.merge import Release
 from federatedscope_ggeur.federation.sampling import windows
-from federatedscope_ggeur.federation.wire import limits
+from federatedscope_ggeur.federation.wire import schema
 from federatedscope_ggeur.models import LinearHead, Model
 from federatedscope_ggeur.reporting import SumsRecord
 
@@ -32,8 +32,7 @@ from . import keys
 from .collector import Collector, Summed
 from .messages import MaskedRequest, MaskedVector, SumKey, SumKeysRequest
 from .participant import Participant
-from .settings import ALL_STAGES, STAGES, SumSettings
-from .summand import summand_of
+from .settings import ALL_STAGES, STAGES, SumSettings, summand_of
 
 #: The error's last sentences if an answer to a secure sum is missing.
 _UNHARMED = "The server has learnt nothing about any client. Begin the run again"
@@ -93,7 +92,7 @@ def _stage_kind(stage: str) -> RequestKind:
         answer_message=f"masked_{stage}",
         answer=MaskedVector,
         validate=_validate_vector,
-        largest=lambda exchange: limits.PLAIN + 8 * exchange.settings.longest,
+        largest=lambda exchange: schema.PLAIN + 8 * exchange.settings.longest,
         patient=True,
         needs_all=True,
     )

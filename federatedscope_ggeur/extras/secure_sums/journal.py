@@ -20,8 +20,7 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError, MessageError, setting
 from federatedscope_ggeur.federation import wire
-from federatedscope_ggeur.federation.kept_file import KeptFile
-from federatedscope_ggeur.federation.row_digests import ROW_BYTES, SALT_BYTES
+from federatedscope_ggeur.federation.kept_file import ROW_BYTES, SALT_BYTES, KeptFile
 
 from .messages import as_bytes, of_bytes
 

@@ -21,10 +21,9 @@ from federatedscope_ggeur.settings import (
     Problem,
 )
 
-from .fixed_point import largest_fraction_bits
 from .limits import SERVER
-from .settings import STAGES, SumSettings
-from .summand import summand_of
+from .settings import STAGES, SumSettings, summand_of
+from .vectors import largest_fraction_bits
 
 BY_SERVER = "keys through the server"
 _COVERED = ["the statistics of round 0"]

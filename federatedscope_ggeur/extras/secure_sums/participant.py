@@ -17,11 +17,9 @@ from federatedscope_ggeur.crypto import (
     shared_secret,
 )
 from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError, setting
-from federatedscope_ggeur.federation.row_digests import RowDigests, row_digests
+from federatedscope_ggeur.federation.kept_file import RowDigests, row_digests
 from federatedscope_ggeur.printable import get_logger
 
-from .confirmation import confirm, require_terminal
-from .fixed_point import SLACK
 from .journal import Current, Journal, PastSum
 from .limits import SERVER
 from .messages import (
@@ -31,12 +29,16 @@ from .messages import (
     SumKey,
     SumKeysRequest,
 )
-from .pairwise import fingerprint, mask
-from .rosters import tells_of_few
-from .settings import COUNTS, MEANS, SumSettings
-from .summand import Adder
-from .trust import Signer, check_signatures, verifying_keys
-from .vectors import ClientRows, Named
+from .settings import COUNTS, MEANS, Adder, SumSettings
+from .trust import (
+    Signer,
+    check_signatures,
+    confirm,
+    require_terminal,
+    tells_of_few,
+    verifying_keys,
+)
+from .vectors import SLACK, ClientRows, Named, fingerprint, mask
 
 logger = get_logger(__name__)
 

@@ -1,16 +1,30 @@
-"""Checks the signatures of mask keys, for clients that do not trust the server."""
+"""Lets clients check each other's mask keys, and whom a sum would reveal.
+
+Keys are signed, or people compare them by telephone before a client sends anything.
+
+Decides whether sums over several rosters together reveal few clients.
+
+Whoever has the sums of several rosters can compute all their rational combinations. A
+combination reveals a weighted sum over the clients whose weight is not zero.
+"""
 
 from __future__ import annotations
 
 import re
+import sys
+from collections import Counter
+from collections.abc import Collection, Hashable, Sequence
+from fractions import Fraction
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 from federatedscope_ggeur.crypto import KEY_BYTES
-from federatedscope_ggeur.errors import ConfigError, MessageError, setting
+from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError, setting
+from federatedscope_ggeur.printable import say
 
 from .messages import MaskedRequest
-from .pairwise import signed_bytes
+from .vectors import signed_bytes, words_of
 
 _LINE = re.compile(rf"\s*(\d{{1,6}})\s+([0-9a-fA-F]{{{2 * KEY_BYTES}}})\s*(#.*)?")
 
@@ -121,3 +135,115 @@ def check_signatures(trusted: dict[int, bytes], request: MaskedRequest) -> None:
             except InvalidSignature:
                 problem = f"the key of client {number} is not signed by that client"
         raise MessageError(problem, field="signatures", sender="the server")
+
+
+#: A person may mishear one of 32 digits on the telephone, so there are several tries.
+_TRIES = 3
+
+
+def require_terminal(number: int) -> None:
+    """Raise `GGEURError` if the client has no terminal for a person to type on."""
+    try:
+        is_there = sys.stdin is not None and sys.stdin.isatty()
+    except ValueError:  # it is closed
+        is_there = False
+    if not is_there:
+        raise _refusal(
+            number, "there is no terminal to type on; start the client in a terminal"
+        )
+
+
+def confirm(number: int, roster: Sequence[int], keys: Sequence[bytes]) -> None:
+    """Wait until a person types the words of another client in the roster.
+
+    The person at the other client reads the words out by telephone. If this succeeds at
+    every client, all clients have the same keys, and the server has invented none.
+
+    Raises
+    ------
+    GGEURError
+        There is no terminal, the input ends, or the words are wrong.
+    """
+    require_terminal(number)
+    at = roster.index(number)
+    reader, listener = roster[(at + 1) % len(roster)], roster[at - 1]
+    say(
+        f"client {number}: compare keys by telephone before anything is sent "
+        f"({setting('secure_sums_confirm')})",
+        f"  read to client {listener}: {words_of(number, roster, keys)}",
+        file=sys.stderr,
+    )
+    wanted = words_of(reader, roster, keys).replace(" ", "")
+    for left in reversed(range(_TRIES)):
+        say(f"  type what client {reader} reads to you:", file=sys.stderr)
+        line = sys.stdin.readline()
+        if not line:
+            raise _refusal(number, "the input ended before the words were typed")
+        if "".join(line.split()).replace("-", "").lower() == wanted:
+            return
+        if left:
+            say(
+                f"  these are not the words of client {reader}; type them once more",
+                file=sys.stderr,
+            )
+    raise _refusal(
+        number,
+        f"the typed words are not those of client {reader}. Either a person misheard "
+        "them, or the server sent keys that clients did not make",
+    )
+
+
+def _refusal(number: int, problem: str) -> GGEURError:
+    return GGEURError(
+        f"client {number}: {setting('secure_sums_confirm')}: {problem}; nothing is sent"
+    )
+
+
+#: If the search needs more sets of clients, the rosters are refused.
+MOST_SETS = 20_000
+
+
+def tells_of_few(rosters: Sequence[Collection[Hashable]], least: int) -> bool:
+    """Whether some combination of the rosters' sums covers fewer than `least` clients.
+
+    The test is exact: it looks for a nonzero vector with fewer than `least` nonzero
+    entries in the rational span of the rosters' 0-1 vectors. The result is also True if
+    the search would take too long.
+
+    Notes
+    -----
+    A vector of the span has equal entries for clients that are in the same rosters. A
+    combination contains all or none of these clients. The span has a nonzero vector
+    that is zero outside a set T of clients if the rosters have a smaller rank without
+    T.
+    """
+    everyone = sorted({k for roster in rosters for k in roster}, key=repr)
+    columns = Counter(tuple(k in roster for roster in rosters) for k in everyone)
+    few = [column for column, size in columns.items() if size < least]
+    whole, tried = _rank(list(columns)), 0
+    for size in range(1, least):
+        for part in combinations(few, size):
+            tried += 1
+            if tried > MOST_SETS:
+                return True
+            if sum(columns[column] for column in part) >= least:
+                continue
+            if _rank([c for c in columns if c not in part]) < whole:
+                return True
+    return False
+
+
+def _rank(rows: Sequence[Sequence[int]]) -> int:
+    """The rank of a matrix over the rational numbers."""
+    left, rank = [[Fraction(x) for x in row] for row in rows], 0
+    while left:
+        row = left.pop()
+        place = next((i for i, x in enumerate(row) if x), None)
+        if place is None:
+            continue
+        rank += 1
+        for other in left:
+            if other[place]:
+                share = other[place] / row[place]
+                other[:] = [a - share * b for a, b in zip(other, row)]
+    return rank

@@ -1,18 +1,97 @@
-"""Makes the vectors that clients add to secure sums, and evaluates the totals."""
+"""Makes the vectors that clients add to secure sums, and evaluates the totals.
+
+Fixed-point numbers in the ring of integers modulo 2^64, where sums are exact.
+
+A sum in the ring does not depend on the order of its terms. A mask that is uniform in
+the ring hides a number perfectly.
+
+Makes masks from the keys of pairs of clients; pure functions.
+
+References
+----------
+Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning",
+CCS 2017. This module has the paper's pairwise masks, but no recovery of lost clients.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from federatedscope_ggeur.crypto import KEY_BYTES, digest, words
 from federatedscope_ggeur.errors import GGEURError, setting
 from federatedscope_ggeur.geometry import Statistics
 
-from .fixed_point import SLACK, decode, encode, svec, unsvec
+from .limits import MOST_BITS
 from .settings import SumSettings
+
+#: A norm may exceed the radius by this share, since float32 rounds.
+SLACK = 1e-6
+
+
+def largest_fraction_bits(radius: float, max_rows: int) -> int:
+    """The most fraction bits f with which sums do not overflow; negative if none fits.
+
+    f is the largest number with ``4 M max(R, R^2) 2^f < 2^63``. Then sums over M rows x
+    of norm at most R do not overflow. Sums of ``(x - o)(x - o)^T`` about any o of norm
+    at most R do not overflow either, since ``|x - o|^2 <= 4 R^2``. There is also room
+    for the factor sqrt(2) in `svec`.
+
+    Parameters
+    ----------
+    radius : float
+        R, above 0.
+    max_rows : int
+        M.
+    """
+    # By logarithms, because the square of a radius may be too large for float64.
+    norm = math.log2(radius) + math.log2(1 + SLACK)
+    size = 2 + math.log2(max_rows) + max(norm, 2 * norm)
+    return min(MOST_BITS, math.ceil(63 - size) - 1)
+
+
+def encode(values: np.ndarray, bits: int) -> np.ndarray:
+    """Encode float64 numbers in fixed point, with f = `bits` fraction bits.
+
+    Each value v becomes ``round_half_even(v 2^f)``. The result is uint64 of the same
+    shape. No absolute value may exceed ``2^(63 - f)``.
+    """
+    scaled = np.rint(np.asarray(values, dtype=np.float64) * 2.0**bits)
+    return scaled.astype(np.int64).view(np.uint64)
+
+
+def decode(total: np.ndarray, bits: int) -> np.ndarray:
+    """Decode ring elements, or a sum of them, to float64.
+
+    A sum of K encoded values has an error of at most ``K 2^-(f+1)``, with f = `bits`.
+    """
+    return total.view(np.int64).astype(np.float64) / 2.0**bits
+
+
+def svec(matrix: np.ndarray) -> np.ndarray:
+    """Write a symmetric matrix [D, D] as a vector of length D (D + 1) / 2.
+
+    First comes the diagonal, then the upper triangle row by row, times the root of 2.
+    So the norm of the vector is the Frobenius norm of the matrix.
+    """
+    dim = len(matrix)
+    upper = matrix[np.triu_indices(dim, 1)]
+    return np.concatenate([np.diagonal(matrix), np.sqrt(2.0) * upper])
+
+
+def unsvec(vector: np.ndarray, dim: int) -> np.ndarray:
+    """Rebuild the matrix [D, D] from its `svec`."""
+    matrix = np.zeros((dim, dim))
+    matrix[np.triu_indices(dim, 1)] = vector[dim:] / np.sqrt(2.0)
+    matrix += matrix.T
+    matrix[np.diag_indices(dim)] = vector[:dim]
+    return matrix
+
 
 F64 = torch.float64
 _CHUNK = 4096
@@ -253,3 +332,82 @@ def broken(stage: str, what: str) -> GGEURError:
         "run the same release with the same settings, and that nobody changes "
         "messages between clients and server"
     )
+
+
+NAME = b"ggeur secure sum 1"
+SESSION_BYTES = 16
+
+
+def pair_info(stage: str, one: int, other: int, bound: bytes) -> bytes:
+    """The context of a pair's key: the stage, the two clients, and `bound`.
+
+    `bound` is the digest of all that the server has sent.
+    """
+    low, high = sorted((one, other))
+    return b"|".join([NAME, stage.encode(), b"%d" % low, b"%d" % high, bound])
+
+
+def stream(shared: bytes, session: bytes, info: bytes, length: int) -> np.ndarray:
+    """Draw `length` uint64 numbers from ChaCha20, keyed by `shared` and `info`.
+
+    The key comes from HKDF-SHA256. Each `info` gives another key, so nonce and counter
+    can begin at 0.
+    """
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    key = HKDF(SHA256(), KEY_BYTES, salt=session, info=info).derive(shared)
+    made = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
+    data = made.update(bytes(8 * length))
+    return np.frombuffer(data, dtype="<u8").astype(np.uint64)
+
+
+def mask(
+    number: int,
+    shared: Mapping[int, bytes],
+    session: bytes,
+    stage: str,
+    bound: bytes,
+    length: int,
+) -> np.ndarray:
+    """The mask of client k in one stage: uint64 [length].
+
+    It is ``sum_{j>k} stream_kj - sum_{j<k} stream_kj`` modulo 2^64.
+
+    Parameters
+    ----------
+    number : int
+        k.
+    shared : mapping from client number to bytes
+        The `shared_secret` with every other client of the roster.
+    """
+    total = np.zeros(length, dtype=np.uint64)
+    for other, secret in shared.items():
+        info = pair_info(stage, number, other, bound)
+        part = stream(secret, session, info, length)
+        if other > number:
+            total += part
+        else:
+            total -= part
+    return total
+
+
+def fingerprint(roster: Iterable[int], keys: Sequence[bytes]) -> str:
+    """A fingerprint of all keys, 8 words of 4 hex digits, to compare by telephone."""
+    return words(digest("roster keys", *roster, *keys))
+
+
+def words_of(number: int, roster: Iterable[int], keys: Sequence[bytes]) -> str:
+    """The words that client `number` reads out by telephone.
+
+    Each client has different words, so nobody can copy them from their own terminal.
+    The words are long, because a server that makes up keys could search for two lists
+    of keys with the same words.
+    """
+    return words(digest("words", number, *roster, *keys))
+
+
+def signed_bytes(session: bytes, number: int, key: bytes, commitment: bytes) -> bytes:
+    """The bytes that a client signs: its mask key and commitment, for one session."""
+    return digest("ggeur mask key 2", session, number, key, commitment)

@@ -17,7 +17,7 @@ from federatedscope_ggeur.cfg_ggeur.plugins import BESIDE
 from federatedscope_ggeur.data import DataSet
 from federatedscope_ggeur.engines.run import Run, divide, load_data_set, what_to_load
 from federatedscope_ggeur.errors import ConfigError, DataError
-from federatedscope_ggeur.federation.course.checkpoint_files import DEFAULT_NAME
+from federatedscope_ggeur.federation.course.checkpoint import DEFAULT_NAME
 from federatedscope_ggeur.federation.exchanges.base import rename_run
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import Lines, get_logger
@@ -30,12 +30,12 @@ from federatedscope_ggeur.reporting import (
     results_table,
     write_run,
 )
-from federatedscope_ggeur.reporting.log_file import logging_to
 from federatedscope_ggeur.reporting.run_files import (
     CELL_FILE,
     CONFIG_FILE,
     LOG_FILE,
     PRIVATE,
+    logging_to,
 )
 
 from .study import Cell, read_cell, to_text

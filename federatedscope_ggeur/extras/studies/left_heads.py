@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
-from federatedscope_ggeur.cfg_ggeur.encoding import encoding_settings
 from federatedscope_ggeur.cfg_ggeur.keys import get_key
 from federatedscope_ggeur.cfg_ggeur.method_settings import base_method, options_of
-from federatedscope_ggeur.cfg_ggeur.prepared import preparing
+from federatedscope_ggeur.cfg_ggeur.run_settings import encoding_settings
+from federatedscope_ggeur.cfg_ggeur.transform import preparing
 from federatedscope_ggeur.cfg_ggeur.yaml_file import to_plain
 from federatedscope_ggeur.data import find_reader
 from federatedscope_ggeur.models import CLOSED_FORMS

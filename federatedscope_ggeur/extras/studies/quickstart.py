@@ -59,8 +59,7 @@ def _show_clients(plan: StudyPlan) -> None:
 
 
 def _overviews(found: Comparison, folder: Path) -> str:
-    from .comparison.sheets import overview_sheet
-    from .comparison.text import sheet_text
+    from .comparison.sheets import overview_sheet, sheet_text
 
     parts = [sheet_text(overview_sheet(table)) for table in found.tables]
     _draw_curve(found, folder / CURVE)
@@ -69,7 +68,7 @@ def _overviews(found: Comparison, folder: Path) -> str:
 
 def _draw_curve(found: Comparison, path: Path) -> None:
     """Draw each row's accuracy by round, under a title that says what it shows."""
-    from federatedscope_ggeur.reporting.formats import write_figure
+    from federatedscope_ggeur.reporting.tables import write_figure
 
     from .comparison.figures import figures
 

@@ -20,7 +20,7 @@ def report(arguments: Sequence[str]) -> int:
     """Write a report of runs into a new folder, and print its table and files."""
     options = _parser().parse_args(arguments)
     # Imported here: refusing an option needs neither scipy nor matplotlib.
-    from federatedscope_ggeur.reporting.formats import read_formats
+    from federatedscope_ggeur.reporting.tables import read_formats
 
     from .comparison import Comparison
     from .comparison.beside import beside_paper, beside_papers
@@ -31,7 +31,7 @@ def report(arguments: Sequence[str]) -> int:
         report_files,
         write_report,
     )
-    from .comparison.text import sheet_text
+    from .comparison.sheets import sheet_text
 
     formats = read_formats(options.format)
     if not options.classes and (options.plugins or options.trust):

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.models.base import Model
-from federatedscope_ggeur.models.other import OtherModel, register_other_model
+from federatedscope_ggeur.models import Model
+from federatedscope_ggeur.models.base import OtherModel, register_other_model
 from federatedscope_ggeur.settings import (
     Key,
     Objection,
@@ -21,8 +21,7 @@ from federatedscope_ggeur.settings import (
     check_returned,
 )
 
-from .classes import ClassTexts, placeholder
-from .ensemble import EnsembleHead
+from .classes import ClassTexts, EnsembleHead, placeholder
 from .keys import ENSEMBLE, OWN, TEXT_MODELS
 from .objections import objections, others
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from federatedscope_ggeur.models.base import Model
+from federatedscope_ggeur.models import Model
 
 from .base import TextPart, register_text_model
 from .classes import ClassTexts

@@ -7,8 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.demands import other_model_of
-from federatedscope_ggeur.cfg_ggeur.devices import encoder_device
-from federatedscope_ggeur.cfg_ggeur.encoding import encoding_settings
+from federatedscope_ggeur.cfg_ggeur.run_settings import (
+    encoder_device,
+    encoding_settings,
+)
 from federatedscope_ggeur.cfg_ggeur.transform import row_preparation
 from federatedscope_ggeur.data import EncodingSettings
 from federatedscope_ggeur.data.folder import TEXT, is_text_file
@@ -19,9 +21,9 @@ from federatedscope_ggeur.models import CLOSED_FORMS
 
 from .base import TextModelSettings, TextPart
 from .classes import ClassTexts
-from .features import TextFeatures, read_text_file
 from .keys import TEXT_MODELS
-from .training import TextMix, TextPull
+from .load import TextFeatures, read_text_file
+from .prompts import TextMix, TextPull
 
 
 def prepared(
@@ -93,7 +95,7 @@ def class_texts(
 
 def _prompts(cfg, names: Sequence[str], identity, part: type[TextPart]):
     from .load import load_tower
-    from .prompted import PromptedClasses
+    from .prompts import PromptedClasses
 
     encoding = encoding_settings(cfg.ggeur, encoder_device(cfg))
     tower, _ = load_tower(encoding, identity)

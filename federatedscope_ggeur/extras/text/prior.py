@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from federatedscope_ggeur.models.closed_forms.base import Report, Seen
 from federatedscope_ggeur.models.closed_forms.components import Components, Rows
-from federatedscope_ggeur.models.closed_forms.known import Report
 from federatedscope_ggeur.models.closed_forms.left_out import (
     DiscriminantLeftOut,
     LeftOut,
     sum_by_class,
 )
-from federatedscope_ggeur.models.closed_forms.seen import Seen
 
 if TYPE_CHECKING:
     from .classes import ClassTexts

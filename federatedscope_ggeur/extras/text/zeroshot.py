@@ -13,7 +13,7 @@ from federatedscope_ggeur.models.closed_forms import (
     register_closed_form,
 )
 from federatedscope_ggeur.models.closed_forms.components import Components, Rows
-from federatedscope_ggeur.models.linear import LinearHead
+from federatedscope_ggeur.models.heads import LinearHead
 
 from .classes import ClassTexts
 

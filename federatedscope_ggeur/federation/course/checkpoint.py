@@ -1,10 +1,21 @@
-"""Reads checkpoints and restores a server's state from them."""
+"""Writes and reads checkpoints, from which a server can continue a run.
+
+A checkpoint has two safetensors files. ``<path>.round0`` holds the geometry, the
+prototypes and the numbers of the clients that are ready. It is written after round 0,
+and again when another client becomes ready. ``<path>`` holds the head, the method's
+state and the records so far. It is written after a round. Both files carry the run's id
+and belong together. `client_handler` keeps the clients' own state.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import os
+import secrets
+import time
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,19 +24,97 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError, MessageError, setting
-from federatedscope_ggeur.files import read_regular
+from federatedscope_ggeur.files import read_regular, write_atomically
 from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.models import Model, to_vector
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import Finding, Round0, RoundRecord
-from federatedscope_ggeur.reporting.json_values import from_json_value, parse_json
+from federatedscope_ggeur.reporting.json_values import (
+    as_json_value,
+    from_json_value,
+    parse_json,
+)
+from federatedscope_ggeur.reporting.run_files import OF_CLIENTS, PRIVATE, ROUND0
 
 from .. import wire
 from ..wire.handshake import Handshake
-from .checkpoint_files import check_name, refusal, round0_path, taken
 from .coordinator import Coordinator
 
 logger = get_logger(__name__)
+
+#: A checkpoint's place in a run's folder, where ``federate.save_to`` names no file.
+DEFAULT_NAME = f"{PRIVATE}/checkpoint"
+
+
+def warn_of_private(folder: Path) -> None:
+    """Log what of a run's folder is not to be passed on."""
+    if (folder / PRIVATE).is_dir():
+        logger.info(
+            "do not pass on %s/, which holds statistics of single clients, nor log.txt",
+            PRIVATE,
+        )
+
+
+def make_folder_of(path: Path) -> None:
+    """Make the folder of a checkpoint; raises `OSError`."""
+    is_private = path.parent.name == PRIVATE
+    path.parent.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700 if is_private else 0o777, exist_ok=True)
+
+
+def round0_path(path: Path) -> Path:
+    """The path of the file of round 0, beside the checkpoint at `path`."""
+    return path.with_name(path.name + ROUND0)
+
+
+def client_path(path: str | Path, number: int) -> Path:
+    """The path of the file of a client's own state, beside the checkpoint at `path`."""
+    return Path(f"{path}{OF_CLIENTS}") / f"client_{number:04d}.safetensors"
+
+
+def check_name(path: Path) -> None:
+    """Refuse a path that is a folder or cannot be a file name.
+
+    Raises
+    ------
+    ConfigError
+    """
+    try:
+        is_folder = path.is_dir()
+        # the longest name that will be needed
+        round0_path(path).with_name(f"{path.name}.round0.new").exists()
+    except (OSError, ValueError) as error:
+        problem = getattr(error, "strerror", None) or error
+        raise unwritable(
+            f"'{path}' cannot be used as a file name: {problem}"
+        ) from error
+    for place in (path, round0_path(path), client_path(path, 0).parent):
+        if place.is_symlink():
+            problem = f"'{place}' is a link; name a file that is none"
+            raise ConfigError(f"{setting('save_to')}: {problem}")
+    if is_folder:
+        example = path / "checkpoint"
+        problem = f"'{path}' is a folder; name a file, such as '{example}'"
+        raise ConfigError(f"{setting('save_to')}: {problem}")
+
+
+def unwritable(problem: object) -> ConfigError:
+    """An error that says that a checkpoint cannot be written."""
+    where = setting("save_to")
+    return ConfigError(f"{where}: {problem}; free disk space, or name another file")
+
+
+def taken(path: Path, what: str) -> ConfigError:
+    """An error that says that `path` is a file of another run."""
+    return ConfigError(
+        f"{setting('save_to')}: '{path}' is {what}, and a run never overwrites it. "
+        f"Name another file, or set {setting('restore_from')} to continue that run"
+    )
+
+
+def refusal(path: str | Path, problem: str) -> ConfigError:
+    """An error that says that a run cannot continue from the file `path`."""
+    return ConfigError(f"{setting('restore_from')}: '{path}' cannot be used: {problem}")
 
 
 @dataclass(frozen=True)
@@ -282,3 +371,192 @@ def ready_at(path: Path, restored: Progress | None) -> set[int] | None:
 
 def _is_safetensors(data: bytes) -> bool:
     return data[8:9] == b"{"
+
+
+#: Checkpoints hold statistics of single clients.
+_OWNER_ALONE = 0o600
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The content of a checkpoint, after the last of `rounds` or after round 0."""
+
+    round0: Round0
+    rounds: list[RoundRecord]
+    progress: dict[str, dict]
+    findings: list[Finding]
+    tensors: dict[str, Tensor]
+
+    @classmethod
+    def of(
+        cls, coordinator: Coordinator, round0: Round0, rounds: list[RoundRecord]
+    ) -> Snapshot:
+        server = coordinator.server
+        # the model on raw embeddings, and the one that training continues from
+        tensors = wire.under("method", server.method_state)
+        tensors.update(params=server.raw_params, trained=server.params)
+        # Copies: an optimiser may change its own in the next round.
+        own = {name: t.detach().clone() for name, t in tensors.items()}
+        progress = {e.name: e.progress() for e in coordinator.exchanges}
+        return cls(round0, list(rounds), progress, coordinator.screen.findings, own)
+
+
+class CheckpointWriter:
+    """Writes the checkpoint of one run.
+
+    Parameters
+    ----------
+    path : path
+        ``federate.save_to``, or a place in the run's folder.
+    handshake : Handshake
+        Kept in the file. Only a run with the same handshake can continue from the file.
+    restored : Progress, optional
+        The restored run. It keeps its id. Its file of round 0 is not written again.
+
+    Raises
+    ------
+    ConfigError
+        `path` is a folder, or no possible file name, or a file of another run.
+    """
+
+    def __init__(
+        self, path: str | Path, handshake: Handshake, restored: Progress | None = None
+    ):
+        self.path, self._handshake = Path(path), handshake
+        self._run = restored.run if restored else secrets.token_hex(8)
+        check_free(self.path, restored.run if restored else None)
+        #: The clients that the file of round 0 calls ready.
+        self._ready = ready_at(self.path, restored)
+        try:
+            make_folder_of(self.path)
+        except OSError as error:
+            raise unwritable(
+                f"the folder of '{path}' cannot be made: {error.strerror}"
+            ) from error
+
+    def write(self, snapshot: Snapshot, coordinator: Coordinator) -> None:
+        """Write the snapshot, and the file of round 0 if more clients are ready now.
+
+        Raises
+        ------
+        ConfigError
+            A file cannot be written. The earlier checkpoint stays complete.
+        """
+        records = {
+            "round0": as_json_value(snapshot.round0, "round0"),
+            "rounds": as_json_value(snapshot.rounds, "rounds"),
+            "progress": snapshot.progress,
+            "findings": as_json_value(snapshot.findings, "findings"),
+        }
+        numbers = {"run": self._run, "records": json.dumps(records)}
+        numbers = wire.sealed(numbers, snapshot.tensors)
+        data = wire.pack("checkpoint", numbers, snapshot.tensors)
+        ready = set(coordinator.server.aggregation_weights)
+        try:
+            if self._ready == ready:
+                write_atomically(self.path, data, _OWNER_ALONE)
+            else:
+                self._write_both(data, coordinator)
+                self._ready = ready
+        except (OSError, ConfigError) as error:
+            raise unwritable(error) from error
+
+    def _write_both(self, data: bytes, coordinator: Coordinator) -> None:
+        """Replace the two files of a checkpoint, or neither if the disk lacks room."""
+        following = self.path.with_name(self.path.name + ".new")
+        try:
+            write_atomically(following, data, _OWNER_ALONE)
+            round0 = _round0_bytes(self._run, coordinator, self._handshake)
+            write_atomically(round0_path(self.path), round0, _OWNER_ALONE)
+            os.replace(following, self.path)
+        finally:
+            with contextlib.suppress(OSError):
+                following.unlink()
+
+
+def _round0_bytes(run: str, coordinator: Coordinator, handshake: Handshake) -> bytes:
+    server = coordinator.server
+    tensors: dict[str, Tensor] = {}
+    for exchange in coordinator.exchanges:
+        tensors.update(wire.under(exchange.name, exchange.kept()))
+    numbers = {
+        "run": run,
+        "client_domains": {str(k): d for k, d in server.client_domains.items()},
+        "ready": [str(k) for k in server.aggregation_weights],
+        **handshake.numbers(),
+    }
+    return wire.pack("round 0", wire.sealed(numbers, tensors), tensors)
+
+
+class Checkpointing:
+    """Holds the latest state of a run, and writes this state when it is due.
+
+    Parameters
+    ----------
+    writer : CheckpointWriter
+    seconds : float
+        The least time between two checkpoints; 0 writes one after every round.
+    asked : bool
+        Whether the user named the file. If so, the run ends with an error when the file
+        cannot be written. If not, one warning is logged and no more checkpoints are
+        written.
+    before : callable (rounds that are over), optional
+        Called first. It writes the parts of the checkpoint that are in other files.
+
+    Attributes
+    ----------
+    path : Path
+    """
+
+    def __init__(
+        self,
+        writer: CheckpointWriter,
+        seconds: float = 0.0,
+        asked: bool = True,
+        before: Callable[[int], None] = lambda rounds: None,
+    ):
+        self._writer, self._seconds, self._asked = writer, seconds, asked
+        self._before = before
+        self._due = float("-inf")
+        self._pending: tuple[Snapshot, Coordinator] | None = None
+
+    @property
+    def path(self) -> Path:
+        return self._writer.path
+
+    def note(
+        self, coordinator: Coordinator, round0: Round0, rounds: list[RoundRecord]
+    ) -> None:
+        """Take the state after the newest round; write it if a checkpoint is due.
+
+        Raises
+        ------
+        ConfigError
+            A file cannot be written; see `flush`.
+        """
+        self._pending = Snapshot.of(coordinator, round0, rounds), coordinator
+        if time.monotonic() >= self._due:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the latest state, unless this was done before.
+
+        Raises
+        ------
+        ConfigError
+            A file cannot be written. The earlier checkpoint stays complete.
+        """
+        if self._pending is None:
+            return
+        snapshot, coordinator = self._pending
+        try:
+            self._before(len(snapshot.rounds))
+            self._writer.write(snapshot, coordinator)
+        except ConfigError as error:
+            if self._asked:
+                raise
+            logger.warning("this run writes no more checkpoints: %s", error)
+            self._due = float("inf")
+        else:
+            self._due = time.monotonic() + self._seconds
+        self._pending = None

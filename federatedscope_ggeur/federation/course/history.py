@@ -30,14 +30,12 @@ from federatedscope_ggeur.reporting import (
 from federatedscope_ggeur.reporting.results import Status
 
 from ..exchanges.base import Requests
-from ..exchanges.closed_form.kept_head import kept_head
+from ..exchanges.closed_form.exchange import kept_head
 from ..exchanges.evaluation.scores import METRICS
 from ..exchanges.training.exchange import head_broadcast
 from ..exchanges.training.messages import Broadcast
-from .checkpoint import Progress
-from .checkpointing import Checkpointing
-from .coordinator import Coordinator
-from .ending import Ending
+from .checkpoint import Checkpointing, Progress
+from .coordinator import Coordinator, Ending
 
 T = TypeVar("T")
 

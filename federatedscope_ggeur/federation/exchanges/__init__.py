@@ -26,4 +26,4 @@ ORDER = (
     "calibration",
 )
 for _name in ORDER:
-    import_module(f"{__name__}.{_name}.exchange")
+    import_module(f"{__name__}.{_name}")

@@ -42,12 +42,12 @@ from federatedscope_ggeur.settings import (
 
 from ..client import Client
 from ..demands import Demands
-from ..wire import limits, shape_problem
-from ..wire.declared import Declared
-from ..wire.schema import MessageSchema
+from ..wire import schema as limits
+from ..wire import shape_problem
+from ..wire.schema import Declared, MessageSchema
 
 if TYPE_CHECKING:
-    from federatedscope_ggeur.data.expected import Expected
+    from federatedscope_ggeur.data.transforms import Expected
     from federatedscope_ggeur.models import Model
     from federatedscope_ggeur.reporting import Privacy
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from federatedscope_ggeur.data.rows import NOT_KNOWN, Given
 
 from .. import wire
-from .declared import Declared
+from .schema import Declared
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,12 @@
 from federatedscope_ggeur.extras import parts_of
 from federatedscope_ggeur.settings import import_modules
 
+from .auto import LARGER_PART, confounded_share
 from .base import (
     CLOSED_FORMS,
     NEEDS,
     ClosedForm,
+    Known,
     Seen,
     Solved,
     Statistics,
@@ -15,14 +17,14 @@ from .base import (
     register_closed_form,
 )
 from .components import ComponentBook, Components, Rows
-from .confounding import LARGER_PART, confounded_share
-from .known import Known
-from .left_out import LeftOut, is_right, left_out_hits
-from .temperature import (
+from .left_out import (
     LOSS_UNITS,
+    LeftOut,
     best_temperature,
     in_units,
+    is_right,
     left_out_confidences,
+    left_out_hits,
     left_out_losses,
     log_losses,
     spread_of_scores,

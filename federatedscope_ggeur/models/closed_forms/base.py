@@ -7,9 +7,10 @@ the data gives the same model. The other closed forms set `partition_free` to Fa
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from functools import cached_property
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from federatedscope_ggeur.errors import (
     StatisticsError,
     setting,
 )
+from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.settings import (
     NOT_SET,
     Key,
@@ -28,20 +30,247 @@ from federatedscope_ggeur.settings import (
     Registry,
     check_class,
     check_returned,
+    fraction,
     is_of_plugin,
     kind_of,
+    one_of,
+    positive_or_not_set,
     where_of,
 )
 
 from ..base import Model
-from ..linear import LinearHead
-from ..mixture import MixtureHead
+from ..heads import LinearHead, MixtureHead
 from ..strangeness import Strangeness
-from .choices import BELOW, LEAST_COMPRESSED
-from .components import Components
-from .known import Known
+from .components import Components, deviations
 from .left_out import LeftOut
-from .seen import Seen, Statistics
+
+#: An unseen class scores the mean of the seen ones less this, at every row. So it is
+#: never the largest, not even by rounding, and training can still raise it. Measured on
+#: embeddings of Caltech-101, this start trains unseen classes best.
+BELOW = 1e-3
+
+#: Shares of the spherical covariance. The largest comes first: it wins a tie. The grid
+#: reaches far down, because dimensions in different units need small shares.
+SHRINKAGES = (0.9, 0.7, 0.5, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 1e-4, 1e-5, 1e-6)
+#: The share if leave-one-out is impossible or decides nothing. It was found on data
+#: that are not in this repository.
+UNTUNED_SHRINKAGE = 0.3
+
+#: Multiples of a mean eigenvalue, also the largest first.
+STRENGTHS = (
+    10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001,
+    3e-4, 1e-4, 3e-5, 1e-5, 1e-6, 1e-7,
+)  # fmt: skip
+#: Smaller values are not tried on compressed statistics: they would show the rounding.
+LEAST_COMPRESSED = 0.01
+
+#: If more than this share of the common covariance is spherical, the weights nearly
+#: equal the class means, and so show them.
+MOST_SPHERICAL = 0.6
+
+
+def priors_key(meaning: str) -> Key:
+    """The setting `priors`: ``"counts"``, or ``"none"`` for equal priors."""
+    return Key("priors", "counts", meaning, one_of("counts", "none"))
+
+
+def shrinkage_key(meaning: str) -> Key:
+    """The setting `shrinkage`, a share. If not set, leave-one-out chooses the share."""
+    return Key(
+        "shrinkage",
+        NOT_SET,
+        f"{meaning}weight of the spherical covariance in the common one, from 0 to 1; "
+        "-1: leave-one-out chooses it.",
+        fraction(not_set_allowed=True),
+    )
+
+
+def standardize_key(meaning: str) -> Key:
+    """The setting `standardize`, off by default."""
+    return Key(
+        "standardize",
+        False,
+        f"{meaning}divide each dimension by its standard deviation first. `auto` "
+        "tries both.",
+        one_of(True, False),
+    )
+
+
+def strength_key(meaning: str) -> Key:
+    """The key for a setting `strength`, which is a multiple of a mean.
+
+    `meaning` states which quantity is meant. If the setting is -1, leave-one-out
+    chooses the strength.
+    """
+    return Key(
+        "strength",
+        NOT_SET,
+        f"{meaning}multiple of their mean; -1: leave-one-out chooses it.",
+        positive_or_not_set,
+    )
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The input of a closed form: statistics of the C' classes that have samples.
+
+    Attributes
+    ----------
+    statistics : Statistics
+        The merged statistics of all clients. They have the scatters that the form's
+        `NEEDS` names. All tensors below are float64.
+    classes : list of int
+        The C' classes with samples, ascending. Row i of each tensor below belongs to
+        `classes[i]`.
+    counts : Tensor of shape (C',)
+        Rows of each class.
+    total : float
+        N, the number of all rows.
+    means : Tensor of shape (C', D)
+        Class means.
+    origin : Tensor of shape (D,)
+        The mean of all rows.
+    offsets : Tensor of shape (C', D)
+        Class means minus `origin`. Work with these: embeddings may lie far from zero.
+    components : Components
+        Counts, means and scatters of each class and client or domain, if the form's
+        `grain` asks for them; otherwise of each class.
+    seed : int
+        The seed of every random draw.
+    within : Tensor of shape (D, D)
+        The scatter of all rows around the means of their classes. Only for `NEEDS`
+        "pooled" or "class".
+    dim : int
+        The dimension D.
+    num_classes : int
+        C, including classes without samples.
+    """
+
+    statistics: Statistics
+    classes: list[int]
+    counts: Tensor
+    total: float
+    means: Tensor
+    origin: Tensor
+    offsets: Tensor
+    components: Components
+    seed: int
+
+    @classmethod
+    def of(
+        cls, statistics: Statistics, components: Components | None = None, seed: int = 0
+    ) -> Seen:
+        classes = statistics.classes
+        counts, means = statistics.counts[classes].double(), statistics.means[classes]
+        total = float(counts.sum())
+        origin = (counts / total) @ means
+        offsets = means - origin
+        if components is None:
+            components = Components.of_classes(statistics)
+        return cls(
+            statistics, classes, counts, total, means, origin, offsets, components, seed
+        )
+
+    def deviations(self) -> Tensor:
+        """The standard deviation of each dimension over all rows: shape (D,)."""
+        between = self.counts @ self.offsets.square()
+        return deviations((self.within.diagonal() + between) / self.total, self.origin)
+
+    def divided(self, by: Tensor) -> Seen:
+        """The statistics of the same rows with dimensions divided by `by` [D]."""
+        nowhere = torch.zeros_like(self.origin)
+        statistics = self.statistics.mapped(nowhere, lambda rows: rows / by)
+        return Seen.of(statistics, self.components.divided(by), self.seed)
+
+    @cached_property
+    def within(self) -> Tensor:
+        """The within-class scatter: shape (D, D). For `NEEDS` "pooled" or "class"."""
+        return self.statistics.scatter()
+
+    @property
+    def components_of_classes(self) -> Components:
+        """One component for each class, without a scatter."""
+        return Components.of_classes(self.statistics.to("means"))
+
+    @property
+    def dim(self) -> int:
+        return len(self.origin)
+
+    @property
+    def num_classes(self) -> int:
+        """C, the number of classes, including those without samples."""
+        return self.statistics.num_classes
+
+    def scatter(self, c: int) -> Tensor:
+        """The scatter of class c alone: shape (D, D). Only for `NEEDS` "class"."""
+        return self.statistics.scatter(c)
+
+    def log_priors(self, priors: str) -> Tensor:
+        """Log priors of shape (C',). ``"none"`` gives zeros, for equal priors."""
+        if priors == "none":
+            return torch.zeros_like(self.counts)
+        return (self.counts / self.total).log()
+
+
+#: Plain values for the report of a head.
+Report = dict[str, "float | int | str"]
+
+
+class Known(Protocol):
+    """What closed forms ask of such knowledge; see `ClosedForm.knowing`.
+
+    The methods of guesses are called if `prior` is not 0.
+    """
+
+    @property
+    def prior(self) -> float:
+        """A guess of a class mean counts like this many rows; 0: there are none."""
+
+    @property
+    def ensemble(self) -> float:
+        """The weight of a closed form's logits beside known ones; 0: no such sum."""
+
+    def plain(self) -> Known:
+        """The same knowledge without an ensemble."""
+
+    def alone(self) -> ClosedForm:
+        """The head that is made of this knowledge alone."""
+
+    def moved_seen(self, seen: Seen) -> tuple[Seen, Report]:
+        """Class means moved towards their guesses, for all classes; and a report."""
+
+    def moved_components(
+        self, parts: Components
+    ) -> tuple[Tensor, Tensor, Tensor, Report]:
+        """The means [J, D], weights [J] and labels [J] of moved components.
+
+        There is a component more for each class without rows. The last result is a
+        report.
+        """
+
+    def prior_left_out(
+        self, parts: Components, shrinkages: Sequence[float], priors: str
+    ) -> LeftOut:
+        """As `DiscriminantLeftOut`, with means moved towards their guesses."""
+
+    def guess(self, fit: Callable[[Tensor], float]) -> tuple[Tensor, Report]:
+        """Guesses [C, D] of class means minus the mean of all rows, and a report.
+
+        `fit` returns the factor that fits offsets [C, D] to what is known of rows.
+        """
+
+    def with_ensemble(self, score: LeftOut) -> LeftOut:
+        """Scores of the ensemble, if there is one; otherwise `score` itself."""
+
+    def ensemble_of(self, head: Model, alone: bool = False) -> Model:
+        """The ensemble with a head. One that is an ensemble already stays as it is.
+
+        With `alone`, it is a model of the same kind with the logits of `head`.
+        """
+
+    def described(self) -> Report:
+        """The ensemble, for a person."""
+
 
 #: The statistics that a closed form may need, from the least to the most: counts and
 #: means; also one scatter summed over classes; or also one scatter for each class.

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from ..base import Model
-from .base import ClosedForm, Seen, linear_head, register_closed_form
-from .choices import strength_key
+from .base import ClosedForm, Seen, linear_head, register_closed_form, strength_key
 from .components import Components, Rows
 from .left_out import ROUNDING, LeftOut
 

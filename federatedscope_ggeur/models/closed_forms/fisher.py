@@ -11,8 +11,14 @@ from federatedscope_ggeur.rng import torch_generator
 from federatedscope_ggeur.settings import Key, amount, fraction, positive
 
 from ..base import Model
-from .base import ClosedForm, Seen, linear_head, register_closed_form
-from .choices import UNTUNED_SHRINKAGE, priors_key
+from .base import (
+    UNTUNED_SHRINKAGE,
+    ClosedForm,
+    Seen,
+    linear_head,
+    priors_key,
+    register_closed_form,
+)
 from .shrinkage import common_covariance
 
 #: The value of the column for biases. With 1, the loss would be so flat in the biases,

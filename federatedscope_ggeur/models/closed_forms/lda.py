@@ -1,4 +1,7 @@
-"""Linear discriminant analysis (LDA): class means and one common covariance."""
+"""Linear discriminant analysis (LDA): class means and one common covariance.
+
+The nearest-class-mean head: a row gets the class with the nearest mean.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,16 @@ from federatedscope_ggeur.settings import Key, one_of
 
 from ..base import Model
 from ..strangeness import Strangeness
-from .base import ClosedForm, Seen, Statistics, linear_head, register_closed_form
-from .choices import (
+from .base import (
     MOST_SPHERICAL,
     SHRINKAGES,
     UNTUNED_SHRINKAGE,
+    ClosedForm,
+    Seen,
+    Statistics,
+    linear_head,
     priors_key,
+    register_closed_form,
     shrinkage_key,
     standardize_key,
 )
@@ -154,3 +161,20 @@ def discriminant(
     at_origin = log_priors - (seen.offsets * directions).sum(dim=1) / 2
     weight = directions - directions.mean(dim=0)
     return weight, at_origin - weight @ seen.origin
+
+
+@register_closed_form("ncm")
+class NearestMean(ClosedForm):
+    """The nearest class mean: LDA with ``S = I`` and equal priors."""
+
+    meaning = "nearest class mean"
+    source = "FedNCM 2023"
+    NEEDS = "means"
+    from_sums = from_noise = True
+
+    def work_out(self, seen: Seen) -> tuple[Model, dict]:
+        scores = discriminant(seen, seen.offsets, seen.log_priors("none"))
+        return linear_head(*scores, seen), {}
+
+    def left_out(self, components: Components) -> LeftOut:
+        return DiscriminantLeftOut(components.merged("class"), None, "none")

@@ -8,13 +8,15 @@ from torch import Tensor
 from federatedscope_ggeur.settings import Key, one_of
 
 from ..base import Model
-from ..mixture import MixtureHead
-from .base import ClosedForm, Seen, register_closed_form
-from .choices import (
+from ..heads import MixtureHead
+from .base import (
     BELOW,
     SHRINKAGES,
     UNTUNED_SHRINKAGE,
+    ClosedForm,
+    Seen,
     priors_key,
+    register_closed_form,
     shrinkage_key,
     standardize_key,
 )

@@ -16,12 +16,11 @@ from torch import Tensor
 
 from federatedscope_ggeur.geometry import Statistics
 
-from ..linear import LinearHead
-from .base import linear_head
+from ..heads import LinearHead
+from .base import Seen, linear_head
 from .components import Components, Rows
 from .lda import LinearDiscriminant, discriminant
 from .left_out import DiscriminantLeftOut, Left
-from .seen import Seen
 from .shrinkage import common_covariance
 
 #: The kappas that leave-one-out tries. The first gives the head of all clients.

@@ -11,11 +11,15 @@ from federatedscope_ggeur.errors import ConfigError, StatisticsError
 from federatedscope_ggeur.settings import NOT_SET, Key, positive_or_not_set
 
 from ..base import Model
-from .base import ClosedForm, Seen, Statistics, linear_head, register_closed_form
-from .choices import (
+from .base import (
     MOST_SPHERICAL,
     STRENGTHS,
     UNTUNED_SHRINKAGE,
+    ClosedForm,
+    Seen,
+    Statistics,
+    linear_head,
+    register_closed_form,
     standardize_key,
     strength_key,
 )

@@ -21,11 +21,11 @@ from federatedscope_ggeur.data import (
     EncoderSettings,
     EncodingSettings,
     ExtractionSettings,
+    cache,
     embed_data,
     load_data,
     register_encoder,
 )
-from federatedscope_ggeur.data.cache import entry
 from federatedscope_ggeur.data.encoders import ENCODERS
 from federatedscope_ggeur.errors import ConfigError
 
@@ -200,7 +200,7 @@ class Flaky:
 def test_an_interrupted_extraction_goes_on(
     tree, settings, monkeypatch, caplog, part_rows
 ):
-    monkeypatch.setattr(entry, "PART_ROWS", part_rows)
+    monkeypatch.setattr(cache, "PART_ROWS", part_rows)
     flaky = Flaky(stop_at=11)
     flaky.register(monkeypatch)
     settings = replace(settings, encoder=EncoderSettings("flaky"))
@@ -217,7 +217,7 @@ def test_an_interrupted_extraction_goes_on(
 
 
 def test_a_damaged_part_is_made_again(tree, settings, monkeypatch, caplog):
-    monkeypatch.setattr(entry, "PART_ROWS", 1)
+    monkeypatch.setattr(cache, "PART_ROWS", 1)
     flaky = Flaky(stop_at=15)
     flaky.register(monkeypatch)
     settings = replace(settings, encoder=EncoderSettings("flaky"))

@@ -23,7 +23,7 @@ from image_miniatures import (
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.engines.run import Run, load_federated_data
-from federatedscope_ggeur.federation.exchanges.augmentation.settings import SetSettings
+from federatedscope_ggeur.federation.exchanges.augmentation.keys import SetSettings
 from federatedscope_ggeur.geometry import GeometricShape, augment
 
 EXAMPLES = Path(__file__).parents[3] / "scripts" / "example_configs"

@@ -24,7 +24,7 @@ from federatedscope_ggeur.federation.exchanges import (
     refusal,
 )
 from federatedscope_ggeur.settings import Key
-from federatedscope_ggeur.settings.rules import rule_of
+from federatedscope_ggeur.settings.key import rule_of
 
 
 @dataclass(frozen=True)

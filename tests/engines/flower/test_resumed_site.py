@@ -17,13 +17,11 @@ from federatedscope_ggeur.extras.differential_privacy.ledger import (
     ledger_path,
     read_ledger,
 )
-from federatedscope_ggeur.extras.differential_privacy.messages import (
-    ReleaseRequest,
-)
-from federatedscope_ggeur.federation.course.client_store import ClientStore
+from federatedscope_ggeur.extras.differential_privacy.uploads import ReleaseRequest
+from federatedscope_ggeur.federation.course.client_handler import ClientStore
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
-from federatedscope_ggeur.federation.wire.declared import Declared
 from federatedscope_ggeur.federation.wire.handshake import Join
+from federatedscope_ggeur.federation.wire.schema import Declared
 
 SITE = [
     "federate.mode", "distributed",

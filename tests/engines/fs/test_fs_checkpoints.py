@@ -17,7 +17,7 @@ import pytest
 import torch
 from standalone import outcome
 
-from federatedscope_ggeur.engines import checkpoints
+from federatedscope_ggeur.engines import run as checkpoints
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation.course.checkpoint import checkpoint_rounds

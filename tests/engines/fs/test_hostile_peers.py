@@ -24,8 +24,8 @@ from federatedscope_ggeur.engines.sites.transport import (
     TransportSettings,
 )
 from federatedscope_ggeur.federation import wire
-from federatedscope_ggeur.federation.wire.declared import Declared
 from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
+from federatedscope_ggeur.federation.wire.schema import Declared
 
 pytestmark = pytest.mark.slow
 

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from standalone import as_before, assert_same, merged, new_config, set_up
 
-from federatedscope_ggeur.cfg_ggeur.fs_defaults import OTHER_KEYS
 from federatedscope_ggeur.cfg_ggeur.fs_keys import fs_keys
-from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cfg_ggeur.load import OTHER_KEYS, load_config
 from federatedscope_ggeur.engines.run import Run
 
 ROOT = Path(__file__).parents[3]

@@ -16,7 +16,7 @@ from federatedscope_ggeur import files
 from federatedscope_ggeur.engines.sites import server as server_module
 from federatedscope_ggeur.engines.sites.keys import make_identity
 from federatedscope_ggeur.errors import ConfigError, GGEURError
-from federatedscope_ggeur.federation.course import client_store
+from federatedscope_ggeur.federation.course import client_handler
 from federatedscope_ggeur.reporting import read_results
 from federatedscope_ggeur.reporting import run as reporting_run
 
@@ -95,7 +95,7 @@ def test_kills_at_writes(run, world, embedded, monkeypatch):
     wanted = embedded(*RUNS[run])
     here = world(*RUNS[run])
     deaths = Deaths(files.write_atomically, 0.1 if run == "scaffold" else 0.3)
-    for module in (files, client_store, reporting_run):
+    for module in (files, client_handler, reporting_run):
         monkeypatch.setattr(module, "write_atomically", deaths)
     while not all(side.over for side in here.sides):
         for side in here.sides:

@@ -6,7 +6,7 @@ from planted import CLOCK, gaussian, only, transcript, truth_of, uploaded
 
 from federatedscope_ggeur.extras.audit.answers import a13, likely, numbers_of
 from federatedscope_ggeur.extras.audit.base import Clock
-from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
+from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
     HitCounts,
     LeaveOneOut,
     LogLosses,

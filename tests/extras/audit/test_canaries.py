@@ -13,14 +13,14 @@ from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.extras.audit.base import Clock, Transcript, Truth
 from federatedscope_ggeur.extras.audit.canaries import canaries
 from federatedscope_ggeur.extras.audit.known_rows import a10
-from federatedscope_ggeur.extras.audit.lying_client import a11
+from federatedscope_ggeur.extras.audit.liar import a11
 from federatedscope_ggeur.extras.audit.transcript import recorded, truth_of
-from federatedscope_ggeur.extras.differential_privacy.discrete_gaussian import (
+from federatedscope_ggeur.extras.differential_privacy.noise import NoiseSettings
+from federatedscope_ggeur.extras.differential_privacy.noisy_release import (
+    ReleasePlan,
     seeded_words,
     system_words,
 )
-from federatedscope_ggeur.extras.differential_privacy.noise import NoiseSettings
-from federatedscope_ggeur.extras.differential_privacy.noisy_release import ReleasePlan
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from exchange_plugin import NAMED, write_plugin
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run
-from federatedscope_ggeur.extras.audit.suite import audit_run
+from federatedscope_ggeur.extras.audit.answers import audit_run
 from federatedscope_ggeur.extras.audit.transcript import recorded, truth_of
 
 

@@ -5,7 +5,7 @@ import torch
 from planted import CLOCK, gaussian, only, transcript, truth_of
 
 from federatedscope_ggeur.extras.audit.base import Clock, Update
-from federatedscope_ggeur.extras.audit.head_updates import a4, a5, guesses
+from federatedscope_ggeur.extras.audit.released import a4, a5, guesses
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import Prototypes
 from federatedscope_ggeur.geometry import Space
 

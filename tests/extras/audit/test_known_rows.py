@@ -17,8 +17,16 @@ from planted import (
 )
 
 from federatedscope_ggeur.extras.audit.base import Clock
-from federatedscope_ggeur.extras.audit.class_rows import a1, a1b, by_norms, by_vertices
-from federatedscope_ggeur.extras.audit.known_rows import a2, a3, a8, a10
+from federatedscope_ggeur.extras.audit.known_rows import (
+    a1,
+    a1b,
+    a2,
+    a3,
+    a8,
+    a10,
+    by_norms,
+    by_vertices,
+)
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     Geometry,
     Prototypes,

@@ -6,12 +6,7 @@ from planted import CLOCK, gaussian, only, transcript, truth_of
 
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.extras.audit.base import Claim, Lied
-from federatedscope_ggeur.extras.audit.liar import lying
-from federatedscope_ggeur.extras.audit.lying_client import (
-    a11,
-    a_claim,
-    spoken_of,
-)
+from federatedscope_ggeur.extras.audit.liar import a11, a_claim, lying, spoken_of
 from federatedscope_ggeur.extras.audit.transcript import recorded
 from federatedscope_ggeur.extras.audit.transcript import truth_of as rows_of
 from federatedscope_ggeur.extras.secure_sums.settings import SumSettings

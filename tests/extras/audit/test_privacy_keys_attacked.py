@@ -5,7 +5,7 @@ import torch
 
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.extras.audit.base import Clock
-from federatedscope_ggeur.extras.audit.head_updates import a4, a5
+from federatedscope_ggeur.extras.audit.released import a4, a5
 from federatedscope_ggeur.extras.audit.told_numbers import a7
 from federatedscope_ggeur.extras.audit.transcript import recorded, truth_of
 

@@ -20,13 +20,6 @@ from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.extras.differential_privacy.exchange import (
     NoisyReleaseExchange,
 )
-from federatedscope_ggeur.extras.differential_privacy.gaussian_privacy import (
-    epsilon_of,
-    mu_of,
-)
-from federatedscope_ggeur.extras.differential_privacy.messages import (
-    ReleaseVector,
-)
 from federatedscope_ggeur.extras.differential_privacy.noise import (
     NoiseSettings,
     Releaser,
@@ -36,8 +29,11 @@ from federatedscope_ggeur.extras.differential_privacy.noisy_release import (
     MOMENTS,
     RELEASE_STAGES,
     SPREAD,
+    epsilon_of,
+    mu_of,
 )
 from federatedscope_ggeur.extras.differential_privacy.shares import NoisyShares
+from federatedscope_ggeur.extras.differential_privacy.uploads import ReleaseVector
 from federatedscope_ggeur.extras.secure_sums.messages import MaskedVector
 from federatedscope_ggeur.extras.secure_sums.settings import SumSettings
 

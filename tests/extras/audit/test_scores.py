@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from federatedscope_ggeur.extras.audit.scores import (
+from federatedscope_ggeur.extras.audit.base import (
     auc,
     hit_rate,
     membership,

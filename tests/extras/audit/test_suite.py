@@ -5,14 +5,14 @@ from own_process import PATIENCE
 from private_words import SUMS
 
 from federatedscope_ggeur.engines.run import Run
-from federatedscope_ggeur.extras.audit.base import Finding
-from federatedscope_ggeur.extras.audit.suite import (
+from federatedscope_ggeur.extras.audit.answers import (
     ATTACKS,
     LEVELS,
     Verdict,
     audit_run,
     self_audit,
 )
+from federatedscope_ggeur.extras.audit.base import Finding
 from federatedscope_ggeur.extras.audit.transcript import recorded, truth_of
 
 LDA = ["ggeur.closed_form", "lda", "ggeur.lda.shrinkage", 0.3]

@@ -8,7 +8,7 @@ from private_words import LDA, SUMS
 
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import GGEURError
-from federatedscope_ggeur.extras.audit.suite import audit_run
+from federatedscope_ggeur.extras.audit.answers import audit_run
 from federatedscope_ggeur.extras.audit.transcript import recorded, truth_of
 
 

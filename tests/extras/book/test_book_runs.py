@@ -9,7 +9,7 @@ from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.run import Run, load_federated_data
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.extras.book.federation import Federation
-from federatedscope_ggeur.extras.book.places import RunPlaces
+from federatedscope_ggeur.extras.book.folder import RunPlaces
 from federatedscope_ggeur.federation.merge import Merge
 from federatedscope_ggeur.models import build_closed_form
 

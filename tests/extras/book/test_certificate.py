@@ -13,12 +13,12 @@ import torch
 from books import NAMES, head_bits, new_book, rows_of
 
 from federatedscope_ggeur.errors import ConfigError, DataError
-from federatedscope_ggeur.extras.book import worth as module
-from federatedscope_ggeur.extras.book.certificate import NOT_PROVEN, verify
+from federatedscope_ggeur.extras.book import exchange as module
 from federatedscope_ggeur.extras.book.chain import new_key, signed
+from federatedscope_ggeur.extras.book.exchange import worth
 from federatedscope_ggeur.extras.book.federation import Federation
 from federatedscope_ggeur.extras.book.grid import GridStatistics
-from federatedscope_ggeur.extras.book.worth import worth
+from federatedscope_ggeur.extras.book.runs import NOT_PROVEN, verify
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from books import CONFIG, DIM, NAMES, head_bits, new_book, rows_of
 
 from federatedscope_ggeur.errors import ConfigError, DataError, StatisticsError
 from federatedscope_ggeur.extras.book.federation import Federation
+from federatedscope_ggeur.extras.book.folder import RunPlaces
 from federatedscope_ggeur.extras.book.grid import Grid, GridStatistics
-from federatedscope_ggeur.extras.book.places import RunPlaces
 from federatedscope_ggeur.models import CLOSED_FORMS
 
 

@@ -13,7 +13,7 @@ from own_process import PATIENCE
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.extras.book.chain import signed
 from federatedscope_ggeur.extras.book.federation import Federation
-from federatedscope_ggeur.extras.book.places import RunPlaces
+from federatedscope_ggeur.extras.book.folder import RunPlaces
 
 READERS = {
     "verify": ["verify", "certificate.json", "--book", "book"],

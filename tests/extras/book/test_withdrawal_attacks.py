@@ -10,7 +10,7 @@ from books import CONFIG, rows_of
 
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.extras.audit.base import Clock, Transcript, Truth, matched
-from federatedscope_ggeur.extras.audit.class_rows import a1, a1b
+from federatedscope_ggeur.extras.audit.known_rows import a1, a1b
 from federatedscope_ggeur.extras.book import federation
 from federatedscope_ggeur.extras.book.federation import Federation
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from federatedscope_ggeur.extras.differential_privacy.messages import (
+from federatedscope_ggeur.extras.differential_privacy.uploads import (
     ReleaseRequest,
     ReleaseVector,
 )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from federatedscope_ggeur.extras.differential_privacy.discrete_gaussian import (
+from federatedscope_ggeur.extras.differential_privacy.noisy_release import (
     discrete_gaussian,
     seeded_words,
     system_words,

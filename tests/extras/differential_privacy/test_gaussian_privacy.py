@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from federatedscope_ggeur.extras.differential_privacy.gaussian_privacy import (
+from federatedscope_ggeur.extras.differential_privacy.noisy_release import (
     delta_of,
     epsilon_of,
     mu_of,

@@ -17,20 +17,20 @@ from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.extras.differential_privacy.exchange import (
     ReleaseClient,
 )
-from federatedscope_ggeur.extras.differential_privacy.gaussian_privacy import mu_of
 from federatedscope_ggeur.extras.differential_privacy.ledger import (
     Ledger,
     ledger_path,
     read_ledger,
 )
-from federatedscope_ggeur.extras.differential_privacy.messages import (
-    ReleaseRequest,
-)
 from federatedscope_ggeur.extras.differential_privacy.noise import (
     NoiseSettings,
     Releaser,
 )
-from federatedscope_ggeur.extras.differential_privacy.noisy_release import ReleasePlan
+from federatedscope_ggeur.extras.differential_privacy.noisy_release import (
+    ReleasePlan,
+    mu_of,
+)
+from federatedscope_ggeur.extras.differential_privacy.uploads import ReleaseRequest
 from federatedscope_ggeur.federation.kept_file import KeptFile
 
 MU = mu_of(1.0, 1e-5)

@@ -7,9 +7,6 @@ import pytest
 import torch
 from scipy import stats
 
-from federatedscope_ggeur.extras.differential_privacy.discrete_gaussian import (
-    seeded_words,
-)
 from federatedscope_ggeur.extras.differential_privacy.noisy_release import (
     CLIP,
     GRID_BITS,
@@ -17,6 +14,7 @@ from federatedscope_ggeur.extras.differential_privacy.noisy_release import (
     SPREAD,
     ReleasePlan,
     replaced_mu,
+    seeded_words,
     unit_rows,
 )
 

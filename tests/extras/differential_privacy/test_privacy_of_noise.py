@@ -8,7 +8,7 @@ import re
 import pytest
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
+from federatedscope_ggeur.cfg_ggeur.start_notes import privacy_of
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.reporting import privacy_line
 

@@ -19,13 +19,13 @@ from federatedscope_ggeur.extras.differential_privacy.exchange import (
     ReleaseClient,
 )
 from federatedscope_ggeur.extras.differential_privacy.ledger import ledger_path
-from federatedscope_ggeur.extras.differential_privacy.messages import (
-    ReleaseRequest,
-    ReleaseVector,
-)
 from federatedscope_ggeur.extras.differential_privacy.noise import NoiseSettings
 from federatedscope_ggeur.extras.differential_privacy.noisy_release import (
     ROWS_FOR_SQUARE,
+)
+from federatedscope_ggeur.extras.differential_privacy.uploads import (
+    ReleaseRequest,
+    ReleaseVector,
 )
 from federatedscope_ggeur.extras.secure_sums.exchange import SumsClient
 from federatedscope_ggeur.extras.secure_sums.messages import (

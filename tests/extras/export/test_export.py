@@ -15,7 +15,7 @@ from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.data import transform_rows
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.extras.export.command import WITHIN, model_card, onnx_bytes
-from federatedscope_ggeur.models.average import AverageHead
+from federatedscope_ggeur.models.folding import AverageHead
 
 CLASSES = np.array(["cat", "dog", "emu", "\u00e9lan"])
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federatedscope_ggeur.extras.networks.methods.alignment import (
+from federatedscope_ggeur.extras.networks.methods.vhl import (
     alignment,
     supervised_contrastive,
 )

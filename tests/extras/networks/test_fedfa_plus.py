@@ -17,9 +17,9 @@ from federatedscope_ggeur.extras.networks.methods.feature_statistics import (
     client_variances,
     decompose,
     modulated,
+    soft_histogram,
 )
 from federatedscope_ggeur.extras.networks.methods.fedfa_plus import FedFAPlus, Layers
-from federatedscope_ggeur.extras.networks.methods.soft_bins import soft_histogram
 from federatedscope_ggeur.methods import (
     Combined,
     FedAvg,

@@ -13,11 +13,11 @@ from pictures_federation import federate_images, image_data
 from torch.nn import functional as F
 
 from federatedscope_ggeur.errors import ConfigError, MessageError
-from federatedscope_ggeur.extras.networks.methods.alignment import alignment
 from federatedscope_ggeur.extras.networks.methods.fedpg import global_prototypes
-from federatedscope_ggeur.extras.networks.methods.virtual_images import (
+from federatedscope_ggeur.extras.networks.methods.vhl import (
     VirtualBatches,
     VirtualTerm,
+    alignment,
 )
 from federatedscope_ggeur.federation.exchanges.training.exchange import head_broadcast
 from federatedscope_ggeur.methods import AUGMENTATIONS, Batch, FedAvg, build_method

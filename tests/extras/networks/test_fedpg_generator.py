@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from federatedscope_ggeur.extras.networks.methods.fedpg_generator import (
+from federatedscope_ggeur.extras.networks.methods.fedpg import (
     Generator,
     GeneratorTraining,
     generator_loss,

@@ -6,9 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federatedscope_ggeur.extras.networks import inputs
+from federatedscope_ggeur.extras.networks import base
 
-ACTING = {name: act for name, act in inputs.AUGMENTATIONS.items() if act}
+ACTING = {name: act for name, act in base.AUGMENTATIONS.items() if act}
 
 
 def images(n=6, channels=3, side=8, seed=0):
@@ -48,7 +48,7 @@ def test_images_of_a_batch_are_drawn_apart(act):
 def test_crops_are_windows_of_the_padded_image():
     """Each is one of the 81 windows or its mirror image, and all happen."""
     x = images(400, 2, 8)
-    found = inputs.crop_flip(x, drawn()).numpy()
+    found = base.crop_flip(x, drawn()).numpy()
     seen = set()
     for image, crop in zip(np.pad(x.numpy(), ((0, 0), (0, 0), (4, 4), (4, 4))), found):
         windows = {
@@ -68,9 +68,9 @@ def test_crops_are_windows_of_the_padded_image():
 
 
 def test_without_an_angle_it_mirrors_alone(monkeypatch):
-    monkeypatch.setattr(inputs, "_DEGREES", 0.0)
+    monkeypatch.setattr(base, "_DEGREES", 0.0)
     x = images(30)
-    found = inputs.flip_rotate(x, drawn())
+    found = base.flip_rotate(x, drawn())
     mirrored = [torch.allclose(f, i.flip(-1), atol=1e-5) for f, i in zip(found, x)]
     same = [torch.allclose(f, i, atol=1e-5) for f, i in zip(found, x)]
     assert all(a != b for a, b in zip(mirrored, same))
@@ -82,17 +82,17 @@ def test_turning_keeps_the_middle_of_a_ring():
     line = torch.linspace(-1, 1, 33)
     radius = (line[:, None] ** 2 + line**2).sqrt()
     x = (1 - radius).clamp(min=0).expand(8, 1, 33, 33).contiguous()
-    found = inputs.flip_rotate(x, drawn())
+    found = base.flip_rotate(x, drawn())
     torch.testing.assert_close(found, x, rtol=0, atol=0.03)
 
 
 def test_the_whole_part_is_the_image_but_for_colours(monkeypatch):
-    monkeypatch.setattr(inputs, "_SCALE", (1.0, 1.0))
-    monkeypatch.setattr(inputs, "_LOG_RATIO", (0.0, 0.0))
-    monkeypatch.setattr(inputs, "_JITTER", 0.0)
-    monkeypatch.setattr(inputs, "_GREY", 0.0)
+    monkeypatch.setattr(base, "_SCALE", (1.0, 1.0))
+    monkeypatch.setattr(base, "_LOG_RATIO", (0.0, 0.0))
+    monkeypatch.setattr(base, "_JITTER", 0.0)
+    monkeypatch.setattr(base, "_GREY", 0.0)
     x = images(20)
-    found = inputs.resized_crop(x, drawn())
+    found = base.resized_crop(x, drawn())
     for image, back in zip(x, found):
         either = (image, image.flip(-1))
         assert any(torch.allclose(back, one, atol=1e-5) for one in either)
@@ -101,13 +101,13 @@ def test_the_whole_part_is_the_image_but_for_colours(monkeypatch):
 def test_parts_lie_within_the_image():
     """No black edge: an image of ones stays one, but for its brightness."""
     x = torch.full((50, 1, 16, 16), 0.5)
-    found = inputs.resized_crop(x, drawn())
+    found = base.resized_crop(x, drawn())
     spread = found.amax(dim=(1, 2, 3)) - found.amin(dim=(1, 2, 3))
     assert spread.max() < 1e-5
 
 
 def test_grey_is_grey(monkeypatch):
-    monkeypatch.setattr(inputs, "_GREY", 1.0)
-    found = inputs.resized_crop(images(), drawn())
+    monkeypatch.setattr(base, "_GREY", 1.0)
+    found = base.resized_crop(images(), drawn())
     assert torch.equal(found[:, 0], found[:, 1])
     assert torch.equal(found[:, 0], found[:, 2])

@@ -30,13 +30,13 @@ from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
 from federatedscope_ggeur.federation.exchanges.training.exchange import (
     TRAIN,
 )
-from federatedscope_ggeur.federation.exchanges.training.fit import fit
-from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
-from federatedscope_ggeur.federation.exchanges.training.running_statistics import (
+from federatedscope_ggeur.federation.exchanges.training.fit import (
+    fit,
     mean_running_statistics,
 )
+from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
 from federatedscope_ggeur.federation.rows import check_rows
-from federatedscope_ggeur.federation.training_settings import check_batches
+from federatedscope_ggeur.federation.settings import check_batches
 from federatedscope_ggeur.methods import (
     METHODS,
     FedAvg,

@@ -6,7 +6,7 @@ from test_networks_table import network, pixels
 from torch import nn
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.extras.networks.norms import put_norms
+from federatedscope_ggeur.extras.networks.base import put_norms
 from federatedscope_ggeur.models import num_buffers
 
 

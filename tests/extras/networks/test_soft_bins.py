@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federatedscope_ggeur.extras.networks.methods.soft_bins import (
+from federatedscope_ggeur.extras.networks.methods.feature_statistics import (
     SMOOTHING,
     soft_histogram,
     symmetric_divergence,

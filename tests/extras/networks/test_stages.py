@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from federatedscope_ggeur.extras.networks.keys import stage_numbers
-from federatedscope_ggeur.extras.networks.methods.stages import (
+from federatedscope_ggeur.extras.networks.methods.feature_statistics import (
     BatchDraws,
     stage_problem,
 )

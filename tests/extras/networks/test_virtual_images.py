@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federatedscope_ggeur.extras.networks.methods.virtual_images import (
+from federatedscope_ggeur.extras.networks.methods.vhl import (
     VirtualBatches,
     labels_of,
     smooth_noise,

@@ -15,7 +15,7 @@ from federatedscope_ggeur.extras.secure_sums.participant import (
     Participant,
 )
 from federatedscope_ggeur.federation import wire
-from federatedscope_ggeur.federation.row_digests import row_digests
+from federatedscope_ggeur.federation.kept_file import row_digests
 
 
 @pytest.fixture

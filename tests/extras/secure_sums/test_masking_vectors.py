@@ -15,20 +15,18 @@ from sums_of import CLASSES, DIM, SETTINGS, Sum, clients_of, pooled, rows
 
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.extras.secure_sums import participant
-from federatedscope_ggeur.extras.secure_sums.fixed_point import (
-    decode,
-    encode,
-    largest_fraction_bits,
-    svec,
-    unsvec,
-)
 from federatedscope_ggeur.extras.secure_sums.settings import STAGES
 from federatedscope_ggeur.extras.secure_sums.vectors import (
     ClientRows,
     Named,
+    decode,
+    encode,
+    largest_fraction_bits,
     mean_totals,
+    svec,
+    unsvec,
 )
-from federatedscope_ggeur.federation.row_digests import RowDigests
+from federatedscope_ggeur.federation.kept_file import RowDigests
 
 
 def plain(clients, threshold):

@@ -9,7 +9,7 @@ from sums_of import fixed_secret
 
 from federatedscope_ggeur.crypto import digest, public_key, shared_secret
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.extras.secure_sums.pairwise import (
+from federatedscope_ggeur.extras.secure_sums.vectors import (
     fingerprint,
     mask,
     pair_info,

@@ -5,7 +5,7 @@ from exchange_plugin import NAMED, SILENT, write_plugin
 from private_words import SUMS
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
+from federatedscope_ggeur.cfg_ggeur.start_notes import privacy_of
 from federatedscope_ggeur.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("forget_exchange")

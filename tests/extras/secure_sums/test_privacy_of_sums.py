@@ -5,7 +5,7 @@ import private_words
 import pytest
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
+from federatedscope_ggeur.cfg_ggeur.start_notes import privacy_of
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.extras.secure_sums.exchange import SumsExchange
 from federatedscope_ggeur.federation.advice import withheld_note

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from sums_of import DIM, NAMES, SESSION, SETTINGS, Sum, clients_of, rows
 
 from federatedscope_ggeur.errors import GGEURError, MessageError
-from federatedscope_ggeur.extras.secure_sums.rosters import tells_of_few
+from federatedscope_ggeur.extras.secure_sums.trust import tells_of_few
 
 OTHER = SESSION[::-1]
 CLIENTS = (1, 2, 3)

@@ -21,7 +21,7 @@ from federatedscope_ggeur.extras.secure_sums.settings import (
 from federatedscope_ggeur.federation.exchanges import Absence
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.federation.exchanges.statistics.exchange import STATISTICS
-from federatedscope_ggeur.federation.wire.declared import Declared
+from federatedscope_ggeur.federation.wire.schema import Declared
 
 SETTINGS = SumSettings(
     *(CLASSES, DIM, 3),

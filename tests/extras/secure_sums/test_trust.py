@@ -24,11 +24,11 @@ from sums_of import SESSION, SETTINGS, Sum, changed, clients_of, fixed_secret
 from federatedscope_ggeur.crypto import public_key, shared_secret
 from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
 from federatedscope_ggeur.extras.secure_sums.journal import Journal
-from federatedscope_ggeur.extras.secure_sums.pairwise import mask, words_of
 from federatedscope_ggeur.extras.secure_sums.trust import (
     Signer,
     verifying_keys,
 )
+from federatedscope_ggeur.extras.secure_sums.vectors import mask, words_of
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from federatedscope_ggeur.federation.exchanges.training.fit import fit
 from federatedscope_ggeur.federation.optimizers import (
     OptimizerSettings,
 )
-from federatedscope_ggeur.federation.training_settings import TrainingSettings
+from federatedscope_ggeur.federation.settings import TrainingSettings
 from federatedscope_ggeur.models import load_vector, num_parameters, to_vector
 
 C, D, SCALE = 3, 5, 30.0

@@ -9,7 +9,7 @@ import pytest
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
-from federatedscope_ggeur.cfg_ggeur.prepared import preparation
+from federatedscope_ggeur.cfg_ggeur.transform import preparation
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.extras.text.keys import TEXT_USE_KEYS
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.extras.text.classes import ClassTexts
-from federatedscope_ggeur.extras.text.ensemble import EnsembleHead
+from federatedscope_ggeur.extras.text.classes import ClassTexts, EnsembleHead
 from federatedscope_ggeur.models import LinearHead, MixtureHead, load_vector, to_vector
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from federatedscope_ggeur.extras.text.training import TextMix, TextPull
+from federatedscope_ggeur.extras.text.prompts import TextMix, TextPull
 from federatedscope_ggeur.federation.exchanges.training.fit import fit
 from federatedscope_ggeur.federation.optimizers import (
     OptimizerSettings,
 )
-from federatedscope_ggeur.federation.training_settings import TrainingSettings
+from federatedscope_ggeur.federation.settings import TrainingSettings
 from federatedscope_ggeur.geometry import Space
 from federatedscope_ggeur.methods import LocalHooks
 from federatedscope_ggeur.models import LinearHead, fold, to_vector

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.extras.text import prompted
-from federatedscope_ggeur.extras.text.prompted import PromptedClasses
+from federatedscope_ggeur.extras.text import prompts as prompted
+from federatedscope_ggeur.extras.text.prompts import PromptedClasses
 
 NAMES = ("cat", "traffic_light", "yo-yo")
 

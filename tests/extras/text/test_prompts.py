@@ -17,10 +17,10 @@ from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.extras.text.base import CosineHead, TextModelSettings
 from federatedscope_ggeur.extras.text.classes import ClassTexts
 from federatedscope_ggeur.extras.text.keys import TEXT_MODELS
-from federatedscope_ggeur.extras.text.prompted import PromptedClasses
+from federatedscope_ggeur.extras.text.prompts import PromptedClasses
 from federatedscope_ggeur.extras.text.tower import TextTower
 from federatedscope_ggeur.federation.exchanges.training.fit import fit
-from federatedscope_ggeur.federation.training_settings import TrainingSettings
+from federatedscope_ggeur.federation.settings import TrainingSettings
 from federatedscope_ggeur.models import num_parameters, recast, to_vector
 
 NAMES, D, VECTORS = ("cat", "traffic_light", "dog", "yo-yo"), 16, 3

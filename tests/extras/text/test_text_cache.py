@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from federatedscope_ggeur.data import EncoderSettings
-from federatedscope_ggeur.data.cache.files import read_tensors
+from federatedscope_ggeur.data.cache import read_tensors
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.extras.text.load import load_text, text_key
 

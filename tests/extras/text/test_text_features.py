@@ -12,10 +12,7 @@ import torch
 from federatedscope_ggeur.data import read_embeddings_folder
 from federatedscope_ggeur.data.folder import is_text_file
 from federatedscope_ggeur.errors import DataError
-from federatedscope_ggeur.extras.text.features import (
-    mean_features,
-    read_text_file,
-)
+from federatedscope_ggeur.extras.text.load import mean_features, read_text_file
 
 
 def test_a_class_is_the_mean_of_its_unit_prompts_made_unit():

@@ -14,7 +14,7 @@ import torch
 
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.extras.text.features import read_text_file
+from federatedscope_ggeur.extras.text.load import read_text_file
 from federatedscope_ggeur.extras.text.prepare import class_texts
 
 ZERO_SHOT = ["ggeur.closed_form", "zeroshot"]

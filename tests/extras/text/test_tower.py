@@ -10,8 +10,7 @@ import torch
 from torch.nn.functional import normalize
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.extras.text.tower import TextTower
-from federatedscope_ggeur.extras.text.tree import TokenTree
+from federatedscope_ggeur.extras.text.tower import TextTower, TokenTree
 
 TEXTS = [
     "a photo of a cat.",

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federatedscope_ggeur.extras.text.tree import TokenTree
+from federatedscope_ggeur.extras.text.tower import TokenTree
 
 texts = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=6), min_size=1)
 

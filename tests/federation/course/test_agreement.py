@@ -14,11 +14,13 @@ import pytest
 from carrier import carrier, garbage, late
 
 from federatedscope_ggeur.errors import GGEURError, MessageError
-from federatedscope_ggeur.federation.course.agreement import Agreement
-from federatedscope_ggeur.federation.course.membership import Membership
-from federatedscope_ggeur.federation.course.strikes import Conduct
-from federatedscope_ggeur.federation.wire.declared import Declared
+from federatedscope_ggeur.federation.course.membership import (
+    Agreement,
+    Conduct,
+    Membership,
+)
 from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
+from federatedscope_ggeur.federation.wire.schema import Declared
 
 SETTINGS = {"seed": "0"}
 TRUE = Handshake(("cat", "dog"), 16, "clip", SETTINGS)

@@ -15,8 +15,10 @@ from every_method import ADDED, FEDERATED
 
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.federation.course.checkpoint import checkpoint_rounds
-from federatedscope_ggeur.federation.course.checkpointing import Checkpointing
+from federatedscope_ggeur.federation.course.checkpoint import (
+    Checkpointing,
+    checkpoint_rounds,
+)
 from federatedscope_ggeur.reporting import Round0, numbers
 
 ROUNDS = ("federate.total_round_num", 4)

@@ -16,14 +16,12 @@ from carrier import carrier, lost
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation.course.checkpoint import (
+    CheckpointWriter,
+    Snapshot,
     checkpoint_rounds,
     restore,
 )
-from federatedscope_ggeur.federation.course.checkpoint_writer import (
-    CheckpointWriter,
-    Snapshot,
-)
-from federatedscope_ggeur.federation.course.client_store import ClientStore
+from federatedscope_ggeur.federation.course.client_handler import ClientStore
 from federatedscope_ggeur.federation.wire import pack, sealed, unpack
 from federatedscope_ggeur.federation.wire.handshake import Handshake
 from federatedscope_ggeur.reporting import numbers

@@ -17,7 +17,7 @@ from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
     AugmentationClient,
 )
 from federatedscope_ggeur.federation.exchanges.base import all_kinds, answered_kinds
-from federatedscope_ggeur.federation.exchanges.calibration.exchange import CALIBRATE
+from federatedscope_ggeur.federation.exchanges.calibration import CALIBRATE
 from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
     LEAVE_ONE_OUT,
     LOG_LOSSES,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation import wire
-from federatedscope_ggeur.federation.course.ending import Ending
+from federatedscope_ggeur.federation.course.coordinator import Ending
 
 NAMES = st.sampled_from(["art", "", "a b", "\u00e9\n", "\U0001f40e"])
 SHARES = st.dictionaries(NAMES, st.floats(0, 1), max_size=5)

@@ -6,8 +6,8 @@ from by_bytes import make_rows
 from carrier import carrier, lost
 
 from federatedscope_ggeur.federation import evaluate
-from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreReport
-from federatedscope_ggeur.federation.exchanges.space.messages import TotalsUpload
+from federatedscope_ggeur.federation.exchanges.evaluation.scores import ScoreReport
+from federatedscope_ggeur.federation.exchanges.space import TotalsUpload
 from federatedscope_ggeur.geometry import Space, Totals
 from federatedscope_ggeur.methods import Local
 

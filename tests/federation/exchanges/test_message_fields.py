@@ -18,11 +18,8 @@ from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     PrepareReply,
     Prototypes,
 )
-from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreReport
-from federatedscope_ggeur.federation.exchanges.space.messages import (
-    SpaceBroadcast,
-    TotalsUpload,
-)
+from federatedscope_ggeur.federation.exchanges.evaluation.scores import ScoreReport
+from federatedscope_ggeur.federation.exchanges.space import SpaceBroadcast, TotalsUpload
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.exchanges.training.messages import (
     Broadcast,

@@ -13,7 +13,7 @@ from federatedscope_ggeur.federation.exchanges import Request
 from federatedscope_ggeur.federation.exchanges.augmentation.exchange import PREPARE
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import PrepareReply
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUATE
-from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreReport
+from federatedscope_ggeur.federation.exchanges.evaluation.scores import ScoreReport
 from federatedscope_ggeur.federation.exchanges.statistics.exchange import STATISTICS
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN

@@ -15,26 +15,28 @@ from carrier import carrier
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation.exchanges.augmentation.exchange import PREPARE
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import PrepareReply
+from federatedscope_ggeur.federation.exchanges.closed_form.choice import HitCounts
 from federatedscope_ggeur.federation.exchanges.closed_form.exchange import LEAVE_ONE_OUT
-from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
-    HitCounts,
-)
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUATE
-from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreReport
-from federatedscope_ggeur.federation.exchanges.evaluation.scores import Score
-from federatedscope_ggeur.federation.exchanges.space.exchange import TOTALS
-from federatedscope_ggeur.federation.exchanges.space.messages import TotalsUpload
+from federatedscope_ggeur.federation.exchanges.evaluation.scores import (
+    Score,
+    ScoreReport,
+)
+from federatedscope_ggeur.federation.exchanges.space import TOTALS, TotalsUpload
 from federatedscope_ggeur.federation.exchanges.statistics.exchange import (
     STATISTICS,
     longest_upload,
 )
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
-from federatedscope_ggeur.federation.wire import limits
-from federatedscope_ggeur.federation.wire.declared import Declared
-from federatedscope_ggeur.federation.wire.schema import MessageSchema, StatisticsForm
+from federatedscope_ggeur.federation.wire import schema as limits
+from federatedscope_ggeur.federation.wire.schema import (
+    Declared,
+    MessageSchema,
+    StatisticsForm,
+)
 from federatedscope_ggeur.geometry import Compression, Statistics, Totals
 from federatedscope_ggeur.methods import METHODS, FedMix
-from federatedscope_ggeur.methods.tensors import TensorSpec
+from federatedscope_ggeur.methods.contexts import TensorSpec
 
 ROWS = 40
 

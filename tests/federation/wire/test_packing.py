@@ -29,11 +29,11 @@ from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import PrepareReply
-from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreReport
+from federatedscope_ggeur.federation.exchanges.evaluation.scores import ScoreReport
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
-from federatedscope_ggeur.federation.wire.declared import Declared
 from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
+from federatedscope_ggeur.federation.wire.schema import Declared
 
 GOLDEN = {
     "StatisticsUpload": "51b0e933caa62b17",

@@ -18,7 +18,7 @@ from federatedscope_ggeur.models import (
     to_vector,
 )
 from federatedscope_ggeur.models.closed_forms.auto import Automatic
-from federatedscope_ggeur.models.closed_forms.choices import SHRINKAGES
+from federatedscope_ggeur.models.closed_forms.base import SHRINKAGES
 from federatedscope_ggeur.models.closed_forms.components import Rows
 
 CLASSES = 4

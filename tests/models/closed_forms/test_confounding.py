@@ -5,11 +5,8 @@ import numpy as np
 import pytest
 from solving import stats
 
+from federatedscope_ggeur.models.closed_forms.auto import LARGER_PART, confounded_share
 from federatedscope_ggeur.models.closed_forms.components import Components
-from federatedscope_ggeur.models.closed_forms.confounding import (
-    LARGER_PART,
-    confounded_share,
-)
 
 CLASSES = 4
 

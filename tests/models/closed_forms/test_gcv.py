@@ -5,7 +5,7 @@ import pytest
 from solving import stats
 
 from federatedscope_ggeur.models import CLOSED_FORMS
-from federatedscope_ggeur.models.closed_forms.seen import Seen
+from federatedscope_ggeur.models.closed_forms.base import Seen
 from federatedscope_ggeur.models.closed_forms.shrinkage import (
     GCV_STRENGTHS,
     ridge_by_gcv,

@@ -21,8 +21,7 @@ from solving import (
 
 from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models import to_vector
-from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
-from federatedscope_ggeur.models.closed_forms.ncm import NearestMean
+from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant, NearestMean
 
 
 @pytest.mark.parametrize("rho", [None, 0.05, 0.3, 1.0])

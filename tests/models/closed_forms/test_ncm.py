@@ -3,7 +3,7 @@
 import closed_form_oracle as oracle
 from solving import check_linear
 
-from federatedscope_ggeur.models.closed_forms.ncm import NearestMean
+from federatedscope_ggeur.models.closed_forms.lda import NearestMean
 
 
 def test_equals_the_oracle(data):

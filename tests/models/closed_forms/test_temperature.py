@@ -19,7 +19,7 @@ from federatedscope_ggeur.models.closed_forms import (
     temperatures,
 )
 from federatedscope_ggeur.models.closed_forms.components import Components
-from federatedscope_ggeur.models.closed_forms.temperature import log_losses
+from federatedscope_ggeur.models.closed_forms.left_out import log_losses
 
 CLASSES, DIM = 5, 4
 

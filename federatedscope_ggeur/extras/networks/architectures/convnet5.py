@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from federatedscope_ggeur.models.dropout import Dropout
+from federatedscope_ggeur.models.heads import Dropout
 
 from ..base import ImageShape, Network, TwoPart, check_side, register_network
 from ..image_network import NetworkSettings

@@ -16,24 +16,26 @@ from federatedscope_ggeur.methods.base import (
     Update,
     weighted_mean,
 )
-from federatedscope_ggeur.methods.registry import register_augmentation
-from federatedscope_ggeur.methods.tensors import (
+from federatedscope_ggeur.methods.contexts import (
     TensorSpec,
     count_problem,
     value_problem,
 )
+from federatedscope_ggeur.methods.registry import register_augmentation
 from federatedscope_ggeur.models import Model
 
 from ..keys import FEDFA_PLUS_KEYS
 from .feature_statistics import (
     EPS,
+    BatchDraws,
     RunningStatistics,
     client_variances,
     modulated,
     shaken,
+    soft_histogram,
+    stage_problem,
+    symmetric_divergence,
 )
-from .soft_bins import soft_histogram, symmetric_divergence
-from .stages import BatchDraws, stage_problem
 
 #: Variants with gamma from the server, and variants with histograms.
 _LEARNT = ("l", "plus", "direct")

@@ -13,8 +13,7 @@ from federatedscope_ggeur.methods.registry import register_augmentation
 from federatedscope_ggeur.rng import numpy_generator
 
 from ..keys import MIXSTYLE_KEYS
-from .feature_statistics import compose, decompose
-from .stages import BatchDraws, stage_problem
+from .feature_statistics import BatchDraws, compose, decompose, stage_problem
 
 #: The paper places layers after this many stages, from the first on.
 _FIRST = 3

@@ -12,7 +12,7 @@ from federatedscope_ggeur.reporting.results import Results
 
 from ..paper import PaperTable, Stated, paper_table, stated_at
 from .comparison import Comparison
-from .measures import AVG, STD, Measure
+from .runs import AVG, STD, Measure
 from .sheets import NONE, Sheet, SheetCell, head_notes
 from .table import Row, Table
 

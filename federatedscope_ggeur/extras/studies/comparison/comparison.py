@@ -15,14 +15,12 @@ from federatedscope_ggeur.reporting.results import Results, numbers
 from ..study import Axis, Study
 from .labels import Labelled, label
 from .latex import as_latex
-from .long_csv import as_csv
 from .page import as_fragment, as_page
 from .paper_table import as_paper_tables
 from .pictures import Picture
 from .runs import FoundRun, find_runs
-from .sheets import Sheet, study_notes
-from .table import Row, Table, name_of
-from .text import as_markdown, as_text
+from .sheets import Sheet, as_markdown, as_text, study_notes
+from .table import Row, Table, as_csv, name_of
 
 #: Fields of results that may differ between two runs of one cell and seed, because they
 #: hold paths and notes.

@@ -13,7 +13,6 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from federatedscope_ggeur.reporting.plots import shortened
 
 from .comparison import Comparison
-from .measures import AVG, bytes_so_far, scored
 from .pictures import (
     LABEL_CHARACTERS,
     TITLE_CHARACTERS,
@@ -28,6 +27,7 @@ from .pictures import (
     style,
     tidy,
 )
+from .runs import AVG, bytes_so_far, scored
 from .table import Row, Table, name_of
 
 _PANEL = {"one": 2.3, "two": 2.5}  # inches high

@@ -12,13 +12,12 @@ from pathlib import Path
 
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.files import write_atomically
-from federatedscope_ggeur.reporting.formats import check_formats
 from federatedscope_ggeur.reporting.run_files import REPORT_FOLDER
+from federatedscope_ggeur.reporting.tables import check_formats
 
 from .comparison import Comparison
 from .pictures import Picture, render
-from .sheets import Sheet
-from .text import sheet_markdown
+from .sheets import Sheet, sheet_markdown
 
 DEFAULT_FORMATS = ("svg", "png")
 

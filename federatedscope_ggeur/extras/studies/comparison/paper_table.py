@@ -6,9 +6,9 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
+from .labels import Spread
 from .latex import PREAMBLE, environment, escaped
-from .measures import AVG, STD, Measure
-from .statistics import Spread
+from .runs import AVG, STD, Measure
 from .table import Row, Table, name_of
 
 #: A table with more columns of numbers than this takes both columns of the page.

@@ -15,8 +15,8 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.printable import as_html
 from federatedscope_ggeur.reporting import plots
-from federatedscope_ggeur.reporting.formats import figure_bytes
 from federatedscope_ggeur.reporting.plots import COLOURS, MARKERS, shortened
+from federatedscope_ggeur.reporting.tables import figure_bytes
 
 #: The widths of one column of a two-column page, and of the whole page, in inches.
 WIDTHS = {"one": 3.35, "two": 6.9}

@@ -1,4 +1,7 @@
-"""The end of round 0: the server sends geometry and prototypes to clients."""
+"""The end of round 0: the server sends geometry and prototypes to clients.
+
+Makes the global shapes of the merged statistics, which clients get.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,18 @@ from federatedscope_ggeur.errors import GGEURError, setting
 from federatedscope_ggeur.federation.client import Client
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.rows import chosen_rows
-from federatedscope_ggeur.federation.sampling import windows
+from federatedscope_ggeur.federation.sampling import log_largest_share, windows
 from federatedscope_ggeur.federation.screening import ROWS, beyond
-from federatedscope_ggeur.federation.shares import log_largest_share
-from federatedscope_ggeur.federation.training_settings import check_batches
-from federatedscope_ggeur.federation.wire import limits
-from federatedscope_ggeur.federation.wire.declared import Declared
-from federatedscope_ggeur.geometry import AugmentedSet, Space, Statistics, augment
+from federatedscope_ggeur.federation.settings import check_batches
+from federatedscope_ggeur.federation.wire import schema
+from federatedscope_ggeur.federation.wire.schema import Declared
+from federatedscope_ggeur.geometry import (
+    AugmentedSet,
+    GeometricShape,
+    Space,
+    Statistics,
+    augment,
+)
 from federatedscope_ggeur.models import trainable_part
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.rng import derive_seed
@@ -36,13 +44,44 @@ from ..base import (
     require_known,
     require_tensors,
 )
-from ..space.messages import SpaceBroadcast
+from ..space import SpaceBroadcast
 from ..statistics.upload import StatisticsUpload
 from . import keys
-from .global_shapes import global_geometry
-from .messages import Geometry, InitBroadcast, PrepareReply, Prototypes
-from .prototypes import PrototypeBook, of_the_others
-from .settings import SetSettings
+from .keys import SetSettings
+from .messages import (
+    Geometry,
+    InitBroadcast,
+    PrepareReply,
+    PrototypeBook,
+    Prototypes,
+    of_the_others,
+)
+
+#: Covariances arrive rounded to float32. The noise is at most 1e-7 of the largest
+#: eigenvalue.
+TRAVEL_PRECISION = 4 * torch.finfo(torch.float32).eps
+
+
+def global_geometry(statistics: Statistics, space: Space, pooled: bool) -> Geometry:
+    """Compute the shape of every class from merged statistics.
+
+    Shapes are in `space`. With `pooled` all classes have one shape, also classes
+    without statistics.
+
+    Raises
+    ------
+    StatisticsError
+        The statistics have no scatter, or not one for each class where it is needed.
+    """
+    held = space.statistics(statistics.to("pooled" if pooled else "class"))
+    if pooled:
+        if not held.classes:
+            return Geometry({}, pooled=True)
+        one = GeometricShape.pooled(held, TRAVEL_PRECISION)
+        return Geometry(dict.fromkeys(range(held.num_classes), one), pooled=True)
+    shape = GeometricShape.from_statistics
+    return Geometry({c: shape(held, c, TRAVEL_PRECISION) for c in held.classes})
+
 
 logger = get_logger(__name__)
 
@@ -186,7 +225,7 @@ PREPARE = RequestKind(
     answer=PrepareReply,
     validate=_validate,
     bound=_bound,
-    largest=lambda exchange: limits.of_tensors(
+    largest=lambda exchange: schema.of_tensors(
         0, exchange.server.task.method.init_upload_shapes(exchange.server.model)
     ),
     optional_parts=True,

@@ -1,6 +1,11 @@
-"""Settings of augmentation: GGEUR's steps and the clients' training sets."""
+"""Settings of augmentation: GGEUR's steps and the clients' training sets.
+
+The settings of training sets, which server and clients share.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.extras import settings_for_totals
@@ -25,7 +30,29 @@ from federatedscope_ggeur.settings import (
     whole,
 )
 
-from .settings import SetSettings
+
+@dataclass(frozen=True)
+class SetSettings:
+    """How a client makes its training set, and its aggregation weight.
+
+    Attributes
+    ----------
+    augmentation : AugmentationSettings
+    prototypes : {"domain", "client", "others"}
+        Whether a class has one prototype for each other domain, one for each other
+        client, or one over all other clients.
+    weight : {"augmented", "original", "statistics"}
+        Which rows the weight n_k counts: those of the training set, the client's own
+        rows, or the rows in its statistics.
+    train_withheld : bool
+        Whether the client trains on rows of withheld classes.
+    """
+
+    augmentation: AugmentationSettings
+    prototypes: str = "domain"
+    weight: str = "augmented"
+    train_withheld: bool = True
+
 
 #: The paper's sizes: 2000 with step 1 alone, 500 and 500 with both (Section 3.2).
 SINGLE_DOMAIN_SIZE, MULTI_DOMAIN_SIZE, PROTOTYPE_SIZE = 2000, 500, 500

@@ -1,4 +1,7 @@
-"""The messages at the end of round 0: geometry, prototypes, and replies."""
+"""The messages at the end of round 0: geometry, prototypes, and replies.
+
+The class means that the server passes on to clients, as anchors of step 2.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
-from federatedscope_ggeur.geometry import GeometricShape
+from federatedscope_ggeur.geometry import GeometricShape, Space, Statistics
 
 F32, I64 = torch.float32, torch.int64
 
@@ -156,3 +160,136 @@ class InitBroadcast:
         message = wire.unpack(data, "init_broadcast", sender)
         message.only((), "init_broadcast")
         return cls(message.tensors_under("init_broadcast"))
+
+
+#: stands in tensor names in place of a client's number
+_ALL = "all"
+
+
+class PrototypeBook:
+    """Class means by source, which is a domain or a single client.
+
+    Parameters
+    ----------
+    client_domains : mapping from client number to domain
+    kind : {"domain", "client", "others"}
+        Prototypes for each class and domain, or for each class and client. With
+        "others" there is one for each class over all clients, and each client subtracts
+        its own rows.
+    """
+
+    def __init__(self, client_domains: Mapping[int, str], kind: str):
+        self._domains, self._kind = client_domains, kind
+        self._means: dict[str | int, Statistics] = {}
+        #: The smallest client number whose means each source has.
+        self._first: dict[str | int, int] = {}
+        self._of_all: Statistics | None = None
+
+    def _source(self, client: int) -> str | int:
+        """The source of a client.
+
+        A client's domain may change until it has sent statistics.
+        """
+        return self._domains[client] if self._kind == "domain" else client
+
+    def take(self, statistics: Statistics) -> None:
+        """Take the class means over all clients, for the kind "others"."""
+        self._of_all = statistics.to("means")
+
+    def add(self, client: int, statistics: Statistics) -> None:
+        """Merge a client's class means into those of its source."""
+        source = self._source(client)
+        self._means[source] = self._means.get(source, 0) + statistics.to("means")
+        self._first[source] = min(client, self._first.get(source, client))
+
+    def around(self, client: int, space: Space) -> Prototypes:
+        """The class means of all sources but the client's own, in `space`.
+
+        They are in client order. For "others" they are the raw means over all clients,
+        with counts.
+        """
+        if self._of_all is not None:
+            known = torch.nonzero(self._of_all.counts).flatten()
+            raw = self._of_all.means[known].to(torch.float32)
+            return Prototypes(known, raw, self._of_all.counts[known])
+        own = self._source(client)
+        ordered = sorted(self._means, key=self._first.__getitem__)
+        others = [self._means[source] for source in ordered if source != own]
+        classes = [torch.nonzero(held.counts).flatten() for held in others]
+        means = [held.means[c] for held, c in zip(others, classes)]
+        dim = next((held.dim for held in self._means.values()), 0)
+        return Prototypes(
+            torch.cat([torch.zeros(0, dtype=torch.int64), *classes]),
+            space.features(torch.cat([torch.zeros(0, dim), *means])).to(torch.float32),
+        )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All content of the book as tensors, which `load` can read."""
+        if self._of_all is not None:
+            return {
+                f"{_ALL}.counts": self._of_all.counts,
+                f"{_ALL}.means": self._of_all.means,
+            }
+        held = {self._first[source]: means for source, means in self._means.items()}
+        counts = {f"{k}.counts": means.counts for k, means in held.items()}
+        return {**counts, **{f"{k}.means": one.means for k, one in held.items()}}
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restore the content from the `tensors` of a book of the same clients."""
+        for name in tensors:
+            k, _, part = name.partition(".")
+            if part == "counts":
+                means = Statistics.of_means(tensors[name], tensors[f"{k}.means"])
+                if k == _ALL:
+                    self._of_all = means
+                else:
+                    source = self._source(int(k))
+                    self._means[source], self._first[source] = means, int(k)
+
+
+def of_the_others(
+    prototypes: Prototypes, features: Tensor, labels: Tensor, space: Space
+) -> Prototypes:
+    """The class means over all other clients, in `space`.
+
+    A class has the mean mu of N rows over all clients, and this client holds n of the
+    rows. The result is ``(N mu - sum x) / (N - n)``, with the sum over these n rows.
+
+    Parameters
+    ----------
+    prototypes : Prototypes
+        The raw means over all clients, with counts N.
+    features : Tensor of shape (n, D)
+        The client's own raw rows.
+    labels : Tensor of shape (n,)
+    space : Space
+
+    Returns
+    -------
+    Prototypes
+        They lack the classes that only this client holds.
+
+    Raises
+    ------
+    MessageError
+        A count N is smaller than the client's own number of rows of the class.
+    """
+    assert prototypes.counts is not None, "means over all clients must come with counts"
+    kept, means = [], []
+    pairs = zip(prototypes.labels.tolist(), prototypes.counts.tolist())
+    for (c, count), mean in zip(pairs, prototypes.prototypes.double()):
+        own = features[labels == c].double()
+        rest = count - len(own)
+        if rest < 0:
+            raise MessageError(
+                f"class {c} has fewer rows than this client alone holds",
+                field="counts",
+                sender="the server",
+            )
+        if rest:
+            kept.append(c)
+            means.append((count * mean - own.sum(dim=0)) / rest)
+    found = torch.stack(means) if means else torch.zeros(0, features.shape[1])
+    return Prototypes(
+        torch.tensor(kept, dtype=torch.int64), space.features(found).to(torch.float32)
+    )

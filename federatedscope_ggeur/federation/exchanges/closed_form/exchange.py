@@ -1,4 +1,9 @@
-"""Chooses, solves and scores the one-shot (closed-form) head."""
+"""Chooses, solves and scores the one-shot (closed-form) head.
+
+Decides which head a run leaves: the one-shot head or the trained one.
+
+Solves the one-shot head on the server.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +18,13 @@ from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import MessageError, setting
 from federatedscope_ggeur.federation.client import Client
 from federatedscope_ggeur.federation.demands import Demands
-from federatedscope_ggeur.federation.wire import limits
-from federatedscope_ggeur.federation.wire.declared import Declared
+from federatedscope_ggeur.federation.wire import schema
+from federatedscope_ggeur.federation.wire.schema import Declared
 from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models import ClosedForm, Model, recast, to_vector
 from federatedscope_ggeur.models.closed_forms import (
     LARGER_PART,
+    ComponentBook,
     Components,
     LeftOut,
     Rows,
@@ -32,10 +38,10 @@ from federatedscope_ggeur.models.closed_forms import (
     temperatures,
 )
 from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
-from federatedscope_ggeur.models.closed_forms.temperature import CONFIDENCE_BINS
+from federatedscope_ggeur.models.closed_forms.left_out import CONFIDENCE_BINS
 from federatedscope_ggeur.models.strangeness import Strangeness
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.reporting import RoundRecord
+from federatedscope_ggeur.reporting import Kept, Round0, RoundRecord
 
 from ..base import (
     ClientSide,
@@ -53,6 +59,12 @@ from .choice import (
     ENDS,
     OWN_HEADS,
     Choice,
+    ConfidenceQuery,
+    Confidences,
+    HitCounts,
+    LeaveOneOut,
+    LogLosses,
+    LossQuery,
     Temperature,
     best_finalist,
     choose_by_hits,
@@ -64,15 +76,60 @@ from .choice import (
     noted_grid_end,
     units_note,
 )
-from .leave_one_out import (
-    ConfidenceQuery,
-    Confidences,
-    HitCounts,
-    LeaveOneOut,
-    LogLosses,
-    LossQuery,
-)
-from .solver import HeadSolver
+
+
+class HeadSolver:
+    """Collects the statistics that the one-shot head needs, and solves for the head.
+
+    Parameters
+    ----------
+    form : ClosedForm
+        The form that the settings name.
+    compares : bool
+        Whether rows are left out, or the run chooses between two heads.
+    domains : iterable of str
+        The domains of all clients.
+    seed : int
+    """
+
+    def __init__(
+        self, form: ClosedForm, compares: bool, domains: Iterable[str], seed: int
+    ):
+        self.form, self._seed, self._compares = form, seed, compares
+        self._book: ComponentBook | None = None
+        if self._compares or not form.partition_free:
+            self._book = ComponentBook(tuple(dict.fromkeys(domains)))
+
+    @property
+    def candidates(self) -> tuple[ClosedForm, ...]:
+        """The candidate forms among which clients' rows choose."""
+        return self.form.candidates()
+
+    def add(self, upload: StatisticsUpload) -> None:
+        """Keep a client's upload."""
+        if self._book is not None:
+            self._book.add(upload.statistics, upload.client, upload.domain)
+
+    def components(self) -> Components | None:
+        """The components of all clients; None if the run does not compare heads."""
+        held = self._held() if self._compares else None
+        return held if held is not None and len(held.counts) else None
+
+    def solve(self, form: ClosedForm, statistics: Statistics) -> Solved:
+        """Solve `form` from the merged `statistics`; the head is on raw embeddings.
+
+        Raises
+        ------
+        StatisticsError
+            The statistics do not allow this head. The error says what to do.
+        """
+        return form.solve(statistics, self._held(), self._seed)
+
+    def _held(self) -> Components | None:
+        if self._book is None or self._book.is_empty:
+            return None
+        return self._book.components()
+
 
 logger = get_logger(__name__)
 
@@ -314,7 +371,7 @@ LEAVE_ONE_OUT = RequestKind(
     answer=HitCounts,
     validate=_validate,
     bound=bound_rows,
-    largest=lambda e: limits.PLAIN + 8 * len(e.solver.candidates),
+    largest=lambda e: schema.PLAIN + 8 * len(e.solver.candidates),
     shared_parts=True,
 )
 
@@ -645,3 +702,58 @@ def _cool(
         if apart:
             begun.model.cool(temperature * other / apart)
     solved.model.cool(temperature)
+
+
+_BY = "val_acc"
+
+
+def absent_rows(round0: Round0) -> int:
+    """The number of training rows of classes that nobody sent; 0 if unknown.
+
+    It is an upper bound, the withheld rows, if a class is absent and no client has
+    enough such rows to tell. It always is if the server sees only totals.
+    """
+    details = (round0.closed_form.details if round0.closed_form else None) or {}
+    if round0.sums is None:
+        return details.get("absent_rows", 0)
+    return round0.sums.withheld_rows if details["left_out"] else 0
+
+
+def kept_head(round0: Round0, rounds: Sequence[RoundRecord]) -> Kept:
+    """Decide which head is kept after these rounds, without using test rows.
+
+    If labels and domains are confounded, the trained head is kept. Neither left-out
+    rows nor validation rows of the same clients can show then how a class looks in
+    other domains. Otherwise the head with more hits on validation rows after the last
+    evaluated round is kept, and on a tie the one-shot head. Without validation rows the
+    one-shot head is kept, unless clients have rows of classes that nobody sent. Only
+    the trained head has seen these classes.
+
+    If the run averages the two heads, that mean takes the place of the trained head.
+    Without validation rows it is kept.
+
+    Parameters
+    ----------
+    round0 : Round0
+        The record of round 0, with that of a one-shot head.
+    rounds : sequence of RoundRecord
+    """
+    solved = round0.closed_form
+    assert solved is not None, "round 0 has no head in closed form"
+    details = solved.details or {}
+    if not rounds:
+        return Kept("closed_form", details.get("chosen_by", "default"), None, None)
+    scored = (r.metrics for r in reversed(rounds) if r.metrics and _BY in r.metrics)
+    before, after = (solved.metrics or {}).get(_BY), next(scored, {}).get(_BY)
+    averaged = details.get("averaged", False)
+    if details.get("confounded_share", 0.0) > LARGER_PART:
+        return Kept("trained", "confounded", before, after)
+    if before is not None and after is not None:
+        if after <= before:
+            return Kept("closed_form", "validation", before, after)
+        return Kept("average" if averaged else "trained", "validation", before, after)
+    if absent_rows(round0):
+        return Kept("trained", "absent", before, after)
+    if averaged:
+        return Kept("average", "withheld", before, after)
+    return Kept("closed_form", details.get("chosen_by", "default"), before, after)

@@ -14,7 +14,7 @@ from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.settings import RoleSettings
-from federatedscope_ggeur.federation.wire.declared import Declared
+from federatedscope_ggeur.federation.wire.schema import Declared
 from federatedscope_ggeur.models import Model, fold
 from federatedscope_ggeur.models.closed_forms import (
     LOSS_UNITS,
@@ -22,9 +22,10 @@ from federatedscope_ggeur.models.closed_forms import (
     in_units,
     temperatures,
 )
-from federatedscope_ggeur.models.closed_forms.temperature import log_losses
+from federatedscope_ggeur.models.closed_forms.left_out import log_losses
 from federatedscope_ggeur.reporting import TemperatureScaling, WorstClient, average
 from federatedscope_ggeur.reporting.json_values import from_json_value
+from federatedscope_ggeur.settings import Key, Objection, Objections, names
 
 from ..base import (
     ClientSide,
@@ -36,13 +37,36 @@ from ..base import (
     register_exchange,
     require_known,
 )
-from ..closed_form.leave_one_out import LogLosses, LossQuery
-from ..training.divergence import remedy
+from ..closed_form.choice import LogLosses, LossQuery
 from ..training.exchange import TrainingExchange, head_broadcast, own_broadcast
 from ..training.messages import Broadcast
-from . import keys
-from .messages import ScoreReport
-from .scores import Score, average_metrics, evaluate, score_of, scores_by_domain
+from ..training.screening import remedy
+from .scores import (
+    Score,
+    ScoreReport,
+    average_metrics,
+    evaluate,
+    score_of,
+    scores_by_domain,
+)
+
+KEYS = (
+    Key(
+        "unseen_domains",
+        [],
+        "Domains for the test alone: no client holds them, and every evaluation "
+        "scores them (leave one domain out).",
+        names("domain names"),
+    ),
+)
+
+
+def objections(run: Demands) -> Objections:
+    """The settings that cannot go with early stopping by test rows."""
+    if run["best_by"].startswith("test_"):
+        why = "since test rows may not decide when a run ends"
+        yield Objection("best_by", {"patience": [0]}, why)
+
 
 #: With fewer validation rows the temperature would be too uncertain.
 LEAST_VALIDATION = 150
@@ -235,8 +259,8 @@ class EvaluationExchange(Exchange):
 
     KINDS = (EVALUATE, VALIDATION_LOSSES)
     CLIENT = EvaluationClient
-    KEYS = keys.KEYS
-    objections = staticmethod(keys.objections)
+    KEYS = KEYS
+    objections = staticmethod(objections)
     REVEALS = (
         "each client's scores: rows, hits and the sum of their losses, also without "
         "the rows of classes that nobody sent"

@@ -1,4 +1,9 @@
-"""A head's scores, as counts that can be added, and FederatedScope's metrics."""
+"""A head's scores, as counts that can be added, and FederatedScope's metrics.
+
+The message with a client's scores.
+
+Measures how well a head's probabilities agree with its hits, in counts.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +17,90 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from federatedscope_ggeur.errors import GGEURError, setting
+from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.arithmetic import exact
+from federatedscope_ggeur.federation.wire.schema import SPLITS, MessageSchema
 from federatedscope_ggeur.models import CPU, Model
-from federatedscope_ggeur.reporting import AbsentClasses, Probabilities
+from federatedscope_ggeur.reporting import (
+    AbsentClasses,
+    Probabilities,
+    ProbabilityScores,
+)
 
-from .probabilities import Reliability
+#: Bins of equal width for the largest probability of a row.
+BINS = 15
+#: Sums are sent as whole multiples of 1/64: exact ones would reveal single rows.
+_UNITS = 64
+_LARGEST = 2.0**50
+
+
+@dataclass(frozen=True, eq=False)
+class Reliability:
+    """Counts over some rows: hits and confidences by bin, Brier scores, log-losses.
+
+    Attributes
+    ----------
+    bins : Tensor of shape (3, BINS), int64
+        For each bin: the rows whose largest probability lies in the bin, how many of
+        them are classified correctly, and the sum of these probabilities in 1/64.
+    sums : Tensor of shape (2,), int64
+        The sums of Brier scores and log-losses, in 1/64.
+    """
+
+    bins: Tensor
+    sums: Tensor
+
+    @classmethod
+    def of(cls, logits: Tensor, labels: Tensor) -> Reliability:
+        """Count over rows with logits [n, C], float64, and labels [n]."""
+        shares = Model.probabilities(logits)
+        largest, found = shares.max(dim=1)
+        place = (largest * BINS).ceil().long().clamp(1, BINS) - 1
+        rows = torch.bincount(place, minlength=BINS)
+        hits = torch.bincount(place[found == labels], minlength=BINS)
+        sure = torch.zeros(BINS, dtype=torch.float64).index_add(0, place, largest)
+        errors = shares - F.one_hot(labels, logits.shape[1])
+        loss = F.nll_loss(shares.log(), labels, reduction="sum")
+        sums = torch.stack([errors.square().sum(), loss.clamp(max=_LARGEST)])
+        bins = torch.stack([rows, hits, _rounded(sure)])
+        return cls(bins, _rounded(sums))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Reliability):
+            return NotImplemented
+        return self.bins.equal(other.bins) and self.sums.equal(other.sums)
+
+    def __add__(self, other: Reliability) -> Reliability:
+        return Reliability(self.bins + other.bins, self.sums + other.sums)
+
+    @property
+    def rows(self) -> int:
+        """The number of counted rows."""
+        return int(self.bins[0].sum())
+
+    @property
+    def hits(self) -> int:
+        """The number of these rows that are classified correctly."""
+        return int(self.bins[1].sum())
+
+    def scores(self) -> ProbabilityScores | None:
+        """Expected calibration error, log-loss and Brier score; None without rows.
+
+        The calibration error is the mean, over rows, of the distance between the
+        accuracy of a row's bin and the mean confidence of the bin (Guo et al., "On
+        calibration of modern neural networks", 2017).
+        """
+        if not self.rows:
+            return None
+        _, hits, sure = self.bins.double()
+        apart = (hits - sure / _UNITS).abs().sum()
+        brier, loss = (self.sums.double() / _UNITS / self.rows).tolist()
+        return ProbabilityScores(float(apart / self.rows), loss, brier)
+
+
+def _rounded(sums: Tensor) -> Tensor:
+    return (sums * _UNITS).round().long()
+
 
 #: FederatedScope's metrics, and whether a larger one is better.
 METRICS = {
@@ -299,3 +383,98 @@ def _reliability(
     kinds = (logits,) if temperature == 1.0 else (logits, logits * temperature)
     labels = labels.cpu()
     return tuple(Reliability.of(kind.cpu(), labels) for kind in kinds)
+
+
+_FIELDS = ("correct", "total", "loss_sum")
+#: Names of `Score.reliability` and `Score.of_sent` in a message.
+_PLACES, _OF_SENT = ("0", "1"), "of_sent"
+
+
+@dataclass(frozen=True)
+class ScoreReport:
+    """A client's scores. They are counts, so that the server can add them by domain.
+
+    Attributes
+    ----------
+    client, round_number : int
+    scores : mapping from split ("train", "val" or "test") to Score
+    """
+
+    client: int
+    round_number: int
+    scores: Mapping[str, Score]
+
+    def to_bytes(self) -> bytes:
+        numbers = {
+            "client": self.client,
+            "round_number": self.round_number,
+            "splits": list(self.scores),
+        }
+        tensors = {}
+        for split, score in self.scores.items():
+            numbers.update({f"{split}_{k}": getattr(score, k) for k in _FIELDS})
+            described = {str(i): one for i, one in enumerate(score.reliability)}
+            if score.of_sent is not None:
+                described[_OF_SENT] = score.of_sent
+            for name, one in described.items():
+                tensors[f"{split}.{name}.bins"] = one.bins
+                tensors[f"{split}.{name}.sums"] = one.sums
+        return wire.pack("score", numbers, tensors)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, schema: MessageSchema, sender: str) -> ScoreReport:
+        message = wire.unpack(data, "score", sender)
+        splits = message.texts("splits")
+        if not set(splits) <= set(SPLITS):
+            raise message.refuse(
+                "splits", f"expected some of {SPLITS}, got {splits!r:.80}"
+            )
+        message.only([name for split in splits for name in _tensors_of(split)])
+        scores = {}
+        for split in splits:
+            right, rows, loss = (f"{split}_{name}" for name in _FIELDS)
+            total = message.integer(rows)
+            found = [_read_reliability(message, f"{split}.{i}", total) for i in _PLACES]
+            score = Score(
+                message.integer(right),
+                total,
+                message.number(loss),
+                tuple(one for one in found if one is not None),
+                _read_reliability(message, f"{split}.{_OF_SENT}", total, at_most=True),
+            )
+            if score.of_sent is not None and not score.reliability:
+                raise message.refuse(
+                    f"{split}.{_OF_SENT}", "the probabilities of all rows are missing"
+                )
+            if score.correct > score.total:
+                raise message.refuse(
+                    right,
+                    f"{score.correct} hits on {score.total} rows; hits cannot exceed "
+                    "rows",
+                )
+            scores[split] = score
+        return cls(message.client(), message.integer("round_number"), scores)
+
+
+def _tensors_of(split: str) -> list[str]:
+    places = [f"{split}.{place}" for place in (*_PLACES, _OF_SENT)]
+    return [f"{place}.{name}" for place in places for name in ("bins", "sums")]
+
+
+def _read_reliability(
+    message: wire.Message, name: str, rows: int, at_most: bool = False
+) -> Reliability | None:
+    if not message.has(f"{name}.bins"):
+        return None
+    bins = message.tensor(f"{name}.bins", torch.int64, (3, BINS))
+    sums = message.tensor(f"{name}.sums", torch.int64, (2,))
+    found = int(bins[0].sum())
+    if (bins < 0).any() or found > rows or (bins[1] > bins[0]).any():
+        problem = f"the bins must add up to at most the {rows} rows of the split"
+        raise message.refuse(f"{name}.bins", problem)
+    if found < rows and not at_most:
+        problem = f"the bins must add up to the {rows} rows of the split"
+        raise message.refuse(f"{name}.bins", problem)
+    if (sums < 0).any():
+        raise message.refuse(f"{name}.sums", "sums of losses cannot be negative")
+    return Reliability(bins, sums)

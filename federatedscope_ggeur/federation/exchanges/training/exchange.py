@@ -14,10 +14,13 @@ from federatedscope_ggeur.federation.arithmetic import largest
 from federatedscope_ggeur.federation.client import TrainingSet
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.prepared import Pull
-from federatedscope_ggeur.federation.sampling import draw_clients, in_client_order
+from federatedscope_ggeur.federation.sampling import (
+    capped,
+    draw_clients,
+    in_client_order,
+)
 from federatedscope_ggeur.federation.server import Server
-from federatedscope_ggeur.federation.shares import capped
-from federatedscope_ggeur.federation.wire import limits
+from federatedscope_ggeur.federation.wire import schema
 from federatedscope_ggeur.methods import (
     BatchedHooks,
     LocalContext,
@@ -43,12 +46,9 @@ from ..base import (
 from . import keys
 from .batched.fit import Member, fit_group, groups
 from .batched.heads import batched_head
-from .divergence import DivergenceWatch, not_finite, overflow_of, remedy
-from .fit import FitResult, fit, moved
+from .fit import FitResult, fit, in_parts, mean_running_statistics, moved, training_sets
 from .messages import Broadcast, ClientUpdate
-from .running_statistics import mean_running_statistics
-from .screening import update_findings
-from .sets import in_parts, training_sets
+from .screening import DivergenceWatch, not_finite, overflow_of, remedy, update_findings
 
 logger = get_logger(__name__)
 
@@ -308,7 +308,7 @@ TRAIN = RequestKind(
     answer_message="model_para",
     answer=ClientUpdate,
     validate=_validate,
-    largest=lambda exchange: limits.of_tensors(
+    largest=lambda exchange: schema.of_tensors(
         exchange.server.schema.num_parameters,
         exchange.server.task.method.upload_shapes(exchange.server.model),
     ),

@@ -1,17 +1,27 @@
-"""Finds updates that are far longer than those of all other clients."""
+"""Finds updates that are far longer than those of all other clients.
+
+Detects that training diverges while all numbers are still finite.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Optional
 
 import torch
 from torch import Tensor
 
+from federatedscope_ggeur.errors import setting
+from federatedscope_ggeur.federation.arithmetic import is_finite, largest
 from federatedscope_ggeur.federation.screening import Findings, beyond
+from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.models import stacks
+from federatedscope_ggeur.printable import get_logger
+from federatedscope_ggeur.reporting import Divergence, divergence_line
+from federatedscope_ggeur.reporting.json_values import as_json_value, from_json_value
 
-from .messages import ClientUpdate
+from .messages import LARGEST_WEIGHT, ClientUpdate
 
 #: The largest usual ratio of an update's length to the others', or to the length of its
 #: starting weights. Near the end of training most updates are short, and honest ones
@@ -67,3 +77,172 @@ def _lengths(
         found = torch.linalg.vector_norm(some - start, dim=1, dtype=dtype)
         lengths += found.tolist()
     return lengths
+
+
+logger = get_logger(__name__)
+
+#: The largest allowed ratio of the loss to the loss of the first round.
+GROWTH = 10.0
+#: The largest allowed ratio of loss and weights to those of the start.
+BOUND = 1000.0
+
+
+def remedy(method: Method, rate: float | None = None) -> str:
+    """Advice on which settings to change if training by `method` diverges."""
+    now = "" if rate is None else f" (now {rate})"
+    own = [setting(name) for name in method.settings_to_lower()]
+    lower = " or ".join([f"{setting('optimizer.lr')}{now}", *own])
+    return f"lower {lower}{',' if own else ''} or set {setting('grad_clip')}"
+
+
+def overflow_of(updates: Sequence[ClientUpdate]) -> str:
+    """A text that names the client with outsized weights; "" if there is none."""
+    sizes = sorted((largest(u.params), u.client) for u in updates)
+    usual = sizes[(len(sizes) - 1) // 2][0] if sizes else 0.0
+    if not sizes or sizes[-1][0] <= BOUND * max(usual, 1.0):
+        return ""
+    return f"client {sizes[-1][1]} sent weights of up to {sizes[-1][0]:.3g}; "
+
+
+def not_finite(
+    params: Tensor, own: Mapping[str, Tensor], most: float | None = None
+) -> str:
+    """A text that names weights [P] or tensors that are not finite; "" if all are.
+
+    `own` are the method's tensors. Weights so large that sums over clients may overflow
+    are named, too. `most` is the largest absolute weight, if it is known.
+    """
+    most = largest(params) if most is None else most
+    if not math.isfinite(most):
+        return "the weights contain NaN or infinity"
+    if most > LARGEST_WEIGHT:
+        return f"the weights are larger than {LARGEST_WEIGHT:g}"
+    for name, tensor in own.items():
+        if not is_finite(tensor):
+            return f"'{name}' contains NaN or infinity"
+    return ""
+
+
+class DivergenceWatch:
+    """Watches every evaluated round of a run for divergence.
+
+    Parameters
+    ----------
+    num_classes : int
+    method : Method
+    rate : float or None
+        The clients' learning rate.
+
+    Attributes
+    ----------
+    found : Divergence or None
+        The divergence that the last evaluated round showed, if any.
+
+    Notes
+    -----
+    A model that beats guessing (loss ln C) has not diverged, even if its loss has
+    grown: after a good start the first loss may be almost zero. For other models the
+    loss is compared with that of the first round. Loss and weights are also compared
+    with those of the start, for two reasons. A rate that is far too high does its harm
+    in the first round. A one-shot head may start with large weights and a large loss.
+    """
+
+    def __init__(self, num_classes: int, method: Method, rate: float | None = None):
+        self._guessing = math.log(num_classes)
+        self._method, self._rate = method, rate
+        self._start_loss, self._start_weight = self._guessing, 1.0
+        self._first_loss: float | None = None
+        self._warned = False
+        self.found: Divergence | None = None
+
+    def begin(self, params: Tensor, loss: float | None = None) -> None:
+        """Note the first weights [P], and their loss if it is known."""
+        self._start_loss = max(self._guessing, loss or 0.0)
+        self._start_weight = max(1.0, largest(params))
+
+    def look(
+        self,
+        number: int,
+        loss: float | None,
+        params: Tensor,
+        weights: Mapping[int, float],
+        losses: Mapping[int, float],
+    ) -> None:
+        """Check the numbers of a round that was evaluated.
+
+        Parameters
+        ----------
+        number : int
+            The round.
+        loss : float or None
+            The mean loss over all rows; None without rows.
+        params : Tensor of shape (P,)
+            The global model's weights.
+        weights : mapping from client number to float
+            The largest weight that each client sent.
+        losses : mapping from client number to float
+            The mean loss of each scored client.
+        """
+        if self._first_loss is None:
+            self._first_loss = loss
+        # If weights stay with clients there is no global model.
+        own = largest(params) if self._method.federated else 0.0
+        if not self._is_astray(loss, max([own, *weights.values()])):
+            self.found = None
+        elif self.found is None:
+            self.found = self._finding(number, loss, own, weights, losses)
+            if not self._warned:
+                found = divergence_line(self.found)
+                logger.warning("%s; %s", found, remedy(self._method))
+            self._warned = True
+
+    def _finding(
+        self,
+        number: int,
+        loss: float | None,
+        own: float,
+        weights: Mapping[int, float],
+        losses: Mapping[int, float],
+    ) -> Divergence:
+        federated = self._method.federated
+        by_client = weights if federated else losses
+        client = max(by_client, key=lambda k: by_client[k], default=None)
+        # If it is far above all that clients sent, the server's step is the cause.
+        if weights and own > GROWTH * max(weights.values()):
+            client = None
+        return Divergence(
+            round=number,
+            client=client,
+            rate=self._rate,
+            loss=loss,
+            first_loss=self._first_loss,
+            largest_weight=max([own, *weights.values()]) if federated else None,
+        )
+
+    def _is_astray(self, loss: float | None, weight: float) -> bool:
+        beyond = weight > BOUND * self._start_weight
+        if loss is None:
+            return beyond
+        first = self._first_loss
+        grown = first is not None and loss > GROWTH * first
+        too_large = loss > BOUND * self._start_loss
+        return loss > self._guessing and (grown or too_large or beyond)
+
+    def state(self) -> dict[str, Any]:
+        """The state for a checkpoint, as plain values."""
+        return {
+            "start_loss": self._start_loss,
+            "start_weight": self._start_weight,
+            "first_loss": self._first_loss,
+            "found": None if self.found is None else as_json_value(self.found, "found"),
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Restore a `state`. Raises KeyError or DataError if it is invalid."""
+        self._start_loss = from_json_value(float, state["start_loss"], "start_loss")
+        self._start_weight = from_json_value(
+            float, state["start_weight"], "start_weight"
+        )
+        first, found = state["first_loss"], state["found"]
+        self._first_loss = from_json_value(Optional[float], first, "first_loss")
+        self.found = from_json_value(Optional[Divergence], found, "found")

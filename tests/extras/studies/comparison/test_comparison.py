@@ -14,15 +14,14 @@ from written_studies import write_study
 
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.extras.studies.comparison import Comparison, Measure
-from federatedscope_ggeur.extras.studies.comparison.long_csv import COLUMNS
-from federatedscope_ggeur.extras.studies.comparison.measures import (
+from federatedscope_ggeur.extras.studies.comparison.runs import (
     AVG,
     STD,
     bytes_so_far,
     rounds_to,
     scored,
 )
-from federatedscope_ggeur.extras.studies.comparison.table import name_of
+from federatedscope_ggeur.extras.studies.comparison.table import COLUMNS, name_of
 from federatedscope_ggeur.extras.studies.study import Axis, Cell
 
 

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from federatedscope_ggeur.extras.studies.comparison.statistics import (
+from federatedscope_ggeur.extras.studies.comparison.labels import (
     Spread,
     differences,
     holm,

@@ -28,8 +28,8 @@ from federatedscope_ggeur.extras.studies.comparison.pictures import (
     render,
 )
 from federatedscope_ggeur.extras.studies.study import Axis
-from federatedscope_ggeur.reporting.formats import FORMATS
 from federatedscope_ggeur.reporting.records import PooledRows
+from federatedscope_ggeur.reporting.tables import FORMATS
 
 
 def table_of(folder):

@@ -12,8 +12,8 @@ from written_runs import made, noisy, write
 
 from federatedscope_ggeur.extras.studies.comparison import Comparison
 from federatedscope_ggeur.extras.studies.comparison.latex import escaped
-from federatedscope_ggeur.extras.studies.comparison.measures import AVG
 from federatedscope_ggeur.extras.studies.comparison.paper_table import as_paper_tables
+from federatedscope_ggeur.extras.studies.comparison.runs import AVG
 
 AWKWARD = (
     "[1] 50% & more_of $x^2$ #1 {a} ~b \\c ± β µ | <d> \"e\" 'f' `g` --h *i Ärger "

@@ -13,8 +13,7 @@ from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.yaml_file import to_plain
 from federatedscope_ggeur.extras.studies.comparison import Comparison
 from federatedscope_ggeur.extras.studies.comparison.beside import beside_paper
-from federatedscope_ggeur.extras.studies.comparison.sheets import sheets
-from federatedscope_ggeur.extras.studies.comparison.text import sheet_text
+from federatedscope_ggeur.extras.studies.comparison.sheets import sheet_text, sheets
 from federatedscope_ggeur.extras.studies.paper import paper_table
 from federatedscope_ggeur.extras.studies.study import Axis, Cell, Study, to_text
 

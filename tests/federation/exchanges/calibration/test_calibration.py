@@ -14,10 +14,7 @@ from federatedscope_ggeur.federation import (
     OptimizerSettings,
     TrainingSettings,
 )
-from federatedscope_ggeur.federation.exchanges.calibration.calibration import (
-    Calibration,
-)
-from federatedscope_ggeur.federation.exchanges.calibration.exchange import CALIBRATE
+from federatedscope_ggeur.federation.exchanges.calibration import CALIBRATE, Calibration
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models import (

@@ -21,6 +21,9 @@ from federatedscope_ggeur.federation.course.client_handler import (
 )
 from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
     Choice,
+    HitCounts,
+    LeaveOneOut,
+    LogLosses,
     best_finalist,
     choose_by_hits,
     choose_by_losses,
@@ -32,13 +35,8 @@ from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
     LEAVE_ONE_OUT,
     ClosedFormClient,
     ClosedFormExchange,
+    HeadSolver,
 )
-from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
-    HitCounts,
-    LeaveOneOut,
-    LogLosses,
-)
-from federatedscope_ggeur.federation.exchanges.closed_form.solver import HeadSolver
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.wire.schema import StatisticsForm
 from federatedscope_ggeur.geometry import Statistics
@@ -48,7 +46,7 @@ from federatedscope_ggeur.models.closed_forms import (
     Rows,
     left_out_hits,
 )
-from federatedscope_ggeur.models.closed_forms.choices import SHRINKAGES
+from federatedscope_ggeur.models.closed_forms.base import SHRINKAGES
 
 
 def stats_of(seed):

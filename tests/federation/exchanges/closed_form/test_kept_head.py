@@ -2,7 +2,7 @@
 
 import pytest
 
-from federatedscope_ggeur.federation.exchanges.closed_form.kept_head import kept_head
+from federatedscope_ggeur.federation.exchanges.closed_form.exchange import kept_head
 from federatedscope_ggeur.reporting import Kept, Round0, RoundRecord
 from federatedscope_ggeur.reporting.lines import kept_line
 

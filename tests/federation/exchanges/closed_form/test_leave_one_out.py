@@ -8,11 +8,11 @@ from spoilt_messages import CLASSES, DIM, SCHEMA, pack, refusal
 
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation.exchanges import Request
-from federatedscope_ggeur.federation.exchanges.closed_form.exchange import LEAVE_ONE_OUT
-from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
+from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
     HitCounts,
     LeaveOneOut,
 )
+from federatedscope_ggeur.federation.exchanges.closed_form.exchange import LEAVE_ONE_OUT
 from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.models.closed_forms import Components

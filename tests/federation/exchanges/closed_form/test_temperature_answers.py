@@ -7,19 +7,19 @@ import torch
 from chosen import chosen_federation
 
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
-    ClosedFormClient,
-)
-from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
+from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
     ConfidenceQuery,
     LeaveOneOut,
     LossQuery,
+)
+from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
+    ClosedFormClient,
 )
 from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models import Model
 from federatedscope_ggeur.models.closed_forms import temperatures
 from federatedscope_ggeur.models.closed_forms.components import Components
-from federatedscope_ggeur.models.closed_forms.temperature import confidence_edges
+from federatedscope_ggeur.models.closed_forms.left_out import confidence_edges
 
 
 def asked(min_samples):

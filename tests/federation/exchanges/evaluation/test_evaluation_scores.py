@@ -10,11 +10,11 @@ from torch.nn import functional as F
 
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation import Score, evaluate
-from federatedscope_ggeur.federation.exchanges.evaluation.probabilities import (
+from federatedscope_ggeur.federation.exchanges.evaluation.scores import (
     BINS,
     Reliability,
+    average_metrics,
 )
-from federatedscope_ggeur.federation.exchanges.evaluation.scores import average_metrics
 from federatedscope_ggeur.models import ModelSettings, build_model, to_vector
 from federatedscope_ggeur.reporting.lines import absent_line
 

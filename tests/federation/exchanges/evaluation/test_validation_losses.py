@@ -10,14 +10,12 @@ from federatedscope_ggeur.federation.course.client_handler import (
     ClientHandler,
     DecodedParts,
 )
-from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
-    LossQuery,
-)
+from federatedscope_ggeur.federation.exchanges.closed_form.choice import LossQuery
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
     EVALUATE,
     EvaluationClient,
 )
-from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreReport
+from federatedscope_ggeur.federation.exchanges.evaluation.scores import ScoreReport
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 from federatedscope_ggeur.models.closed_forms import temperatures
 

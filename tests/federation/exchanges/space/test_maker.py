@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from federatedscope_ggeur.errors import StatisticsError
-from federatedscope_ggeur.federation.exchanges.space.maker import SpaceMaker
-from federatedscope_ggeur.federation.exchanges.space.messages import (
+from federatedscope_ggeur.federation.exchanges.space import (
     SpaceBroadcast,
+    SpaceMaker,
     TotalsUpload,
 )
 from federatedscope_ggeur.federation.wire.schema import MessageSchema, StatisticsForm

@@ -5,11 +5,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federatedscope_ggeur.federation.exchanges.space.exchange import rows_for_totals
-from federatedscope_ggeur.federation.exchanges.statistics.threshold import (
+from federatedscope_ggeur.federation.exchanges.space import rows_for_totals
+from federatedscope_ggeur.federation.exchanges.statistics.upload import (
+    StatisticsUpload,
     apply_min_count,
 )
-from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.geometry import Statistics
 
 # Class c has SIZES[c] samples.

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation import wire
-from federatedscope_ggeur.federation.exchanges.statistics.compression_log import (
+from federatedscope_ggeur.federation.exchanges.statistics.upload import (
     CompressionLog,
+    StatisticsUpload,
 )
-from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.wire.schema import MessageSchema, StatisticsForm
 from federatedscope_ggeur.geometry import CompressedStatistics, Compression, Statistics
 

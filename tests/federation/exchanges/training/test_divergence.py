@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federatedscope_ggeur.errors import DataError, GGEURError
-from federatedscope_ggeur.federation.exchanges.training.divergence import (
+from federatedscope_ggeur.federation.exchanges.training.screening import (
     BOUND,
     GROWTH,
     DivergenceWatch,

@@ -1,4 +1,8 @@
-"""One entry of the embedding cache: the features of one split of one domain."""
+"""The embedding cache, which finds features by everything that they depend on.
+
+An entry has the features of one split of one domain. Each file is whole or absent, and
+has a checksum. Records of the data sets make a cache usable without the images.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +14,104 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path, PurePath
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.files import safetensors_header, write_atomically
 from federatedscope_ggeur.lock import locked
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.progress import Progress
 
-from ..embeddings import Embeddings
-from ..encoders import Encoder, identity_hash
-from ..extraction import ExtractionSettings, extract
-from ..images.base import Images
-from ..processes import Processes
-from .files import DamagedError, cannot_write, read_tensors, write_tensors
+from .embeddings import Embeddings
+from .encoders import Encoder, EncoderSettings, identity_hash
+from .extraction import ExtractionSettings, extract
+from .images.layout import Images
+from .processes import Processes
+
+VERSION = 1
+_HEADER = "ggeur_embeddings"
+
+
+class DamagedError(Exception):
+    """A cache file was changed after it was written, or is not the expected file."""
+
+
+def write_in_cache(path: Path, data: bytes) -> None:
+    """Write `data` to `path` in the cache, whole or not at all. Make missing folders.
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be written. The error says which setting to change.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, data)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    except ConfigError as error:
+        raise cannot_write(path, error.__cause__) from error
+
+
+def cannot_write(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"cannot write '{path}' in the embedding cache: {error.strerror or error}; set "
+        "ggeur.encoder.cache to a writable folder with enough room"
+    )
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], header: dict) -> None:
+    """Write tensors and a header of plain values to a file, with one checksum."""
+    digest = _digest(tensors, header)
+    text = json.dumps({"version": VERSION, "sha256": digest, "header": header})
+    write_in_cache(path, save(tensors, {_HEADER: text}))
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict]:
+    """Read the tensors and the header of a file.
+
+    Raises
+    ------
+    FileNotFoundError
+        The file does not exist.
+    DamagedError
+        The file was cut short, changed, or written by another version.
+    """
+    # Not mapped into memory: a later change of the file must not change the tensors.
+    try:
+        data = path.read_bytes()
+        tensors = load(data)
+        written = json.loads(safetensors_header(data)["__metadata__"][_HEADER])
+        version, digest, header = (written[k] for k in ("version", "sha256", "header"))
+    except FileNotFoundError:
+        raise
+    # torch raises RuntimeError for a file that was cut short.
+    except (
+        SafetensorError, ValueError, KeyError, TypeError, RuntimeError, OSError
+    ) as error:  # fmt: skip
+        raise DamagedError(
+            f"the file cannot be read: {type(error).__name__}"
+        ) from error
+    if version != VERSION:
+        raise DamagedError(f"the file has version {version}, not {VERSION}")
+    if _digest(tensors, header) != digest:
+        raise DamagedError("the checksum of the file is wrong")
+    return tensors, header
+
+
+def _digest(tensors: dict[str, Tensor], header: dict) -> str:
+    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)};".encode())
+        digest.update(tensor.contiguous().numpy().data)
+    return digest.hexdigest()
+
 
 logger = get_logger(__name__)
 
@@ -299,3 +384,185 @@ class Parts:
                 return
             row += len(tensors["features"])
             yield tensors["features"]
+
+
+_FOLDER = "index"
+
+
+@dataclass(frozen=True)
+class SplitRecord:
+    """One split of one domain: its entry's path in the cache, its key and its rows."""
+
+    file: str
+    key: str
+    rows: int
+
+
+@dataclass(frozen=True)
+class DomainRecord:
+    """One domain of a data set. `test` is None if the data came without a split."""
+
+    name: str
+    train: SplitRecord
+    test: SplitRecord | None
+
+
+@dataclass(frozen=True)
+class Request:
+    """The settings of a run that find a data set's record.
+
+    Parameters
+    ----------
+    data_type : str
+    root : str
+        ``data.root``. In a copied cache, a record with another root is found, too.
+    encoder : EncoderSettings
+        The encoder's settings, with its defaults filled in.
+    float16 : bool
+    hash_files : bool
+    options : mapping
+        The reader's own settings.
+    """
+
+    data_type: str
+    root: str
+    encoder: EncoderSettings
+    float16: bool
+    hash_files: bool
+    options: Mapping[str, object] = field(default_factory=dict)
+
+    def without_root(self) -> dict:
+        """The request as plain values that do not depend on the machine."""
+        plain = {**asdict(self), "root": ""}
+        encoder = plain["encoder"]
+        encoder["pretrained"] = PurePath(encoder["pretrained"]).name
+        for part in (plain, encoder):
+            # Old records, which have less, must be found, too.
+            if not part["options"]:
+                del part["options"]
+        for name in ("decode", "grey_bits"):
+            if encoder[name] == getattr(EncoderSettings, name):
+                del encoder[name]
+        return plain
+
+
+@dataclass(frozen=True)
+class Record:
+    """The record of a whole data set in a cache.
+
+    Parameters
+    ----------
+    request : mapping
+        The result of `Request.without_root`.
+    root : str
+        The folder of the images when they were embedded.
+    name : str
+        The name of the data set.
+    class_names : tuple of str
+    domains : tuple of DomainRecord
+    dim : int
+    encoder : str
+        The encoder's name.
+    identity : mapping
+        The encoder's identity.
+    stamp : mapping or None
+        The encoder's stamp; None if it has none.
+    """
+
+    request: Mapping[str, object]
+    root: str
+    name: str
+    class_names: tuple[str, ...]
+    domains: tuple[DomainRecord, ...]
+    dim: int
+    encoder: str
+    identity: Mapping[str, object]
+    stamp: Mapping[str, str | None] | None
+
+    def files(self) -> dict[tuple[str, str], str]:
+        """The paths of all entries in the cache, by (domain, split)."""
+        return {
+            (domain.name, split): part.file
+            for domain in self.domains
+            for split, part in (("train", domain.train), ("test", domain.test))
+            if part is not None
+        }
+
+
+def record_path(folder: Path, request: Request) -> Path:
+    """The file of a request's record. Different requests have different files."""
+    text = json.dumps([request.without_root(), request.root], sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return (
+        folder / _FOLDER / f"{request.data_type.partition('@')[0]}-{digest[:16]}.json"
+    )
+
+
+def write_record(folder: Path, request: Request, record: Record) -> None:
+    """Write the record of a request into a cache."""
+    content = {"version": VERSION, **asdict(record)}
+    text = json.dumps(content, indent=1, ensure_ascii=False)
+    write_in_cache(record_path(folder, request), text.encode())
+
+
+def read_record(path: Path) -> Record | None:
+    """Read the record in a file; None if there is no usable record."""
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        if content.pop("version") != VERSION:
+            return None
+        record = Record(**content)
+        return replace(
+            record,
+            class_names=tuple(record.class_names),
+            domains=tuple(_domain(domain) for domain in record.domains),
+        )
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        logger.warning(
+            "the cache's record %s is damaged (%s) and is not used", path, error
+        )
+        return None
+
+
+def _domain(content: dict) -> DomainRecord:
+    train, test = content["train"], content["test"]
+    for part in (train, test or train):
+        if ".." in PurePath(part["file"]).parts or PurePath(part["file"]).is_absolute():
+            raise ValueError(f"the path '{part['file']}' leads out of the cache")
+    return DomainRecord(
+        content["name"],
+        SplitRecord(**train),
+        None if test is None else SplitRecord(**test),
+    )
+
+
+def find_carried(
+    folder: Path, request: Request, defaults: Mapping[str, object]
+) -> list[Record]:
+    """The records that match a request.
+
+    If a record has the request's own root, only that one is returned. Otherwise all
+    that differ only in the root are. A setting that an old record lacks counts as its
+    default.
+    """
+    own = read_record(record_path(folder, request))
+    if own is not None:
+        return [own]
+    wanted = request.without_root()
+    return [
+        record
+        for record in all_records(folder)
+        if _with_options(record.request, defaults) == _with_options(wanted, defaults)
+    ]
+
+
+def _with_options(request: Mapping[str, object], defaults: Mapping) -> dict:
+    return {**request, "options": {**defaults, **request.get("options", {})}}
+
+
+def all_records(folder: Path) -> list[Record]:
+    """All records of a cache, in the order of their file names."""
+    paths = sorted((folder / _FOLDER).glob("*.json"))
+    return [record for path in paths if (record := read_record(path)) is not None]

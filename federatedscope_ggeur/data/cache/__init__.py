@@ -1,1 +1,0 @@
-"""The embedding cache, which finds features by everything that they depend on."""

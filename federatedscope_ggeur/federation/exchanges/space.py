@@ -1,0 +1,403 @@
+"""Makes the space of training, from means and variances of clients' rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.errors import setting
+from federatedscope_ggeur.geometry import (
+    LARGEST_EMBEDDING,
+    SPACES,
+    Space,
+    SpaceSettings,
+    Statistics,
+    Totals,
+)
+from federatedscope_ggeur.printable import get_logger
+from federatedscope_ggeur.settings import Key, one_of, positive_share
+
+from .. import wire
+from ..demands import Demands
+from ..sampling import windows
+from ..wire import schema as limits
+from ..wire.schema import Declared, MessageSchema
+from .base import (
+    ClientSide,
+    Exchange,
+    Request,
+    RequestKind,
+    Requests,
+    register_exchange,
+    require_known,
+)
+from .statistics.upload import StatisticsSettings, StatisticsUpload
+
+F32, F64 = torch.float32, torch.float64
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True)
+class TotalsUpload:
+    """Round 0, client to server: mean and variances of the client's rows.
+
+    Attributes
+    ----------
+    client : int
+    totals : Totals
+        Totals of the rows that no statistics contain.
+    within : float
+        The trace of the within-class scatter of the other rows, if their statistics
+        have only means.
+    within_squares : Tensor of shape (D,), float64, or None
+        The diagonal of the within-class scatter, if it is sent.
+    """
+
+    client: int
+    totals: Totals
+    within: float = 0.0
+    within_squares: Tensor | None = None
+
+    def to_bytes(self) -> bytes:
+        totals = self.totals
+        numbers = {
+            "client": self.client,
+            "count": totals.count,
+            "spread": totals.spread,
+            "within": self.within,
+        }
+        tensors = {"mean": totals.mean, "squares": totals.squares}
+        if self.within_squares is not None:
+            tensors["within_squares"] = self.within_squares
+        return wire.pack("totals", numbers, tensors)
+
+    @classmethod
+    def from_bytes(
+        cls, data: bytes, schema: MessageSchema, sender: str
+    ) -> TotalsUpload:
+        message = wire.unpack(data, "totals", sender)
+        message.only(("mean", "squares", "within_squares"))
+        count = message.integer("count")
+        mean = message.tensor("mean", F64, (schema.dim,))
+        if (mean.abs() > LARGEST_EMBEDDING * (count > 0)).any():
+            limit = f"{LARGEST_EMBEDDING:g}" if count else "must be 0 without rows"
+            raise message.refuse("mean", f"must lie within {limit}")
+        most = LARGEST_EMBEDDING**2 * schema.dim * wire.LARGEST
+        spread = message.number("spread", most if count > 1 else 0.0)
+        within = message.number(
+            "within", most if schema.statistics.content == "means" else 0.0
+        )
+        squares = _squares(message, "squares", spread, schema.dim)
+        inside = None
+        if message.has("within_squares"):
+            inside = _squares(message, "within_squares", within, schema.dim)
+        totals = Totals(count, mean, spread, squares)
+        return cls(message.client(), totals, within, inside)
+
+
+def _squares(message: wire.Message, name: str, most: float, dim: int) -> Tensor:
+    """Read the sums of squares of each dimension [D], at most `most` together."""
+    squares = message.tensor(name, F64, (dim,))
+    if (squares < 0).any():
+        raise message.refuse(name, "must not be negative")
+    if float(squares.sum()) > (1 + _ROUNDING) * most:
+        raise message.refuse(
+            name, f"must sum to at most {most:g}, the spread of the rows"
+        )
+    return squares
+
+
+@dataclass(frozen=True)
+class SpaceBroadcast:
+    """Round 0, server to all clients: the space of training, if it is not raw."""
+
+    space: Space
+
+    def to_bytes(self) -> bytes:
+        space, triangle = self.space, torch.zeros(0, dtype=F32)
+        if space.matrix is not None:
+            upper = torch.triu_indices(space.dim, space.dim)
+            triangle = space.matrix[upper[0], upper[1]].to(F32)
+        numbers = {"kind": space.kind, "scale": space.scale}
+        tensors = {"centre": space.centre, "triangle": triangle}
+        if space.scales is not None:
+            tensors["scales"] = space.scales
+        return wire.pack("space", numbers, tensors)
+
+    @classmethod
+    def from_bytes(
+        cls, data: bytes, schema: MessageSchema, sender: str = "the server"
+    ) -> SpaceBroadcast:
+        message, dim = wire.unpack(data, "space", sender), schema.dim
+        kind, scale = message.text("kind"), message.number("scale")
+        own = ("scales",) if kind == "standard" else ()
+        message.only(("centre", "triangle", *own))
+        if kind not in SPACES:
+            raise message.refuse("kind", f"expected one of {SPACES}, got {kind!r:.80}")
+        if not scale > 0:
+            raise message.refuse("scale", "must be above 0")
+        centre = message.tensor("centre", F64, (dim,))
+        size = dim * (dim + 1) // 2 if kind == "whitened" else 0
+        triangle = message.tensor("triangle", F32, (size,))
+        if not size:
+            return cls(Space(kind, centre, scale, scales=_scales(message, dim)))
+        matrix = _symmetric(triangle, dim)
+        if torch.linalg.cholesky_ex(matrix).info != 0:
+            raise message.refuse("triangle", "the matrix is not positive definite")
+        return cls(Space(kind, centre, scale, matrix))
+
+
+def _scales(message: wire.Message, dim: int) -> Tensor | None:
+    """Read the scale of each dimension [D]; None if the message has no scales."""
+    if not message.has("scales"):
+        return None
+    scales = message.tensor("scales", F64, (dim,))
+    if not (scales > 0).all():
+        raise message.refuse("scales", "must be above 0")
+    return scales
+
+
+def _symmetric(triangle: Tensor, dim: int) -> Tensor:
+    """Rebuild a symmetric matrix [D, D], float64, from its upper triangle by rows."""
+    matrix = torch.zeros(dim, dim, dtype=F64)
+    upper = torch.triu_indices(dim, dim)
+    matrix[upper[0], upper[1]] = triangle.double()
+    return matrix + matrix.T - matrix.diag().diag()
+
+
+logger = get_logger(__name__)
+
+
+class SpaceMaker:
+    """Collects totals of clients' rows and makes the space.
+
+    Parameters
+    ----------
+    settings : SpaceSettings
+    dim : int
+        D of the embeddings.
+
+    Attributes
+    ----------
+    told : set of int
+        The clients whose totals have arrived.
+    """
+
+    def __init__(self, settings: SpaceSettings, dim: int):
+        self._settings, self._dim = settings, dim
+        self._totals = Totals.empty(dim)
+        self.told: set[int] = set()
+
+    def add_statistics(self, statistics: Statistics) -> None:
+        """Add class statistics of a client, or of all at once."""
+        self._totals = self._totals + Totals.of_statistics(statistics)
+
+    def add(self, uploads: Iterable[TotalsUpload]) -> None:
+        """Add the totals of one window of clients, in client order."""
+        for upload in sorted(uploads, key=lambda upload: upload.client):
+            self.told.add(upload.client)
+            self._totals = self._totals + upload.totals
+            # the means of these rows are included already
+            spread, squares = self._totals.spread + upload.within, self._totals.squares
+            if upload.within_squares is not None:
+                squares = squares + upload.within_squares
+            self._totals = replace(self._totals, spread=spread, squares=squares)
+
+    def make(self, statistics: Statistics) -> Space:
+        """Make the space from all known rows; `statistics` are those of all clients.
+
+        The space stays raw, with a warning, if clients reported no rows.
+
+        Raises
+        ------
+        StatisticsError
+            The statistics do not suffice for a whitened space.
+        """
+        if self._totals.count:
+            return self._settings.make(self._totals, statistics)
+        logger.warning(
+            "training uses raw embeddings, because no client has as many rows as %s "
+            "requires for totals; lower it, or choose a learning rate that suits "
+            "these embeddings",
+            setting("min_samples"),
+        )
+        return Space.raw(self._dim)
+
+
+KEYS = (
+    Key(
+        "space",
+        SPACES[0],
+        "Coordinates of the embeddings in training, from totals of the clients' rows. "
+        "standard: centred and scaled so that one learning rate suits all embeddings; "
+        "dimensions in different units are scaled one by one. raw: the embeddings as "
+        "they are. whitened: equal variance within classes in all directions. The "
+        "saved head takes raw embeddings in each case.",
+        one_of(*SPACES),
+        shared=True,
+    ),
+    Key(
+        "whitened.shrinkage",
+        SpaceSettings.shrinkage,
+        "The whitened space: weight of the spherical covariance in the one that is "
+        "whitened, above 0 and at most 1.",
+        positive_share,
+        shared=True,
+    ),
+)
+
+
+class SpaceClient(ClientSide):
+    """Sends totals of the rows about which the client may report."""
+
+    def totals(self) -> TotalsUpload:
+        client = self.client
+        labels, least = client.labels, client.settings.min_samples
+        sends = client.settings.demands.own_statistics
+        told = rows_for_totals(labels, client.counts, least, sends)
+        within, squares = 0.0, None
+        if sends and client.task.statistics.content == "means":
+            for c in torch.nonzero(client.told).flatten().tolist():
+                own = Totals.of_rows(client.features[labels == c])
+                within += own.spread
+                squares = own.squares if squares is None else squares + own.squares
+        totals = Totals.of_rows(client.features[told])
+        if client.settings.of(StatisticsSettings).float32_means:
+            totals = replace(totals, mean=totals.mean.float().double())
+        return TotalsUpload(client.number, totals, within, squares)
+
+
+def rows_for_totals(
+    labels: Tensor, counts: Tensor, min_samples: int, after_statistics: bool
+) -> Tensor:
+    """The rows that a client's totals may cover: a mask of shape (n,), bool.
+
+    Withheld rows are those of classes with fewer than `min_samples` rows. Totals cover
+    all withheld rows if there are at least `min_samples`, and none otherwise. This
+    protects small groups of rows: the server may know sums over the other classes from
+    statistics or from messages of a method. The total minus these sums is the sum of
+    the withheld rows. If statistics are sent, totals leave out the rows in the
+    statistics.
+
+    Parameters
+    ----------
+    labels : Tensor of shape (n,), int64
+    counts : Tensor of shape (C,), int64
+        The client's rows of each class.
+    min_samples : int
+    after_statistics : bool
+        Whether class statistics are sent in round 0.
+    """
+    withheld = (counts < min_samples)[labels]
+    told = withheld.new_full(labels.shape, not after_statistics) & ~withheld
+    return told | withheld if int(withheld.sum()) >= min_samples else told
+
+
+def _validate(exchange: SpaceExchange, request: Request, upload: TotalsUpload) -> None:
+    """Refuse a second upload, and one of an unknown client."""
+    repeated = upload.client in exchange.maker.told
+    require_known(upload.client, exchange.server.client_domains, repeated)
+
+
+def _bound(declared: Declared, exchange: Any, upload: TotalsUpload) -> None:
+    """Refuse totals of more or longer rows than the client declared."""
+    totals, k = upload.totals, upload.client
+    declared.check_rows(k, "count", totals.count, declared.train)
+    if totals.count and float(totals.mean.norm()) > declared.longest:
+        norm = float(totals.mean.norm())
+        declared.refuse_norm(k, "mean", "the mean of its rows", norm)
+    for name, spread in (("spread", totals.spread), ("within", upload.within)):
+        if spread > declared.train * declared.longest**2:
+            rms = math.sqrt(spread / max(declared.train, 1))
+            declared.refuse_norm(k, name, "the spread of its rows", rms)
+
+
+TOTALS = RequestKind(
+    name="totals",
+    message="totals_request",
+    deadline="round0",
+    parts=(),
+    respond=lambda side: side.totals(),
+    answer_message="totals",
+    answer=TotalsUpload,
+    validate=_validate,
+    bound=_bound,
+    largest=lambda exchange: limits.PLAIN + 3 * 8 * exchange.server.schema.dim,
+)
+
+
+@register_exchange("space")
+class SpaceExchange(Exchange):
+    """Makes the space. It asks clients for totals if statistics do not give them.
+
+    Attributes
+    ----------
+    maker : SpaceMaker
+    """
+
+    KINDS = (TOTALS,)
+    CLIENT = SpaceClient
+    KEYS = KEYS
+    REVEALS = "the mean and the variances of each client's rows"
+
+    def __init__(self, course):
+        super().__init__(course)
+        self.maker = SpaceMaker(self.server.task.space, self.server.task.dim)
+        self._bytes_up = 0
+
+    @classmethod
+    def is_due(cls, demands: Demands) -> bool:
+        return demands.shares_space
+
+    @classmethod
+    def answered(cls, demands: Demands) -> tuple[RequestKind, ...]:
+        return cls.KINDS if demands.totals else ()
+
+    def on_statistics(self, upload: StatisticsUpload) -> None:
+        self.maker.add_statistics(upload.statistics)
+
+    def on_total(self, statistics: Statistics) -> None:
+        self.maker.add_statistics(statistics)
+
+    def begin(self) -> Requests[None]:
+        """Make the space from the clients' answers.
+
+        Raises
+        ------
+        StatisticsError
+            The statistics do not suffice for a whitened space.
+        """
+        course, server = self.course, self.server
+        if not server.trains:
+            return
+        before = course.spent()
+        if server.settings.demands.totals:
+            for numbers in windows(server.participants, course.plan.round0_window):
+                here = course.membership.here(numbers)
+                if server.settings.demands.own_statistics:
+                    here = [k for k in here if k in server.merged.rows]
+                asked = dict.fromkeys(here, ())
+                self.maker.add((yield from course.ask(TOTALS, 0, asked)))
+        self._bytes_up = (course.spent() - before).up
+        server.train_in(self.maker.make(server.merged.release.open))
+
+    def record(self) -> dict[str, Any]:
+        return {"totals_bytes_up": self._bytes_up}
+
+    def kept(self) -> dict[str, Tensor]:
+        if self.server.space.is_raw:
+            return {}
+        sent = np.frombuffer(SpaceBroadcast(self.server.space).to_bytes(), np.uint8)
+        return {"sent": torch.from_numpy(sent.copy())}
+
+    def resume(self, tensors: Mapping[str, Tensor]) -> None:
+        if "sent" in tensors:
+            data = tensors["sent"].numpy().tobytes()
+            sent = SpaceBroadcast.from_bytes(data, self.server.schema)
+            self.server.space = sent.space

@@ -1,0 +1,271 @@
+"""The heads: linear, with one hidden layer, and the mixture of linear scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.machine import sent
+
+from .base import Model, cool_layer
+from .vectors import split_vector
+
+
+class LinearHead(Model):
+    """The linear head: logits ``W x + b``. Its representation is the logits."""
+
+    uses_autograd = False
+    first_layer = "classifier"
+
+    def __init__(self, in_features: int, num_classes: int):
+        super().__init__(in_features, num_classes)
+        self.classifier = nn.Linear(in_features, num_classes)
+
+    def represent(self, features: Tensor) -> Tensor:
+        return self.classifier(features)
+
+    def cool(self, temperature: float) -> None:
+        cool_layer(self.classifier, temperature)
+
+    def last_input(self, features: Tensor) -> Tensor:
+        return features
+
+    def gradient_accumulator(self, into: Tensor, beta: float) -> LinearGradient:
+        return LinearGradient(self, into, beta)
+
+
+class LinearGradient:
+    """Adds the gradient of cross-entropy, computed by hand, to a vector.
+
+    It does what `Model.gradient_accumulator` says. With softmax s and one-hot labels y,
+    the gradient is ``dL/dlogits = (s - y) / B``.
+
+    Parameters
+    ----------
+    head : LinearHead
+        The gradient is taken at the weights that the head has then.
+    into : Tensor of shape (P,)
+    beta : float
+    """
+
+    def __init__(self, head: LinearHead, into: Tensor, beta: float):
+        layer, self._beta = head.classifier, beta
+        self._weight, self._bias = layer.weight.data, layer.bias.data[:, None]
+        self._into_weight, self._into_bias = split_vector(head, into)
+        #: By batch size B: ones [B], minus ones [1, B], logits [C, B], residual [C, B].
+        self._memory: dict[int, tuple[Tensor, Tensor, Tensor, Tensor]] = {}
+
+    def __call__(self, features: Tensor, labels: Tensor) -> None:
+        self.of(features, labels)()
+
+    def of(self, features: Tensor, labels: Tensor) -> Callable[[], None]:
+        """A function that adds the gradient of a batch [B, D] with labels [B].
+
+        It may be called again once the batch has other rows.
+        """
+        size = labels.shape[0]
+        if size not in self._memory:
+            logits = features.new_empty(len(self._bias), size)
+            ones = features.new_ones(size)
+            self._memory[size] = ones, -ones[None], logits, logits.clone()
+        ones, minus_ones, logits, residual = self._memory[size]
+        weight, bias, beta = self._weight, self._bias, self._beta
+        into_weight, into_bias, share = self._into_weight, self._into_bias, 1 / size
+        transposed, rows = features.t(), labels[None]
+
+        # Classes are the rows of `residual`: both products are faster in this order.
+        def add() -> None:
+            torch.mm(weight, transposed, out=logits).add_(bias)
+            torch.softmax(logits, 0, out=residual)
+            residual.scatter_add_(0, rows, minus_ones)
+            into_weight.addmm_(residual, features, beta=beta, alpha=share)
+            into_bias.addmv_(residual, ones, beta=beta, alpha=share)
+
+        return add
+
+
+class Dropout(nn.Dropout):
+    """Works as `nn.Dropout`, but always draws on the CPU, from a generator of its own.
+
+    Attributes
+    ----------
+    generator : torch.Generator or None
+        None draws from torch's global generator.
+    """
+
+    generator: torch.Generator | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0:
+            return x
+        kept = torch.empty(x.shape, dtype=x.dtype, device="cpu")
+        kept = kept.bernoulli_(1 - self.p, generator=self.generator).div_(1 - self.p)
+        return x * sent(kept, x.device)
+
+
+def draw_from(model: nn.Module, generator: torch.Generator | None) -> bool:
+    """Let all dropout layers draw from `generator`; None: from torch's global one.
+
+    Returns whether some layers are torch's own, which know only the global generator.
+    """
+    others = False
+    for layer in model.modules():
+        if isinstance(layer, Dropout):
+            layer.generator = generator
+        else:
+            others |= isinstance(layer, nn.modules.dropout._DropoutNd)
+    return others
+
+
+class MLPHead(Model):
+    """A head with one hidden layer, whose output is the representation.
+
+    Parameters
+    ----------
+    in_features, num_classes : int
+    hidden : int
+        Units of the hidden layer. This is D' of the representation.
+    dropout : float
+        The probability that training drops a hidden unit, in [0, 1).
+    """
+
+    first_layer = "hidden"
+
+    def __init__(
+        self, in_features: int, num_classes: int, hidden: int, dropout: float = 0.0
+    ):
+        super().__init__(in_features, num_classes)
+        self.hidden = nn.Linear(in_features, hidden)
+        self.dropout = Dropout(dropout)
+        self.classifier = nn.Linear(hidden, num_classes)
+
+    def represent(self, features: Tensor) -> Tensor:
+        return F.relu(self.hidden(features))
+
+    def cool(self, temperature: float) -> None:
+        cool_layer(self.classifier, temperature)
+
+    def last_input(self, features: Tensor) -> Tensor:
+        return self.represent(features)
+
+    def classify(self, representation: Tensor) -> Tensor:
+        return self.classifier(self.dropout(representation))
+
+
+class MixtureHead(Model):
+    """The mixture head: a class has one or more components j.
+
+    The logits are ``s log sum_{j of c} exp(w_j x + b_j)``.
+
+    Each class has one or more components. Their number is known only once the head is
+    computed, so the length of the parameter vector may vary. The head is not trained,
+    and has no last layer that could be trained. Its representation is the logits.
+
+    Attributes
+    ----------
+    weight : Parameter of shape (J, D)
+    bias : Parameter of shape (J,)
+    classes : Parameter of shape (J,)
+        The class of each component. Every class has at least one.
+    scale : Parameter of shape (1,)
+        s, the inverse of the temperature.
+    """
+
+    fixed_size = False
+
+    def __init__(self, in_features: int, num_classes: int):
+        super().__init__(in_features, num_classes)
+        self.scale = nn.Parameter(torch.ones(1))
+        self._make_room(num_classes)
+        self.reset()
+
+    @classmethod
+    def of_components(
+        cls, weight: Tensor, bias: Tensor, classes: Tensor, num_classes: int
+    ) -> MixtureHead:
+        """Make the head from weights [J, D], biases [J] and `classes` [J]."""
+        model = cls(weight.shape[1], num_classes)
+        model._make_room(len(weight))
+        with torch.no_grad():
+            model.weight.copy_(weight)
+            model.bias.copy_(bias)
+            model.classes.copy_(classes)
+        return model
+
+    @classmethod
+    def of_linear(cls, head: LinearHead) -> MixtureHead:
+        """Make the mixture head with the same logits as a linear head."""
+        layer = head.classifier
+        classes = torch.arange(head.num_classes)
+        return cls.of_components(layer.weight, layer.bias, classes, head.num_classes)
+
+    @property
+    def classifier(self) -> nn.Linear:  # type: ignore[override]  # there is none
+        raise ConfigError(_NO_LAST_LAYER)
+
+    def last_input(self, features: Tensor) -> Tensor:
+        raise ConfigError(_NO_LAST_LAYER)
+
+    def reset(self, generator: torch.Generator | None = None) -> Model:
+        """Set one component of zeros for each class. Nothing is drawn."""
+        self._make_room(self.num_classes)
+        with torch.no_grad():
+            self.weight.zero_()
+            self.bias.zero_()
+            self.classes.copy_(torch.arange(self.num_classes))
+            self.scale.fill_(1.0)
+        return self
+
+    def make_room_for(self, size: int) -> None:
+        """Take as many components as a vector of `size` parameters holds.
+
+        Raises
+        ------
+        ConfigError
+            No number of components gives exactly `size` parameters.
+        """
+        components, rest = divmod(size - 1, self.in_features + 2)
+        if rest or components < self.num_classes:
+            raise ConfigError(
+                f"{size} parameters do not fit a mixture head of "
+                f"{self.num_classes} classes in {self.in_features} dimensions"
+            )
+        self._make_room(components)
+
+    def cool(self, temperature: float) -> None:
+        with torch.no_grad():
+            self.scale.fill_(1 / temperature)
+
+    def represent(self, features: Tensor) -> Tensor:
+        scores = features @ self.weight.T + self.bias
+        of_class = self.classes.long()
+        columns = [
+            scores[:, of_class == c].logsumexp(dim=1) for c in range(self.num_classes)
+        ]
+        return self.scale * torch.stack(columns, dim=1)
+
+    def _make_room(self, components: int) -> None:
+        self.weight = nn.Parameter(torch.zeros(components, self.in_features))
+        self.bias = nn.Parameter(torch.zeros(components))
+        self.classes = nn.Parameter(torch.zeros(components))
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *args: Any
+    ) -> None:
+        bias = state_dict.get(f"{prefix}bias")
+        if bias is not None:
+            self._make_room(len(bias))
+        # Heads that are older than temperatures have no scale.
+        state_dict.setdefault(f"{prefix}scale", torch.ones(1))
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+_NO_LAST_LAYER = (
+    "a mixture head has no last layer to train, but calibration needs one; take a "
+    "linear or MLP head"
+)
