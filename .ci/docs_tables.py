@@ -24,23 +24,14 @@ from federatedscope_ggeur.data import (
     SUFFIX,
 )
 from federatedscope_ggeur.examples import study_folder
-from federatedscope_ggeur.extras.networks.base import ImageShape, Network
 from federatedscope_ggeur.extras.networks.keys import NETWORKS
-from federatedscope_ggeur.extras.text.classes import ClassTexts
 from federatedscope_ggeur.extras.text.keys import TEXT_MODELS
 from federatedscope_ggeur.methods import (
     AUGMENTATIONS,
     METHODS,
-    Batch,
-    LocalContext,
-    LocalHooks,
-    LocalOutcome,
     Method,
-    ServerContext,
-    Update,
 )
 from federatedscope_ggeur.models import CLOSED_FORMS, ClosedForm
-from federatedscope_ggeur.models.closed_forms import Seen
 from federatedscope_ggeur.settings import Registry
 
 ROOT = Path(__file__).parent.parent
@@ -60,19 +51,6 @@ DATA = {
     ENCODERS.field: ENCODERS,
     SPLITTERS.field: SPLITTERS,
 }
-#: Classes whose docstrings say what their fields hold.
-DESCRIBED = (
-    Batch,
-    ClassTexts,
-    ImageShape,
-    LocalContext,
-    LocalHooks,
-    LocalOutcome,
-    Network,
-    Seen,
-    ServerContext,
-    Update,
-)
 _COLUMNS = (
     "what it does",
     "settings and defaults",
@@ -107,23 +85,6 @@ def text_table() -> str:
         for name, p in sorted(TEXT_MODELS.items())
     ]
     return _markdown([heads, ("---",) * 4, *rows])
-
-
-def field_table(described: type) -> str:
-    """What a class's docstring says of its fields, below ``Attributes``."""
-    text = inspect.getdoc(described).partition("Attributes\n----------\n")[2]
-    found = re.findall(r"^(\w.*?) : (.*)\n((?: {4}.*\n?|\n(?= {4}))*)", text, re.M)
-    rows = [("field", "type", "meaning"), ("---",) * 3]
-    for names, kind, meaning in found:
-        shown = ", ".join(f"`{name}`" for name in names.split(", "))
-        rows.append((shown, _typed(kind), " ".join(meaning.split())))
-    return _markdown(rows)
-
-
-def _typed(kind: str) -> str:
-    """Short: the table's reader knows that numbers are tensors' shapes."""
-    found = re.sub(r"Tensor of shape (\(.*?\))", r"Tensor \1", kind)
-    return found.replace("callable ", "")
 
 
 def hook_table() -> str:
@@ -241,7 +202,6 @@ def updated(content: str) -> str:
     tables = {field: data_table(field) for field in DATA}
     tables |= {NETWORKS.field: network_table(), TEXT_MODELS.field: text_table()}
     tables |= {"studies": study_table(), "Method": hook_table()}
-    tables |= {part.__name__: field_table(part) for part in DESCRIBED}
     tables |= {field: table(registry) for field, registry in REGISTRIES.items()}
     for field, new in tables.items():
         mark = re.escape(f"<!-- table: {field} -->")

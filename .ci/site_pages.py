@@ -12,6 +12,7 @@ import html
 import json
 import posixpath
 import re
+from collections.abc import Iterable
 from dataclasses import is_dataclass
 from pathlib import Path
 
@@ -27,10 +28,34 @@ from federatedscope_ggeur import reporting
 from federatedscope_ggeur.cfg_ggeur.keys import REGISTRIES, all_keys
 from federatedscope_ggeur.data import READERS, SUFFIX
 from federatedscope_ggeur.extras import all_of
+from federatedscope_ggeur.extras.networks.base import ImageShape, Network
+from federatedscope_ggeur.extras.text.classes import ClassTexts
+from federatedscope_ggeur.methods import (
+    Batch,
+    LocalContext,
+    LocalHooks,
+    LocalOutcome,
+    ServerContext,
+    Update,
+)
+from federatedscope_ggeur.models.closed_forms import Seen
 from federatedscope_ggeur.reporting import Results
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOK = "docs/tour.ipynb"
+#: What parts of plugins get and return, in the order of docs/plugins.md.
+GIVEN = (
+    LocalContext,
+    LocalHooks,
+    Batch,
+    LocalOutcome,
+    Update,
+    ServerContext,
+    Seen,
+    ImageShape,
+    Network,
+    ClassTexts,
+)
 #: file of the repository -> page of the site
 PAGES = {
     "README.md": "readme.md",
@@ -95,7 +120,13 @@ def on_files(files, config):
     """Add the pages that are not in docs/, and the files that they link to."""
     pages = {
         "api.md": api_page(),
-        "fields.md": fields_page(),
+        "fields.md": results_page(),
+        "plugin_fields.md": fields_page(
+            "What a plugin's parts get",
+            "The arguments and results of the parts that "
+            "[a plugin](plugins.md) registers.",
+            GIVEN,
+        ),
         "keys.md": keys_page(),
         "site.css": _STYLE,
     }
@@ -204,14 +235,20 @@ def api_page() -> str:
     return "\n\n".join(lines) + "\n"
 
 
-def fields_page() -> str:
+def results_page() -> str:
     """Every class of which ``results.json`` is made, to be documented likewise."""
     classes = {one for one in vars(reporting).values() if is_dataclass(one)}
-    lines = [
-        "# Fields of results.json",
+    return fields_page(
+        "Fields of results.json",
         "[Results files](results.md) says which class describes which part.",
-    ]
-    for one in sorted(classes, key=lambda one: (one is not Results, one.__name__)):
+        sorted(classes, key=lambda one: (one is not Results, one.__name__)),
+    )
+
+
+def fields_page(title: str, about: str, classes: Iterable[type]) -> str:
+    """The classes' own docstrings, which describe each field."""
+    lines = [f"# {title}", about]
+    for one in classes:
         lines.append(
             f"::: {one.__module__}.{one.__name__}\n    options: {{members: false}}"
         )
