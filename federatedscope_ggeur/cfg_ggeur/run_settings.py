@@ -38,7 +38,7 @@ from federatedscope_ggeur.federation.exchanges.statistics.upload import (
     StatisticsSettings,
 )
 from federatedscope_ggeur.federation.exchanges.training.exchange import RoundSettings
-from federatedscope_ggeur.federation.prepared import Prepared
+from federatedscope_ggeur.federation.settings import Prepared
 from federatedscope_ggeur.geometry import SpaceSettings
 from federatedscope_ggeur.machine import free_memory
 from federatedscope_ggeur.models import ModelSettings, two_kinds

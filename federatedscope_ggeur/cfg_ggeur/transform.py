@@ -26,7 +26,7 @@ from federatedscope_ggeur.errors import ConfigError, shown
 from federatedscope_ggeur.extras import Manifest, Preparation, manifests
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import due_exchanges
-from federatedscope_ggeur.federation.prepared import Prepared
+from federatedscope_ggeur.federation.settings import Prepared
 
 from .demands import demands_of, listed_transforms
 from .keys import get_key

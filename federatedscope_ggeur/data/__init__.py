@@ -20,10 +20,9 @@ from .encoders import (
 )
 from .encoding import EncodingSettings, Pending
 from .extraction import ExtractionSettings, extract
-from .fingerprint import fingerprint
 from .folder import read_embeddings_folder
 from .images import IMAGE_READERS, register_image_reader
-from .partition import FederatedData, centralise, partition
+from .partition import FederatedData, centralise, fingerprint, partition
 from .registry import (
     READERS,
     SUFFIX,

@@ -13,6 +13,7 @@ from pathlib import Path
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.settings import check_returned
+from federatedscope_ggeur.settings.registry import filled_in
 
 from .cache import (
     DomainRecord,
@@ -47,7 +48,6 @@ from .extraction import (
     warn_of_several_classes,
 )
 from .images.layout import ImageDataSet, ImageReader, Images
-from .parts import filled_in
 from .processes import Processes
 
 logger = get_logger(__name__)

@@ -1,11 +1,9 @@
-"""Divide a data set among clients (``data.splitter``).
-
-Move the training rows of all clients to one client.
-"""
+"""Divide a data set among clients (``data.splitter``)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Number
 from typing import Any
@@ -571,3 +569,40 @@ def centralise(data: FederatedData) -> FederatedData:
     return replace(
         data, clients=(pooled,), pooled=apart, pooled_clients=len(data.clients)
     )
+
+
+_BYTES = 32
+_MODULUS = 1 << (8 * _BYTES)
+
+
+def fingerprint(data: FederatedData) -> tuple[int, str]:
+    """The number of all rows, and a hash of them.
+
+    The hash covers the rows with their labels and splits. It is made from the sum of
+    the rows' own hashes (BLAKE2b). So the order of the rows does not matter, nor which
+    client holds them.
+
+    Returns
+    -------
+    rows : int
+        The number of rows of all splits.
+    sha256 : str
+        The hash, in 64 hexadecimal digits.
+    """
+    parts = list(data.all_rows())
+    total = sum(_sum_of_hashes(split, rows) for split, rows in parts) % _MODULUS
+    digest = hashlib.sha256(total.to_bytes(_BYTES, "little")).hexdigest()
+    return sum(len(rows) for _, rows in parts), digest
+
+
+def _sum_of_hashes(split: str, rows: Embeddings) -> int:
+    features = np.ascontiguousarray(rows.features.cpu().numpy())
+    labels = rows.labels.cpu().numpy().tolist()
+    return sum(_hashes(split, features, labels))
+
+
+def _hashes(split: str, features: np.ndarray, labels: list[int]) -> Iterable[int]:
+    for row, label in zip(features, labels):
+        hashed = hashlib.blake2b(row, digest_size=_BYTES)
+        hashed.update(f"{split} {label} {features.dtype}".encode())
+        yield int.from_bytes(hashed.digest(), "little")

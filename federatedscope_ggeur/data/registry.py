@@ -7,13 +7,13 @@ from types import MappingProxyType
 
 from federatedscope_ggeur.errors import ConfigError, did_you_mean
 from federatedscope_ggeur.settings import Key, Registry, check_returned
+from federatedscope_ggeur.settings.registry import filled_in, registered
 
 from .embeddings import DataSet
 from .encoded import Encoded
 from .encoding import Encoding, EncodingSettings, Pending, encoded, find_images
 from .images import IMAGE_READERS
 from .images.layout import ImageReader
-from .parts import filled_in, registered
 from .split import check_splits
 from .transforms import NO_TRANSFORM, transform_data
 

@@ -22,9 +22,9 @@ from federatedscope_ggeur.settings import (
     where_of,
     whole,
 )
+from federatedscope_ggeur.settings.registry import filled_in, registered
 
 from .embeddings import Domain
-from .parts import filled_in, registered
 from .split import deal_evenly
 
 #: The sum of shares may be wrong by this much.

@@ -38,7 +38,7 @@ from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
     EvaluationClient,
 )
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
-from federatedscope_ggeur.federation.prepared import Prepared
+from federatedscope_ggeur.federation.settings import Prepared
 from federatedscope_ggeur.machine import torch_threads
 from federatedscope_ggeur.reporting import Capture, Results, Round0, RoundRecord
 

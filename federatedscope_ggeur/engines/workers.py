@@ -39,7 +39,7 @@ from federatedscope_ggeur.federation.course.membership import Membership
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges import Request, RequestKind
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
-from federatedscope_ggeur.federation.prepared import Prepared
+from federatedscope_ggeur.federation.settings import Prepared
 from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
 from federatedscope_ggeur.federation.wire.schema import Declared
 from federatedscope_ggeur.machine import start_method

@@ -18,7 +18,7 @@ from federatedscope_ggeur.models import (
     unfold,
 )
 from federatedscope_ggeur.models.folding import averaged
-from federatedscope_ggeur.models.strangeness import Strangeness
+from federatedscope_ggeur.models.own import Strangeness
 
 from .merge import Merge
 from .sampling import draw_clients

@@ -29,7 +29,7 @@ from federatedscope_ggeur.models import (
     head_bytes,
     own_bytes,
 )
-from federatedscope_ggeur.models.strangeness import Strangeness
+from federatedscope_ggeur.models.own import Strangeness
 from federatedscope_ggeur.reporting import (
     HEAD_FILE,
     OWN_FOLDER,

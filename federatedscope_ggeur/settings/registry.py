@@ -1,6 +1,6 @@
 """Registries of parts by name: methods, closed forms, encoders, readers, splitters.
 
-Parts of a user's plugin: recognise them, find their file, check that they fit.
+Parts of a user's plugin are recognised, and checked to fit.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from federatedscope_ggeur.errors import ConfigError, PluginError, did_you_mean
 
@@ -333,3 +333,43 @@ def _check_arguments(part: type, base: type, name: str) -> None:
 def _arguments(signature: inspect.Signature) -> str:
     names = [str(p).partition(":")[0].strip() for p in signature.parameters.values()]
     return f"({', '.join(names)})"
+
+
+_Function = TypeVar("_Function", bound=Callable)
+
+
+def registered(
+    registry: Registry,
+    name: str,
+    settings: Sequence[Key],
+    takes: Sequence[str],
+    by_name: bool = True,
+    **flags: Any,
+) -> Callable[[_Function], _Function]:
+    """Decorator: register the function as `name` in `registry`.
+
+    The function gets attributes: ``name``, ``SETTINGS``, ``meaning`` (the first line of
+    its docstring), and those in `flags`.
+
+    Raises
+    ------
+    TypeError
+        The function does not have the arguments `takes`. Or, with `by_name`, it does
+        not take its settings as keywords.
+    """
+    own = [key.name for key in settings] if by_name else []
+
+    def register(function: _Function) -> _Function:
+        check_function(f"the {registry.kind} '{name}'", function, takes, own)
+        meaning = (inspect.getdoc(function) or name).partition("\n")[0]
+        found = {"name": name, "SETTINGS": tuple(settings), "meaning": meaning, **flags}
+        vars(function).update(found)
+        return registry.add(name, function)
+
+    return register
+
+
+def filled_in(part: Any, options: Mapping[str, object]) -> dict[str, Any]:
+    """A part's own settings: `options`, and the defaults for all others."""
+    missing = [key for key in part.SETTINGS if key.name not in options]
+    return {**{key.name: key.read(key.default) for key in missing}, **options}

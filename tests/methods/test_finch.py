@@ -6,7 +6,7 @@ from finch_oracle import finch_oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federatedscope_ggeur.methods.finch import cluster_means, finch
+from federatedscope_ggeur.methods.fpl import cluster_means, finch
 
 
 def as_sets(clusters):

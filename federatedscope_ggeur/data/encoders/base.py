@@ -23,9 +23,9 @@ from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.settings import Key, Registry, check_returned
 from federatedscope_ggeur.settings.key import NOT_SET, one_of, text, whole
+from federatedscope_ggeur.settings.registry import filled_in, registered
 
 from ..images.files import GREY_BITS
-from ..parts import filled_in, registered
 from .frames import Frame
 
 logger = get_logger(__name__)

@@ -19,8 +19,7 @@ from PIL import Image
 from federatedscope_ggeur.errors import DataError, listed
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.settings import Key, Registry
-
-from ..parts import registered
+from federatedscope_ggeur.settings.registry import registered
 
 logger = get_logger(__name__)
 

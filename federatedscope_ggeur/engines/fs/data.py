@@ -14,7 +14,7 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import device_notes, divides_by
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.federation import Client, MemoryBudget
 from federatedscope_ggeur.federation.course.checkpoint import check_place
-from federatedscope_ggeur.federation.prepared import Prepared
+from federatedscope_ggeur.federation.settings import Prepared
 from federatedscope_ggeur.printable import get_logger
 
 from ..run import load_federated_data

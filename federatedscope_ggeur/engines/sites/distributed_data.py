@@ -20,7 +20,7 @@ from federatedscope_ggeur.data import (
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.federation import Client
 from federatedscope_ggeur.federation.holdings import Holdings
-from federatedscope_ggeur.federation.prepared import Prepared
+from federatedscope_ggeur.federation.settings import Prepared
 
 from ..run import load_data_set, load_federated_data
 

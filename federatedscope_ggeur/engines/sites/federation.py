@@ -36,7 +36,7 @@ from federatedscope_ggeur.federation.exchanges.base import writing_files
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
     EvaluationClient,
 )
-from federatedscope_ggeur.federation.prepared import Prepared
+from federatedscope_ggeur.federation.settings import Prepared
 from federatedscope_ggeur.federation.wire.handshake import Handshake
 from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.printable import get_logger

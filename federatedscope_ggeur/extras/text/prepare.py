@@ -16,7 +16,7 @@ from federatedscope_ggeur.data import EncodingSettings
 from federatedscope_ggeur.data.folder import TEXT, is_text_file
 from federatedscope_ggeur.data.transforms import rows_before
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.federation.prepared import Prepared
+from federatedscope_ggeur.federation.settings import Prepared
 from federatedscope_ggeur.models import CLOSED_FORMS
 
 from .base import TextModelSettings, TextPart

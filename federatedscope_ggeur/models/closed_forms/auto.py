@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..base import Model
 from ..heads import LinearHead, MixtureHead
-from ..strangeness import Strangeness
+from ..own import Strangeness
 from .base import ClosedForm, Seen, Statistics, register_closed_form
 from .components import Components, Rows
 from .left_out import LeftOut

@@ -40,7 +40,7 @@ from federatedscope_ggeur.settings import (
 
 from ..base import Model
 from ..heads import LinearHead, MixtureHead
-from ..strangeness import Strangeness
+from ..own import Strangeness
 from .components import Components, deviations
 from .left_out import LeftOut
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from federatedscope_ggeur.settings import Key, one_of
 
 from ..base import Model
-from ..strangeness import Strangeness
+from ..own import Strangeness
 from .base import (
     MOST_SPHERICAL,
     SHRINKAGES,

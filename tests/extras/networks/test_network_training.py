@@ -27,6 +27,7 @@ from torch.nn import functional as F
 from federatedscope_ggeur.errors import ConfigError, MessageError
 from federatedscope_ggeur.extras.networks.image_network import NetworkSettings
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
+from federatedscope_ggeur.federation.client import check_rows
 from federatedscope_ggeur.federation.exchanges.training.exchange import (
     TRAIN,
 )
@@ -35,7 +36,6 @@ from federatedscope_ggeur.federation.exchanges.training.fit import (
     mean_running_statistics,
 )
 from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
-from federatedscope_ggeur.federation.rows import check_rows
 from federatedscope_ggeur.federation.settings import check_batches
 from federatedscope_ggeur.methods import (
     METHODS,

@@ -6,7 +6,7 @@ import torch
 from solving import stats
 
 from federatedscope_ggeur.models import CLOSED_FORMS
-from federatedscope_ggeur.models.strangeness import Strangeness
+from federatedscope_ggeur.models.own import Strangeness
 
 CLASSES, DIM = 4, 6
 

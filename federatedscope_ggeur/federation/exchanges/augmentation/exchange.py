@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import GGEURError, setting
-from federatedscope_ggeur.federation.client import Client
+from federatedscope_ggeur.federation.client import Client, chosen_rows
 from federatedscope_ggeur.federation.demands import Demands
-from federatedscope_ggeur.federation.rows import chosen_rows
 from federatedscope_ggeur.federation.sampling import log_largest_share, windows
 from federatedscope_ggeur.federation.screening import ROWS, beyond
 from federatedscope_ggeur.federation.settings import check_batches

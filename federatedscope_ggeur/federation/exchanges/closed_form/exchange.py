@@ -39,7 +39,7 @@ from federatedscope_ggeur.models.closed_forms import (
 )
 from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
 from federatedscope_ggeur.models.closed_forms.left_out import CONFIDENCE_BINS
-from federatedscope_ggeur.models.strangeness import Strangeness
+from federatedscope_ggeur.models.own import Strangeness
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import Kept, Round0, RoundRecord
 

@@ -13,15 +13,16 @@ from federatedscope_ggeur.errors import GGEURError, setting
 from federatedscope_ggeur.federation.arithmetic import largest
 from federatedscope_ggeur.federation.client import TrainingSet
 from federatedscope_ggeur.federation.demands import Demands
-from federatedscope_ggeur.federation.prepared import Pull
 from federatedscope_ggeur.federation.sampling import (
     capped,
     draw_clients,
     in_client_order,
 )
 from federatedscope_ggeur.federation.server import Server
+from federatedscope_ggeur.federation.settings import Pull
 from federatedscope_ggeur.federation.wire import schema
 from federatedscope_ggeur.methods import (
+    METHODS,
     BatchedHooks,
     LocalContext,
     LocalOutcome,
@@ -32,6 +33,14 @@ from federatedscope_ggeur.methods.base import Tensors
 from federatedscope_ggeur.models import CPU, Model, negative_variance, trainable_part
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.rng import derive_seed
+from federatedscope_ggeur.settings import (
+    Key,
+    Objection,
+    Objections,
+    one_of,
+    positive_share,
+    whole,
+)
 
 from ..base import (
     ClientSide,
@@ -43,12 +52,62 @@ from ..base import (
     register_exchange,
     require_tensors,
 )
-from . import keys
 from .batched.fit import Member, fit_group, groups
 from .batched.heads import batched_head
 from .fit import FitResult, fit, in_parts, mean_running_statistics, moved, training_sets
 from .messages import Broadcast, ClientUpdate
 from .screening import DivergenceWatch, not_finite, overflow_of, remedy, update_findings
+
+#: Where clients of an embedded run may train at once.
+BATCHED = ("gpu", "always", "never")
+
+KEYS = (
+    Key(
+        "base_method",
+        next(iter(METHODS)),
+        "Federated method that GGEUR is combined with.",
+        METHODS.rule,
+        shared=True,
+    ),
+    Key(
+        "mlp_hidden_dim",
+        0.0,
+        "Hidden units of an MLP head; 0: a linear head. Dropout is model.dropout: 0.5 "
+        "by FS's default, 0 in the example configs.",
+        whole(0, maximum=2**16),
+        shared=True,
+    ),
+    Key(
+        "max_share",
+        1.0,
+        "The largest share that one client has in an average of updates; 1: no limit. "
+        "The log names the largest share.",
+        positive_share,
+    ),
+    Key(
+        "batched",
+        BATCHED[0],
+        "Where all clients of a round train at once, in one batched step: on a GPU, "
+        "always, or never. The results differ from those of clients that train one "
+        "after the other by rounding alone. It concerns linear and MLP heads on the "
+        "embedded engine, and methods that have a batched form.",
+        one_of(*BATCHED),
+    ),
+)
+
+
+def objections(run: Demands) -> Objections:
+    """The settings that cannot go with a number of mini-batches."""
+    if run["batch_or_epoch"] == "batch":
+        why = (
+            "since rows are sorted by class, and only the first classes would be "
+            "trained"
+        )
+        yield Objection("batch_or_epoch", {"shuffle": [True]}, why)
+    if run["workers"] > 1:
+        why = "which trains clients in other processes than their own"
+        yield Objection("workers", {"batched": ["gpu", "never"]}, why)
+
 
 logger = get_logger(__name__)
 
@@ -329,8 +388,8 @@ class TrainingExchange(Exchange):
 
     KINDS = (TRAIN,)
     CLIENT = TrainingClient
-    KEYS = keys.KEYS
-    objections = staticmethod(keys.objections)
+    KEYS = KEYS
+    objections = staticmethod(objections)
     REVEALS = "each client's updates"
 
     def __init__(self, course):
