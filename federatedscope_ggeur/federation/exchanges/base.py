@@ -1,10 +1,10 @@
 """Defines an exchange: one question that the server asks its clients.
 
-Each folder of `exchanges` holds everything about one question: its messages and their
-limits, the client's answer, the server's use of the answer, its settings, its records
-and its part of a checkpoint. A folder may import only folders before it in this order:
-statistics, closed_form, space, augmentation, training,
-evaluation, personal, calibration.
+Each folder or file of `exchanges` holds everything about one question: its messages and
+their limits, the client's answer, the server's use of the answer, its settings, its
+records and its part of a checkpoint. It may import only those before it in this order:
+statistics, closed_form, space, augmentation, training, evaluation, personal,
+calibration.
 """
 
 from __future__ import annotations
