@@ -80,6 +80,7 @@ class FederatedData:
         validation: Any = None,
         class_names: Sequence[str] | None = None,
         users: Any = None,
+        weights: Any = None,
         encoder: str = "arrays",
         copy: bool = True,
     ) -> FederatedData:
@@ -107,6 +108,9 @@ class FederatedData:
             numbers by size, or texts sorted.
         users : int array of shape (n,), optional
             The user who made each row.
+        weights : array of shape (n,), optional
+            What each row counts for in statistics: positive numbers, by default 1. Only
+            some one-shot heads know weights; runs of others refuse them.
         encoder : str
             A description of the encoder in one line.
         copy : bool
@@ -131,6 +135,8 @@ class FederatedData:
         codes = numbered(rows_in.labels, names, how, "arrays")
         rows = Embeddings.of_rows(rows_in, codes, ALL, copy=False)
         n = len(rows)
+        if weights is not None:
+            rows = rows.weighted(_weights(weights, n))
         client_of = column_of("clients", clients, n, 1)
         domain_of = column_of("domains", domains, n, ALL)
         is_test = _mask("test", test, n)
@@ -276,6 +282,11 @@ class FederatedData:
         ]
 
     @property
+    def is_weighted(self) -> bool:
+        """Whether rows have weights."""
+        return self.clients[0].train.weights is not None
+
+    @property
     def dim(self) -> int:
         """D, the length of one embedding."""
         return self.clients[0].train.dim
@@ -375,6 +386,18 @@ def _mask(name: str, values: Any, rows: int) -> np.ndarray:
     if column.dtype.kind != "b":
         raise DataError(
             f"{name}: must be True or False for each row, but has dtype {column.dtype}"
+        )
+    return column
+
+
+def _weights(values: Any, rows: int) -> torch.Tensor:
+    column = torch.from_numpy(column_of("weights", values, rows, 1).astype("float64"))
+    bad = ~(torch.isfinite(column) & (column > 0))
+    if bad.any():
+        row = int(bad.nonzero()[0, 0])
+        raise DataError(
+            f"weights: row {row} has {float(column[row]):g}. Weights must be positive "
+            "and finite."
         )
     return column
 

@@ -114,7 +114,8 @@ class Scatter:
         """The scatter of centred rows of shape (n, D), whose rank is at most n - 1."""
         n, dim = centred.shape
         if n - 1 <= _largest_rank(dim):
-            return cls(dim, None, (thin_factor(centred),), canonical=True)
+            # Rounding may find n directions of n centred rows with unlike weights.
+            return cls(dim, None, (thin_factor(centred)[: n - 1],), canonical=True)
         return cls.from_dense(centred.T @ centred)
 
     @classmethod

@@ -84,7 +84,7 @@ class Totals:
         If the statistics have no scatter, every row counts as if it lay at its class
         mean.
         """
-        counts = statistics.counts.double()
+        counts = statistics.weights
         total = float(counts.sum())
         if not total:
             return cls.empty(statistics.dim)

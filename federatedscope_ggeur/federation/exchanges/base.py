@@ -257,6 +257,8 @@ class Exchange:
         a run shows this text. Secure sums refuse a plugin's exchange that has none.
     NOT_BY_FOLDER : str
         If the exchange cannot go with a run by folder: the setting that makes it due.
+    TAKES_WEIGHTS : bool
+        Whether the exchange knows weights of rows.
     UNSCREENED : str
         A text that says what cannot be screened because of this exchange, and why this
         matters.
@@ -270,6 +272,7 @@ class Exchange:
     KEYS: ClassVar[tuple[Key, ...]] = ()
     REVEALS: ClassVar[str] = ""
     NOT_BY_FOLDER: ClassVar[str] = ""
+    TAKES_WEIGHTS: ClassVar[bool] = False
     UNSCREENED: ClassVar[str] = ""
     SETTINGS: ClassVar[tuple[Key, ...]] = ()
 

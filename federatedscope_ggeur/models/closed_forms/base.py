@@ -168,6 +168,8 @@ class ClosedForm:
         Whether log-losses choose among several `finalists`.
     compressed : bool
         Whether the statistics are rounded. If so, small strengths are not tried.
+    takes_weights : bool
+        Whether rows may have weights, so that a row of weight 2 counts as two.
     takes_prior, takes_ensemble : bool
         Whether guesses can be a prior of the class means, and whether known logits can
         be added to the form's logits.
@@ -204,6 +206,7 @@ class ClosedForm:
     by_losses: ClassVar[bool] = False
     standardize: bool = False
     compressed: bool = False
+    takes_weights: ClassVar[bool] = False
     takes_prior: ClassVar[bool] = False
     takes_ensemble: ClassVar[bool] = False
     known: Known | None = None
@@ -451,7 +454,7 @@ class ClosedForm:
                 "embeddings, e.g. to length 1"
             )
         report = {
-            "rows": int(seen.total),
+            "rows": int(statistics.counts.sum()),
             "classes": len(seen.classes),
             "left_out": seen.num_classes - len(seen.classes),
         }

@@ -65,7 +65,7 @@ class LinearDiscriminant(ClosedForm):
     )
 
     from_sums = from_noise = True
-    takes_prior = takes_ensemble = True
+    takes_weights = takes_prior = takes_ensemble = True
     TUNED, GRID, UNTUNED = "shrinkage", SHRINKAGES, UNTUNED_SHRINKAGE
 
     shrinkage: float | None
@@ -112,7 +112,7 @@ class LinearDiscriminant(ClosedForm):
         directions. So generalised cross-validation for ridge regression also serves
         LDA.
         """
-        rows, classes = int(seen.total), len(seen.classes)
+        rows, classes = seen.total, len(seen.classes)
         if not self.is_open:
             return common_covariance(seen.within, rows, classes, self.shrinkage)
         added = ridge_by_gcv(seen.within, seen.counts, seen.offsets)
@@ -130,7 +130,7 @@ class LinearDiscriminant(ClosedForm):
         by = seen.deviations() if self.standardize else None
         if by is not None:
             seen = seen.divided(by)
-        rows, n = int(seen.total), seen.counts[:, None]
+        rows, n = seen.total, seen.counts[:, None]
         _, root, report = self._covariance(seen)
         total = seen.within + (n * seen.offsets).T @ seen.offsets
         _, of_all, _ = common_covariance(total, rows, 1, report["shrinkage"])

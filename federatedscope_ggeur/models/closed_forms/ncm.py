@@ -16,7 +16,7 @@ class NearestMean(ClosedForm):
     meaning = "nearest class mean"
     source = "FedNCM 2023"
     NEEDS = "means"
-    from_sums = from_noise = True
+    from_sums = from_noise = takes_weights = True
 
     def work_out(self, seen: Seen) -> tuple[Model, dict]:
         scores = discriminant(seen, seen.offsets, seen.log_priors("none"))

@@ -26,9 +26,9 @@ class Seen:
         The C' classes with samples, ascending. Row i of each tensor below belongs to
         `classes[i]`.
     counts : Tensor of shape (C',)
-        Rows of each class.
+        Rows of each class, or the sums of their weights.
     total : float
-        N, the number of all rows.
+        N, the number of all rows, or the sum of their weights.
     means : Tensor of shape (C', D)
         Class means.
     origin : Tensor of shape (D,)
@@ -64,7 +64,7 @@ class Seen:
         cls, statistics: Statistics, components: Components | None = None, seed: int = 0
     ) -> Seen:
         classes = statistics.classes
-        counts, means = statistics.counts[classes].double(), statistics.means[classes]
+        counts, means = statistics.weights[classes], statistics.means[classes]
         total = float(counts.sum())
         origin = (counts / total) @ means
         offsets = means - origin

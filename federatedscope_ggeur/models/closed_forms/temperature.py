@@ -60,6 +60,8 @@ def left_out_losses(
 ) -> tuple[Tensor, int]:
     """The summed `log_losses` of rows at each temperature, and the number of rows.
 
+    Losses are summed by the rows' weights, if they have weights.
+
     Parameters
     ----------
     score : LeftOut
@@ -79,7 +81,7 @@ def left_out_losses(
         part = rows.part(slice(start, start + _CHUNK_ROWS))
         for place, scores in enumerate(score(part)):
             losses, scored = log_losses(scores, part.labels, by)
-            total[place] += losses.sum(dim=1)
+            total[place] += part.summed(losses, scored)
         known += int(scored.sum())  # the same rows for every candidate
     return total, known
 

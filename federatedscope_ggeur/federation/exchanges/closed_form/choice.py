@@ -121,17 +121,18 @@ def choose_by_hits(
     See `ClosedForm.finalists`. `share` is the result of `confounded_share`.
     """
     candidates, (hits, rows) = form.candidates(), _added(counts)
+    weight = _weight_of(counts, rows)
     details: dict[str, Any] = {"confounded_share": share, "scored_rows": rows}
     if not rows:
         chosen = form.untuned()
         return Choice(chosen, {"chosen_by": "default", **details}, chosen)
     scored = [
-        {**candidate.described(), "hits": int(found), "accuracy": int(found) / rows}
-        for candidate, found in zip(candidates, hits)
+        {**candidate.described(), "hits": found, "accuracy": found / weight}
+        for candidate, found in zip(candidates, hits.tolist())
     ]
     details = {"chosen_by": "leave_one_out", **details, "candidates": scored}
     places = form.finalists(hits, rows, takes_clients)
-    most = max(places, key=lambda place: int(hits[place]))
+    most = max(places, key=lambda place: float(hits[place]))
     chosen = candidates[most]
     return Choice(chosen, details, chosen, tuple(places), most)
 
@@ -164,7 +165,7 @@ def choose_by_losses(
         why = "no client has enough rows to leave any out"
         return choice, Temperature(1.0, {"not_calibrated": why})
     summed = torch.stack([answer.losses for answer in answers]).sum(dim=0)
-    means = (summed.double() / LOSS_UNITS / rows).tolist()
+    means = (summed.double() / LOSS_UNITS / _weight_of(answers, rows)).tolist()
     found = [best_temperature(each, tried) for each, tried in zip(means, by)]
     details = dict(choice.details)
     if "candidates" in details:
@@ -353,3 +354,9 @@ def _added(counts: Sequence[HitCounts]) -> tuple[torch.Tensor, int]:
         return torch.zeros(0, dtype=torch.int64), 0
     hits = torch.stack([count.hits for count in counts]).sum(dim=0)
     return hits, sum(count.scored for count in counts)
+
+
+def _weight_of(answers: Sequence[HitCounts | LogLosses], rows: int) -> float:
+    """The summed weight of the `rows` rows of all answers."""
+    weights = [one.weight for one in answers if one.weight is not None]
+    return sum(weights) if weights else rows

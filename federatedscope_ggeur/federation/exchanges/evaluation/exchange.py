@@ -235,6 +235,7 @@ class EvaluationExchange(Exchange):
 
     KINDS = (EVALUATE, VALIDATION_LOSSES)
     CLIENT = EvaluationClient
+    TAKES_WEIGHTS = True
     KEYS = keys.KEYS
     objections = staticmethod(keys.objections)
     REVEALS = (
