@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from federatedscope_ggeur.cfg_ggeur.keys import all_keys, put_key
 from federatedscope_ggeur.federation.exchanges import Requests
@@ -44,12 +44,15 @@ class Seconds:
         Seconds of one mini-batch of one client.
     rounds : float
         Seconds of all rounds, with their scoring.
+    doing : dict from what clients do to float
+        The long parts of round 0.
     """
 
     round0: float
     mini_batch: float = 0.0
     rounds: float = 0.0
     calibration: float = 0.0
+    doing: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def total(self) -> float:
@@ -120,6 +123,8 @@ def set_up(cfg) -> Run:
 def forecast(run: Run) -> Forecast:
     """Forecast the bytes, memory and time of a `run` made by `set_up`.
 
+    `phase` of the run's engine shows what takes long.
+
     Raises
     ------
     GGEURError
@@ -145,7 +150,7 @@ class _Rehearsal:
         )
         results = run.history.results()
         self.engine = EmbeddedEngine(run.data, settings, results)
-        self.engine.packs = True
+        self.engine.packs, self.engine.phase = True, run.engine.phase
         self.server = self.engine.server
 
     def forecast(self) -> Forecast:
@@ -174,7 +179,7 @@ class _Rehearsal:
         total = sum([*before.phases.values(), *after.phases.values()], Traffic())
         for number in range(1, rounds + 1):
             total += self._round(number, stages)
-        times = Seconds(round0_seconds, calibration=calibration)
+        times = Seconds(round0_seconds, calibration=calibration, doing=before.doing)
         if rounds:
             times = self._times(times, stages, walls, steps)
         pooled = pooled_rows(self.run.data)

@@ -41,6 +41,8 @@ class Meter:
     phases : dict from phase to Traffic
     seconds : dict from kind of request to float
         How long clients took.
+    doing : dict from what clients did to float
+        How long they took for what may take long; see `RequestKind.doing`.
     last : dict from kind of request to bytes
         One message from server to client.
     """
@@ -49,6 +51,7 @@ class Meter:
     rounds: int = 0
     phases: dict[str, Traffic] = field(default_factory=lambda: defaultdict(Traffic))
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    doing: dict[str, float] = field(default_factory=dict)
     last: dict[str, bytes] = field(default_factory=dict)
     # By kind, client and digits of the round: one answer, which stands for others.
     _sizes: dict[tuple[str, int, int], Traffic] = field(default_factory=dict)
@@ -65,6 +68,8 @@ class Meter:
             with timed() as seconds:
                 replies = yield request
             self.seconds[request.kind.name] += seconds[0]
+            if request.kind.doing:
+                self.doing[request.kind.doing] = self.seconds[request.kind.name]
             self._note(request, replies)
 
     def shown(self) -> dict[str, Traffic]:

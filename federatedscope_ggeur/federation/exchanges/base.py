@@ -86,6 +86,8 @@ class RequestKind:
         The size in bytes of the longest answer allowed; None without a limit.
     part_schema : callable (Client) -> MessageSchema
         The schema of the parts.
+    doing : str
+        What clients do, if that may take long: for people who watch the run.
     patient : bool
         Whether the server waits until the deadline for a client that lost its
         connection, and asks it again with the same bytes.
@@ -117,6 +119,7 @@ class RequestKind:
     bound: Callable[[Declared, Any, Any], None] = lambda *_: None
     largest: Callable[[Any], int | None] = lambda exchange: limits.PLAIN
     part_schema: Callable[[Client], MessageSchema] = field(default=lambda c: c.schema)
+    doing: str = ""
     patient: bool = False
     needs_all: bool = False
     optional_parts: bool = False

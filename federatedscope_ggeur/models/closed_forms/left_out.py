@@ -13,6 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from federatedscope_ggeur.progress import tick
+
 from .components import Components, Rows
 
 #: Turns rows into scores [n, C], a tensor for each candidate; -inf for unseen classes.
@@ -42,6 +44,7 @@ def left_out_hits(score: LeftOut, rows: Rows) -> Tensor:
         part = rows.part(slice(start, start + _CHUNK_ROWS))
         found = [is_right(scores, part.labels) for scores in score(part)]
         counted = part.summed(torch.stack(found))
+        tick(len(part))
         hits = counted if hits is None else hits + counted
     if hits is None:
         kind = torch.int64 if rows.weights is None else torch.float64

@@ -331,6 +331,7 @@ LEAVE_ONE_OUT = RequestKind(
     validate=_validate,
     bound=bound_rows,
     largest=lambda e: limits.PLAIN + 8 * len(e.solver.candidates),
+    doing="trying heads on left-out rows",
     shared_parts=True,
 )
 
