@@ -98,6 +98,7 @@ def on_files(files, config):
         "fields.md": fields_page(),
         "keys.md": keys_page(),
         "site.css": _STYLE,
+        "offline.js": (ROOT / ".ci" / "offline.js").read_text(encoding="utf-8"),
     }
     for source, page in PAGES.items():
         text = (ROOT / source).read_text(encoding="utf-8")
@@ -149,7 +150,10 @@ def on_page_content(content, page, config, files):
 
 
 def on_post_build(config):
-    """Refuse pages that would fetch something."""
+    """Let files be searched, and refuse pages that would fetch something."""
+    index = Path(config.site_dir, "search", "search_index.json")
+    held = index.read_text(encoding="utf-8")
+    index.with_suffix(".js").write_text(f"var __index = {held}", encoding="utf-8")
     for file in Path(config.site_dir).rglob("*"):
         if file.suffix in (".html", ".css"):
             found = _FETCHED.search(file.read_text(encoding="utf-8"))

@@ -224,9 +224,11 @@ def test_chromium_shows_every_page_whole_and_quietly(browser, served, site):
         assert looked_at(browser, address, (1280, 390)) == ([], [], []), address
 
 
-def test_search_finds_a_key(browser, served):
+@pytest.mark.parametrize("opened_as", ["page", "file"])
+def test_search_finds_a_key(browser, served, site, opened_as):
     page = browser.new_page(viewport={"width": 1280, "height": 900})
-    page.goto(f"{served}index.html", wait_until="networkidle")
+    address = {"page": f"{served}index.html", "file": (site / "index.html").as_uri()}
+    page.goto(address[opened_as], wait_until="networkidle")
     page.keyboard.press("/")
     page.keyboard.type("min_samples")
     page.wait_for_selector(".md-search-result__item")

@@ -28,7 +28,7 @@ from .pictures import (
     style,
     tidy,
 )
-from .table import Row, Table, name_of
+from .table import Row, Table, heading
 
 _PANEL = {"one": 2.3, "two": 2.5}  # inches high
 _BAND = "bands: ± standard deviation over seeds"
@@ -156,7 +156,9 @@ def convergence(table: Table, width: str, name: str, number: int) -> Picture | N
             # A line across the panel: the head exists before the first round.
             axes.axhline(curve.y[0], **{**shown, "marker": ""})
             low, high = curve.y[0] - curve.sd[0], curve.y[0] + curve.sd[0]
-            axes.axhspan(low, high, color=shown["color"], alpha=0.12, linewidth=0)
+            axes.axhspan(low, high, color=shown["color"], alpha=0.1, linewidth=0)
+            for edge in {low, high} - {curve.y[0]}:
+                axes.axhline(edge, color=shown["color"], alpha=0.6, linewidth=0.4)
             return
         _line_with_band(axes, curve, shown)
         if curve.end is not None:
@@ -287,9 +289,11 @@ def _line_with_band(axes, curve: Curve, shown: Mapping) -> None:
     if any(curve.sd):
         low = [y - sd for y, sd in zip(curve.y, curve.sd)]
         high = [y + sd for y, sd in zip(curve.y, curve.sd)]
-        axes.fill_between(
-            curve.x, low, high, color=shown["color"], alpha=0.15, linewidth=0
-        )
+        colour = shown["color"]
+        axes.fill_between(curve.x, low, high, color=colour, alpha=0.1, linewidth=0)
+        # Where bands lie on each other, their edges tell them apart.
+        for edge in (low, high):
+            axes.plot(curve.x, edge, color=colour, alpha=0.6, linewidth=0.4)
 
 
 def panels_of(
@@ -307,7 +311,7 @@ def panels_of(
     first, *others = (axis.name for axis in table.axes)
     groups: dict[str, list[str]] = {}
     for name in names:
-        groups.setdefault(name_of(table.rows[name].labels, others), []).append(name)
+        groups.setdefault(heading(table.rows[name].labels, others), []).append(name)
     shown = {name: table.rows[name].labels.get(first, name) for name in names}
     found = [(title, part) for title, group in groups.items() for part in chunks(group)]
     return found, shown

@@ -9,7 +9,15 @@ from textwrap import wrap
 from federatedscope_ggeur.printable import LINE, markdown, printable
 from federatedscope_ggeur.reporting.tables import text_table
 
-from .sheets import Sheet, SheetCell, differences_sheet, scores_sheet, sheets
+from .sheets import (
+    Sheet,
+    SheetCell,
+    across_sheet,
+    differences_sheet,
+    grid_sheet,
+    scores_sheet,
+    sheets,
+)
 from .table import Table
 
 _STARS = {"": " ", "best": "*", "top": "~"}
@@ -25,12 +33,15 @@ def as_text(tables: Sequence[Table], notes: Sequence[str]) -> str:
     """
     parts = []
     for table in tables:
-        shown = [scores_sheet(table)]
+        shown = [grid_sheet(table)] if table.columns else []
+        shown.append(scores_sheet(table))
         if table.baselines:
             shown.append(differences_sheet(table))
         for sheet in shown:
             parts.append(sheet_text(sheet))
         parts += _listed(table.notes)
+    whole = across_sheet(tables)
+    parts += [sheet_text(whole)] if whole else []
     return "\n\n".join([*parts, *_listed(notes)]) + "\n"
 
 
@@ -68,7 +79,8 @@ def as_markdown(
 
     The best of a column is bold, or italic if nothing is tested.
     """
-    parts = []
+    whole = across_sheet(tables)
+    parts = [sheet_markdown(whole)] if whole else []
     for table in tables:
         parts.append(f"## {markdown(table.title)}")
         parts += [sheet_markdown(sheet) for sheet in sheets(table, target)]
