@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
+from typing import Any
 
+from matplotlib.colors import to_rgba
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
@@ -156,9 +158,7 @@ def convergence(table: Table, width: str, name: str, number: int) -> Picture | N
             # A line across the panel: the head exists before the first round.
             axes.axhline(curve.y[0], **{**shown, "marker": ""})
             low, high = curve.y[0] - curve.sd[0], curve.y[0] + curve.sd[0]
-            axes.axhspan(low, high, color=shown["color"], alpha=0.1, linewidth=0)
-            for edge in {low, high} - {curve.y[0]}:
-                axes.axhline(edge, color=shown["color"], alpha=0.6, linewidth=0.4)
+            axes.axhspan(low, high, **_band(shown["color"]))
             return
         _line_with_band(axes, curve, shown)
         if curve.end is not None:
@@ -283,17 +283,19 @@ def _curves(
     return Picture(name, caption.format(table.title), figure, number)
 
 
+def _band(colour: str) -> dict[str, Any]:
+    """The look of a band. Where bands lie on each other, edges tell them apart."""
+    faces, edges = to_rgba(colour, 0.1), to_rgba(colour, 0.6)
+    return {"facecolor": faces, "edgecolor": edges, "linewidth": 0.4}
+
+
 def _line_with_band(axes, curve: Curve, shown: Mapping) -> None:
     every = max(1, len(curve.x) // 8)
     axes.plot(curve.x, curve.y, markevery=every, **shown)
     if any(curve.sd):
         low = [y - sd for y, sd in zip(curve.y, curve.sd)]
         high = [y + sd for y, sd in zip(curve.y, curve.sd)]
-        colour = shown["color"]
-        axes.fill_between(curve.x, low, high, color=colour, alpha=0.1, linewidth=0)
-        # Where bands lie on each other, their edges tell them apart.
-        for edge in (low, high):
-            axes.plot(curve.x, edge, color=colour, alpha=0.6, linewidth=0.4)
+        axes.fill_between(curve.x, low, high, **_band(shown["color"]))
 
 
 def panels_of(
