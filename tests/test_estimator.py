@@ -119,6 +119,9 @@ def test_left_out_rows_are_counted_by_their_weights(tmp_path):
     tuned.save(tmp_path / "head")
     read = FederatedClassifier.load(tmp_path / "head")
     assert np.array_equal(read.predict_proba(X), tuned.predict_proba(X))
+    plainly = FederatedClassifier("ncm").fit(X, y, SITE)
+    hashes = {r.results_.provenance.data.sha256 for r in (made, tuned, plainly)}
+    assert len(hashes) == 2, "equal weights, or none"
 
 
 @pytest.mark.slow

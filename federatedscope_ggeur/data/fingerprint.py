@@ -17,9 +17,9 @@ _MODULUS = 1 << (8 * _BYTES)
 def fingerprint(data: FederatedData) -> tuple[int, str]:
     """The number of all rows, and a hash of them.
 
-    The hash covers the rows with their labels and splits. It is made from the sum of
-    the rows' own hashes (BLAKE2b). So the order of the rows does not matter, nor which
-    client holds them.
+    The hash covers the rows with their labels, weights and splits. It is made from the
+    sum of the rows' own hashes (BLAKE2b). So the order of the rows does not matter, nor
+    which client holds them.
 
     Returns
     -------
@@ -36,11 +36,13 @@ def fingerprint(data: FederatedData) -> tuple[int, str]:
 
 def _row_hashes(split: str, rows: Embeddings) -> int:
     features = np.ascontiguousarray(rows.features.cpu().numpy())
-    labels = rows.labels.cpu().numpy().tolist()
+    labels = [str(label) for label in rows.labels.tolist()]
+    if rows.weights is not None:
+        labels = [f"{c} weight {w}" for c, w in zip(labels, rows.weights.tolist())]
     return sum(_hashes(split, features, labels))
 
 
-def _hashes(split: str, features: np.ndarray, labels: list[int]) -> Iterable[int]:
+def _hashes(split: str, features: np.ndarray, labels: list[str]) -> Iterable[int]:
     for row, label in zip(features, labels):
         hashed = hashlib.blake2b(row, digest_size=_BYTES)
         hashed.update(f"{split} {label} {features.dtype}".encode())
