@@ -70,7 +70,7 @@ _STYLE = """\
 .md-typeset div.maths { padding: 0.4em 0; }
 .md-typeset code { overflow-wrap: anywhere; }
 .md-typeset table code { overflow-wrap: normal; word-break: keep-all; }
-.md-typeset table td:nth-child(2):not(:last-child) { min-width: 9rem; }
+.md-typeset table[data-told] td:nth-child(2):not(:last-child) { min-width: 9rem; }
 @media (max-width: 600px) {
   .md-typeset table code { overflow-wrap: anywhere; word-break: normal; }
 }
@@ -89,6 +89,8 @@ _MATHS = re.compile(
 )
 #: What belongs to an item of a list; Python-Markdown asks for four spaces.
 _HANGING = re.compile(r"(^```.*?^```)|^ {2,3}(?=\S)", re.DOTALL | re.MULTILINE)
+_TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
+_SECOND = re.compile(r"<tr>\s*<td\b.*?</td>\s*<td\b[^>]*>(.*?)</td>", re.DOTALL)
 _CELL = re.compile(r"<td\b.*?</td>", re.DOTALL)
 _FETCHED = re.compile(
     r"<(?:link|script|img|iframe|source)\b[^>]*?(?:src|href)=[\"']?(?:https?:)?//[^>]*>"
@@ -129,6 +131,7 @@ def on_files(files, config):
         ),
         "keys.md": keys_page(),
         "site.css": _STYLE,
+        "offline.js": (ROOT / ".ci" / "offline.js").read_text(encoding="utf-8"),
     }
     for source, page in PAGES.items():
         text = (ROOT / source).read_text(encoding="utf-8")
@@ -175,12 +178,23 @@ def on_page_content(content, page, config, files):
         return f'<{tag} class="maths">{maths}</{tag}>'
 
     content = _MATHS.sub(written, content)
+    content = _TABLE.sub(_told, content)
     # As on GitHub, a cell's `\|` is a bar also within code.
     return _CELL.sub(lambda cell: cell[0].replace("\\|", "|"), content)
 
 
+def _told(table: re.Match) -> str:
+    """A table whose second column has sentences gives that column room."""
+    seconds = (re.sub("<[^>]*>", "", cell) for cell in _SECOND.findall(table[0]))
+    has_text = any(len(text) > 30 for text in seconds)
+    return table[0].replace("<table>", "<table data-told>", 1) if has_text else table[0]
+
+
 def on_post_build(config):
-    """Refuse pages that would fetch something."""
+    """Let files be searched, and refuse pages that would fetch something."""
+    index = Path(config.site_dir, "search", "search_index.json")
+    held = index.read_text(encoding="utf-8")
+    index.with_suffix(".js").write_text(f"var __index = {held}", encoding="utf-8")
     for file in Path(config.site_dir).rglob("*"):
         if file.suffix in (".html", ".css"):
             found = _FETCHED.search(file.read_text(encoding="utf-8"))

@@ -48,7 +48,11 @@ try:
     from sklearn.base import BaseEstimator, ClassifierMixin
     from sklearn.utils import check_random_state
     from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import check_is_fitted, validate_data
+    from sklearn.utils.validation import (
+        _check_sample_weight,
+        check_is_fitted,
+        validate_data,
+    )
 except ImportError as error:
     import sklearn
 
@@ -137,7 +141,9 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         self.splitter = splitter
         self.splitter_args = splitter_args
 
-    def fit(self, X, y, clients=None, domains=None) -> FederatedClassifier:
+    def fit(
+        self, X, y, clients=None, domains=None, sample_weight=None
+    ) -> FederatedClassifier:
         """Run the federation on these rows.
 
         Parameters
@@ -153,29 +159,47 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         domains : array of shape (n_samples,), optional
             The domain of each row. By default all rows are in one domain. A client with
             rows in two domains counts as two clients.
+        sample_weight : array of shape (n_samples,), optional
+            What each row counts for in statistics, for the methods ``"lda"``,
+            ``"ridge"`` and ``"ncm"``: a row of weight 2 counts as two rows, and one of
+            weight 0 is left out. Thresholds count rows, never weights. Where left-out
+            rows choose, a row is left out with all its weight.
 
         Raises
         ------
         ValueError
-            `X` or `y` is wrong.
+            `X`, `y` or `sample_weight` is wrong.
         ConfigError, DataError
-            The settings, the method, `clients` or `domains` are wrong.
+            The settings, the method, `clients` or `domains` are wrong, or the method
+            knows no weights.
         StatisticsError
             No client has enough rows of any class (``ggeur.privacy.min_samples``) for a
             one-shot head. The error says what to do.
         """
         X, y = validate_data(self, _as_numpy(X), _as_numpy(y), dtype=np.float32)
         check_classification_targets(y)
+        if sample_weight is not None:
+            weights = _weights(sample_weight, X)
+            kept = weights > 0
+            X, y, sample_weight = X[kept], y[kept], weights[kept]
+            clients, domains = _kept(clients, kept), _kept(domains, kept)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             (found,) = self.classes_.tolist()
             raise ValueError(
                 f"y has only one class, {found!r}; give rows of at least two"
             )
+        if sample_weight is not None and sample_weight.sum() < len(self.classes_):
+            raise ValueError(
+                f"sample_weight: all weights sum to {sample_weight.sum():g}, but there "
+                f"are {len(self.classes_)} classes. A row of weight 2 counts as two "
+                "rows: scale the weights, for instance to the mean 1"
+            )
         # As a dict, so that an error does not name a file that the user never saw.
         tree = dict(read_yaml(find_config(_CONFIG)))
         cfg = load_config(tree, self._overrides(clients, domains))
-        data = self._divided(cfg, X, _names(self.classes_)[codes], clients, domains)
+        labels = _names(self.classes_)[codes]
+        data = self._divided(cfg, X, labels, clients, domains, sample_weight)
         try:
             self.results_ = run(cfg, data)
         except StatisticsError:
@@ -365,7 +389,13 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         return {**known, **_flat(self.settings)}
 
     def _divided(
-        self, cfg, X: np.ndarray, labels: np.ndarray, clients: Any, domains: Any
+        self,
+        cfg,
+        X: np.ndarray,
+        labels: np.ndarray,
+        clients: Any,
+        domains: Any,
+        weights: np.ndarray | None,
     ) -> FederatedData:
         domain_of = column_of("domains", domains, len(X), ALL).astype(str)
         if _is_number(clients):
@@ -379,7 +409,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
             place = {pair: number for number, pair in enumerate(pairs, 1)}
             numbers = np.array([place[pair] for pair in rows])
         data = FederatedData.from_arrays(
-            X, labels, numbers, domain_of, encoder=_ENCODER
+            X, labels, numbers, domain_of, weights=weights, encoder=_ENCODER
         )
         titles = getattr(self, "feature_names_in_", None)
         known = None if titles is None else tuple(map(str, titles))
@@ -511,6 +541,19 @@ def _as_numpy(values: Any) -> Any:
     if isinstance(values, torch.Tensor):
         return as_array(values)
     return values
+
+
+def _weights(sample_weight: Any, X: np.ndarray) -> np.ndarray:
+    """Checked weights of the rows `X`: float64 array of shape [n]."""
+    given = _as_numpy(sample_weight)
+    return _check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
+
+
+def _kept(column: Any, kept: np.ndarray) -> Any:
+    """The entries of `column` of the rows that are kept; a number stays."""
+    if column is None or _is_number(column) or len(column) != len(kept):
+        return column  # a wrong length is refused by its own name
+    return as_array(column)[kept]
 
 
 def _is_number(clients: Any) -> bool:

@@ -16,6 +16,7 @@ logger = get_logger("federatedscope_ggeur")
 _FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 60.0
 _PREFIXES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 _hidden: ContextVar[bool] = ContextVar("hidden", default=False)
+_tick: ContextVar[Callable[[int], None] | None] = ContextVar("tick", default=None)
 
 
 class Progress:
@@ -102,6 +103,26 @@ def no_progress() -> Iterator[None]:
         yield
     finally:
         _hidden.reset(token)
+
+
+@contextmanager
+def phase(what: str, total: int) -> Iterator[None]:
+    """Show the progress of work on `total` rows inside this block, by `tick`."""
+    with Progress(total, "row", what) as shown:
+        token = _tick.set(shown.step)
+        try:
+            yield
+        finally:
+            _tick.reset(token)
+        if shown.done < total:  # rows that needed no work
+            shown.step(total - shown.done)
+
+
+def tick(rows: int) -> None:
+    """Count `rows` more rows of the phase that is shown, if there is one."""
+    shown = _tick.get()
+    if shown is not None:
+        shown(rows)
 
 
 @contextmanager

@@ -45,14 +45,134 @@ def fitted(method="lda", shared=False):
     return deepcopy(_fitted(method, shared))
 
 
+#: Weights of 1 repeat no row, so left-out rows choose as they do without weights.
+FIXED = {
+    "lda": {"ggeur.lda.shrinkage": 0.1, "ggeur.temperature": "none"},
+    "ridge": {"ggeur.ridge.strength": 0.3, "ggeur.temperature": "none"},
+    "ncm": {"ggeur.temperature": "none"},
+}
+#: scikit-learn's checks of weights. The last one repeats rows, and a copy of a row
+#: stays where another one is left out.
+OF_WEIGHTS = {
+    "check_sample_weights_pandas_series",
+    "check_sample_weights_not_an_array",
+    "check_sample_weights_list",
+    "check_sample_weights_shape",
+    "check_sample_weights_not_overwritten",
+    "check_sample_weight_equivalence_on_dense_data",
+}
+REPEATS = {"check_sample_weight_equivalence_on_dense_data"}
+
+
 @pytest.mark.slow
-def test_scikit_learns_own_checks_pass():
+@pytest.mark.parametrize(
+    ("method", "settings", "fails"),
+    [
+        ("auto", None, OF_WEIGHTS),
+        ("fedavg", None, OF_WEIGHTS),
+        ("lda", None, REPEATS),
+        ("lda", FIXED["lda"], set()),
+        ("ridge", FIXED["ridge"], set()),
+        ("ncm", FIXED["ncm"], set()),
+    ],
+)
+def test_scikit_learns_own_checks_pass(method, settings, fails):
     """All but one, which scikit-learn runs only where SCIPY_ARRAY_API is set."""
-    for method in ("auto", "fedavg"):
-        found = check_estimator(FederatedClassifier(method), on_fail=None)
-        failed = [one for one in found if one["status"] != "passed"]
-        assert {one["check_name"] for one in failed} <= {"check_array_api_input"}
-        assert all(one["status"] == "skipped" for one in failed)
+    made = FederatedClassifier(method, settings)
+    found = check_estimator(made, on_fail=None)
+    wrong = {one["check_name"] for one in found if one["status"] == "failed"}
+    assert wrong == fails
+    skipped = {one["check_name"] for one in found if one["status"] == "skipped"}
+    assert skipped <= {"check_array_api_input"}
+
+
+WEIGHTS = np.random.default_rng(3).integers(0, 4, size=600)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", FIXED)
+def test_a_weight_of_two_counts_as_two_rows_and_one_of_zero_as_none(method):
+    made = FederatedClassifier(
+        method, {**FIXED[method], "ggeur.privacy.min_samples": 1}
+    )
+    found = made.fit(X, y, SITE, CAMERA, WEIGHTS).decision_function(X)
+    clients = made.clients_
+    repeated = [part.repeat(WEIGHTS, 0) for part in (X, y, SITE, CAMERA)]
+    expected = made.fit(*repeated).decision_function(X)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+    assert made.clients_ == clients
+    assert not np.allclose(found, made.fit(X, y, SITE, CAMERA).decision_function(X))
+
+
+def test_left_out_rows_are_counted_by_their_weights(tmp_path):
+    weights = np.random.default_rng(4).uniform(0.5, 1.5, size=600)
+    made = FederatedClassifier("ncm").fit(X, y, SITE, sample_weight=weights)
+    assert made.results_.closed_form.details["temperature_rows"] == 600
+    tuned = FederatedClassifier("lda").fit(X, y, SITE, sample_weight=weights)
+    details = tuned.results_.closed_form.details
+    found = details["candidates"]
+    assert details["scored_rows"] == 600
+    assert all(
+        one["accuracy"] == pytest.approx(one["hits"] / weights.sum()) for one in found
+    )
+    assert any(one["hits"] % 1 for one in found)
+    tuned.save(tmp_path / "head")
+    read = FederatedClassifier.load(tmp_path / "head")
+    assert np.array_equal(read.predict_proba(X), tuned.predict_proba(X))
+    plainly = FederatedClassifier("ncm").fit(X, y, SITE)
+    hashes = {r.results_.provenance.data.sha256 for r in (made, tuned, plainly)}
+    assert len(hashes) == 2, "equal weights, or none"
+
+
+@pytest.mark.slow
+def test_weights_of_one_change_no_bit():
+    plainly = FederatedClassifier("lda").fit(X, y, SITE)
+    ones = np.ones(600)
+    same = FederatedClassifier("lda").fit(X, y, SITE, sample_weight=ones)
+    assert np.array_equal(same.predict_proba(X), plainly.predict_proba(X))
+    dealt = FederatedClassifier("lda").fit(X, y, 5, sample_weight=ones)
+    expected = FederatedClassifier("lda").fit(X, y, 5)
+    assert np.array_equal(dealt.predict_proba(X), expected.predict_proba(X))
+
+
+def test_thresholds_count_rows_never_weights():
+    few = np.concatenate([np.flatnonzero(y == c)[:n] for c, n in ((0, 40), (2, 12))])
+    weights, clients = np.where(y[few] == 2, 100.0, 0.2), np.arange(len(few)) % 4
+    made = FederatedClassifier("ncm")
+    with pytest.warns(UserWarning, match="1 of 2 classes cannot be predicted, 2: no"):
+        made.fit(X[few], y[few], clients, sample_weight=weights)
+    assert 2 not in made.predict(X)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "named"),
+    [
+        ("auto", {}, "closed_form auto, space, augmentation, training"),
+        ("fedcof", {}, "closed_form fedcof"),
+        ("fedavg", {}, "training"),
+        ("lda", {"ggeur.statistics": "compressed"}, "statistics compressed"),
+        ("lda", {"ggeur.personal.head": "means"}, "personal"),
+    ],
+)
+def test_weights_are_refused_by_name_elsewhere(method, settings, named):
+    with pytest.raises(ConfigError, match=r"only ggeur.closed_form lda, ncm, ridge t"):
+        FederatedClassifier(method, settings).fit(X, y, SITE, sample_weight=WEIGHTS)
+    with pytest.raises(ConfigError, match=named):
+        FederatedClassifier(method, settings).fit(X, y, SITE, sample_weight=WEIGHTS)
+
+
+@pytest.mark.parametrize(
+    ("weights", "said"),
+    [
+        (np.ones(599), "599"),
+        (-np.ones(600), "Negative"),
+        (np.full(600, np.nan), "NaN"),
+        (np.full(600, 1 / 600), "all weights sum to 1, but there are 10 classes"),
+    ],
+)
+def test_wrong_weights_are_refused(weights, said):
+    with pytest.raises(ValueError, match=said):
+        FederatedClassifier("lda").fit(X, y, SITE, sample_weight=weights)
 
 
 @pytest.mark.slow

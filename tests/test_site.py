@@ -53,6 +53,20 @@ def site(tmp_path_factory):
     return folder
 
 
+def test_pages_are_called_as_in_the_navigation():
+    """All but the README, whose title is the package's name."""
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
+    sources = {f"{page}.md": ROOT / source for source, page in ELSEWHERE.items()}
+    found = {}
+    for title, page in re.findall(r"^      - (.+): (\S+\.md)$", nav, re.MULTILINE):
+        source = sources.get(page, ROOT / "docs" / page)
+        if source.exists() and page != "readme.md":
+            text = source.read_text(encoding="utf-8")
+            found[title] = re.search(r"^# (.+)$", text, re.MULTILINE)[1]
+    assert len(found) > 30
+    assert {title: title for title in found} == found
+
+
 def spelt(formula: str) -> str:
     """A formula as one word, whatever signs it is made of."""
     return f"tex{' '.join(formula.split()).encode().hex()}"
@@ -224,9 +238,11 @@ def test_chromium_shows_every_page_whole_and_quietly(browser, served, site):
         assert looked_at(browser, address, (1280, 390)) == ([], [], []), address
 
 
-def test_search_finds_a_key(browser, served):
+@pytest.mark.parametrize("opened_as", ["page", "file"])
+def test_search_finds_a_key(browser, served, site, opened_as):
     page = browser.new_page(viewport={"width": 1280, "height": 900})
-    page.goto(f"{served}index.html", wait_until="networkidle")
+    address = {"page": f"{served}index.html", "file": (site / "index.html").as_uri()}
+    page.goto(address[opened_as], wait_until="networkidle")
     page.keyboard.press("/")
     page.keyboard.type("min_samples")
     page.wait_for_selector(".md-search-result__item")

@@ -17,7 +17,7 @@ from federatedscope_ggeur.federation.course.checkpoint import warn_of_private
 from federatedscope_ggeur.federation.exchanges.base import writing_files
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.progress import Progress, above_bars, no_progress
+from federatedscope_ggeur.progress import Progress, above_bars, no_progress, phase
 from federatedscope_ggeur.reporting import (
     OWN_FOLDER,
     Round0,
@@ -109,12 +109,9 @@ def _follow(run: Run, folder: Path) -> None:
     run.engine.keep_in(folder)
     for line in run.describe():
         logger.info(line)
-    if not run.settings.rounds:
-        run.follow(_tell_of_head, folder)
-        return
-    restored = len(run.history.rounds)
-    with Progress(run.settings.rounds, "round", done=restored) as progress:
-        run.follow(lambda record: _show(record, progress), folder)
+    run.engine.phase = phase
+    with _Rounds(run) as rounds:
+        run.follow(rounds.show, folder)
 
 
 def _write(run: Run, folder: Path, status: str) -> None:
@@ -164,26 +161,38 @@ def _log_error(what: str, error: Exception) -> None:
         logger.debug("where it happened:", exc_info=error)
 
 
-def _tell_of_head(record: Round0 | RoundRecord) -> None:
-    for line in record_lines(record):
-        logger.info(line)
+class _Rounds(ExitStack):
+    """Tells of a run's records, and shows the progress of rounds from round 0 on."""
 
+    def __init__(self, run: Run):
+        super().__init__()
+        self._run, self._restored = run, len(run.history.rounds)
+        self._progress: Progress | None = None
 
-def _show(record: Round0 | RoundRecord, progress: Progress) -> None:
-    if isinstance(record, Round0) or record.method is not None:
-        _tell_of_head(record)
-        progress.begin()
-        return
-    many = len(record.clients) > MOST
-    who = f"{len(record.clients)} clients" if many else f"clients {record.clients}"
-    logger.debug(
-        f"round {record.round}: {who}, AVG {record.avg}, loss "
-        f"{record.loss}, {record.seconds:.3f} s, {record.bytes_up} bytes up, "
-        f"{record.bytes_down} down"
-    )
-    if record.round > progress.done:  # not one that a checkpoint held
-        score = "" if record.avg is None else f"AVG {100 * record.avg:.2f}%"
-        progress.step(note=score)
+    def show(self, record: Round0 | RoundRecord) -> None:
+        if isinstance(record, Round0) or record.method is not None:
+            for line in record_lines(record):
+                logger.info(line)
+        if isinstance(record, Round0):
+            # Only now it is known whether there are rounds.
+            if rounds := self._run.engine.server.rounds:
+                shown = Progress(rounds, "round", done=self._restored)
+                self._progress = self.enter_context(shown)
+        elif record.method is None:
+            self._show_round(record)
+
+    def _show_round(self, record: RoundRecord) -> None:
+        many = len(record.clients) > MOST
+        who = f"{len(record.clients)} clients" if many else f"clients {record.clients}"
+        logger.debug(
+            f"round {record.round}: {who}, AVG {record.avg}, loss "
+            f"{record.loss}, {record.seconds:.3f} s, {record.bytes_up} bytes up, "
+            f"{record.bytes_down} down"
+        )
+        progress = self._progress
+        if progress is not None and record.round > progress.done:  # not a restored one
+            score = "" if record.avg is None else f"AVG {100 * record.avg:.2f}%"
+            progress.step(note=score)
 
 
 class _Console(logging.StreamHandler):

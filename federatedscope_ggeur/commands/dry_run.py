@@ -15,7 +15,7 @@ from federatedscope_ggeur.engines.forecast import Forecast, Traffic, forecast, s
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.federation.exchanges.base import due_exchanges
 from federatedscope_ggeur.printable import say
-from federatedscope_ggeur.progress import bytes_text, duration_text
+from federatedscope_ggeur.progress import bytes_text, duration_text, phase
 from federatedscope_ggeur.reporting import privacy_line
 from federatedscope_ggeur.reporting.tables import text_table
 
@@ -49,6 +49,7 @@ def show_forecast(cfg) -> int:
         clients = len(run.held.numbers)
         for part in due_exchanges(run.settings.demands):
             say(*part.forecast(run.settings.role, clients))
+        run.engine.phase = phase
         say(*forecast_lines(forecast(run), run))
     return 0
 
@@ -147,6 +148,7 @@ def _about_memory(found: Forecast, run: Run) -> list[str]:
 def _about_time(found: Forecast) -> list[str]:
     times = found.seconds
     parts = [f"round 0 {duration_text(times.round0)}"]
+    parts += [f"of it {duration_text(s)} {what}" for what, s in times.doing.items()]
     if found.rounds:
         parts.append(
             f"{found.rounds} rounds {duration_text(times.rounds)}, at "

@@ -14,6 +14,9 @@ from federatedscope_ggeur.errors import DataError
 from .labels import checked_names, out_of_range, whole_numbers
 from .rows import NOT_KNOWN, Given, Rows, check_shapes, check_values, shared
 
+#: The fields of `Embeddings` with an entry for each row.
+_COLUMNS = ("features", "labels", "users", "weights")
+
 
 def _first_row(bad: torch.Tensor) -> int:
     return int(bad.nonzero()[0, 0])
@@ -76,6 +79,8 @@ class Embeddings:
     users : torch.Tensor of shape [n], int64, or None
         The number of the user who made each row, from 0 within the domain. None if
         unknown.
+    weights : torch.Tensor of shape [n], float64, or None
+        What each row counts for in statistics: positive numbers. None stands for 1.
 
     Raises
     ------
@@ -89,6 +94,7 @@ class Embeddings:
     domain: str
     image_shape: tuple[int, int, int] | None = None
     users: torch.Tensor | None = None
+    weights: torch.Tensor | None = None
 
     def __post_init__(self):
         self._check(f"domain '{self.domain}'")
@@ -185,6 +191,7 @@ class Embeddings:
             domain=domain,
             image_shape=rows.image_shape,
             users=None if users is None else torch.from_numpy(users),
+            weights=None,
         )
         made._check(rows.where)  # it names the source of the rows
         return made
@@ -200,9 +207,15 @@ class Embeddings:
             return parts[0].of_domain(domain)
         features = torch.cat([part.features for part in parts])
         labels = torch.cat([part.labels for part in parts])
-        users = [part.users for part in parts if part.users is not None]
-        known = torch.cat(users) if len(users) == len(parts) else None
-        return cls(features, labels, domain, parts[0].image_shape, known)
+
+        def of_all(columns: list[torch.Tensor | None]) -> torch.Tensor | None:
+            known = [column for column in columns if column is not None]
+            return torch.cat(known) if len(known) == len(parts) else None
+
+        users = of_all([part.users for part in parts])
+        weights = of_all([part.weights for part in parts])
+        shape = parts[0].image_shape
+        return cls(features, labels, domain, shape, users, weights)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -217,15 +230,11 @@ class Embeddings:
         index = torch.as_tensor(index)
         if index.numel() == 0:
             index = index.long()  # an empty list arrives as floats
-        users = None if self.users is None else self.users[index]
-        features, labels = self.features[index], self.labels[index]
-        return self._with(features=features, labels=labels, users=users)
+        return self._at(index)
 
     def between(self, first: int, last: int) -> Embeddings:
         """The rows from `first` up to, but without, `last`: views, no copies."""
-        users = None if self.users is None else self.users[first:last]
-        features, labels = self.features[first:last], self.labels[first:last]
-        return self._with(features=features, labels=labels, users=users)
+        return self._at(slice(first, last))
 
     def copied(self) -> Embeddings:
         """The same rows, with features in their own memory."""
@@ -234,6 +243,15 @@ class Embeddings:
     def of_domain(self, domain: str) -> Embeddings:
         """The same rows under another domain's name."""
         return self._with(domain=domain)
+
+    def weighted(self, weights: torch.Tensor) -> Embeddings:
+        """The same rows with `weights` [n], float64, which the caller has checked."""
+        return self._with(weights=weights)
+
+    def _at(self, index: torch.Tensor | slice) -> Embeddings:
+        columns = {name: getattr(self, name) for name in _COLUMNS}
+        kept = {k: None if v is None else v[index] for k, v in columns.items()}
+        return self._with(**kept)
 
     def _with(self, **changed) -> Embeddings:
         """A copy with other values of some fields, which the caller has checked."""

@@ -81,6 +81,7 @@ class FederatedData:
         validation: Any = None,
         class_names: Sequence[str] | None = None,
         users: Any = None,
+        weights: Any = None,
         encoder: str = "arrays",
         copy: bool = True,
     ) -> FederatedData:
@@ -108,6 +109,9 @@ class FederatedData:
             numbers by size, or texts sorted.
         users : int array of shape (n,), optional
             The user who made each row.
+        weights : array of shape (n,), optional
+            What each row counts for in statistics: positive numbers, by default 1. Only
+            some one-shot heads know weights; runs of others refuse them.
         encoder : str
             A description of the encoder in one line.
         copy : bool
@@ -132,6 +136,8 @@ class FederatedData:
         codes = numbered(rows_in.labels, names, how, "arrays")
         rows = Embeddings.of_rows(rows_in, codes, ALL, copy=False)
         n = len(rows)
+        if weights is not None:
+            rows = rows.weighted(_weights(weights, n))
         client_of = column_of("clients", clients, n, 1)
         domain_of = column_of("domains", domains, n, ALL)
         is_test = _mask("test", test, n)
@@ -277,6 +283,11 @@ class FederatedData:
         ]
 
     @property
+    def is_weighted(self) -> bool:
+        """Whether rows have weights."""
+        return self.clients[0].train.weights is not None
+
+    @property
     def dim(self) -> int:
         """D, the length of one embedding."""
         return self.clients[0].train.dim
@@ -376,6 +387,18 @@ def _mask(name: str, values: Any, rows: int) -> np.ndarray:
     if column.dtype.kind != "b":
         raise DataError(
             f"{name}: must be True or False for each row, but has dtype {column.dtype}"
+        )
+    return column
+
+
+def _weights(values: Any, rows: int) -> torch.Tensor:
+    column = torch.from_numpy(column_of("weights", values, rows, 1).astype("float64"))
+    bad = ~(torch.isfinite(column) & (column > 0))
+    if bad.any():
+        row = int(bad.nonzero()[0, 0])
+        raise DataError(
+            f"weights: row {row} has {float(column[row]):g}. Weights must be positive "
+            "and finite."
         )
     return column
 
@@ -578,9 +601,9 @@ _MODULUS = 1 << (8 * _BYTES)
 def fingerprint(data: FederatedData) -> tuple[int, str]:
     """The number of all rows, and a hash of them.
 
-    The hash covers the rows with their labels and splits. It is made from the sum of
-    the rows' own hashes (BLAKE2b). So the order of the rows does not matter, nor which
-    client holds them.
+    The hash covers the rows with their labels, weights and splits. It is made from the
+    sum of the rows' own hashes (BLAKE2b). So the order of the rows does not matter, nor
+    which client holds them.
 
     Returns
     -------
@@ -597,11 +620,13 @@ def fingerprint(data: FederatedData) -> tuple[int, str]:
 
 def _sum_of_hashes(split: str, rows: Embeddings) -> int:
     features = np.ascontiguousarray(rows.features.cpu().numpy())
-    labels = rows.labels.cpu().numpy().tolist()
+    labels = [str(label) for label in rows.labels.tolist()]
+    if rows.weights is not None:
+        labels = [f"{c} weight {w}" for c, w in zip(labels, rows.weights.tolist())]
     return sum(_hashes(split, features, labels))
 
 
-def _hashes(split: str, features: np.ndarray, labels: list[int]) -> Iterable[int]:
+def _hashes(split: str, features: np.ndarray, labels: list[str]) -> Iterable[int]:
     for row, label in zip(features, labels):
         hashed = hashlib.blake2b(row, digest_size=_BYTES)
         hashed.update(f"{split} {label} {features.dtype}".encode())

@@ -8,7 +8,7 @@ are the exception: their sizes are computed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -76,6 +76,8 @@ class EmbeddedEngine:
         The record of the run so far.
     listen : callable (Request, replies) or None
         Called with every request and its answers.
+    phase : callable (str, int) -> context manager
+        Shows clients' work that may take long: what it is, and on how many rows.
     packs : bool
         Whether the answers of clients that train at once are packed into bytes, too.
         Otherwise their sizes alone are computed.
@@ -94,6 +96,8 @@ class EmbeddedEngine:
         self.data, self.settings, self._order = data, settings, order
         self.workers = workers
         self.packs = False
+        self.phase: Callable[[str, int], AbstractContextManager[object]]
+        self.phase = lambda what, rows: nullcontext()
         self._workers: Workers | None = None
         shared, save_to = Shared(MemoryBudget(settings.memory_limit)), settings.save_to
         self._handlers = {
@@ -189,9 +193,16 @@ class EmbeddedEngine:
                 request = requests.send(replies)
             except StopIteration as stop:
                 return stop.value
-            replies = self._answers(request)
+            with self._shown(request):
+                replies = self._answers(request)
             if self.listen is not None:
                 self.listen(request, dict(replies))
+
+    def _shown(self, request: Request) -> AbstractContextManager[object]:
+        if not request.kind.doing or self._workers is not None:
+            return nullcontext()
+        rows = sum(len(self.clients[k].labels) for k in request.parts)
+        return self.phase(request.kind.doing, rows)
 
     def _answers(self, request: Request) -> dict:
         order = self._order(list(request.parts))

@@ -61,6 +61,8 @@ class Meter:
     phases : dict from phase to Traffic
     seconds : dict from kind of request to float
         How long clients took.
+    doing : dict from what clients did to float
+        How long they took for what may take long; see `RequestKind.doing`.
     last : dict from kind of request to bytes
         One message from server to client.
     """
@@ -69,6 +71,7 @@ class Meter:
     rounds: int = 0
     phases: dict[str, Traffic] = field(default_factory=lambda: defaultdict(Traffic))
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    doing: dict[str, float] = field(default_factory=dict)
     last: dict[str, bytes] = field(default_factory=dict)
     # By kind, client and digits of the round: one answer, which stands for others.
     _sizes: dict[tuple[str, int, int], Traffic] = field(default_factory=dict)
@@ -85,6 +88,8 @@ class Meter:
             with timed() as seconds:
                 replies = yield request
             self.seconds[request.kind.name] += seconds[0]
+            if request.kind.doing:
+                self.doing[request.kind.doing] = self.seconds[request.kind.name]
             self._note(request, replies)
 
     def shown(self) -> dict[str, Traffic]:
@@ -157,12 +162,15 @@ class Seconds:
         Seconds of one mini-batch of one client.
     rounds : float
         Seconds of all rounds, with their scoring.
+    doing : dict from what clients do to float
+        The long parts of round 0.
     """
 
     round0: float
     mini_batch: float = 0.0
     rounds: float = 0.0
     calibration: float = 0.0
+    doing: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def total(self) -> float:
@@ -233,6 +241,8 @@ def set_up(cfg) -> Run:
 def forecast(run: Run) -> Forecast:
     """Forecast the bytes, memory and time of a `run` made by `set_up`.
 
+    `phase` of the run's engine shows what takes long.
+
     Raises
     ------
     GGEURError
@@ -258,7 +268,7 @@ class _Rehearsal:
         )
         results = run.history.results()
         self.engine = EmbeddedEngine(run.data, settings, results)
-        self.engine.packs = True
+        self.engine.packs, self.engine.phase = True, run.engine.phase
         self.server = self.engine.server
 
     def forecast(self) -> Forecast:
@@ -287,7 +297,7 @@ class _Rehearsal:
         total = sum([*before.phases.values(), *after.phases.values()], Traffic())
         for number in range(1, rounds + 1):
             total += self._round(number, stages)
-        times = Seconds(round0_seconds, calibration=calibration)
+        times = Seconds(round0_seconds, calibration=calibration, doing=before.doing)
         if rounds:
             times = self._times(times, stages, walls, steps)
         pooled = pooled_rows(self.run.data)

@@ -61,10 +61,13 @@ from federatedscope_ggeur.federation.course.checkpoint import (
     taken,
 )
 from federatedscope_ggeur.federation.course.client_handler import ClientStore
+from federatedscope_ggeur.federation.exchanges.base import due_exchanges
 from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.federation.server import unseen_clients
+from federatedscope_ggeur.federation.settings import Prepared
 from federatedscope_ggeur.federation.wire.handshake import Handshake
 from federatedscope_ggeur.machine import plain_torch, torch_threads, usable_cores
+from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import (
     Capture,
@@ -252,6 +255,8 @@ class Run:
         self.settings = settings_for(cfg, self.data, clients, self.prepared)
         if restore_from is not None:
             self.settings = replace(self.settings, restore_from=str(restore_from))
+        if self.data.is_weighted:
+            self.settings = _weighted(self.settings, self.prepared)
         held = Holdings.of(self.data.clients, self.data.num_classes)
         unseen = unseen_clients(held.numbers, self.settings.role)
         self.held = held.among(set(held.numbers).difference(unseen))
@@ -442,6 +447,33 @@ def divide(cfg, dataset: DataSet) -> FederatedData:
             validation=validation_share(cfg.data.splits),
         )
         return _pooled(cfg, data)
+
+
+def _weighted(settings: RunSettings, prepared: Prepared | None) -> RunSettings:
+    """The settings of a run on rows with weights.
+
+    Raises
+    ------
+    ConfigError
+        A part of the run knows no weights.
+    """
+    demands, form = settings.demands, settings.role.task.statistics
+    wrong = [one.name for one in due_exchanges(demands) if not one.TAKES_WEIGHTS]
+    head = demands.form
+    if head is not None and not head.takes_weights:
+        wrong.insert(0, f"{setting('closed_form')} {head.name}")
+    if form.compression is not None:
+        wrong.append(f"{setting('statistics')} compressed")
+    if prepared is not None:
+        wrong.append("what is made of the names of classes")
+    if wrong:
+        known = [name for name, one in CLOSED_FORMS.items() if one.takes_weights]
+        raise ConfigError(
+            f"weights of rows: only {setting('closed_form')} {', '.join(known)} take "
+            f"them, without training; these parts of the run do not: {', '.join(wrong)}"
+        )
+    task = replace(settings.role.task, statistics=replace(form, weighted=True))
+    return replace(settings, role=replace(settings.role, task=task))
 
 
 def _pooled(cfg, data: FederatedData) -> FederatedData:

@@ -168,14 +168,13 @@ def share_note(share: float) -> str:
 
 
 def reach_text(training: TrainingSettings, rows: int) -> str:
-    """A line of text that says how far SGD goes in a round on `rows` rows."""
+    """A line of text that says how long a client with `rows` rows trains in a round."""
     optimizer = training.optimizer
     momentum = optimizer.momentum
     beside = f", momentum {momentum:g}" if momentum else ""
     return (
-        f"T of a round, mini-batches x rate / (1 - momentum), is "
-        f"{training.reach(rows):.3g} for the median client: {training.batches(rows)} "
-        f"mini-batches, rate {optimizer.lr:.3g}{beside}"
+        f"training of the median client in a round: {training.batches(rows)} "
+        f"mini-batches at the learning rate {optimizer.lr:.3g}{beside}"
     )
 
 

@@ -51,6 +51,8 @@ class Rows(Protocol):
     def features(self) -> Tensor: ...
     @property
     def labels(self) -> Tensor: ...
+    @property
+    def weights(self) -> Tensor | None: ...
 
 
 class Held(Protocol):
@@ -94,6 +96,7 @@ class TrainingSet(NamedTuple):
 class _Tensors(NamedTuple):
     features: Tensor
     labels: Tensor
+    weights: Tensor | None = None
 
 
 class _OfTensors(NamedTuple):
@@ -237,6 +240,11 @@ class Client:
     @property
     def labels(self) -> Tensor:
         return self._held.train.labels
+
+    @property
+    def weights(self) -> Tensor | None:
+        """The weights of the training rows [n], float64; None if all are 1."""
+        return self._held.train.weights
 
     @property
     def task(self) -> Task:

@@ -120,7 +120,8 @@ class Scatter:
         """The scatter of centred rows of shape (n, D), whose rank is at most n - 1."""
         n, dim = centred.shape
         if n - 1 <= _largest_rank(dim):
-            return cls(dim, None, (thin_factor(centred),), canonical=True)
+            # Rounding may find n directions of n centred rows with unlike weights.
+            return cls(dim, None, (thin_factor(centred)[: n - 1],), canonical=True)
         return cls.from_dense(centred.T @ centred)
 
     @classmethod
@@ -213,20 +214,28 @@ def _largest_rank(dim: int) -> int:
     return (dim + 1) // 2
 
 
-def moments(rows: Tensor) -> tuple[Tensor, Tensor, Scatter]:
-    """Mean and scatter of rows [n, D], float64.
+def moments(
+    rows: Tensor, weights: Tensor | None = None
+) -> tuple[Tensor, Tensor, Scatter]:
+    """Mean and scatter of rows [n, D] with positive weights [n], both float64.
 
-    The mean comes as two tensors, a high and a low part.
+    The mean comes as two tensors, a high and a low part. By default all weights are 1.
     """
     # Differences from a row are exact if rows are close, and zero if they are equal.
     offset = rows[0]
     centred = rows - offset
-    shift = centred.mean(dim=0)
+    shift = _mean(centred, weights)
     centred = centred - shift
-    residue = centred.mean(dim=0)
+    residue = _mean(centred, weights)
     centred -= residue
+    if weights is not None:
+        centred *= weights.sqrt()[:, None]
     high, low = add_to_mean(offset, torch.zeros_like(offset), shift + residue)
     return high, low, Scatter.from_centred(centred)
+
+
+def _mean(rows: Tensor, weights: Tensor | None) -> Tensor:
+    return rows.mean(dim=0) if weights is None else weights @ rows / weights.sum()
 
 
 def add_to_mean(high: Tensor, low: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
@@ -251,23 +260,34 @@ class Means:
     high, low : Tensor of shape (C, D), float64
         Zero for a class without samples. The parts are never added up, so that no digit
         of the low part is lost.
+    sums : Tensor of shape (C,), float64, or None
+        The sums of the samples' weights; None if each sample has the weight 1.
     """
 
     counts: Tensor
     high: Tensor
     low: Tensor
+    sums: Tensor | None = None
 
     @classmethod
-    def rounded(cls, counts: Tensor, means: Tensor) -> Means:
+    def rounded(
+        cls, counts: Tensor, means: Tensor, sums: Tensor | None = None
+    ) -> Means:
         """Make means from counts [C] and means [C, D] of any type."""
         counts = counts.to(torch.int64).clone()
         high = means.to(torch.float64).clone()
         high[counts == 0] = 0
-        return cls(counts, high, torch.zeros_like(high))
+        return cls(counts, high, torch.zeros_like(high), sums)
+
+    @property
+    def weights(self) -> Tensor:
+        """The sums of the samples' weights, or the counts: shape (C,), float64."""
+        return self.counts.double() if self.sums is None else self.sums
 
     def mapped(self, centre: Tensor, linear: Callable[[Tensor], Tensor]) -> Means:
         """The means of the rows ``T (x - centre)``. `linear` maps rows r to ``T r``."""
-        return Means.rounded(self.counts, linear((self.high - centre) + self.low))
+        moved = linear((self.high - centre) + self.low)
+        return Means.rounded(self.counts, moved, self.sums)
 
     def plus(self, other: Means) -> tuple[Means, Tensor]:
         """Merge two sets of means; also return vectors [C, D] between the sets.
@@ -276,8 +296,11 @@ class Means:
         where b is row c of these vectors.
         """
         self._require_alike(other)
-        counts = self.counts + other.counts
-        fraction = other.counts.double() / counts.clamp(min=1)
+        counts, sums = self.counts + other.counts, None
+        if self.sums is not None or other.sums is not None:
+            sums = self.weights + other.weights
+        weights = counts.double() if sums is None else sums
+        fraction = other.weights / weights.masked_fill(counts == 0, 1)
         only_other = self.counts == 0
         # The weight multiplies delta and not the means, because delta is small even if
         # means are large.
@@ -286,8 +309,8 @@ class Means:
         high, low = add_to_mean(self.high, self.low, fraction[:, None] * delta)
         high = torch.where(only_other[:, None], other.high, high)
         low = torch.where(only_other[:, None], other.low, low)
-        between = (self.counts * fraction).sqrt()[:, None] * delta
-        return Means(counts, high, low), between
+        between = (self.weights * fraction).sqrt()[:, None] * delta
+        return Means(counts, high, low, sums), between
 
     def minus(self, other: Means) -> tuple[Means, Tensor]:
         """Remove `other`; return the means that are left, and vectors as in `plus`."""
@@ -299,13 +322,18 @@ class Means:
                 f"cannot remove {int(other.counts[c])} samples of class {c} from "
                 f"{int(self.counts[c])}; remove only samples that were added"
             )
-        ratio = other.counts.double() / counts.clamp(min=1)
+        gone = counts == 0
+        sums = None
+        if self.sums is not None or other.sums is not None:
+            sums = (self.weights - other.weights).masked_fill(gone, 0)
+        weights = counts.double() if sums is None else sums
+        ratio = other.weights / weights.masked_fill(gone, 1)
         delta = (self.high - other.high) + (self.low - other.low)
-        delta[(counts == 0) | (other.counts == 0)] = 0
+        delta[gone | (other.counts == 0)] = 0
         high, low = add_to_mean(self.high, self.low, ratio[:, None] * delta)
-        between = (self.counts * ratio).sqrt()[:, None] * delta
-        gone = (counts == 0)[:, None]
-        left = Means(counts, high.masked_fill(gone, 0), low.masked_fill(gone, 0))
+        between = (self.weights * ratio).sqrt()[:, None] * delta
+        none = gone[:, None]
+        left = Means(counts, high.masked_fill(none, 0), low.masked_fill(none, 0), sums)
         return left, between
 
     def _require_alike(self, other: Means) -> None:

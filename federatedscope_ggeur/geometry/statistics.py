@@ -9,7 +9,7 @@ Count, mean and spread of rows, over all classes together.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -53,6 +53,9 @@ class Statistics:
         nearest class means need none.
     counts : Tensor of shape (C,), int64
         Samples of each class.
+    weights : Tensor of shape (C,), float64
+        The sums of the samples' weights by class; the counts if all weights are 1. With
+        weights, n and N below are these sums.
     means : Tensor of shape (C, D), float64
         Class means. Zero for a class without samples.
     classes : list of int
@@ -87,6 +90,15 @@ class Statistics:
         return self.located.counts
 
     @property
+    def weights(self) -> Tensor:
+        return self.located.weights
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether samples have weights other than 1."""
+        return self.located.sums is not None
+
+    @property
     def means(self) -> Tensor:
         return self.located.high
 
@@ -110,7 +122,11 @@ class Statistics:
 
     @classmethod
     def from_embeddings(
-        cls, features: Tensor, labels: Tensor, num_classes: int
+        cls,
+        features: Tensor,
+        labels: Tensor,
+        num_classes: int,
+        weights: Tensor | None = None,
     ) -> Statistics:
         """Make the statistics of embeddings with labels: a scatter for each class.
 
@@ -119,6 +135,8 @@ class Statistics:
         features : Tensor of shape (n, D), floating point
         labels : Tensor of shape (n,), integer, in ``0..num_classes-1``
         num_classes : int
+        weights : Tensor of shape (n,), float64, positive, optional
+            What each row counts for in means and scatters.
 
         Raises
         ------
@@ -128,12 +146,18 @@ class Statistics:
         features, labels = torch.as_tensor(features), torch.as_tensor(labels)
         check_embeddings(features, labels, num_classes)
         result = cls.empty(num_classes, features.shape[1])
+        sums = None if weights is None else torch.zeros(num_classes).double()
         for c in labels.unique().tolist():
-            rows = features[labels == c].to(torch.float64)
-            high, low, result._scatters[c] = moments(rows)
+            members = labels == c
+            rows = features[members].to(torch.float64)
+            own = None if weights is None else weights[members]
+            high, low, result._scatters[c] = moments(rows, own)
             result.located.counts[c] = len(rows)
             result.located.high[c], result.located.low[c] = high, low
-        return result
+            if sums is not None and own is not None:
+                sums[c] = own.sum()
+        located = replace(result.located, sums=sums)
+        return cls(located, result._scatters)
 
     @classmethod
     def from_moments(
@@ -142,6 +166,7 @@ class Statistics:
         means: Tensor,
         factors: Mapping[int, Tensor] | None = None,
         covariances: Mapping[int, Tensor] | None = None,
+        weights: Tensor | None = None,
     ) -> Statistics:
         """Make statistics with a scatter for each class, e.g. from a message.
 
@@ -153,16 +178,19 @@ class Statistics:
             ``F`` with ``F^T F = n Sigma``.
         covariances : mapping from class to Tensor of shape (D, D)
             ``Sigma`` (divided by n) of each class that is not in `factors`.
+        weights : Tensor of shape (C,), float64, optional
+            The sums of the samples' weights, if they have weights.
         """
+        located = Means.rounded(counts, means, weights)
         scatters = {
             c: Scatter.from_factor(factor.to(torch.float64))
             for c, factor in (factors or {}).items()
         }
         for c, covariance in (covariances or {}).items():
             scatters[c] = Scatter.from_dense(
-                covariance.to(torch.float64) * int(counts[c])
+                covariance.to(torch.float64) * float(located.weights[c])
             )
-        statistics = cls(Means.rounded(counts, means), scatters)
+        statistics = cls(located, scatters)
         unlike = scatters.keys() ^ set(statistics.classes)
         if unlike:
             raise StatisticsError(
@@ -178,6 +206,7 @@ class Statistics:
         means: Tensor,
         factor: Tensor | None = None,
         scatter: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> Statistics:
         """Make statistics with one scatter ``W = sum_c n_c Sigma_c``.
 
@@ -189,18 +218,21 @@ class Statistics:
             ``F`` with ``F^T F = W``.
         scatter : Tensor of shape (D, D), optional
             ``W`` itself. Give either `factor` or `scatter`.
+        weights : as for `from_moments`
         """
         if scatter is not None:
             held = Scatter.from_dense(scatter.to(torch.float64))
         else:
             assert factor is not None
             held = Scatter.from_factor(factor.to(torch.float64))
-        return cls(Means.rounded(counts, means), {ALL: held}, "pooled")
+        return cls(Means.rounded(counts, means, weights), {ALL: held}, "pooled")
 
     @classmethod
-    def of_means(cls, counts: Tensor, means: Tensor) -> Statistics:
+    def of_means(
+        cls, counts: Tensor, means: Tensor, weights: Tensor | None = None
+    ) -> Statistics:
         """Make statistics without scatters, from counts [C] and means [C, D]."""
-        return cls(Means.rounded(counts, means), {}, "means")
+        return cls(Means.rounded(counts, means, weights), {}, "means")
 
     def to(self, content: str) -> Statistics:
         """The part of these statistics that `content` names.
@@ -248,7 +280,7 @@ class Statistics:
         StatisticsError
             The class has no samples.
         """
-        return self.scatter(c) / int(self.counts[c])
+        return self.scatter(c) / float(self.weights[c])
 
     def factor(self, c: int | None = None) -> Tensor:
         """The thin factor ``F`` of shape (rank, D) with ``F^T F = n Sigma``, or W.
@@ -297,7 +329,7 @@ class Statistics:
 
     def with_means(self, means: Tensor) -> Statistics:
         """The same statistics with other `means` [C, D]; the scatters stay."""
-        located = Means.rounded(self.counts, means)
+        located = Means.rounded(self.counts, means, self.located.sums)
         return Statistics(located, self._scatters, self.content)
 
     def restrict(self, classes: Iterable[int]) -> Statistics:
@@ -313,7 +345,8 @@ class Statistics:
         mask = torch.zeros(self.num_classes, dtype=torch.bool)
         mask[sorted(kept)] = True
         column, held = mask[:, None], self.located
-        located = Means(held.counts * mask, held.high * column, held.low * column)
+        sums = None if held.sums is None else held.sums * mask
+        located = Means(held.counts * mask, held.high * column, held.low * column, sums)
         return Statistics(located, {c: scatters[c] for c in kept})
 
     def __add__(self, other: Statistics) -> Statistics:
@@ -494,7 +527,7 @@ class Totals:
         If the statistics have no scatter, every row counts as if it lay at its class
         mean.
         """
-        counts = statistics.counts.double()
+        counts = statistics.weights
         total = float(counts.sum())
         if not total:
             return cls.empty(statistics.dim)

@@ -73,6 +73,25 @@ def test_a_run_leaves_files_that_a_person_and_a_program_can_read(short, capsys):
 
 
 @pytest.mark.slow
+def test_rounds_are_counted_only_if_they_come(short, capsys):
+    """With the threshold 1 every class is sent, and nothing is trained."""
+    settings = {
+        "data.splitter": "iid",
+        "data.splitter_args": "[]",
+        "ggeur.closed_form": "auto",
+        "ggeur.init": "closed_form",
+        "ggeur.keep": "best",
+        "ggeur.privacy.min_samples": 1,
+    }
+    assert main([*short, *(str(one) for pair in settings.items() for one in pair)]) == 0
+    said = capsys.readouterr().err
+    tried = re.findall(r"trying heads on left-out rows: row (\d+) of (\d+)", said)
+    assert tried[-1] == ("227", "227")
+    assert "nothing is trained" in said
+    assert not re.search(r"round \d+ of 3", said)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [f"=art\n{FORGED}\r\x1b[2J\u202e", "caf\udce9 <b>"],

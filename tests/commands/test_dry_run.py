@@ -46,6 +46,14 @@ def test_it_says_rows_bytes_memory_and_time(dry_run):
     assert re.search(r"^time: about .* a mini-batch\)$", said, re.M)
 
 
+def test_it_says_how_long_heads_are_tried(dry_run):
+    same = ["data.splitter", "iid", "data.splitter_args", "[]"]
+    said = dry_run("ggeur.closed_form", "auto", *same)
+    assert re.search(
+        r"^time: .*\(round 0 .* s; of it .* s trying heads on left-out rows", said, re.M
+    )
+
+
 def test_many_clients_are_said_in_short(dry_run):
     said = dry_run("federate.client_num", 30, "ggeur.steps", "[]")
     line = r"^rows of a client: \d+ \(client \d+\) to \d+ \(client \d+\), median \d+$"

@@ -367,8 +367,7 @@ _DOMAINNET_CLASSES = Key(
 
 @register_image_reader("domainnet", [_DOMAINNET_CLASSES])
 def read_domainnet(root: str | Path, classes: str = "all") -> ImageDataSet:
-    """Read DomainNet, all 345 classes or ten of them, with the official lists if
-    present.
+    """Read DomainNet, all 345 classes or ten, with the official lists if present.
 
     Domains are in alphabetical order: clipart, infograph, painting, quickdraw, real,
     sketch. Some may be missing. Classes have the order of their numbers in the lists.

@@ -31,6 +31,7 @@ def report(arguments: Sequence[str]) -> int:
         report_files,
         write_report,
     )
+    from .comparison.paper_table import as_document
     from .comparison.sheets import sheet_text
 
     formats = read_formats(options.format)
@@ -48,8 +49,10 @@ def report(arguments: Sequence[str]) -> int:
     pictures = figures(found, options.width)
     if options.classes:
         pictures += _by_class(found, options, texts)
-    if options.style == "paper":
-        texts["table.tex"] = found.to_latex("paper")
+    if options.style != "report":
+        texts["table.tex"] = found.to_latex(options.style)
+        if form := next((one for one in ("pdf", "png") if one in formats), None):
+            texts["page.tex"] = as_document(found.title, pictures, form)
     files = report_files(found, pictures, formats, more, texts)
     place = options.out
     folder = default_folder(options.folders[0]) if place is None else Path(place)
@@ -128,11 +131,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--style",
-        choices=("report", "paper"),
+        choices=("report", "paper", "avg"),
         default="report",
-        help="the layout of table.tex: all tables of the report (default), or one "
+        help="the layout of table.tex: all tables of the report (default); paper: one "
         "for each data set as in a paper, with a column for each setting and "
-        "standard errors",
+        "standard errors; avg: one table of AVG over all data sets; with either comes "
+        "page.tex, which prints table and figures",
     )
     parser.add_argument(
         "--width",

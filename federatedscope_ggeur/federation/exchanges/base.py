@@ -86,6 +86,8 @@ class RequestKind:
         The size in bytes of the longest answer allowed; None without a limit.
     part_schema : callable (Client) -> MessageSchema
         The schema of the parts.
+    doing : str
+        What clients do, if that may take long: for people who watch the run.
     patient : bool
         Whether the server waits until the deadline for a client that lost its
         connection, and asks it again with the same bytes.
@@ -117,6 +119,7 @@ class RequestKind:
     bound: Callable[[Declared, Any, Any], None] = lambda *_: None
     largest: Callable[[Any], int | None] = lambda exchange: limits.PLAIN
     part_schema: Callable[[Client], MessageSchema] = field(default=lambda c: c.schema)
+    doing: str = ""
     patient: bool = False
     needs_all: bool = False
     optional_parts: bool = False
@@ -257,6 +260,8 @@ class Exchange:
         a run shows this text. Secure sums refuse a plugin's exchange that has none.
     NOT_BY_FOLDER : str
         If the exchange cannot go with a run by folder: the setting that makes it due.
+    TAKES_WEIGHTS : bool
+        Whether the exchange knows weights of rows.
     UNSCREENED : str
         A text that says what cannot be screened because of this exchange, and why this
         matters.
@@ -270,6 +275,7 @@ class Exchange:
     KEYS: ClassVar[tuple[Key, ...]] = ()
     REVEALS: ClassVar[str] = ""
     NOT_BY_FOLDER: ClassVar[str] = ""
+    TAKES_WEIGHTS: ClassVar[bool] = False
     UNSCREENED: ClassVar[str] = ""
     SETTINGS: ClassVar[tuple[Key, ...]] = ()
 

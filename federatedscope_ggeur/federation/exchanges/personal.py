@@ -230,7 +230,7 @@ class PersonalClient(ClientSide):
         by = [query.temperature * factor for factor in FACTORS]
         least = self.client.settings.min_samples
         score = heads.left_out(self._own_means())
-        return PersonalLosses(number, *sum_losses(score, parts, by, least))
+        return PersonalLosses(number, *sum_losses(score, parts, by, least)[:2])
 
     def make(self, query: PersonalQuery) -> PersonalScore:
         """Make the client's own head, store it here, and score it on the test rows."""

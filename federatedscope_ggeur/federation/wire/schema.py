@@ -35,11 +35,14 @@ class StatisticsForm:
     compression : Compression, optional
         How means and the pooled scatter are compressed. It cannot go with "class". With
         compression `exact` has no effect.
+    weighted : bool
+        Whether rows have weights, and their sums travel beside the counts.
     """
 
     content: str = "class"
     exact: bool = False
     compression: Compression | None = None
+    weighted: bool = False
 
     def __post_init__(self):
         if self.content not in NEEDS:

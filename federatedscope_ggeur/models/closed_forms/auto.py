@@ -345,7 +345,7 @@ def _ratio(contrasts: Tensor, covariance: Tensor) -> float:
     return square / by_chance if by_chance > 0 else (float("inf") if square else 0.0)
 
 
-def _chance(contrasts: Tensor, covariance: Tensor, free: int) -> float:
+def _chance(contrasts: Tensor, covariance: Tensor, free: float) -> float:
     """The probability that chance gives contrasts [d-1, q] so large (Dempster 1958).
 
     The square of a contrast is approximated by ``tr(S)/r`` times a chi-square of r

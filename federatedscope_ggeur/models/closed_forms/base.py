@@ -123,9 +123,9 @@ class Seen:
         The C' classes with samples, ascending. Row i of each tensor below belongs to
         `classes[i]`.
     counts : Tensor of shape (C',)
-        Rows of each class.
+        Rows of each class, or the sums of their weights.
     total : float
-        N, the number of all rows.
+        N, the number of all rows, or the sum of their weights.
     means : Tensor of shape (C', D)
         Class means.
     origin : Tensor of shape (D,)
@@ -161,7 +161,7 @@ class Seen:
         cls, statistics: Statistics, components: Components | None = None, seed: int = 0
     ) -> Seen:
         classes = statistics.classes
-        counts, means = statistics.counts[classes].double(), statistics.means[classes]
+        counts, means = statistics.weights[classes], statistics.means[classes]
         total = float(counts.sum())
         origin = (counts / total) @ means
         offsets = means - origin
@@ -397,6 +397,8 @@ class ClosedForm:
         Whether log-losses choose among several `finalists`.
     compressed : bool
         Whether the statistics are rounded. If so, small strengths are not tried.
+    takes_weights : bool
+        Whether rows may have weights, so that a row of weight 2 counts as two.
     takes_prior, takes_ensemble : bool
         Whether guesses can be a prior of the class means, and whether known logits can
         be added to the form's logits.
@@ -433,6 +435,7 @@ class ClosedForm:
     by_losses: ClassVar[bool] = False
     standardize: bool = False
     compressed: bool = False
+    takes_weights: ClassVar[bool] = False
     takes_prior: ClassVar[bool] = False
     takes_ensemble: ClassVar[bool] = False
     known: Known | None = None
@@ -680,7 +683,7 @@ class ClosedForm:
                 "embeddings, e.g. to length 1"
             )
         report = {
-            "rows": int(seen.total),
+            "rows": int(statistics.counts.sum()),
             "classes": len(seen.classes),
             "left_out": seen.num_classes - len(seen.classes),
         }

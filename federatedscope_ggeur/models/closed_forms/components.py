@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -42,6 +43,8 @@ class Components:
     scatter : Tensor of shape (D, D), float64, or None
         The sum of the groups' scatters, each about the group's own mean; None if
         unknown.
+    sums : Tensor of shape (J,), float64, or None
+        The sum of the weights of each group's rows; None if each row has the weight 1.
     """
 
     labels: Tensor
@@ -52,6 +55,7 @@ class Components:
     num_classes: int
     domain_names: tuple[str, ...]
     scatter: Tensor | None = None
+    sums: Tensor | None = None
 
     @classmethod
     def of_client(
@@ -72,6 +76,7 @@ class Components:
             statistics.num_classes,
             names,
             scatter,
+            statistics.weights[labels] if statistics.is_weighted else None,
         )
 
     @classmethod
@@ -84,7 +89,9 @@ class Components:
         """Join the components of several clients."""
         parts = list(parts)
         first = parts[0]
-        names = ("labels", "counts", "means", "clients", "domains")
+        names = ["labels", "counts", "means", "clients", "domains"]
+        if first.sums is not None:
+            names.append("sums")
         held = {name: torch.cat([getattr(p, name) for p in parts]) for name in names}
         order = sorted(
             range(len(held["labels"])),
@@ -104,14 +111,14 @@ class Components:
         return self.means.shape[1]
 
     @property
-    def total(self) -> int:
-        """N, the number of rows of all components."""
-        return int(self.counts.sum())
+    def total(self) -> float:
+        """N, the number of rows of all components, or the sum of their weights."""
+        return float(self.weights.sum())
 
     @property
     def weights(self) -> Tensor:
-        """The numbers of rows, `counts`, as float64."""
-        return self.counts.double()
+        """The numbers of rows, or the sums of their weights: float64."""
+        return self.counts.double() if self.sums is None else self.sums
 
     @cached_property
     def origin(self) -> Tensor:
@@ -163,9 +170,13 @@ class Components:
         places = self.domains if grain == "domain" else torch.zeros_like(self.domains)
         keys = torch.stack([self.labels, places], dim=1)
         kept, group = keys.unique(dim=0, return_inverse=True)
-        counts = self.counts.new_zeros(len(kept)).index_add(0, group, self.counts)
+
+        def summed(numbers: Tensor) -> Tensor:
+            return numbers.new_zeros(len(kept)).index_add(0, group, numbers)
+
+        whole = summed(self.weights)
         # Relative to the mean of all rows, so that data may lie far from the origin.
-        share = (self.weights / counts[group])[:, None] * (self.means - self.origin)
+        share = (self.weights / whole[group])[:, None] * (self.means - self.origin)
         offsets = self.means.new_zeros(len(kept), self.dim).index_add(0, group, share)
         means = self.origin + offsets
         apart = self.weights.sqrt()[:, None] * (self.means - means[group])
@@ -173,7 +184,8 @@ class Components:
         return replace(
             self,
             labels=kept[:, 0],
-            counts=counts,
+            counts=summed(self.counts),
+            sums=None if self.sums is None else whole,
             means=means,
             clients=merged,
             domains=kept[:, 1] if grain == "domain" else merged,
@@ -212,6 +224,8 @@ class Rows:
     inside : Tensor of shape (n,), bool
         Whether the statistics contain the row. If so, the row is scored by a head made
         without it; otherwise by the head of all rows.
+    weights : Tensor of shape (n,), float64, or None
+        The weight of each row; None if each has the weight 1.
     """
 
     features: Tensor
@@ -219,6 +233,7 @@ class Rows:
     client: int
     domain: int
     inside: Tensor
+    weights: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -233,7 +248,23 @@ class Rows:
             features=self.features[rows],
             labels=self.labels[rows],
             inside=self.inside[rows],
+            weights=None if self.weights is None else self.weights[rows],
         )
+
+    @property
+    def taken(self) -> Tensor:
+        """The weight of each row in the statistics, 0 outside: shape (n,), float64."""
+        inside = self.inside.double()
+        return inside if self.weights is None else inside * self.weights
+
+    def summed(self, what: Tensor, kept: Any = slice(None)) -> Tensor:
+        """The sum of `what` [..., m] over the m rows `kept`, by their weights.
+
+        Numbers of rows stay whole numbers if the rows have no weights.
+        """
+        if self.weights is None:
+            return what.sum(dim=-1)
+        return what.double() @ self.weights[kept]
 
     def own(self, components: Components) -> Tensor:
         """The component that each row must be left out of: shape (n,); -1 for none."""

@@ -72,7 +72,7 @@ class LinearDiscriminant(ClosedForm):
     )
 
     from_sums = from_noise = True
-    takes_prior = takes_ensemble = True
+    takes_weights = takes_prior = takes_ensemble = True
     TUNED, GRID, UNTUNED = "shrinkage", SHRINKAGES, UNTUNED_SHRINKAGE
 
     shrinkage: float | None
@@ -119,7 +119,7 @@ class LinearDiscriminant(ClosedForm):
         directions. So generalised cross-validation for ridge regression also serves
         LDA.
         """
-        rows, classes = int(seen.total), len(seen.classes)
+        rows, classes = seen.total, len(seen.classes)
         if not self.is_open:
             return common_covariance(seen.within, rows, classes, self.shrinkage)
         added = ridge_by_gcv(seen.within, seen.counts, seen.offsets)
@@ -137,7 +137,7 @@ class LinearDiscriminant(ClosedForm):
         by = seen.deviations() if self.standardize else None
         if by is not None:
             seen = seen.divided(by)
-        rows, n = int(seen.total), seen.counts[:, None]
+        rows, n = seen.total, seen.counts[:, None]
         _, root, report = self._covariance(seen)
         total = seen.within + (n * seen.offsets).T @ seen.offsets
         _, of_all, _ = common_covariance(total, rows, 1, report["shrinkage"])
@@ -170,7 +170,7 @@ class NearestMean(ClosedForm):
     meaning = "nearest class mean"
     source = "FedNCM 2023"
     NEEDS = "means"
-    from_sums = from_noise = True
+    from_sums = from_noise = takes_weights = True
 
     def work_out(self, seen: Seen) -> tuple[Model, dict]:
         scores = discriminant(seen, seen.offsets, seen.log_priors("none"))

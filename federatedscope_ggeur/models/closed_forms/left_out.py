@@ -21,6 +21,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from federatedscope_ggeur.progress import tick
+
 from ..base import SMOOTHING, Model
 from .components import Components, Rows
 
@@ -43,16 +45,19 @@ def is_right(scores: Tensor, labels: Tensor) -> Tensor:
 def left_out_hits(score: LeftOut, rows: Rows) -> Tensor:
     """How many rows each candidate classifies rightly: shape (candidates,), int64.
 
-    A row counts as wrong if no class is left without it.
+    If rows have weights, it is the sum of their weights, float64. A row counts as wrong
+    if no class is left without it.
     """
     hits: Tensor | None = None
     for start in range(0, len(rows), _CHUNK_ROWS):
         part = rows.part(slice(start, start + _CHUNK_ROWS))
         found = [is_right(scores, part.labels) for scores in score(part)]
-        counted = torch.stack([right.sum() for right in found])
+        counted = part.summed(torch.stack(found))
+        tick(len(part))
         hits = counted if hits is None else hits + counted
     if hits is None:
-        hits = torch.zeros(len(score(rows)), dtype=torch.int64)
+        kind = torch.int64 if rows.weights is None else torch.float64
+        hits = torch.zeros(len(score(rows)), dtype=kind)
     return hits
 
 
@@ -62,7 +67,8 @@ class Left(NamedTuple):
     x: Tensor  # [n, D] relative to the mean of all rows
     z: Tensor  # [n, D] relative to the mean of the own component; 0 without one
     own: Tensor  # [n] the own component, or -1
-    growth: Tensor  # [n] n_j / (n_j - 1); 0 if the row is in no component, or alone
+    growth: Tensor  # [n] n_j / (n_j - w); 0 if the row is in no component, or alone
+    part: Tensor  # [n] w times growth: of z z', what the scatter loses
     degrees: Tensor  # [n] degrees of freedom without the row
     trace: Tensor  # [n] of the scatter without the row
     plain: Tensor  # [n] whether no scatter is left
@@ -90,19 +96,18 @@ class DiscriminantLeftOut:
 
     Notes
     -----
-    Let x be a row of component j, z = x - mu_j, and S the summed scatter. Without x,
-    the scatter is S - n_j/(n_j - 1) z z'. Its trace is t, and it has v = N - 1 - J
-    degrees of freedom. So the covariance is ``A - b z z'``, with A diagonal in the
-    eigenbasis of S::
+    Let x be a row of component j with the weight w (1 by default), z = x - mu_j, and S
+    the summed scatter. n_j and N are sums of weights. Without x, the scatter is ``S - w
+    n_j/(n_j - w) z z'``. Its trace is t, and it has v = N - w - J degrees of freedom.
+    So the covariance is ``A - b z z'``, with A diagonal in the eigenbasis of S::
 
-        A = (1 - g) S / v + g t / (v D) I,   b = (1 - g) n_j / ((n_j - 1) v)
+        A = (1 - g) S / v + g t / (v D) I,   b = (1 - g) w n_j / ((n_j - w) v)
 
     Let q = z' A^-1 z and a = x - mu_l. The squared distance of x to another component l
     is ``a' A^-1 a + b (a' A^-1 z)^2 / (1 - b q)`` (Sherman and Morrison). The mean of
     its own component moves away from x. The squared distance to it is ``(n_j / (n_j -
-    1))^2
-    (q + b q^2 / (1 - b q))``. If x is the only row of its component, the component
-    vanishes, and S is unchanged.
+    w))^2 (q + b q^2 / (1 - b q))``. If x is the only row of its component, the
+    component vanishes, and S is unchanged.
     """
 
     def __init__(
@@ -138,18 +143,22 @@ class DiscriminantLeftOut:
 
     def left(self, rows: Rows) -> Left:
         """The rows, and the statistics without each row."""
-        parts, own = self.parts, rows.own(self.parts)
+        parts, own, taken = self.parts, rows.own(self.parts), rows.taken
         x = (rows.features.double() - parts.origin) @ self.basis
-        inside, counts = own >= 0, parts.weights[own.clamp(min=0)]
-        alone, shares = inside & (counts == 1), inside & (counts > 1)
-        growth = torch.where(shares, counts / (counts - 1).clamp(min=1), 0 * counts)
-        z = (x - self.means[own.clamp(min=0)]) * shares[:, None]
-        degrees = parts.total - inside.double() - (len(parts.counts) - alone.double())
+        inside, place = own >= 0, own.clamp(min=0)
+        taken = taken * inside
+        alone = inside & (parts.counts[place] == 1)
+        shares, counts = inside & ~alone, parts.weights[place]
+        rest = (counts - taken).masked_fill(~shares, 1)
+        growth = torch.where(shares, counts / rest, 0 * counts)
+        part = taken * growth
+        z = (x - self.means[place]) * shares[:, None]
+        degrees = parts.total - taken - (len(parts.counts) - alone.double())
         trace = self._values.sum()
-        left = trace - growth * z.square().sum(dim=1)
+        left = trace - part * z.square().sum(dim=1)
         plain = (degrees <= 0) | (left <= ROUNDING * trace)
-        log_priors = self._log_priors(own, inside)
-        return Left(x, z, own, growth, degrees, left, plain, log_priors)
+        log_priors = self._log_priors(own, taken, alone)
+        return Left(x, z, own, growth, part, degrees, left, plain, log_priors)
 
     def covariance(self, g: float, left: Left) -> tuple[Tensor, Tensor]:
         """The diagonals of A^-1 [n, D], and the factors b [n], for a shrinkage g."""
@@ -157,7 +166,7 @@ class DiscriminantLeftOut:
         inverse = (1 - g) * self._values / v[:, None] + (g * size / v)[:, None]
         # Without any scatter the covariance is the identity.
         inverse = torch.where(left.plain[:, None], torch.ones_like(inverse), inverse)
-        b = torch.where(left.plain, torch.zeros_like(v), (1 - g) * left.growth / v)
+        b = torch.where(left.plain, torch.zeros_like(v), (1 - g) * left.part / v)
         return 1 / inverse, b
 
     def distances(self, left: Left, inverse, b, means) -> Tensor:
@@ -175,14 +184,15 @@ class DiscriminantLeftOut:
         distances += more[:, None] * cross.square()
         return distances
 
-    def _log_priors(self, own: Tensor, inside: Tensor) -> Tensor:
+    def _log_priors(self, own: Tensor, taken: Tensor, alone: Tensor) -> Tensor:
         """The log prior of each component without the row: shape (n, J).
 
         It is -inf if the component vanishes without the row.
         """
         counts = self.parts.weights.repeat(len(own), 1)
-        index = torch.nonzero(inside).flatten()
-        counts[index, own[index]] -= 1
+        index = torch.nonzero(own >= 0).flatten()
+        counts[index, own[index]] -= taken[index]
+        counts[alone, own[alone]] = 0
         logs = counts.log()
         if self._priors == "none":
             # Classes are equal; within one, components count for their shares.
@@ -226,12 +236,13 @@ class RidgeLeftOut:
 
     Notes
     -----
-    Let x be relative to the mean of all rows, lambda fixed, and the intercept not
-    penalised. Then ``h = 1/N + x' (T + lambda I)^-1 x`` is the row's entry of the hat
-    matrix. The prediction of a row without itself is ``(f(x) - h y) / (1 - h)``, where
-    f is the regression on all rows. Without the row, lambda changes by ``-a N / ((N -
-    1) D) |x|^2``. So f and h are computed with the changed lambda. T + lambda I stays
-    diagonal in the same eigenbasis.
+    Let x be relative to the mean of all rows, with the weight w (1 by default), lambda
+    fixed, and the intercept not penalised. N is the sum of weights. Then ``h = w (1/N +
+    x' (T + lambda I)^-1 x)`` is the row's entry of the hat matrix. The prediction of a
+    row without itself is ``(f(x) - h y) / (1 - h)``, where f is the regression on all
+    rows. Without the row, lambda changes by ``-a w N / ((N - w) D) |x|^2``. So f and h
+    are computed with the changed lambda. T + lambda I stays diagonal in the same
+    eigenbasis.
     """
 
     def __init__(self, parts: Components, strengths: Sequence[float]):
@@ -245,15 +256,18 @@ class RidgeLeftOut:
         parts, own = self._parts, rows.own(self._parts)
         x = (rows.features.double() - parts.origin) @ self._basis
         inside, n = own >= 0, parts.total
+        taken = rows.taken * inside
+        rest = n - taken
+        rest = rest.masked_fill(rest <= ROUNDING * n, 1)
         targets = torch.zeros(len(own), len(parts.counts), dtype=torch.float64)
         index = torch.nonzero(inside).flatten()
         targets[index, own[index]] = 1
-        growth = inside.double() * (n / max(n - 1, 1))
+        growth = taken * (n / rest)
         trace = self._values.sum()
         left = trace - growth * x.square().sum(dim=1)
         flat = left <= ROUNDING * trace
         gone = inside & (parts.counts[own.clamp(min=0)] == 1)
-        shares = (parts.weights - targets) / max(n - 1, 1)
+        shares = (parts.weights - taken[:, None] * targets) / rest[:, None]
 
         def scores(strength: float) -> Tensor:
             weight = torch.where(
@@ -261,7 +275,7 @@ class RidgeLeftOut:
             )
             inverse = 1 / (self._values + weight[:, None])
             found = parts.weights / n + (x * inverse) @ self._sums.T
-            hat = 1 / n + (x.square() * inverse).sum(dim=1)
+            hat = taken * (1 / n + (x.square() * inverse).sum(dim=1))
             without = found - hat[:, None] * targets
             without = without / (1 - hat[:, None]).clamp(min=_LEAST)
             found = torch.where(inside[:, None], without, found)
@@ -313,6 +327,8 @@ def left_out_losses(
 ) -> tuple[Tensor, int]:
     """The summed `log_losses` of rows at each temperature, and the number of rows.
 
+    Losses are summed by the rows' weights, if they have weights.
+
     Parameters
     ----------
     score : LeftOut
@@ -332,7 +348,7 @@ def left_out_losses(
         part = rows.part(slice(start, start + _CHUNK_ROWS))
         for place, scores in enumerate(score(part)):
             losses, scored = log_losses(scores, part.labels, by)
-            total[place] += losses.sum(dim=1)
+            total[place] += part.summed(losses, scored)
         known += int(scored.sum())  # the same rows for every candidate
     return total, known
 

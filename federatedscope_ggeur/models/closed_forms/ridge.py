@@ -82,7 +82,7 @@ class RidgeRegression(ClosedForm):
         ),
         standardize_key("Ridge regression: "),
     )
-    from_sums = True
+    from_sums = takes_weights = True
     TUNED, GRID = "strength", STRENGTHS
     UNTUNED = UNTUNED_SHRINKAGE / (1 - UNTUNED_SHRINKAGE)
 

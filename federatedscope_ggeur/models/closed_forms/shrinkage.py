@@ -17,7 +17,7 @@ GCV_STRENGTHS = tuple(10 ** (-step / 6) for step in range(-12, 43))
 
 
 def common_covariance(
-    within: Tensor, samples: int, classes: int, shrinkage: float | None
+    within: Tensor, samples: float, classes: int, shrinkage: float | None
 ) -> tuple[Tensor, Tensor, dict]:
     """LDA's shrunk covariance ``(1 - rho) S0 + rho (tr S0 / D) I``, ``S0 = W / (N -
     C)``.
@@ -26,8 +26,10 @@ def common_covariance(
     ----------
     within : Tensor of shape (D, D), float64
         The within-class scatter W.
-    samples, classes : int
-        N and C, counting only classes with samples.
+    samples : float
+        N, the number of samples, or the sum of their weights.
+    classes : int
+        C, counting only classes with samples.
     shrinkage : float, optional
         rho. If None, `ledoit_wolf` chooses it.
 
@@ -60,14 +62,14 @@ def common_covariance(
     root = stable_cholesky(covariance) if regular else None
     if root is None:
         raise StatisticsError(
-            f"the common covariance of {samples} samples of {classes} classes in {dim} "
-            f"dimensions is singular with a shrinkage of {shrinkage}; raise "
+            f"the common covariance of {samples:.10g} samples of {classes} classes in "
+            f"{dim} dimensions is singular with a shrinkage of {shrinkage}; raise "
             "ggeur.lda.shrinkage, or set it to -1 to have it chosen"
         )
     return covariance, root, {"shrinkage": float(shrinkage), "shrinkage_rule": rule}
 
 
-def ledoit_wolf(covariance: Tensor, degrees: int) -> float:
+def ledoit_wolf(covariance: Tensor, degrees: float) -> float:
     """Ledoit and Wolf's share of the spherical covariance, for Gaussian data.
 
     This is the Rao-Blackwellised estimator. The general one needs fourth moments, which

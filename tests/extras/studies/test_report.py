@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import csv
+import shutil
+import subprocess
 
 import pytest
+from own_process import PATIENCE
 from PIL import Image
 from written_runs import made, noisy, write
 
@@ -126,3 +129,21 @@ def test_wrong_usage(shown, words):
     with pytest.raises(SystemExit) as stopped:
         shown(*words)
     assert stopped.value.code == 2
+
+
+def test_a_report_in_a_paper_s_style_leaves_a_page_to_print(runs, tmp_path):
+    words = ["--out", str(tmp_path / "r"), "--style", "avg", "--format", "pdf"]
+    assert main(["report", str(runs), *words, "--width", "one"]) == 0
+    page = (tmp_path / "r" / "page.tex").read_text(encoding="ascii")
+    assert r"\input{table.tex}" in page
+    assert page.count(r"\includegraphics") == len(PICTURES)
+    program = shutil.which("pdflatex")
+    if program is not None:
+        done = subprocess.run(
+            [program, "-interaction=nonstopmode", "-halt-on-error", "page.tex"],
+            cwd=tmp_path / "r",
+            capture_output=True,
+            check=False,
+            timeout=PATIENCE,
+        )
+        assert done.returncode == 0, done.stdout[-2000:]

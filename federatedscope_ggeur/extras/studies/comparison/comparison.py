@@ -97,6 +97,7 @@ class Comparison:
             key = (frozenset(results.domains), tuple(results.class_names))
             sets.setdefault(key, []).append(run)
         tables = [_table(runs, found.studies, baseline) for runs in sets.values()]
+        tables.sort(key=lambda table: _place(table, found.studies))
         if baseline is not None and not any(table.baselines for table in tables):
             raise _no_baseline(baseline, tables)
         return cls(tables, found.studies, found.notes, target)
@@ -128,15 +129,17 @@ class Comparison:
         """Tables as CSV, with a line for each number of each row. Floats are exact."""
         return as_csv(self.tables, self.target)
 
-    def to_latex(self, style: Literal["report", "paper"] = "report") -> str:
+    def to_latex(self, style: Literal["report", "paper", "avg"] = "report") -> str:
         """Tables for LaTeX, with a comment that names the packages they need.
 
         With the style ``"paper"`` the tables have columns by setting, a label, and
-        standard errors.
+        standard errors. ``"avg"`` is one such table of AVG alone, with a column for
+        each data set and setting.
         """
-        if style == "paper":
-            return as_paper_tables(self.tables)
-        return as_latex(self.tables, self.all_notes, self.target)
+        title = " and ".join(study.title for study in self.studies)
+        if style != "report":
+            return as_paper_tables(self.tables, title, only_avg=style == "avg")
+        return as_latex(self.tables, self.all_notes, self.target, title)
 
     def to_html(
         self, pictures: Sequence[Picture] = (), more: Sequence[Sheet] = ()
@@ -186,7 +189,22 @@ def _table(
             *_notes_on_rounds(rows),
             *_notes_on_clients(rows),
         ],
+        shared={
+            axis.name: axis.points[0]
+            for axis in named.axes[1:]
+            if len(axis.points) == 1
+        },
     )
+
+
+def _place(table: Table, studies: Sequence[Study]) -> list[int]:
+    """The place of a table among those of a study: in the order of its axes."""
+    return [
+        axis.points.index(table.shared[axis.name])
+        for study in studies
+        for axis in study.axes
+        if table.shared.get(axis.name) in axis.points
+    ]
 
 
 def _rows(

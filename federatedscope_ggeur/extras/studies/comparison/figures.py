@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
+from typing import Any
 
+from matplotlib.colors import to_rgba
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
@@ -28,7 +30,7 @@ from .pictures import (
     tidy,
 )
 from .runs import AVG, bytes_so_far, scored
-from .table import Row, Table, name_of
+from .table import Row, Table, heading
 
 _PANEL = {"one": 2.3, "two": 2.5}  # inches high
 _BAND = "bands: ± standard deviation over seeds"
@@ -156,7 +158,7 @@ def convergence(table: Table, width: str, name: str, number: int) -> Picture | N
             # A line across the panel: the head exists before the first round.
             axes.axhline(curve.y[0], **{**shown, "marker": ""})
             low, high = curve.y[0] - curve.sd[0], curve.y[0] + curve.sd[0]
-            axes.axhspan(low, high, color=shown["color"], alpha=0.12, linewidth=0)
+            axes.axhspan(low, high, **_band(shown["color"]))
             return
         _line_with_band(axes, curve, shown)
         if curve.end is not None:
@@ -281,15 +283,19 @@ def _curves(
     return Picture(name, caption.format(table.title), figure, number)
 
 
+def _band(colour: str) -> dict[str, Any]:
+    """The look of a band. Where bands lie on each other, edges tell them apart."""
+    faces, edges = to_rgba(colour, 0.1), to_rgba(colour, 0.6)
+    return {"facecolor": faces, "edgecolor": edges, "linewidth": 0.4}
+
+
 def _line_with_band(axes, curve: Curve, shown: Mapping) -> None:
     every = max(1, len(curve.x) // 8)
     axes.plot(curve.x, curve.y, markevery=every, **shown)
     if any(curve.sd):
         low = [y - sd for y, sd in zip(curve.y, curve.sd)]
         high = [y + sd for y, sd in zip(curve.y, curve.sd)]
-        axes.fill_between(
-            curve.x, low, high, color=shown["color"], alpha=0.15, linewidth=0
-        )
+        axes.fill_between(curve.x, low, high, **_band(shown["color"]))
 
 
 def panels_of(
@@ -307,7 +313,7 @@ def panels_of(
     first, *others = (axis.name for axis in table.axes)
     groups: dict[str, list[str]] = {}
     for name in names:
-        groups.setdefault(name_of(table.rows[name].labels, others), []).append(name)
+        groups.setdefault(heading(table.rows[name].labels, others), []).append(name)
     shown = {name: table.rows[name].labels.get(first, name) for name in names}
     found = [(title, part) for title, group in groups.items() for part in chunks(group)]
     return found, shown

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from federatedscope_ggeur.printable import LINE, printable
 
-from .sheets import Sheet, SheetCell, sheets
+from .sheets import Sheet, SheetCell, across_sheet, sheets
 from .table import Table
 
 PREAMBLE = """\
@@ -54,16 +54,24 @@ _MARKED = {"": "{}", "best": r"\textbf{{{}}}", "top": r"\textit{{{}}}"}
 
 
 def as_latex(
-    tables: Sequence[Table], notes: Sequence[str], target: float | None
+    tables: Sequence[Table],
+    notes: Sequence[str],
+    target: float | None,
+    title: str = "",
 ) -> str:
     """Make a ``table`` environment for each sheet, with the best of a column in bold.
+
+    `title` is that of the studies. Captions begin with it.
 
     The text is ASCII for all names. A letter that LaTeX does not have becomes its code,
     such as ``U+4E2D``.
     """
+    whole, taken = across_sheet(tables), set[str]()
     parts = [PREAMBLE]
+    parts += [_environment(whole, title, taken)] if whole else []
     for table in tables:
-        parts += [_environment(sheet) for sheet in sheets(table, target)]
+        shown = sheets(table, target)
+        parts += [_environment(sheet, title, taken) for sheet in shown]
         parts += [f"% note: {_comment(note)}" for note in table.notes]
     parts += [f"% note: {_comment(note)}" for note in notes]
     return "\n\n".join(parts) + "\n"
@@ -95,7 +103,24 @@ def _comment(text: str) -> str:
     return printable(text, LINE).encode("ascii", "replace").decode()
 
 
-def _environment(sheet: Sheet) -> str:
+def caption_of(title: str, rest: str) -> str:
+    """A caption in LaTeX that begins with the `title` of the studies, if any."""
+    return escaped(f"{title}. {rest}" if title else rest)
+
+
+def label_of(title: str, taken: set[str]) -> str:
+    """Make a LaTeX label from the title, different from all labels in `taken`."""
+    plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode()
+    stem = "tab:" + (re.sub(r"[^a-z0-9]+", "-", plain.lower()).strip("-") or "runs")
+    label, number = stem, 1
+    while label in taken:
+        number += 1
+        label = f"{stem}-{number}"
+    taken.add(label)
+    return label
+
+
+def _environment(sheet: Sheet, title: str, taken: set[str]) -> str:
     rows = [
         " & ".join([escaped(name), *map(_cell, cells)]) + r" \\"
         for name, cells in sheet.rows
@@ -105,7 +130,8 @@ def _environment(sheet: Sheet) -> str:
         "l" + "r" * (len(sheet.columns) - 1),
         [" & ".join(map(escaped, sheet.columns)) + r" \\"],
         rows,
-        caption=escaped(sheet.full_title),
+        caption=caption_of(title, sheet.full_title),
+        label=label_of(f"{title} {sheet.full_title}", taken),
         below=[
             r"\par\smallskip\begin{minipage}{\linewidth}\footnotesize",
             notes,

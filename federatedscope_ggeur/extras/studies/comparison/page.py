@@ -9,12 +9,14 @@ from pathlib import Path
 from federatedscope_ggeur.printable import as_html
 
 from .pictures import Picture, inline_svg
-from .sheets import Sheet, SheetCell, sheets
+from .sheets import Sheet, SheetCell, across_sheet, sheets
 from .table import Table
 
 _STYLE = Path(__file__).with_suffix(".css").read_text("utf-8").rstrip()
 # The page loads nothing and runs nothing, whatever names the runs contain.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+#: A table with more columns than this is wider than a telephone.
+_FEW = 3
 _TAGS = {"": ("", ""), "best": ("<strong>", "</strong>"), "top": ("<em>", "</em>")}
 
 
@@ -41,6 +43,8 @@ def as_page(
         More sheets behind the tables, such as a paper's figures.
     """
     parts = [f"<h1>{as_html(title)}</h1>"]
+    if whole := across_sheet(tables):
+        parts.append(sheet_html(whole))
     for number, table in enumerate(tables):
         parts.append(f"<section><h2>{as_html(table.title)}</h2>")
         parts.append(_table(table, target))
@@ -71,7 +75,10 @@ def as_fragment(
     tables: Sequence[Table], notes: Sequence[str], target: float | None
 ) -> str:
     """The tables and notes as HTML, without a page around them."""
-    return "\n".join([*(_table(table, target) for table in tables), _list(notes)])
+    whole = across_sheet(tables)
+    first = [sheet_html(whole)] if whole else []
+    shown = (_table(table, target) for table in tables)
+    return "\n".join([*first, *shown, _list(notes)])
 
 
 def sheet_html(sheet: Sheet) -> str:
@@ -91,8 +98,8 @@ def sheet_html(sheet: Sheet) -> str:
     ]
     return "\n".join(
         [
-            '<div class="wide"><table>',
-            f"<caption>{as_html(sheet.title)}</caption>",
+            f'<div class="wide{" many" * (len(sheet.columns) > _FEW)}"><table>',
+            f"<caption><span>{as_html(sheet.title)}</span></caption>",
             f"<thead><tr>{head}</tr></thead>",
             "<tbody>",
             *rows,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections.abc import Sequence
 
 from .labels import Spread
-from .latex import PREAMBLE, environment, escaped
+from .latex import PREAMBLE, caption_of, environment, escaped, label_of
+from .pictures import WIDTHS, Picture
 from .runs import AVG, STD, Measure
-from .table import Row, Table, name_of
+from .table import Row, Table, across, heading
 
 #: A table with more columns of numbers than this takes both columns of the page.
 _NARROW = 3
@@ -17,33 +16,72 @@ _NARROW = 3
 _WIDE = 14
 _MARKED = {0: r"\textbf{{{}}}", 1: r"\underline{{{}}}"}
 
+#: The rows of a table by name and setting.
 Cells = dict[tuple[str, str], Row]
 
 
-def as_paper_tables(tables: Sequence[Table]) -> str:
+def as_paper_tables(tables: Sequence[Table], title: str, only_avg: bool) -> str:
     """Make a LaTeX ``table`` for each data set, or a ``table*`` if it is wide.
 
     Rows are the points of the first axis. Columns are grouped by setting, that is by
     the points of all other axes. The best mean of a column is bold and the second best
     underlined. Rows that pool all data do not count. There are no tests of
-    significance.
+    significance. `title` is that of the studies.
+
+    Several data sets have one more table of AVG, with a column for each set and
+    setting. With `only_avg` it is the only one.
     """
-    labels: set[str] = set()
-    parts = [_environment(table, _label(table.title, labels)) for table in tables]
+    taken: set[str] = set()
+    columns = across(tables)
+    parts = []
+    if columns:
+        cells = {(t.point(r), name): r for name, t, rows in columns for r in rows}
+        parts.append(_environment(tables[0].first, cells, [AVG], title, taken))
+    if not only_avg or not columns:
+        for table in tables:
+            others = [axis.name for axis in table.axes[1:]]
+            cells = {
+                (table.point(row), heading(row.labels, others)): row
+                for row in table.rows.values()
+            }
+            measures = [measure for measure in table.scores if measure is not STD]
+            if only_avg or len(measures) * len({s for _, s in cells}) > _WIDE:
+                measures = [AVG]
+            about = f"{title}. {table.title}" if title else table.title
+            made = _environment(table.first, cells, measures, about, taken)
+            parts.append(made)
     return "\n\n".join([PREAMBLE, *parts]) + "\n"
 
 
-def _environment(table: Table, label: str) -> str:
-    first, *others = [axis.name for axis in table.axes] or [""]
-    cells: Cells = {}
-    for row in table.rows.values():
-        setting = name_of(row.labels, others)
-        cells[row.labels.get(first, row.name), setting] = row
+def as_document(title: str, pictures: Sequence[Picture], form: str) -> str:
+    """A page for LaTeX with ``table.tex`` and all pictures, in files of this form."""
+    parts = [
+        r"\documentclass[twocolumn]{article}",
+        r"\usepackage{booktabs}",
+        r"\usepackage{graphicx}",
+        r"\begin{document}",
+        rf"\section*{{{escaped(title)}}}",
+        r"\input{table.tex}",
+    ]
+    for picture in pictures:
+        wide = picture.figure.get_figwidth() > WIDTHS["one"]
+        kind = "figure*" if wide else "figure"
+        parts += [
+            rf"\begin{{{kind}}}[t]",
+            r"\centering",
+            rf"\includegraphics[width=\linewidth]{{{picture.name}.{form}}}",
+            rf"\caption{{{escaped(picture.caption)}}}",
+            rf"\label{{fig:{picture.name.replace('_', '-')}}}",
+            rf"\end{{{kind}}}",
+        ]
+    return "\n".join([*parts, r"\end{document}"]) + "\n"
+
+
+def _environment(
+    first: str, cells: Cells, measures: list[Measure], title: str, taken: set[str]
+) -> str:
     names = list(dict.fromkeys(name for name, _ in cells))
     settings = list(dict.fromkeys(setting for _, setting in cells))
-    measures = [measure for measure in table.scores if measure is not STD]
-    if len(measures) * len(settings) > _WIDE:
-        measures = [AVG]
     columns = [(setting, measure) for setting in settings for measure in measures]
     marks = {column: _marks(cells, names, *column) for column in columns}
     body = []
@@ -54,10 +92,10 @@ def _environment(table: Table, label: str) -> str:
         "l" + "c" * len(columns),
         _heads(first, settings, measures),
         body,
-        caption=_caption(table, measures),
+        caption=_caption(title, list(cells.values()), measures),
         kind="table" if len(columns) <= _NARROW else "table*",
         place="t",
-        label=label,
+        label=label_of(title, taken),
     )
 
 
@@ -115,27 +153,15 @@ def _error(spread: Spread) -> str | None:
     return None if spread.error is None else f"{100 * spread.error:.2f}"
 
 
-def _caption(table: Table, measures: list[Measure]) -> str:
-    counts = sorted({len(row.runs) for row in table.rows.values()})
+def _caption(title: str, rows: list[Row], measures: list[Measure]) -> str:
+    counts = sorted({len(row.runs) for row in rows})
     seeds = " or ".join(map(str, counts))
     several = counts != [1]
     what = "AVG, the mean over domains" if measures == [AVG] else "Accuracy by domain"
     error = r", $\pm$ its standard error" if several else ""
-    pooled = any(row.pools for row in table.rows.values())
+    pooled = any(row.pools for row in rows)
     bound = " Rows pooled in one place are not compared." if pooled else ""
     return (
-        f"{escaped(table.title)}. {what}, in \\%: mean over {seeds} "
+        f"{caption_of(title, what)}, in \\%: mean over {seeds} "
         f"seed{'s' if several else ''}{error}. Best in bold, second underlined.{bound}"
     )
-
-
-def _label(title: str, taken: set[str]) -> str:
-    """Make a LaTeX label from the title, different from all labels in `taken`."""
-    plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode()
-    stem = "tab:" + (re.sub(r"[^a-z0-9]+", "-", plain.lower()).strip("-") or "runs")
-    label, number = stem, 1
-    while label in taken:
-        number += 1
-        label = f"{stem}-{number}"
-    taken.add(label)
-    return label

@@ -19,7 +19,7 @@ from federatedscope_ggeur.reporting.tables import text_table
 from ..study import Study, Tuned
 from .labels import WILCOXON_FROM, Difference, Spread
 from .runs import AVG, COSTS, Measure
-from .table import CLAIM_FROM, Best, Table, heads_text, name_of
+from .table import CLAIM_FROM, Best, Table, across, heads_text, name_of
 
 NONE = "-"
 #: "best" is the best by a test. "top" is the best mean, without a test.
@@ -68,7 +68,7 @@ class Sheet:
 
 def sheets(table: Table, target: float | None) -> list[Sheet]:
     """All sheets of one table. `target` is the AVG that rounds are counted to."""
-    found = [_grid(table)] if table.columns else []
+    found = [grid_sheet(table)] if table.columns else []
     found.append(scores_sheet(table))
     if table.baselines:
         found.append(differences_sheet(table))
@@ -131,7 +131,36 @@ def scores_sheet(table: Table) -> Sheet:
     return Sheet("Accuracy", table.title, columns, rows, notes)
 
 
-def _grid(table: Table) -> Sheet:
+def across_sheet(tables: Sequence[Table]) -> Sheet | None:
+    """A sheet of AVG with a column for each data set; None if there is one alone."""
+    columns = across(tables)
+    if not columns:
+        return None
+    bests = {id(table): table.best(AVG) for table in tables}
+    cells: dict[str, dict[int, SheetCell]] = {}
+    for place, (_, table, rows) in enumerate(columns):
+        for row in rows:
+            mark = _mark(row.name, bests[id(table)])
+            shown = _percents(row.spread(AVG), mark)
+            cells.setdefault(table.point(row), {})[place] = shown
+    counts = sorted({len(row.runs) for _, _, rows in columns for row in rows})
+    seeds = " or ".join(map(str, counts))
+    return Sheet(
+        "AVG on all data sets",
+        "",
+        [tables[0].first, *(title for title, _, _ in columns)],
+        [
+            (name, [there.get(i, SheetCell(NONE)) for i in range(len(columns))])
+            for name, there in cells.items()
+        ],
+        [
+            f"AVG in %: mean ± standard deviation over seeds; seeds a cell: {seeds}",
+            *_best_notes(tables[0], list(bests.values())),
+        ],
+    )
+
+
+def grid_sheet(table: Table) -> Sheet:
     """A sheet of AVG, with the points of the table's axes `columns` side by side."""
     names, columns, cells = table.grid()
     best = table.best(AVG)
@@ -386,12 +415,15 @@ def as_text(tables: Sequence[Table], notes: Sequence[str]) -> str:
     """
     parts = []
     for table in tables:
-        shown = [scores_sheet(table)]
+        shown = [grid_sheet(table)] if table.columns else []
+        shown.append(scores_sheet(table))
         if table.baselines:
             shown.append(differences_sheet(table))
         for sheet in shown:
             parts.append(sheet_text(sheet))
         parts += _listed(table.notes)
+    whole = across_sheet(tables)
+    parts += [sheet_text(whole)] if whole else []
     return "\n\n".join([*parts, *_listed(notes)]) + "\n"
 
 
@@ -429,7 +461,8 @@ def as_markdown(
 
     The best of a column is bold, or italic if nothing is tested.
     """
-    parts = []
+    whole = across_sheet(tables)
+    parts = [sheet_markdown(whole)] if whole else []
     for table in tables:
         parts.append(f"## {markdown(table.title)}")
         parts += [sheet_markdown(sheet) for sheet in sheets(table, target)]

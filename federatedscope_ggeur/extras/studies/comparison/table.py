@@ -6,6 +6,7 @@ Write a comparison as one long table of numbers, for other programs.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from ..study import Axis
 from .labels import Difference, Spread, differences
 from .runs import AVG, COSTS, STD, FoundRun, Measure, rounds_to
 
+#: A point that says nothing without its axis: a number, a list, a truth value.
+_BARE = re.compile(r"[-+\d.,:(){}\[\]' e]+|True|False|None")
 #: A row is called worse, or no worse, than the best only with this many common seeds.
 CLAIM_FROM = 5
 
@@ -93,6 +96,8 @@ class Table:
     baselines : dict of str to str
         The baseline of each row that has one.
     notes : list of str
+    shared : dict of str to str
+        The points that all rows have, by axis.
     """
 
     title: str
@@ -104,6 +109,16 @@ class Table:
     rows: dict[str, Row]
     baselines: dict[str, str]
     notes: list[str] = field(default_factory=list)
+    shared: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def first(self) -> str:
+        """The axis of the rows."""
+        return self.axes[0].name if self.axes else ""
+
+    def point(self, row: Row) -> str:
+        """The row's point on the first axis."""
+        return row.labels.get(self.first, row.name)
 
     @property
     def scores(self) -> list[Measure]:
@@ -239,14 +254,18 @@ class Table:
         cells = {
             (
                 name_of(row.labels, down) or row.name,
-                name_of(row.labels, self.columns),
+                heading(row.labels, self.columns),
             ): name
             for name, row in self.rows.items()
         }
         there = {column for _, column in cells}
         beside = [axis for axis in self.axes if axis.name in self.columns]
         # The order is that of the axes, even if a row lacks points.
-        ordered = [", ".join(points) for points in product(*(a.points for a in beside))]
+        names = [axis.name for axis in beside]
+        ordered = [
+            heading(dict(zip(names, points)), names)
+            for points in product(*(axis.points for axis in beside))
+        ]
         columns = [column for column in ordered if column in there]
         columns += sorted(there - set(columns))
         return list(dict.fromkeys(row for row, _ in cells)), columns, cells
@@ -261,6 +280,45 @@ def heads_text(runs: Iterable[FoundRun]) -> str:
     if len(heads) == 1:
         return next(iter(heads))
     return ", ".join(f"{count} {head}" for head, count in heads.most_common())
+
+
+def across(tables: Sequence[Table]) -> list[tuple[str, Table, list[Row]]]:
+    """The settings of several data sets as columns of one table.
+
+    Returns
+    -------
+    list of (str, Table, list of Row)
+        The heading of each column, its table, and its rows; empty if the tables have
+        not the same axis of rows.
+    """
+    if len({table.first for table in tables}) != 1 or len(tables) < 2:
+        return []
+    axes = dict.fromkeys(axis for table in tables for axis in table.shared)
+    telling = [a for a in axes if len({table.shared.get(a) for table in tables}) > 1]
+    found: list[tuple[str, Table, list[Row]]] = []
+    for table in tables:
+        others = [axis.name for axis in table.axes[1:]]
+        settings: dict[str, list[Row]] = {}
+        for row in table.rows.values():
+            settings.setdefault(heading(row.labels, others), []).append(row)
+        name = heading(table.shared, telling) or table.title
+        for setting, rows in settings.items():
+            title = ", ".join(filter(None, [name, setting]))
+            same = sum(one.startswith(title) for one, _, _ in found)
+            found.append((f"{title} ({same + 1})" if same else title, table, rows))
+    return found
+
+
+def heading(labels: dict[str, str], axes: Sequence[str]) -> str:
+    """The points of `axes` as the head of a column or panel.
+
+    A bare value stands behind the name of its axis, as in ``alpha = 0.1``.
+    """
+    parts = [(axis, labels[axis]) for axis in axes if labels.get(axis)]
+    return ", ".join(
+        f"{axis.rpartition('.')[2]} = {point}" if _BARE.fullmatch(point) else point
+        for axis, point in parts
+    )
 
 
 def name_of(labels: dict[str, str], axes: Sequence[str]) -> str:

@@ -36,6 +36,7 @@ from federatedscope_ggeur.models.closed_forms.left_out import (
 from federatedscope_ggeur.printable import get_logger
 
 from ..base import refusal
+from ..statistics.upload import take_weights
 
 T = TypeVar("T")
 F64, I64 = torch.float64, torch.int64
@@ -80,6 +81,8 @@ class LeaveOneOut:
     def to_bytes(self) -> bytes:
         held = self.components
         tensors = {name: getattr(held, name) for name in _TENSORS}
+        if held.sums is not None:
+            tensors["weights"] = held.sums
         if held.scatter is not None:
             rows, columns = torch.triu_indices(held.dim, held.dim)
             tensors["scatter"] = held.scatter[rows, columns]
@@ -91,7 +94,8 @@ class LeaveOneOut:
         cls, data: bytes, schema: MessageSchema, sender: str = "the server"
     ) -> LeaveOneOut:
         message = wire.unpack(data, "leave_one_out", sender)
-        message.only((*_TENSORS, "scatter"))
+        weighted = schema.statistics.weighted
+        message.only((*_TENSORS, "scatter", *["weights"] * weighted))
         names, dim = message.texts("domains"), schema.dim
         labels = message.labels("labels", schema.num_classes, distinct=False)
         j = len(labels)
@@ -117,6 +121,7 @@ class LeaveOneOut:
                 "labels", "two components have the same client and class"
             )
         scatter = _take_scatter(message, dim) if message.has("scatter") else None
+        weights = take_weights(message, j) if weighted else None
         return cls(
             Components(
                 labels,
@@ -127,6 +132,7 @@ class LeaveOneOut:
                 schema.num_classes,
                 names,
                 scatter,
+                weights,
             )
         )
 
@@ -154,6 +160,7 @@ class HitCounts:
     rows : int
         All rows of the client, also validation rows and rows of withheld classes.
     hits : Tensor of shape (candidates,), int64
+        float64 if rows have weights: the sum of the weights of the rows that are hit.
     validation : int
         The number of validation rows.
     scored : int
@@ -161,6 +168,8 @@ class HitCounts:
     absent : int
         The number of training rows whose class nobody sent; 0 if they are fewer than
         ``ggeur.privacy.min_samples``.
+    weight : float or None
+        The summed weight of the scored rows; None if rows have no weights.
     """
 
     client: int
@@ -169,6 +178,7 @@ class HitCounts:
     validation: int
     scored: int
     absent: int = 0
+    weight: float | None = None
 
     def to_bytes(self) -> bytes:
         numbers = {
@@ -177,6 +187,7 @@ class HitCounts:
             "validation": self.validation,
             "scored": self.scored,
             "absent": self.absent,
+            **_said_weight(self.weight),
         }
         return wire.pack("hit_counts", numbers, {"hits": self.hits})
 
@@ -189,9 +200,11 @@ class HitCounts:
             raise message.refuse(
                 "scored", f"must be at most the {rows} rows of the client, got {scored}"
             )
-        hits = message.tensor("hits", I64, (None,))
-        if ((hits < 0) | (hits > scored)).any():
-            problem = f"hits must lie in 0..{scored}, the number of scored rows"
+        weight = _take_weight(message, scored, schema)
+        hits = message.tensor("hits", I64 if weight is None else F64, (None,))
+        most = scored if weight is None else weight * (1 + 1e-9)
+        if ((hits < 0) | (hits > most)).any():
+            problem = f"hits must lie in 0..{most:.10g}, the number of scored rows"
             raise message.refuse("hits", problem)
         validation = message.integer("validation")
         if validation > rows:
@@ -201,7 +214,23 @@ class HitCounts:
         if absent + scored > rows:
             problem = f"must be at most the {rows - scored} other rows, got {absent}"
             raise message.refuse("absent", problem)
-        return cls(message.client(), rows, hits, validation, scored, absent)
+        return cls(message.client(), rows, hits, validation, scored, absent, weight)
+
+
+def _said_weight(weight: float | None) -> dict[str, float]:
+    return {} if weight is None else {"weight": weight}
+
+
+def _take_weight(
+    message: wire.Message, rows: int, schema: MessageSchema
+) -> float | None:
+    """Read the summed weight of `rows` rows; None if rows have no weights."""
+    if not schema.statistics.weighted:
+        return None
+    weight = message.number("weight")
+    if not 0 <= weight <= wire.LARGEST or (weight > 0) != (rows > 0):
+        raise message.refuse("weight", f"{weight} is no weight of {rows} rows")
+    return weight
 
 
 #: The most candidates whose log-losses are asked for.
@@ -263,11 +292,14 @@ class LogLosses:
         ``ggeur.privacy.min_samples``.
     losses : Tensor of shape (candidates, TEMPERATURES), int64
         Sums over these rows at each temperature, in 1/64 nat.
+    weight : float or None
+        The summed weight of these rows; None if rows have no weights.
     """
 
     client: int
     rows: int
     losses: Tensor
+    weight: float | None = None
 
     def require_of(self, candidates: int) -> None:
         """Raise `MessageError` if these are not the losses of so many candidates."""
@@ -276,7 +308,8 @@ class LogLosses:
             raise refusal(self.client, "losses", problem)
 
     def to_bytes(self) -> bytes:
-        numbers = {"client": self.client, "rows": self.rows}
+        known = {"client": self.client, "rows": self.rows}
+        numbers = {**known, **_said_weight(self.weight)}
         return wire.pack("log_losses", numbers, {"losses": self.losses})
 
     @classmethod
@@ -284,7 +317,8 @@ class LogLosses:
         message = wire.unpack(data, "log_losses", sender)
         rows, losses = take_losses(message, (None, TEMPERATURES))
         _check_few(message, "losses", losses)
-        return cls(message.client(), rows, losses)
+        weight = _take_weight(message, rows, schema)
+        return cls(message.client(), rows, losses, weight)
 
 
 def _check_few(message: wire.Message, field: str, found: Tensor) -> None:
@@ -465,17 +499,18 @@ def choose_by_hits(
     See `ClosedForm.finalists`. `share` is the result of `confounded_share`.
     """
     candidates, (hits, rows) = form.candidates(), _added(counts)
+    weight = _weight_of(counts, rows)
     details: dict[str, Any] = {"confounded_share": share, "scored_rows": rows}
     if not rows:
         chosen = form.untuned()
         return Choice(chosen, {"chosen_by": "default", **details}, chosen)
     scored = [
-        {**candidate.described(), "hits": int(found), "accuracy": int(found) / rows}
-        for candidate, found in zip(candidates, hits)
+        {**candidate.described(), "hits": found, "accuracy": found / weight}
+        for candidate, found in zip(candidates, hits.tolist())
     ]
     details = {"chosen_by": "leave_one_out", **details, "candidates": scored}
     places = form.finalists(hits, rows, takes_clients)
-    most = max(places, key=lambda place: int(hits[place]))
+    most = max(places, key=lambda place: float(hits[place]))
     chosen = candidates[most]
     return Choice(chosen, details, chosen, tuple(places), most)
 
@@ -508,7 +543,7 @@ def choose_by_losses(
         why = "no client has enough rows to leave any out"
         return choice, Temperature(1.0, {"not_calibrated": why})
     summed = torch.stack([answer.losses for answer in answers]).sum(dim=0)
-    means = (summed.double() / LOSS_UNITS / rows).tolist()
+    means = (summed.double() / LOSS_UNITS / _weight_of(answers, rows)).tolist()
     found = [best_temperature(each, tried) for each, tried in zip(means, by)]
     details = dict(choice.details)
     if "candidates" in details:
@@ -697,3 +732,9 @@ def _added(counts: Sequence[HitCounts]) -> tuple[torch.Tensor, int]:
         return torch.zeros(0, dtype=torch.int64), 0
     hits = torch.stack([count.hits for count in counts]).sum(dim=0)
     return hits, sum(count.scored for count in counts)
+
+
+def _weight_of(answers: Sequence[HitCounts | LogLosses], rows: int) -> float:
+    """The summed weight of the `rows` rows of all answers."""
+    weights = [one.weight for one in answers if one.weight is not None]
+    return sum(weights) if weights else rows

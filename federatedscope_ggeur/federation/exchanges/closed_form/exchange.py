@@ -186,6 +186,7 @@ class ClosedFormClient(ClientSide):
             validation,
             sum(len(rows) for rows in parts),
             absent if absent >= self.client.settings.min_samples else 0,
+            _weight_of(parts),
         )
 
     def log_losses(self, message: LeaveOneOut | None, query: LossQuery) -> LogLosses:
@@ -205,15 +206,16 @@ class ClosedFormClient(ClientSide):
         self._check(query, "log-losses", query.candidates[-1])
         if self._asked is None:
             nothing = torch.zeros(query.shape, dtype=torch.int64)
-            return LogLosses(self.client.number, 0, nothing)
+            none = None if self.client.weights is None else 0.0
+            return LogLosses(self.client.number, 0, nothing, none)
         form = self.form_for(self._asked)
         least, parts = self.client.settings.min_samples, self.parts(self._asked)
-        rows, losses = 0, []
+        rows, losses, weight = 0, [], None
         for candidate, by in zip(query.candidates, query.temperatures):
             scores = self._asked.scores(form, candidate)
-            rows, found = sum_losses(scores, parts, by, least)
+            rows, found, weight = sum_losses(scores, parts, by, least)
             losses.append(found[0])
-        return LogLosses(self.client.number, rows, torch.stack(losses))
+        return LogLosses(self.client.number, rows, torch.stack(losses), weight)
 
     def confidences(self, query: ConfidenceQuery) -> Confidences:
         """Count how sure one candidate is on the rows of `log_losses`.
@@ -284,27 +286,37 @@ class ClosedFormClient(ClientSide):
         where = client.number, names.index(client.domain)
         is_sent = client.told
 
-        def of_sent(features: Tensor, labels: Tensor, inside: bool) -> Rows:
+        def of_sent(
+            features: Tensor, labels: Tensor, weights: Tensor | None, inside: bool
+        ) -> Rows:
             kept = is_sent[labels]
             everywhere = torch.full((int(kept.sum()),), inside)
-            return Rows(features[kept], labels[kept], *where, everywhere)
+            of_kept = None if weights is None else weights[kept]
+            return Rows(features[kept], labels[kept], *where, everywhere, of_kept)
 
         return (
-            of_sent(client.features, client.labels, inside=True),
+            of_sent(client.features, client.labels, client.weights, inside=True),
             of_sent(*self._validation(), inside=False),
         )
 
-    def _validation(self) -> tuple[Tensor, Tensor]:
-        """The features and labels of the validation rows."""
-        rows = self.rows.get("val")
+    def _validation(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The features, labels and weights of the validation rows."""
+        rows, client = self.rows.get("val"), self.client
         if rows is None or not len(rows):
-            return self.client.features[:0], self.client.labels[:0]
-        return rows.features, rows.labels
+            none = None if client.weights is None else client.weights[:0]
+            return client.features[:0], client.labels[:0], none
+        return rows.features, rows.labels, rows.weights
+
+
+def _weight_of(parts: Sequence[Rows]) -> float | None:
+    """The summed weight of all rows; None if they have no weights."""
+    held = [rows.weights for rows in parts if rows.weights is not None]
+    return float(torch.cat(held).sum()) if held else None
 
 
 def sum_losses(
     score: LeftOut, parts: Iterable[Rows], by: Sequence[float], least: int
-) -> tuple[int, Tensor]:
+) -> tuple[int, Tensor, float | None]:
     """Sum a client's log-losses on left-out rows; returns the rows and the sums.
 
     Parameters
@@ -323,14 +335,18 @@ def sum_losses(
     int
     Tensor of shape (candidates, len(by)), int64
         The summed losses, in 1/64 nat.
+    float or None
+        The summed weight of these rows; None if rows have no weights.
     """
     found = [(part, *left_out_losses(score, part, by)) for part in parts]
     counted = [one for one in found if one[0].inside.all() or one[2] >= least]
     losses = torch.stack([losses for _, losses, _ in counted]).sum(dim=0)
-    known = sum(rows for _, _, rows in counted)
+    known, weight = sum(rows for _, _, rows in counted), None
     if known < least:
-        return 0, in_units(torch.zeros_like(losses))
-    return known, in_units(losses)
+        known, losses = 0, torch.zeros_like(losses)
+    if any(part.weights is not None for part, _, _ in counted):
+        weight = _weight_of([part for part, _, _ in counted]) if known else 0.0
+    return known, in_units(losses), weight
 
 
 def _refused(field: str, problem: str) -> MessageError:
@@ -372,6 +388,7 @@ LEAVE_ONE_OUT = RequestKind(
     validate=_validate,
     bound=bound_rows,
     largest=lambda e: schema.PLAIN + 8 * len(e.solver.candidates),
+    doing="trying heads on left-out rows",
     shared_parts=True,
 )
 
@@ -436,6 +453,7 @@ class ClosedFormExchange(Exchange):
 
     KINDS = (LEAVE_ONE_OUT, LOG_LOSSES, CONFIDENCES)
     CLIENT = ClosedFormClient
+    TAKES_WEIGHTS = True
     KEYS = keys.KEYS
     objections = staticmethod(keys.objections)
     REVEALS = (

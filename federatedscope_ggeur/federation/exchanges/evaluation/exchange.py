@@ -259,6 +259,7 @@ class EvaluationExchange(Exchange):
 
     KINDS = (EVALUATE, VALIDATION_LOSSES)
     CLIENT = EvaluationClient
+    TAKES_WEIGHTS = True
     KEYS = KEYS
     objections = staticmethod(objections)
     REVEALS = (

@@ -176,7 +176,7 @@ class StatisticsClient(ClientSide):
         """The client's upload of round 0, without classes below the threshold."""
         client = self.client
         statistics = Statistics.from_embeddings(
-            client.features, client.labels, client.task.num_classes
+            client.features, client.labels, client.task.num_classes, client.weights
         )
         return upload_of(client, statistics, client.task.statistics)
 
@@ -194,8 +194,8 @@ def upload_of(
 def longest_upload(schema: MessageSchema) -> int:
     """The size in bytes of the longest `StatisticsUpload`."""
     classes, dim, form = schema.num_classes, schema.dim, schema.statistics
-    # labels, counts, ranks; means, and the row by which compression centres them
-    size = 24 * classes + 8 * (classes + 1) * (dim + 1)
+    # labels, counts, ranks, weights; means, and the row by which compression centres
+    size = 32 * classes + 8 * (classes + 1) * (dim + 1)
     if form.content == "means":
         return limits.PLAIN + size
     scatters = classes if form.content == "class" else 1
@@ -234,7 +234,7 @@ def _bound(declared: Declared, exchange: Any, upload: StatisticsUpload) -> None:
     held, k = upload.statistics, upload.client
     declared.check_rows(k, "counts", int(held.counts.sum()), declared.train)
     declared.check_means(k, "means", held.means)
-    spread, rows = held.trace(), int(held.counts.sum())
+    spread, rows = held.trace(), float(held.weights.sum())
     if spread > rows * declared.longest**2:
         rms = math.sqrt(spread / max(rows, 1))
         declared.refuse_norm(k, "scatter", "the spread of its rows", rms)
@@ -261,6 +261,7 @@ class StatisticsExchange(Exchange):
 
     KINDS = (STATISTICS,)
     CLIENT = StatisticsClient
+    TAKES_WEIGHTS = True
     KEYS = keys.KEYS
     objections = staticmethod(keys.objections)
     REVEALS = "counts, means and scatters of each client's classes"

@@ -216,6 +216,8 @@ class StatisticsUpload:
             numbers, tensors = {**numbers, **lost}, {**tensors, **few}
         else:
             tensors["means"] = statistics.means[index]
+            if form.weighted:
+                tensors["weights"] = statistics.weights[index]
             if form.content != "means":
                 tensors.update(_scatter_tensors(statistics, _dtype(form)))
         return wire.pack("statistics", numbers, tensors)
@@ -281,9 +283,14 @@ def _take_whole(
 ) -> Statistics:
     """Read uncompressed statistics; `held` [C] are the counts."""
     form, dim = schema.statistics, schema.dim
-    message.only(_WHOLE if form.content != "means" else _WHOLE[:3])
+    names = _WHOLE if form.content != "means" else _WHOLE[:3]
+    message.only((*names, "weights") if form.weighted else names)
     labels = torch.nonzero(held).flatten()
     counts = held[labels]
+    weights = None
+    if form.weighted:
+        weights = torch.zeros(schema.num_classes, dtype=F64)
+        weights[labels] = take_weights(message, len(labels))
     means = message.tensor("means", F64, (len(labels), dim))
     if (means.abs() > LARGEST_EMBEDDING).any():
         limit = f"{LARGEST_EMBEDDING:g}"
@@ -291,7 +298,7 @@ def _take_whole(
     all_means = torch.zeros(schema.num_classes, dim, dtype=F64)
     all_means[labels] = means
     if form.content == "means":
-        return Statistics.of_means(held, all_means)
+        return Statistics.of_means(held, all_means, weights)
     freedom = counts - 1
     if form.content == "pooled":
         freedom = freedom.sum()[None] if len(labels) else freedom
@@ -299,14 +306,24 @@ def _take_whole(
     if not len(labels):
         return schema.no_statistics
     if form.content == "pooled":
-        return Statistics.of_pooled(held, all_means, factors.get(0), triangles.get(0))
+        scatter = factors.get(0), triangles.get(0)
+        return Statistics.of_pooled(held, all_means, *scatter, weights)
     classes = labels.tolist()
     return Statistics.from_moments(
         held,
         all_means,
         factors={classes[i]: factor for i, factor in factors.items()},
         covariances={classes[i]: sigma for i, sigma in triangles.items()},
+        weights=weights,
     )
+
+
+def take_weights(message: wire.Message, groups: int) -> Tensor:
+    """Read the sums of the rows' weights of some groups: shape (groups,), float64."""
+    found = message.tensor("weights", F64, (groups,))
+    if ((found <= 0) | (found > wire.LARGEST)).any():
+        raise message.refuse("weights", f"weights must lie in 0..{wire.LARGEST}")
+    return found
 
 
 def _take_scatters(message, freedom: Tensor, dim: int, form: StatisticsForm):

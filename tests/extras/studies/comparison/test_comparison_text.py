@@ -140,7 +140,8 @@ def test_axes_side_by_side_come_first(tmp_path, study):
              ("FedAvg + GGEUR_1 & 50%", "0.1"): 0.6}  # fmt: skip
     found = Comparison.of(write_study(tmp_path / "s", study, means))
     first, *_ = sheets(found.tables[0], found.target)
-    assert first.columns == ["method", "head", "0.5", "0.1"]
+    assert first.columns == ["method", "head", "alpha = 0.5", "alpha = 0.1"]
+    assert found.to_text().startswith(f"AVG by alpha: {found.tables[0].title}\n")
     (_, fedavg), (_, ggeur) = first.rows
     assert [ggeur[0].text, ggeur[1].text] == ["trained", "-"]
     assert [cell.mark for cell in (*fedavg, ggeur[2])] == ["", "", "", "best"]

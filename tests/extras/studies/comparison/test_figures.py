@@ -168,7 +168,8 @@ def test_rows_of_a_panel_are_told_apart_without_colour():
 def test_each_combination_of_other_axes_has_a_panel(drawn):
     convergence, domains, sent = drawn["two"]
     shown = [axes for axes in convergence.figure.axes if axes.get_visible()]
-    assert [axes.get_title() for axes in shown] == ["0.5", "0.1"]
+    titles = [axes.get_title() for axes in shown]
+    assert titles == ["alpha = 0.5", "alpha = 0.1"]
     assert [len(lines_of(axes)) for axes in shown] == [3, 3], "two rows, one level"
     (legend,) = convergence.figure.legends
     assert [text.get_text() for text in legend.get_texts()] == [

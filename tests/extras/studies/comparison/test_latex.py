@@ -14,6 +14,7 @@ from federatedscope_ggeur.extras.studies.comparison import Comparison
 from federatedscope_ggeur.extras.studies.comparison.latex import escaped
 from federatedscope_ggeur.extras.studies.comparison.paper_table import as_paper_tables
 from federatedscope_ggeur.extras.studies.comparison.runs import AVG
+from federatedscope_ggeur.extras.studies.study import Axis, Cell, Study, to_text
 
 AWKWARD = (
     "[1] 50% & more_of $x^2$ #1 {a} ~b \\c ± β µ | <d> \"e\" 'f' `g` --h *i Ärger "
@@ -23,6 +24,31 @@ DOCUMENT = (
     "\\documentclass{article}\n\\usepackage{booktabs}\n\\usepackage{graphicx}\n"
     "\\begin{document}\n%s\n\\end{document}\n"
 )
+
+
+@pytest.fixture
+def sets(tmp_path):
+    """A study over two data sets, one of them at two values of alpha."""
+    points = [("digits", "0.5"), ("digits", "2"), ("photos", "1")]
+    study = Study(
+        "sets",
+        "Two sets",
+        [
+            Axis("method", ["FedAvg", "mine"]),
+            Axis("data", ["photos", "digits"]),
+            Axis("alpha", ["1", "0.5", "2"]),
+        ],
+        [1, 2],
+    )
+    for place, (data, alpha) in enumerate(points):
+        for method in ("FedAvg", "mine"):
+            labels = {"method": method, "data": data, "alpha": alpha}
+            for seed in (1, 2):
+                scores = noisy(0.5 + place / 10, seed, domains=(f"{data} 1", "b"))
+                folder = tmp_path / "sets" / method / str(place) / str(seed)
+                write(folder, made(scores, seed), Cell("sets", labels, seed))
+    (tmp_path / "sets" / "study.json").write_text(to_text(study), encoding="utf-8")
+    return Comparison.of(tmp_path / "sets")
 
 
 @pytest.fixture
@@ -127,8 +153,38 @@ def test_the_best_and_the_second_are_marked(tmp_path):
 
 def test_equal_titles_have_labels_of_their_own(study_folder):
     tables = Comparison.of(study_folder).tables
-    labels = re.findall(r"\\label\{(.*?)\}", as_paper_tables([*tables, *tables]))
-    assert len(set(labels)) == len(labels) == 2 * len(tables)
+    text = as_paper_tables([*tables, *tables], "A study", only_avg=False)
+    labels = re.findall(r"\\label\{(.*?)\}", text)
+    assert len(set(labels)) == len(labels) == 2 * len(tables) + 1
+
+
+def test_captions_and_labels_have_the_study_s_title(study_folder):
+    found = Comparison.of(study_folder)
+    for style in ("report", "paper", "avg"):
+        text = found.to_latex(style)
+        check(text)
+        captions = re.findall(r"\\caption\{(.*)\}", text)
+        assert captions
+        assert all(caption.startswith("A small study. ") for caption in captions)
+        labels = re.findall(r"\\label\{(.*?)\}", text)
+        assert len(labels) == len(captions) == len(set(labels))
+        assert all(label.startswith("tab:a-small-study") for label in labels)
+    assert "alpha = 0.1" in found.to_latex("paper")
+
+
+def test_several_data_sets_have_one_table_of_avg(sets):
+    text = sets.to_latex("avg")
+    check(text)
+    assert text.count(r"\begin{table") == 1
+    assert re.search(
+        r"method & photos, alpha = 1 & digits, alpha = 0.5 & digits, alpha = 2 ", text
+    )
+    (fedavg,) = (line for line in text.splitlines() if line.startswith("FedAvg &"))
+    assert len(re.findall(r"\d\d\.\d\d", fedavg)) == 3
+    paper = sets.to_latex("paper")
+    assert paper.count(r"\begin{table") == 3
+    assert sets.to_text().count("AVG on all data sets") == 1
+    assert "AVG on all data sets" in sets.to_html()
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Components down, hit counts up: there and back, and what is refused."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
     LeaveOneOut,
 )
 from federatedscope_ggeur.federation.exchanges.closed_form.exchange import LEAVE_ONE_OUT
+from federatedscope_ggeur.federation.wire.schema import StatisticsForm
 from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.models.closed_forms import Components
@@ -123,3 +125,43 @@ def test_counts_that_do_not_fit_the_federation_are_refused(counts, field):
     assert caught.value.field == field
     fine = HitCounts(3, 8, torch.tensor([1, 2]), 0, 8)
     LEAVE_ONE_OUT.validate(exchange, request, fine)
+
+
+WEIGHTED = replace(SCHEMA, statistics=StatisticsForm("pooled", weighted=True))
+
+
+def test_weights_of_components_arrive_to_the_bit():
+    sent = components()
+    sent = replace(sent, sums=sent.counts.double() * 0.3)
+    data = LeaveOneOut(sent).to_bytes()
+    found = LeaveOneOut.from_bytes(data, WEIGHTED).components
+    assert torch.equal(found.sums, sent.sums)
+    assert torch.equal(found.merged("class").sums, sent.merged("class").sums)
+    with pytest.raises(MessageError, match="weights"):
+        LeaveOneOut.from_bytes(data, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("hits", "weight", "field"),
+    [
+        ([0.0, 2.5, 1.5], 2.5, ""),
+        ([0.0, 2.6, 1.5], 2.5, "hits"),
+        ([0.0, -0.1, 1.5], 2.5, "hits"),
+        ([0.0, float("nan"), 1.5], 2.5, "hits"),
+        ([0, 2, 1], 2.5, "hits"),
+        ([0.0, 0.0, 0.0], 0.0, "weight"),
+        ([0.0, 2.5, 1.5], None, "weight"),
+    ],
+)
+def test_weighted_hits_lie_within_the_weight_of_the_rows(hits, weight, field):
+    sent = HitCounts(1, 9, torch.tensor(hits), 0, 4, 0, weight)
+    if sent.hits.is_floating_point():
+        sent = replace(sent, hits=sent.hits.double())
+    if not field:
+        found = HitCounts.from_bytes(sent.to_bytes(), WEIGHTED, "client 1")
+        assert torch.equal(found.hits, sent.hits)
+        assert (found.weight, found.scored) == (weight, 4)
+        return
+    with pytest.raises(MessageError) as refused:
+        HitCounts.from_bytes(sent.to_bytes(), WEIGHTED, "client 1")
+    assert refused.value.field == field

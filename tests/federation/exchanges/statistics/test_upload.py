@@ -295,3 +295,34 @@ def test_no_samples_arrive_as_no_samples(form):
     after = arrive(upload(statistics([0] * CLASSES), form).to_bytes(), form)
     assert after.statistics.classes == []
     assert after.loss.left_out == after.loss.means == 0
+
+
+@pytest.mark.parametrize("content", ["class", "pooled", "means"])
+def test_weights_travel_beside_counts(content):
+    generator = torch.Generator().manual_seed(1)
+    rows = torch.randn(60, DIM, generator=generator)
+    labels = torch.arange(60) % 4
+    weights = torch.rand(60, generator=generator).double() + 0.1
+    held = Statistics.from_embeddings(rows, labels, CLASSES, weights)
+    form = StatisticsForm(content, exact=True, weighted=True)
+    data = upload(held, form).to_bytes()
+    found = arrive(data, form).statistics
+    assert torch.equal(found.weights, held.weights)
+    assert torch.equal(found.counts, held.counts)
+    if content != "means":
+        torch.testing.assert_close(found.scatter(), held.scatter())
+    with pytest.raises(MessageError, match="weights"):
+        arrive(data, replace(form, weighted=False))
+    plainly = upload(held, replace(form, weighted=False)).to_bytes()
+    with pytest.raises(MessageError, match="weights"):
+        arrive(plainly, form)
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, float("nan"), 1e30])
+def test_a_wrong_weight_is_refused(wrong):
+    form = StatisticsForm("means", weighted=True)
+    rows, ones = torch.randn(9, DIM), torch.ones(9).double()
+    held = Statistics.from_embeddings(rows, torch.zeros(9).long(), CLASSES, ones)
+    held.weights[0] = wrong
+    with pytest.raises(MessageError, match="weights"):
+        arrive(upload(held, form).to_bytes(), form)
