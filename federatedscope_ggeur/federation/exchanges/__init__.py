@@ -1,4 +1,4 @@
-"""The questions that a server asks its clients; each has a folder or a file of its own."""
+"""The questions that a server asks its clients; each has a folder or a file."""
 
 from importlib import import_module
 
