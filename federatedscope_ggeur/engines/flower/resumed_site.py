@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from federatedscope_ggeur.cfg_ggeur.keys import all_keys, get_key, put_key
 from federatedscope_ggeur.errors import ConfigError, MessageError
 from federatedscope_ggeur.federation.course.client_store import ClientStore
-from federatedscope_ggeur.federation.exchanges import RequestKind
-from federatedscope_ggeur.federation.exchanges.base import all_kinds
-from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.lock import locked
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import RESULTS_FILE
@@ -24,13 +19,11 @@ from federatedscope_ggeur.reporting.log_file import logging_to
 from federatedscope_ggeur.reporting.run_files import LOG_FILE, PRIVATE
 
 from ..sites.leading import FAILED, FINISH, JOIN
-from ..sites.site_folder import Site, question
+from ..sites.site_folder import Site, SiteMemory, question
 from ..sites.streams import transport_settings
 from ..sites.transport import Envelope
 
 logger = get_logger(__name__)
-
-Asked = list[tuple[RequestKind, tuple[bytes, ...]]]
 
 
 class ResumedSite:
@@ -102,13 +95,13 @@ class ResumedSite:
             problem = "this site has not joined this run"
             raise MessageError(problem, field="run", sender="the server")
         handler = self._site.handler(str(self._state))
-        number, before = handler.client.number, memory.asked("[0-9]*")
-        handler.resume(before, ClientStore(self._state, number).load())
+        number = handler.client.number
+        handler.resume(memory.asked, ClientStore(self._state, number).load())
         own = self._folder / memory.run["folder"]
         own.mkdir(exist_ok=True)
         leaves = self._site.leaves(own, self._engine, handler)
         leaves.up, leaves.down = memory.run["up"], memory.run["down"]
-        for kind, parts in [*before, *memory.asked("last_*")]:
+        for kind, parts in [*memory.asked, *memory.last()]:
             leaves.note_model(kind, parts)
         answers = []
         for one in asked:
@@ -122,7 +115,7 @@ class ResumedSite:
                 logger.info("client %d: the run is finished", number)
             else:
                 kind = question(one)
-                memory.keep(kind, one)
+                memory.keep(kind, one.parts)
                 answer = leaves.reply(one, kind)
                 memory.save(up=leaves.up, down=leaves.down)
                 if answer:
@@ -155,61 +148,3 @@ def _in_folder(cfg, folder: Path):
 def _unusable(path: Path, error: Exception) -> ConfigError:
     problem = getattr(error, "strerror", None) or error
     return ConfigError(f"the site's folder: '{path}' cannot be used: {problem}")
-
-
-class SiteMemory:
-    """The requests that a site was asked in its present run, and facts of this run.
-
-    Parameters
-    ----------
-    folder : path
-        It must exist.
-
-    Attributes
-    ----------
-    run : dict from str to value
-        It is empty before the first run.
-    """
-
-    def __init__(self, folder: Path):
-        self._folder, self._path = folder, folder / "run.json"
-        self.run: dict[str, Any] = {}
-        if self._path.exists():
-            self.run = json.loads(self._path.read_text(encoding="utf-8"))
-
-    def save(self, **facts: Any) -> None:
-        """Change facts of the run."""
-        self.run = {**self.run, **facts}
-        write_atomically(self._path, json.dumps(self.run), mode=0o600)
-
-    def keep(self, kind: RequestKind, asked: Envelope) -> None:
-        """Keep a request, before it is answered.
-
-        Of a kind that clients need not remember, only the last request is kept.
-        """
-        name = f"last_{kind.message}"
-        if kind.remembered(asked.state):
-            name = f"{len(list(self._folder.glob('[0-9]*.request'))):06d}"
-        sizes = [len(part) for part in asked.parts]
-        head = json.dumps([kind.message, sizes]).encode()
-        data = b"\n".join([head, b"".join(asked.parts)])
-        write_atomically(self._folder / f"{name}.request", data, mode=0o600)
-
-    def asked(self, pattern: str) -> Asked:
-        """The kept requests whose names fit a pattern, in order."""
-        kinds = {kind.message: kind for kind in all_kinds()}
-        found = []
-        for path in sorted(self._folder.glob(f"{pattern}.request")):
-            head, _, data = path.read_bytes().partition(b"\n")
-            message, sizes = json.loads(head)
-            parts, at = [], 0
-            for size in sizes:
-                parts.append(data[at : at + size])
-                at += size
-            found.append((kinds[message], tuple(parts)))
-        return found
-
-    def forget(self) -> None:
-        """Forget all requests."""
-        for path in self._folder.glob("*.request"):
-            path.unlink()

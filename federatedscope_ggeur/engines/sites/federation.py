@@ -56,6 +56,7 @@ from ..checkpoints import TO_GO_ON, command_to_go_on, server_checkpoints, take_s
 from ..run import pooled_rows
 from ..sides import handshake_of, known_of_rows, server_side, settings_for
 from .distributed_data import ServerData
+from .streams import transport_settings
 from .watch import round_line
 
 logger = get_logger(__name__)
@@ -119,6 +120,8 @@ class DistributedRun:
             given_handshake(cfg.ggeur),
             proven,
         )
+        for number in transport_settings(cfg).security.withdrawn():
+            self.membership.put_out(number)
 
     def start(self, method: Method | None = None) -> None:
         """Set up or restore the server role, once all clients have joined.

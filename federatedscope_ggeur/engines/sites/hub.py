@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from federatedscope_ggeur.errors import ConfigError, MessageError
-from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.federation.wire.limits import PLAIN
 from federatedscope_ggeur.printable import get_logger
 
-from .content import packed, unpacked
+from .content import ends_file, packed, unpacked
 from .keys import Identity, Known
-from .leading import FAILED, FINISH, JOIN
+from .leading import FAILED, JOIN
 from .sealed import (
     Channel,
     Context,
@@ -26,6 +25,11 @@ from .transport import Envelope, Event
 from .transport.settings import TransportSettings
 
 logger = get_logger(__name__)
+
+#: A site answers a file by one of its own, and may join again by a second one.
+_MOST_ANSWERS = 2
+#: A site that was told so often why it cannot take part is told no more.
+_MOST_DISMISSALS = 20
 
 
 @dataclass
@@ -42,6 +46,10 @@ class _Site:
         How many files the server has written to the site, and has taken from it.
     last_asked, last_taken : str
         The hashes of the last of these files.
+    answered, answers : int
+        The last of the server's files that it has answered, and by how many files.
+    dismissals : int
+        How often it was told why it cannot take part.
     connection : int
         How often the site has joined.
     most : int or None
@@ -61,6 +69,9 @@ class _Site:
     taken: int = 0
     last_asked: str = ""
     last_taken: str = ""
+    answered: int = 0
+    answers: int = 0
+    dismissals: int = 0
     connection: int = 0
     most: int | None = PLAIN
     waiting: list[Envelope] = field(default_factory=list)
@@ -98,21 +109,31 @@ class FolderHub:
     ):
         self._shared, self._store, self._own = shared, store, own
         self.known, self._settings = known, settings
-        self._answered = {k.message for k in all_kinds() if k.answer_message}
         self._sites: dict[str, _Site] = {}
         self._by_number: dict[int, _Site] = {}
 
     def new_site(self) -> str | None:
-        """A known site that has not been greeted yet."""
+        """A known site whose client has no number yet."""
         for name in self.known.names:
-            if name not in self._sites and self.known.key(name, 1) is not None:
+            if name not in self._sites and not self.known.is_out(name, 1):
                 return name
         return None
 
-    def greet(self, name: str) -> None:
-        """Greet a site; its client gets the next number."""
+    def number(self, name: str) -> None:
+        """Give the client of a site the next number."""
         site = _Site(name, len(self._sites) + 1)
         self._sites[name] = self._by_number[site.number] = site
+
+    def ungreeted(self) -> str | None:
+        """A site that can be greeted: two people have compared its words."""
+        for site in self._sites.values():
+            if not (site.asked or site.is_out) and self.known.key(site.name, 1):
+                return site.name
+        return None
+
+    def greet(self, name: str) -> None:
+        """Greet a site."""
+        site = self._sites[name]
         context = self._context_to(site)
         self._write(site, greeting(context, self._store.secret, site.number, self._own))
 
@@ -125,13 +146,8 @@ class FolderHub:
         """
         for site in self._sites.values():
             name = self._shared.name(TO, site.name, site.asked + 1)
-            if self._shared.holds(name):
-                raise ConfigError(
-                    f"--folder: '{name}' is there, but the store "
-                    f"'{self._store.folder}' has written only {site.asked} files: it "
-                    "is older than the folder. A private store is never restored from "
-                    "a backup; begin a new run in an empty folder"
-                )
+            most = largest_file(self._settings.max_message + PLAIN)
+            self._shared.refuse_later(name, most, self._own.key, self._store.folder)
 
     # files of sites
 
@@ -139,7 +155,8 @@ class FolderHub:
         """The next file of any site that can be taken: site, number, bytes."""
         for site in self._sites.values():
             number, data = site.taken + 1, None
-            if site.is_out or self.known.key(site.name, number) is None:
+            known = site.asked and self.known.key(site.name, number) is not None
+            if site.is_out or not known:
                 continue
             try:
                 data = self._store.read(self._taken(site), number) or (
@@ -162,8 +179,7 @@ class FolderHub:
     def put_out(self) -> str | None:
         """A site that a line of ``known.txt`` puts out, and that is still in."""
         for site in self._sites.values():
-            is_out = self.known.key(site.name, site.taken + 1) is None
-            if is_out and not site.is_out:
+            if self.known.is_out(site.name, site.taken + 1) and not site.is_out:
                 return site.name
         return None
 
@@ -180,8 +196,16 @@ class FolderHub:
                 f"the store '{self._store.folder}' cannot be used: file {number} of "
                 f"{name} is missing or was changed"
             )
-        content = self._open(site, number, data)
+        try:
+            content, answered = self._open(site, number, data)
+        except MessageError as error:
+            raise ConfigError(
+                f"known.txt: a file that this run has taken no longer fits its lines; "
+                f"put them back as they were ({error})"
+            ) from error
         site.taken, site.last_taken = number, digest
+        site.answers = 1 + site.answers * (answered == site.answered)
+        site.answered = answered
         if content is None:
             return []
         most = self._settings.max_message if site.most is None else site.most
@@ -215,8 +239,8 @@ class FolderHub:
         most = self._settings.max_message if site.most is None else site.most
         return largest_file(most + PLAIN)
 
-    def _open(self, site: _Site, number: int, data: bytes) -> bytes | None:
-        """The content of a site's file; None for its greeting."""
+    def _open(self, site: _Site, number: int, data: bytes) -> tuple[bytes | None, int]:
+        """The content of a site's file, None for its greeting; what it answers."""
         key = self.known.key(site.name, number)
         name = self._shared.name(FROM, site.name, number)
         if key is None:
@@ -227,10 +251,15 @@ class FolderHub:
         if site.channel is None:
             greeted = read_greeting(data, context, key, name)
             site.channel = Channel(self._store.secret, greeted.key)
-            return None
+            return None, 0
         if number == 1:
-            return None
-        return site.channel.open(data, context, key, name)[0]
+            return None, 0
+        content, answered = site.channel.open(data, context, key, name)
+        has_answered = site.answers == _MOST_ANSWERS and answered == site.answered
+        if has_answered or not site.answered <= answered <= site.asked:
+            problem = f"it answers file {answered}, and that is not due"
+            raise MessageError(problem, field="answers", sender=name)
+        return content, answered
 
     # files of the server
 
@@ -240,7 +269,7 @@ class FolderHub:
         if site is None or site.is_out or site.channel is None:
             return
         site.waiting.append(envelope)
-        if envelope.kind in self._answered or envelope.kind in (FINISH, FAILED):
+        if ends_file(envelope.kind):
             content = packed(site.waiting, self._settings)
             site.waiting = []
             context = self._context_to(site)
@@ -257,6 +286,8 @@ class FolderHub:
         if site is not None and connection in (None, site.connection):
             site.waiting = []
             self.send(number, Envelope(FAILED, 0, (reason.encode(),)))
+            site.dismissals += 1
+            site.is_out |= site.dismissals == _MOST_DISMISSALS
 
     def close(self, reason: str = "") -> None:
         """Tell all sites why the run has failed, if there is a reason."""

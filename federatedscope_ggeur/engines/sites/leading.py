@@ -174,6 +174,17 @@ class Leading:
         is_broken = reason == BROKEN and not barred
         self.driver.gone(number, reason, may_return, is_missed, is_broken)
 
+    def put_out(self, number: int, reason: str) -> None:
+        """Bar a client that a person has put out, and wait for it no longer."""
+        members = self._members
+        members.conduct.bar(number, reason)
+        self.lose(number, reason, may_return=False)
+        members.put_out(number)
+        if not members.started:
+            members.check_all_left()
+            if members.complete:
+                self._begin()
+
     def dismiss(self, number: int, reason: str) -> None:
         """End the connection on which a client's last message came.
 

@@ -8,7 +8,9 @@ scoring are not repeated: the method's own state is in the store.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,11 +31,11 @@ from federatedscope_ggeur.federation.exchanges.base import RequestKind
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUATE
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.federation.wire.limits import PLAIN
-from federatedscope_ggeur.lock import locked
+from federatedscope_ggeur.lock import AtWork, locked
 from federatedscope_ggeur.printable import get_logger
 
-from .content import packed, unpacked
-from .keys import Identity, Known, words_of
+from .content import ends_file, packed, unpacked
+from .keys import Identity, Known
 from .leading import FAILED, FINISH, JOIN
 from .roles import role_config
 from .sealed import (
@@ -45,7 +47,7 @@ from .sealed import (
     same_but_signature,
     sha256,
 )
-from .server import ENGINE, check_folder_run, quiet, unusable
+from .server import AT_WORK, ENGINE, check_folder_run, quiet, unusable
 from .site_folder import Site, question
 from .store import (
     FROM,
@@ -56,6 +58,7 @@ from .store import (
     Store,
     make_run_folder,
     refuse_other_results,
+    run_folder,
 )
 from .streams import transport_settings
 from .transport import Envelope
@@ -79,10 +82,15 @@ class Answers:
     def __init__(self, handler: ClientHandler):
         self._handler, self.client = handler, handler.client
         self.known: tuple[bytes, ...] | None = None
+        self._asked: Counter[RequestKind] = Counter()
 
     def answer(self, kind: RequestKind, parts: Sequence[bytes]) -> tuple[bytes, ...]:
         known, self.known = self.known, None
+        self._asked[kind] += 1
         if known is not None and kind in _KEPT_APART:
+            if self._asked[kind] <= kind.remembered:
+                with suppress(GGEURError):  # it remembers what it was asked
+                    self._handler.answer(kind, parts)
             return known
         made = self._handler.answer(kind, parts)
         if known is not None and made != known:
@@ -92,6 +100,11 @@ class Answers:
                 "them back as they were"
             )
         return made
+
+
+def site_settings(name: str, number: int) -> dict[str, object]:
+    """What the file of a site with this name need not say."""
+    return {"ggeur.domain": name, "ggeur.client_number": number}
 
 
 class Meeting:
@@ -117,7 +130,7 @@ class Meeting:
 
     def __init__(self, shared: Path, keys: Path, own: Identity):
         self.shared, self.keys, self.own = SharedFolder(shared), keys, own
-        self.known = Known(keys)
+        self.known = Known(keys, own, serves=False)
         if len(self.known.names) != 1 or own.name in self.known.names:
             raise ConfigError(
                 f"'{keys}/known.txt' must hold the server's line alone; the person who "
@@ -126,17 +139,29 @@ class Meeting:
         (self.server,) = self.known.names
         pinned = self.known.key(self.server, 1)
         if pinned is None:
-            raise ConfigError(f"'{keys}/known.txt' puts the server out")
-        logger.info("words of %s: %s", self.server, words_of(pinned, own.key))
+            raise ConfigError(
+                f"'{keys}/known.txt' puts the server out, or nobody has compared the "
+                f"words of {self.known.words[0]} by telephone; start this at a "
+                "terminal, or with --yes once they are the same"
+            )
         name = self.shared.name(TO, own.name, 1)
         self.first, self.greeting = None, None
         try:
-            self.first = self.shared.read(name, largest_file(0))
+            kept = Store.of_folder(keys, shared)
+            self.first = self.shared.read(name, largest_file(0)) or (
+                kept.read(TO, 1) if kept else None
+            )
             if self.first is not None:
                 wanted = Context(self.server, "", self.server, own.name, 1)
                 self.greeting = read_greeting(self.first, wanted, pinned, name)
         except MessageError as error:  # another one may come, or the rest of this one
             logger.warning("%s", error)
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """What the site's file need not say: its domain and its client's number."""
+        number = self.greeting.client if self.greeting else 1
+        return site_settings(self.own.name, number)
 
     def store(self) -> Store:
         """The store of the run; a new one if the site has not written anything.
@@ -144,31 +169,35 @@ class Meeting:
         Raises
         ------
         ConfigError
+            The errors of `known_store`, or the store cannot be written.
+        """
+        assert self.greeting is not None, "the server has greeted this site"
+        run, shared = self.greeting.run, self.shared.root
+        return self.known_store() or Store.make(
+            self.keys / run_folder(run), run, shared
+        )
+
+    def known_store(self) -> Store | None:
+        """The store of the run; None if the site has not written anything.
+
+        Raises
+        ------
+        ConfigError
             The store is missing or broken, or it is of another run in this folder.
         """
         assert self.greeting is not None, "the server has greeted this site"
-        run = self.greeting.run
-        folder, first = (
-            self.keys / f"run_{run[:16]}",
-            self.shared.name(FROM, self.own.name, 1),
-        )
+        shared, folder = self.shared, self.keys / run_folder(self.greeting.run)
         if (folder / RUN).exists():
             return Store(folder)
-        for path in self.keys.glob(f"*/{RUN}"):
-            if Store(path.parent).shared == str(self.shared.root):
-                raise ConfigError(
-                    f"--folder: '{self.shared.root}' holds another run than before: "
-                    f"the store '{path.parent}' answers the earlier one. A new run "
-                    "takes a folder of another name"
-                )
-        if self.shared.holds(first):
+        if (earlier := Store.of_folder(self.keys, shared.root)) is not None:
             raise ConfigError(
-                f"--folder: '{first}' is there, but '{self.keys}' holds no store of "
-                "this run: it is lost, or somebody else wrote the file. A private "
-                "store is never restored from a backup; ask the person who leads the "
-                "federation for a new run"
+                f"--folder: '{shared.root}' holds another run than before: the store "
+                f"'{earlier.folder}' answers the earlier one. A new run takes a folder "
+                "of another name"
             )
-        return Store.make(folder, run, self.shared.root)
+        first = shared.name(FROM, self.own.name, 1)
+        shared.refuse_later(first, largest_file(0), self.own.key, folder)
+        return None
 
 
 class FolderSite:
@@ -182,7 +211,6 @@ class FolderSite:
     """
 
     def __init__(self, cfg, met: Meeting):
-        check_folder_run(cfg)
         self._cfg, self._met = cfg, met
         self.folder = Path(cfg.outdir, experiment_name(cfg))
         self._carried, self._store = transport_settings(cfg), met.store()
@@ -235,7 +263,7 @@ class FolderSite:
         lock = self._store.folder / "lock"
         role = f"site {self._met.own.name}"
         watch = Watch(self.folder, role, lambda: {"doing": self._doing})
-        with locked(lock, "the store of this run", unusable), closing(watch):
+        with locked(lock, "the store of this run", unusable, not once), closing(watch):
             with quiet():
                 ended = self._replay()
             self._check_store()
@@ -307,7 +335,7 @@ class FolderSite:
         """The content of the server's file `number`."""
         met, run = self._met, self._store.run
         name = met.shared.name(TO, met.own.name, number)
-        key = met.known.key(met.server, number)
+        key = Known(met.keys, met.own, serves=False).key(met.server, number)
         if key is None:
             raise MessageError("the server was put out", field="sender", sender=name)
         server = met.server
@@ -325,6 +353,9 @@ class FolderSite:
             return known.parts[0].decode(errors="replace")
         try:
             asked = unpacked(content, self._carried, self._met.server)
+            if any(ends_file(one.kind) for one in asked[:-1]):
+                problem = "more than one question in a file"
+                raise MessageError(problem, field="kind", sender=self._met.server)
             for envelope in asked:
                 if envelope.kind == FAILED:
                     return self._refusal(envelope)
@@ -421,13 +452,21 @@ class FolderSite:
     def _check_store(self) -> None:
         met = self._met
         name = met.shared.name(FROM, met.own.name, self._said + 1)
-        if met.shared.holds(name):
-            raise ConfigError(
-                f"--folder: '{name}' is there, but the store '{self._store.folder}' "
-                f"has written only {self._said} files: it is older than the folder, or "
-                "somebody else wrote the file. A private store is never restored from "
-                "a backup; ask the person who leads the federation to put this site out"
-            )
+        met.shared.refuse_later(name, self._most, met.own.key, self._store.folder)
+
+
+def site_config(path: str, more: Mapping[str, object]):
+    """The settings of the site of the file at `path`; see `Meeting.settings`.
+
+    Raises
+    ------
+    ConfigError
+        They are wrong, or do not go with a folder.
+    """
+    shares = "distribute.data_idx" in dict(read_yaml(find_config(path)))
+    cfg = role_config(path, "client", {} if shares else more)
+    check_folder_run(cfg)
+    return cfg
 
 
 def take_part(
@@ -448,9 +487,9 @@ def take_part(
         if once:
             return f"nothing has come yet; awaited: {met.server}"
         looking.wait()
-    more = {"ggeur.domain": own.name, "ggeur.client_number": met.greeting.client}
-    if "distribute.data_idx" in dict(read_yaml(find_config(path))):
-        more = {}
-    cfg = role_config(path, "client", more)
+    cfg = site_config(path, met.settings)
     torch.set_num_threads(int(cfg.ggeur.num_threads))
-    return FolderSite(cfg, met).run(once, again)
+    try:
+        return FolderSite(cfg, met).run(once, again)
+    except AtWork:
+        return AT_WORK

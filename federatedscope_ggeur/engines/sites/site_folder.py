@@ -7,10 +7,11 @@ message of the server, and how the run ended.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -37,6 +38,7 @@ from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 from federatedscope_ggeur.federation.holdings import Holdings
+from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.models import (
     Model,
     fold,
@@ -67,8 +69,9 @@ from ..sides import (
     settings_for,
 )
 from .distributed_data import site_data
-from .leading import JOIN
-from .transport import Envelope
+from .leading import JOIN, STOPPED
+from .transport import Envelope, HubClosed
+from .watch import Watch
 
 logger = get_logger(__name__)
 
@@ -285,6 +288,24 @@ class SiteFolder:
         finally:
             self._scored = self._trained = None
 
+    def ended_by(self, error: BaseException, watch: Watch) -> str:
+        """Write the last model after an error that ends the run, as `cut_off` does.
+
+        Returns
+        -------
+        str
+            If the server's operator ended the run, what this client has of it: no error
+            then. "" otherwise.
+        """
+        is_told = isinstance(error, HubClosed) and error.reason == STOPPED
+        stopped = is_told or isinstance(error, KeyboardInterrupt)
+        last = self.cut_off("interrupted" if stopped else "failed")
+        if not is_told:
+            return ""
+        watch.close("interrupted", STOPPED)
+        where = f"the last model is in {self._folder}" if last else "no model had come"
+        return f"client {self._held.number}: {STOPPED}; {where}"
+
     def _last(self) -> Broadcast | None:
         """The newest of the models that the server sent for scoring or training."""
         client, scored, number = self._client, None, 0
@@ -361,6 +382,77 @@ class SiteFolder:
                 None if accuracy is None else {str(self._held.number): accuracy}
             ),
         )
+
+
+class SiteMemory:
+    """What a site was asked in its present run, for its next process.
+
+    Parameters
+    ----------
+    folder : path
+        It must exist.
+
+    Attributes
+    ----------
+    run : dict from str to value
+        Facts of the run. It is empty before the first run.
+    asked : list of (RequestKind, parts)
+        The requests that a new process must answer again; see `ClientHandler.resume`.
+    """
+
+    def __init__(self, folder: Path):
+        self._folder, self._path = folder, folder / "run.json"
+        self.run: dict[str, Any] = {}
+        if self._path.exists():
+            self.run = json.loads(self._path.read_text(encoding="utf-8"))
+        self.asked = self._read("[0-9]*")
+
+    def save(self, **facts: Any) -> None:
+        """Change facts of the run."""
+        self.run = {**self.run, **facts}
+        write_atomically(self._path, json.dumps(self.run), mode=0o600)
+
+    def keep(
+        self, kind: RequestKind, parts: Sequence[bytes], even_last: bool = True
+    ) -> None:
+        """Keep a request, before it is answered.
+
+        Of a kind that clients need not remember, only the last request is kept; with
+        `even_last` False, none is.
+        """
+        asked = kind, tuple(parts)
+        is_first = sum(one is kind for one, _ in self.asked) < kind.remembered
+        if asked in self.asked or not (is_first or even_last):
+            return
+        name = f"{len(self.asked):06d}" if is_first else f"last_{kind.message}"
+        head = json.dumps([kind.message, [len(part) for part in parts]]).encode()
+        data = b"\n".join([head, b"".join(parts)])
+        write_atomically(self._folder / f"{name}.request", data, mode=0o600)
+        if is_first:
+            self.asked.append(asked)
+
+    def last(self) -> list[tuple[RequestKind, tuple[bytes, ...]]]:
+        """The last requests of the kinds that clients need not remember."""
+        return self._read("last_*")
+
+    def _read(self, pattern: str) -> list[tuple[RequestKind, tuple[bytes, ...]]]:
+        kinds = {kind.message: kind for kind in all_kinds()}
+        found = []
+        for path in sorted(self._folder.glob(f"{pattern}.request")):
+            head, _, data = path.read_bytes().partition(b"\n")
+            message, sizes = json.loads(head)
+            parts, at = [], 0
+            for size in sizes:
+                parts.append(data[at : at + size])
+                at += size
+            found.append((kinds[message], tuple(parts)))
+        return found
+
+    def forget(self) -> None:
+        """Forget all requests."""
+        self.asked = []
+        for path in self._folder.glob("*.request"):
+            path.unlink()
 
 
 def _begun(engine: str, cfg, held: ClientData, data: Described) -> Results:

@@ -13,7 +13,7 @@ from federatedscope_ggeur.files import path_below, read_regular, write_once
 from federatedscope_ggeur.reporting import RESULTS_FILE
 
 from .keys import private_folder
-from .sealed import new_key
+from .sealed import is_file_of, new_key
 
 RUN = "run.json"
 _PRIVATE = 0o600
@@ -27,6 +27,11 @@ _SHORTEST, _LONGEST = 0.05, 5.0
 def file_name(number: int) -> str:
     """The name of a side's file `number`."""
     return f"{number:04d}.msg"
+
+
+def run_folder(run: str) -> str:
+    """The name of the store of a run."""
+    return f"run_{run[:16]}"
 
 
 def make_run_folder(folder: Path) -> None:
@@ -99,6 +104,12 @@ class Store:
         }
         write_once(folder / RUN, json.dumps(said), _PRIVATE)
         return cls(folder)
+
+    @classmethod
+    def of_folder(cls, keys: Path, shared: Path) -> Store | None:
+        """The store below `keys` of a run in this shared folder; None without one."""
+        found = (cls(path.parent) for path in sorted(keys.glob(f"*/{RUN}")))
+        return next((one for one in found if one.shared == str(shared)), None)
 
     def keep(self, place: str, number: int, data: bytes) -> None:
         """Keep a file for good. Raises `ConfigError` if there is another one."""
@@ -205,13 +216,31 @@ class SharedFolder:
             problem = getattr(error, "strerror", None) or str(error)
             raise MessageError(problem, field="file", sender=f"'{name}'") from error
 
-    def holds(self, name: str) -> bool:
-        """Whether anything has this name. Raises `ConfigError` if it is a link."""
+    def refuse_later(self, name: str, most: int, key: bytes, store: object) -> None:
+        """Refuse a file of this side that its store has not written.
+
+        Raises
+        ------
+        ConfigError
+            It is there. The error says whether the public `key` has signed it.
+        """
         try:
-            return path_below(self.root, name).exists()
-        except (OSError, DataError) as error:
-            problem = getattr(error, "strerror", None) or error
-            raise ConfigError(f"--folder: '{name}': {problem}") from error
+            data = self.read(name, most)
+        except MessageError as error:
+            raise ConfigError(f"--folder: {error}") from error
+        if data is None:
+            return
+        if not is_file_of(key, data):
+            raise ConfigError(
+                f"--folder: '{name}' is there, but this side's key has not signed it: "
+                "somebody else wrote it; find out who, and remove it"
+            )
+        raise ConfigError(
+            f"--folder: '{name}' is there, but there is no store of it: '{store}' was "
+            "lost, or is older than the folder. A private store is never restored from "
+            "a backup; begin a new run in an empty folder (a site is put out, and the "
+            "run goes on without it)"
+        )
 
 
 class Looking:

@@ -33,6 +33,8 @@ class Agreement:
 
     Attributes
     ----------
+    clients : int
+        It may change before the run.
     handshake : Handshake or None
         The valid handshake; None until it is settled.
     """
@@ -44,7 +46,7 @@ class Agreement:
         handshake: Handshake | None = None,
         given: Mapping[str, Any] | None = None,
     ):
-        self._clients, self._settings = clients, settings
+        self.clients, self._settings = clients, settings
         self._given = dict(given or {})
         self._is_servers, self.handshake = handshake is not None, handshake
         self._said: dict[int, Handshake] = {}
@@ -83,7 +85,7 @@ class Agreement:
         self._said[number] = theirs
         if self.handshake is None:
             first = self._sides()[0]
-            if 2 * len(first) > self._clients:
+            if 2 * len(first) > self.clients:
                 self.handshake = self._said[first[0]]
         return self._misfits()
 
@@ -91,7 +93,7 @@ class Agreement:
         """Forget a client that left before the run. The majority may change by this."""
         if self._said.pop(number, None) is not None and not self._closed:
             first = [*self._sides(), []][0]
-            if 2 * len(first) <= self._clients:
+            if 2 * len(first) <= self.clients:
                 self.handshake = None
 
     def close(self, quorum: int) -> dict[int, MessageError]:
@@ -117,7 +119,7 @@ class Agreement:
     @property
     def is_hopeless(self) -> bool:
         """Whether all clients have joined without any majority."""
-        return self.handshake is None and len(self._said) >= self._clients
+        return self.handshake is None and len(self._said) >= self.clients
 
     def _sides(self) -> list[list[int]]:
         """The groups of clients with equal handshakes, the largest first.

@@ -64,6 +64,7 @@ class Membership:
         proven: bool = True,
     ):
         self._wanted = sorted(expected or range(1, client_num + 1))
+        self._needs_all = quorum is None
         self._quorum = len(self._wanted) if quorum is None else quorum
         self._expected = dict(expected or {})
         self._agreement = Agreement(len(self._wanted), settings or {}, handshake, given)
@@ -155,6 +156,15 @@ class Membership:
         self._errors.pop(join.client, None)
         self._errors.update({k: str(error) for k, error in refusals.items()})
         return refusals
+
+    def put_out(self, number: int) -> None:
+        """Wait no longer for a client that may not join, before the run."""
+        if self.started or number not in self._wanted:
+            return
+        self._wanted.remove(number)
+        self._agreement.clients = len(self._wanted)
+        if self._needs_all:
+            self._quorum = len(self._wanted)
 
     def check_all_left(self) -> None:
         """Raise `GGEURError` if all clients came before the run and none could stay.

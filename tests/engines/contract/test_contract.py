@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from engines_under_test import ENGINES, Embedded, Sides, waited
+from engines_under_test import ENGINES, Embedded, waited
 
 from federatedscope_ggeur.engines.sites.leading import STOPPED
 from federatedscope_ggeur.engines.sites.watch import read_status
@@ -195,7 +195,7 @@ def test_a_stopped_run_leaves_its_files_and_goes_on_as_if_never_stopped(
     done = going.end()
     assert done.ended[0] is False
     assert done.results.status == "interrupted"
-    if isinstance(engine, Sides):  # FederatedScope's own clients end with an error
+    if len(done.ended) > 1:
         for k, folder in done.sites.items():
             assert done.ended[k]
             assert (folder / "head.safetensors").read_bytes() == done.head
