@@ -1,6 +1,7 @@
 """Makes and opens the files that travel: signed, sealed, and padded.
 
-A file is a signature (Ed25519, 64 bytes) of all that follows: the length of a header
+A file is a signature (Ed25519, 64 bytes) of the SHA-256 of all that follows: the length
+of a header
 (4 bytes), the header in JSON, and the body. The header says what the file is: the
 federation, the run, sender, receiver, number, and the hash of the sender's file before
 it. A greeting has no body; its header holds the sender's key of sealing for this run.
@@ -73,7 +74,7 @@ def same_but_signature(one: bytes, other: bytes) -> bool:
 
 def is_file_of(key: bytes, data: bytes) -> bool:
     """Whether the owner of the public `key` has signed the file."""
-    return is_signed(_SIGNED + data[_SIGNATURE:], data[:_SIGNATURE], key)
+    return is_signed(_to_sign(memoryview(data)[_SIGNATURE:]), data[:_SIGNATURE], key)
 
 
 def sha256(data: bytes) -> str:
@@ -203,7 +204,11 @@ def _bytes(header: dict[str, Any]) -> bytes:
 def _signed(header: dict[str, Any], body: bytes, own: Identity) -> bytes:
     text = _bytes({"version": VERSION, **header})
     rest = len(text).to_bytes(_LENGTH, "big") + text + body
-    return own.sign(_SIGNED + rest) + rest
+    return own.sign(_to_sign(rest)) + rest
+
+
+def _to_sign(rest: bytes | memoryview) -> bytes:
+    return _SIGNED + hashlib.sha256(rest).digest()
 
 
 def _opened(data: bytes, key: bytes | None, name: str) -> tuple[dict[str, Any], bytes]:

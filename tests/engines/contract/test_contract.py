@@ -57,9 +57,8 @@ def place(tmp_path) -> Path:
 
 
 @pytest.fixture
-def go(engine, quickstart, embeddings_folder, place, tmp_path, monkeypatch):
+def go(engine, quickstart, embeddings_folder, place, tmp_path):
     """Begin a run of three clients over so many rounds."""
-    monkeypatch.setattr(EXCHANGES, "_parts", dict(EXCHANGES))
     here = Path(__file__).parent
     for file in (quickstart, here / "toy_question.py"):
         shutil.copy(file, tmp_path)
@@ -80,6 +79,10 @@ def go(engine, quickstart, embeddings_folder, place, tmp_path, monkeypatch):
         return engine.begin(path, own, CLIENTS)
 
     yield begin
+    # Not all parts as they were: extras that a run has loaded stay loaded.
+    for name, part in dict(EXCHANGES).items():
+        if part.__module__ == "toy_question":
+            del EXCHANGES._parts[name]
     sys.modules.pop("toy_question", None)
 
 

@@ -60,7 +60,7 @@ class Liar:
 
     def sign(self, header: bytes) -> None:
         rest = len(header).to_bytes(4, "big") + header + bytes(4112)
-        self.write(self.own.sign(sealed._SIGNED + rest) + rest)
+        self.write(self.own.sign(sealed._to_sign(rest)) + rest)
 
     def write(self, data: bytes) -> None:
         (self.place / f"{self.count(self.place) + 1:04d}.msg").write_bytes(data)
