@@ -51,6 +51,7 @@ from federatedscope_ggeur.reporting import (
     results_table,
     write_run,
 )
+from federatedscope_ggeur.reporting.results import Status
 
 from ..checkpoints import TO_GO_ON, command_to_go_on, server_checkpoints, take_sigterm
 from ..run import pooled_rows
@@ -133,6 +134,7 @@ class DistributedRun:
         """
         cfg, members, data = self._cfg, self.membership, self._data
         handshake, domains = members.handshake, members.client_domains
+        assert handshake is not None, "all clients have joined"
         ready = self._prepared(handshake)
         settings = settings_for(cfg, handshake, len(domains), ready)
         if method is not None:
@@ -194,7 +196,7 @@ class DistributedRun:
             for line in record_lines(record):
                 logger.info("%s", line)
 
-    def write(self, status: str) -> str:
+    def write(self, status: Status) -> str:
         """Write this package's result files into the run's folder.
 
         Returns
@@ -221,7 +223,7 @@ class DistributedRun:
         atexit.unregister(self.write_unfinished)
         # Python notes there what ended the program.
         stopped |= getattr(sys, "last_type", None) is KeyboardInterrupt
-        status = "interrupted" if stopped else "failed"
+        status: Status = "interrupted" if stopped else "failed"
         try:
             if self.history.last_scored and self._folder.is_dir():
                 self.write(status)
@@ -255,10 +257,11 @@ class DistributedRun:
     def _begun(self, notes: list[str]) -> Results:
         cfg, data, clients = self._cfg, self._data, self.membership.client_domains
         handshake = self.membership.handshake
+        assert handshake is not None, "all clients have joined"
         unseen = data.unseen if data is not None else []
         domains = [*dict.fromkeys(clients.values()), *unseen]
         config = plain_config(cfg)
-        if server_evaluates(cfg):
+        if data is not None and server_evaluates(cfg):
             domains = data.domains
         if data is not None:
             # Where the data are in one place, FS's own says 1.

@@ -227,7 +227,8 @@ class Leading:
 
     def send_finals(self, ending: Ending, state: int) -> None:
         """End the run: send each client its final model and the `ending`."""
-        finals, alike = self.federation.history.finals(), {}
+        finals = self.federation.history.finals()
+        alike: dict[int, list[int]] = {}
         for k in self._members.connected:
             alike.setdefault(id(finals[k]), []).append(k)
         for numbers in alike.values():
@@ -261,6 +262,7 @@ class Leading:
             missing ones.
         """
         hub, take = self._hub, handlers or self.handlers().get
+        assert hub is not None, "clients are in processes of their own"
         try:
             while not is_over():
                 self.take(hub.receive(self.seconds_left()), take)

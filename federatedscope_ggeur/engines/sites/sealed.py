@@ -3,8 +3,8 @@
 A file is a signature (Ed25519, 64 bytes) of the SHA-256 of all that follows: the length
 of a header (4 bytes), the header in JSON, and the body. The header says what the file
 is: the federation, the run, sender, receiver, number, and the hash of the sender's file
-before it. A greeting has no body; its header holds the sender's key of sealing for this run.
-All other bodies are sealed by ChaCha20-Poly1305, by a key that HKDF makes from the
+before it. A greeting has no body; its header holds the sender's key of sealing for this
+run. All other bodies are sealed by ChaCha20-Poly1305, by a key that HKDF makes from the
 X25519 secret of both sides, the header, and the content. So the same content under the
 same number gives the same bytes, and no key seals two contents.
 """

@@ -240,6 +240,7 @@ class SiteFolder:
 
     def _log_notes(self) -> None:
         cfg, held, recipe = self._cfg, self._held, self._client.recipe
+        assert recipe is not None, "the augmented set is made"
         holdings = Holdings.of([held], len(self._begun.class_names))
         rows, whole = recipe.rows, recipe.whole
         for note in client_notes(cfg, self._settings, holdings, rows, whole):
@@ -476,7 +477,7 @@ def _shared(ending: Ending | None) -> SharedScores | None:
     if ending is None or ending.accuracy is None:
         return None
     accuracy = dict(ending.accuracy)
-    return SharedScores(accuracy, *average(accuracy))
+    return SharedScores(accuracy, *average({**accuracy}))
 
 
 def _notes_on(

@@ -61,7 +61,8 @@ def certificate_end(address: str, security: Security) -> datetime | None:
         ) as plain,
         context.wrap_socket(plain, server_hostname=host) as secured,
     ):
-        end = ssl.cert_time_to_seconds(secured.getpeercert()["notAfter"])
+        peer: dict = secured.getpeercert() or {}  # verified, so it is not empty
+        end = ssl.cert_time_to_seconds(peer["notAfter"])
     return datetime.fromtimestamp(end, timezone.utc)
 
 

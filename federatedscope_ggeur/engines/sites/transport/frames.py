@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from federatedscope_ggeur.errors import MessageError
 
@@ -245,7 +245,7 @@ def _check(header: Mapping, limit: int, sender: str) -> None:
         refuse("token", "expected a short text")
 
 
-def _check_sizes(sizes: object, limit: int, refuse) -> None:
+def _check_sizes(sizes: Any, limit: int, refuse) -> None:
     if not isinstance(sizes, list) or not all(
         _within(size, 0, _LARGEST_SIZE) for size in sizes
     ):
