@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +37,9 @@ def join(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if options.new:
         return _make_keys(options, "the person who leads the federation")
-    if options.folder:
-
-        def by_folder(path: str, shared: Path, keys: Path, own: Any) -> str:
-            from .site import take_part
-
-            return take_part(path, shared, keys, own, options.once, options.again)
-
-        return _by_folder(parser, options, "ggeur join --new NAME", False, by_folder)
     _require_cfg(parser, options)
+    if options.folder:
+        return _by_folder(options, serves=False)
     return _start(options, "client", new_run=options.new_run)
 
 
@@ -61,15 +55,9 @@ def serve(arguments: Sequence[str]) -> int:
         parser.error("with --folder, all settings are in the file")
     if options.new:
         return _make_keys(options, "each site")
-    if options.folder:
-
-        def by_folder(path: str, shared: Path, keys: Path, own: Any) -> str:
-            from .server import lead
-
-            return lead(path, shared, keys, own, options.once)
-
-        return _by_folder(parser, options, "ggeur serve --new", True, by_folder)
     _require_cfg(parser, options)
+    if options.folder:
+        return _by_folder(options, serves=True)
     return _start(options, "server", options.settings)
 
 
@@ -163,30 +151,30 @@ def _make_keys(options: argparse.Namespace, other: str) -> int:
     return 0
 
 
-def _by_folder(
-    parser: argparse.ArgumentParser,
-    options: argparse.Namespace,
-    makes_keys: str,
-    serves: bool,
-    run: Callable[[str, Path, Path, Any], str],
-) -> int:
+def _by_folder(options: argparse.Namespace, serves: bool) -> int:
     """Run this side over a shared folder, and print what comes next."""
-    _require_cfg(parser, options)
     # Imported here: torch takes seconds, and --help needs none of it.
     from federatedscope_ggeur.commands.console import shown_on_console
 
     from .keys import Known, read_identity
+    from .server import lead
+    from .site import take_part
     from .transport.certificates import require_cryptography
 
     require_cryptography()
     # Before this process changes to the folder of the YAML file.
     shared, keys = Path(options.folder).absolute(), _keys(options)
     path = str(Path(options.cfg).absolute())
-    own = read_identity(keys, makes_keys)
+    own = read_identity(
+        keys, "ggeur serve --new" if serves else "ggeur join --new NAME"
+    )
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     _compare(Known(keys, own, serves), options.yes)
     with shown_on_console(options.log_level or "info"):
-        say(run(path, shared, keys, own))
+        if serves:
+            say(lead(path, shared, keys, own, options.once))
+        else:
+            say(take_part(path, shared, keys, own, options.once, options.again))
     return 0
 
 
@@ -242,8 +230,7 @@ def check(arguments: Sequence[str]) -> int:
         say(f"{mark} {finding.what}: {' '.join(finding.said.split())}")
         sys.stdout.flush()
         good &= not finding.problem
-    more = " --folder SHARED" if shared else ""
-    say(f"ready to join: ggeur join --cfg FILE{more}" if good else "not ready to join")
+    say("ready to join" if good else "not ready to join")
     return 0 if good else 1
 
 

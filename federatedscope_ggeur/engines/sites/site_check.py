@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import ssl
 from collections.abc import Generator, Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
@@ -37,7 +36,6 @@ from .streams import transport_settings
 from .transport import Security, StreamEnded
 from .transport.asking import (
     ask_server,
-    certificate_end,
     own_certificate_end,
     reach_problem,
 )
@@ -237,15 +235,17 @@ def way_findings(address: str, security: Security) -> Iterator[SiteFinding]:
 def _tls(address: str, security: Security) -> SiteFinding:
     try:
         security.channel_credentials()  # checks the files
-        if problem := handshake_problem(address, security):
+        ends: list[datetime] = []
+        if problem := handshake_problem(address, security, ends):
             return SiteFinding("TLS", problem, True)
-        end = certificate_end(address, security)
         own = own_certificate_end(security)
-    except (OSError, ssl.SSLError, ConfigError) as error:
+    except (OSError, ConfigError) as error:
         return SiteFinding("TLS", str(error), True)
-    if end is None:
+    if not security.authority:
         return SiteFinding("TLS", "off at both ends: everything travels in the clear")
-    said = f"the server's certificate is {_valid_until(end)}"
+    if not ends:
+        return SiteFinding("TLS", "the server is gone; try again", True)
+    said = f"the server's certificate is {_valid_until(ends[0])}"
     if own is not None:
         said += f"; this site's is {_valid_until(own)}"
     return SiteFinding("TLS", said)
