@@ -190,7 +190,7 @@ class FolderServer:
                 self._note(out=name)
             elif (found := self._hub.find()) is not None:
                 name, number, data = found
-                self._hub.keep(name, number, data)
+                self._hub.keep(name, data)
                 self._note(site=name, number=number, sha256=sha256(data))
             elif self._leading.seconds_left() == 0:
                 self._note(late=True)

@@ -44,8 +44,6 @@ from .sealed import (
     greeting,
     largest_file,
     read_greeting,
-    same_but_signature,
-    sha256,
 )
 from .server import AT_WORK, ENGINE, check_folder_run, quiet, unusable
 from .site_folder import Site, question
@@ -54,6 +52,7 @@ from .store import (
     RUN,
     TO,
     Looking,
+    Mail,
     SharedFolder,
     Store,
     make_run_folder,
@@ -216,12 +215,10 @@ class FolderSite:
         self._carried, self._store = transport_settings(cfg), met.store()
         by_server = met.greeting
         assert by_server is not None, "the server has greeted this site"
-        self._channel = Channel(self._store.secret, by_server.key)
+        about = met.shared, self._store, met.own, met.server, met.server
+        channel = Channel(self._store.secret, by_server.key)
+        self._mail = Mail(*about, (FROM, TO), (FROM, TO), channel)
         self._most = largest_file(self._carried.max_message + PLAIN)
-        #: How many files the server and this site have written, and the hashes of the
-        #: last ones.
-        self._asked = self._said = 0
-        self._last_asked = self._last_said = ""
         self._doing = self._done = self._refused = ""
         self.over = False
         site = Site(cfg)
@@ -266,7 +263,7 @@ class FolderSite:
         with locked(lock, "the store of this run", unusable, not once), closing(watch):
             with quiet():
                 ended = self._replay()
-            self._check_store()
+            self._mail.check_store(self._most)
             looking = Looking()
             while not self.over:
                 if ended and not again:
@@ -294,19 +291,18 @@ class FolderSite:
 
     def _replay(self) -> str:
         """Answer the kept files once more; returns why this site has ended, or ""."""
-        met, ended = self._met, ""
+        met, mail, ended = self._met, self._mail, ""
         assert met.first is not None, "the server has greeted this site"
-        self._store.keep(TO, 1, met.first)
-        self._asked, self._last_asked = 1, sha256(met.first)
-        context = self._context()
-        self._write(greeting(context, self._store.secret, self._number, met.own))
+        mail.keep(met.first)
+        mail.take(met.first)
+        mail.write(greeting(mail.out, self._store.secret, self._number, met.own))
         self._say([self._join])
-        while (data := self._store.read(TO, self._asked + 1)) is not None:
-            is_done = self._store.read(TO, self._asked + 2) is not None
-            if not is_done and self._own(self._asked + 1) is None:
+        while (data := mail.kept()) is not None:
+            is_done = self._store.read(TO, mail.taken + 2) is not None
+            if not is_done and self._own(mail.taken + 1) is None:
                 break  # it was kept, but not answered: `_step` does that
-            ended = self._take(self._asked + 1, data)
-            again = self._own(self._asked)
+            ended = self._take(data)
+            again = self._own(mail.taken)
             if again is not None and again.kind == JOIN:
                 ended = ""
                 self._say([self._join])
@@ -314,38 +310,31 @@ class FolderSite:
 
     def _step(self) -> str | None:
         """Answer the next file; None without one, or else why this site ends, or ""."""
-        number, met = self._asked + 1, self._met
         try:
-            data = self._store.read(TO, number)
+            data = self._mail.find(self._most)
             if data is None:
-                name = met.shared.name(TO, met.own.name, number)
-                data = met.shared.read(name, self._most)
-                if data is None:
-                    return None
-                self._open(number, data)
-                self._store.keep(TO, number, data)
+                return None
+            self._open(data)
+            self._mail.keep(data)
         except MessageError as error:
             if self._refused != str(error):
                 self._refused = str(error)
                 logger.warning("%s", error)
             return None
-        return self._take(number, data)
+        return self._take(data)
 
-    def _open(self, number: int, data: bytes) -> bytes:
-        """The content of the server's file `number`."""
-        met, run = self._met, self._store.run
-        name = met.shared.name(TO, met.own.name, number)
-        key = Known(met.keys, met.own, serves=False).key(met.server, number)
-        if key is None:
-            raise MessageError("the server was put out", field="sender", sender=name)
-        server = met.server
-        wanted = Context(server, run, server, met.own.name, number, self._last_asked)
-        return self._channel.open(data, wanted, key, name)[0]
+    def _open(self, data: bytes) -> bytes:
+        """The content of the server's next file."""
+        known, number = (
+            Known(self._met.keys, self._met.own, False),
+            self._mail.taken + 1,
+        )
+        return self._mail.open(data, known.key(self._met.server, number))[0]
 
-    def _take(self, number: int, data: bytes) -> str:
-        """Answer the file `number`; returns why this site ends, or ""."""
-        content, known = self._open(number, data), self._own(number)
-        self._asked, self._last_asked = number, sha256(data)
+    def _take(self, data: bytes) -> str:
+        """Answer the server's next file; returns why this site ends, or ""."""
+        content, known = self._open(data), self._own(self._mail.taken + 1)
+        self._mail.take(data)
         if known is None:
             self._begin_states()
         if known is not None and known.kind == FAILED:
@@ -405,54 +394,20 @@ class FolderSite:
 
     def _own(self, answers: int) -> Envelope | None:
         """What this site has answered to a file, if it is its next own file."""
-        number, met = self._said + 1, self._met
+        mail, number = self._mail, self._mail.written + 1
         data = self._store.read(FROM, number)
-        if data is None:
+        if data is None or mail.channel is None:
             return None
-        context, name = replace(self._context(), answers=0), f"store: {number}"
-        content, found = self._channel.open(data, context, None, name)
+        context, name = replace(mail.out, answers=0), f"store: {number}"
+        content, found = mail.channel.open(data, context, None, name)
         if found != answers:
             return None
-        (said,) = unpacked(content, self._carried, met.own.name)
+        (said,) = unpacked(content, self._carried, self._met.own.name)
         return said
-
-    def _context(self) -> Context:
-        met, run = self._met, self._store.run
-        return Context(
-            met.server,
-            run,
-            met.own.name,
-            met.server,
-            self._said + 1,
-            self._last_said,
-            self._asked,
-        )
 
     def _say(self, envelopes: list[Envelope]) -> None:
         """Answer the server's last file."""
-        content = packed(envelopes, self._carried)
-        self._write(self._channel.seal(self._context(), content, self._met.own))
-
-    def _write(self, data: bytes) -> None:
-        """Keep a file, or compare it with the one that was kept; then publish it."""
-        number, met = self._said + 1, self._met
-        kept = self._store.read(FROM, number)
-        if kept is None:
-            self._store.keep(FROM, number, data)
-        elif not same_but_signature(kept, data):
-            raise ConfigError(
-                f"file {number} of this site would differ from the one that it has "
-                "written: its rows, settings or keys, or this package's release, have "
-                "changed since the run began; put them back as they were"
-            )
-        written = kept or data
-        met.shared.publish(met.shared.name(FROM, met.own.name, number), written)
-        self._said, self._last_said = number, sha256(written)
-
-    def _check_store(self) -> None:
-        met = self._met
-        name = met.shared.name(FROM, met.own.name, self._said + 1)
-        met.shared.refuse_later(name, self._most, met.own.key, self._store.folder)
+        self._mail.say(packed(envelopes, self._carried))
 
 
 def site_config(path: str, more: Mapping[str, object]):

@@ -181,8 +181,7 @@ def test_a_site_that_signs_rubbish_is_left_out(world, monkeypatch, caplog):
     def rubbish(self, envelopes):
         if envelopes[0].kind == "join_in":
             return say(self, envelopes)
-        sealing = self._channel.seal(self._context(), b"\0\0\0\4junk", self._met.own)
-        return self._write(sealing)
+        return self._mail.say(b"\0\0\0\4junk")
 
     with monkeypatch.context() as patch:
         patch.setattr(FolderSite, "_say", rubbish)
