@@ -8,23 +8,15 @@ from flwr.app import Array, ArrayRecord, RecordDict
 
 from federatedscope_ggeur.errors import MessageError
 
-from ..sites.content import packed, unpacked
-from ..sites.leading import FAILED
+from ..sites.content import UNLIMITED, packed, unpacked
 from ..sites.transport import Envelope, TransportSettings
 
 _OURS = "ggeur"
-#: Whoever receives a message limits it.
-_SENT = TransportSettings(max_message=2**60)
-
-
-def failed(reason: str) -> Envelope:
-    """The message that says why its sender stops."""
-    return Envelope(FAILED, 0, (reason.encode(),))
 
 
 def content_of(envelopes: Sequence[Envelope]) -> RecordDict:
     """Make a message's content: one array of bytes, which Flower sends in pieces."""
-    data = packed(envelopes, _SENT)
+    data = packed(envelopes, UNLIMITED)
     array = Array("uint8", (len(data),), f"{_OURS}.bytes", data)
     return RecordDict({_OURS: ArrayRecord({_OURS: array})})
 

@@ -34,11 +34,11 @@ from federatedscope_ggeur.reporting.run_files import CONFIG_FILE, LOG_FILE
 
 from ..sites.distributed_data import server_data
 from ..sites.federation import DistributedRun
-from ..sites.leading import FAILED, JOIN, Leader
+from ..sites.leading import FAILED, JOIN, Leader, failed
 from ..sites.streams import transport_settings
 from ..sites.transport import Envelope, Event, Refused, Security
 from ..sites.watch import Watch, closing
-from .records import content_of, envelopes_of, failed
+from .records import content_of, envelopes_of
 
 logger = get_logger(__name__)
 

@@ -24,7 +24,7 @@ from .distributed_data import server_data
 from .facts import facts_of
 from .federation import DistributedRun
 from .keys import private_folder
-from .leading import CONVERGED, FAILED, FINISH, Leader
+from .leading import CONVERGED, FINISH, Leader, failed
 from .site_folder import Site, SiteMemory, model_line, question
 from .site_link import Rejoining, SiteLink
 from .streams import transport_settings
@@ -190,8 +190,7 @@ class _Site:
         try:
             answer = self._leaves.reply(envelope, kind)
         except GGEURError as error:
-            reason = without_folders(str(error)).encode()
-            self._link.send(Envelope(FAILED, state, (reason,)))
+            self._link.send(failed(without_folders(str(error)), state))
             raise
         if answer:
             self._link.send(answer)

@@ -12,6 +12,8 @@ from .transport.frames import Envelope, read_envelope, to_frames
 from .transport.settings import TransportSettings
 
 _SIZE = 4
+#: For messages that their receiver limits.
+UNLIMITED = TransportSettings(max_message=2**60)
 #: A file holds at most so many messages.
 _MOST = 64
 

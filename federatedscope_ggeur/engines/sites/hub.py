@@ -10,7 +10,7 @@ from federatedscope_ggeur.printable import get_logger
 
 from .content import ends_file, packed, unpacked
 from .keys import Identity, Known
-from .leading import FAILED, JOIN
+from .leading import JOIN, failed
 from .sealed import Channel, greeting, largest_file, read_greeting, sha256
 from .store import FROM, TO, Mail, SharedFolder, Store
 from .transport import Envelope, Event
@@ -252,7 +252,7 @@ class FolderHub:
         site = self._by_number.get(number)
         if site is not None and connection in (None, site.connection):
             site.waiting = []
-            self.send(number, Envelope(FAILED, 0, (reason.encode(),)))
+            self.send(number, failed(reason))
             site.dismissals += 1
             site.is_out |= site.dismissals == _MOST_DISMISSALS
 

@@ -26,6 +26,12 @@ JOIN, CONVERGED, FINISH, FAILED = "join_in", "converged", "finish", "failed"
 #: The reason that clients get when a person stops the server: no error of theirs.
 STOPPED = "the operator of the server ended the run"
 
+
+def failed(reason: str, state: int = 0) -> Envelope:
+    """The message that says why its sender stops."""
+    return Envelope(FAILED, state, (reason.encode(),))
+
+
 #: Takes a client's message: its number, the round, the parts.
 Handler = Callable[[int, int, Sequence[bytes]], None]
 

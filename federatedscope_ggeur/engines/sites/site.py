@@ -36,7 +36,7 @@ from federatedscope_ggeur.printable import get_logger
 
 from .content import ends_file, packed, unpacked
 from .keys import Identity, Known
-from .leading import FAILED, FINISH, JOIN
+from .leading import FAILED, FINISH, JOIN, failed
 from .roles import role_config
 from .sealed import (
     Channel,
@@ -352,8 +352,7 @@ class FolderSite:
         except ConfigError:  # mended here; the server waits
             raise
         except GGEURError as error:
-            reason = without_folders(str(error))
-            self._say([Envelope(FAILED, 0, (reason.encode(),))])
+            self._say([failed(without_folders(str(error)))])
             self._leaves.cut_off("failed")
             return str(error)
         finally:

@@ -76,6 +76,7 @@ from ..sides import (
     known_of_rows,
     settings_for,
 )
+from .content import UNLIMITED, packed, unpacked
 from .distributed_data import site_data
 from .keys import private_folder
 from .leading import FAILED, FINISH, JOIN, STOPPED
@@ -436,8 +437,7 @@ class SiteMemory:
         if asked in self.asked or not (is_first or even_last):
             return
         name = f"{len(self.asked):06d}" if is_first else f"last_{kind.message}"
-        head = json.dumps([kind.message, [len(part) for part in parts]]).encode()
-        data = b"\n".join([head, b"".join(parts)])
+        data = packed([Envelope(kind.message, 0, asked[1])], UNLIMITED)
         write_atomically(self._folder / f"{name}.request", data, mode=0o600)
         if is_first:
             self.asked.append(asked)
@@ -450,13 +450,8 @@ class SiteMemory:
         kinds = {kind.message: kind for kind in all_kinds()}
         found = []
         for path in sorted(self._folder.glob(f"{pattern}.request")):
-            head, _, data = path.read_bytes().partition(b"\n")
-            message, sizes = json.loads(head)
-            parts, at = [], 0
-            for size in sizes:
-                parts.append(data[at : at + size])
-                at += size
-            found.append((kinds[message], tuple(parts)))
+            (one,) = unpacked(path.read_bytes(), UNLIMITED, f"'{path}'")
+            found.append((kinds[one.kind], one.parts))
         return found
 
     def forget(self) -> None:
