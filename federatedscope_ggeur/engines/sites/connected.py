@@ -60,7 +60,7 @@ def lead(cfg) -> str:
         about = ENGINE, folder, proven, command_to_go_on, True
         return DistributedRun(cfg, data, dismiss, *about)
 
-    with _run_folder(cfg, "server") as (folder, watch):
+    with run_files(cfg, "server") as (folder, watch):
         leader = Leader(cfg, federation, hub)
         hub.facts = facts_of(leader.leading.federation.membership)
         watch.describe = leader.leading.status
@@ -90,7 +90,7 @@ def take_part(cfg, new_run: bool = False) -> str:
     check_engine(cfg)
     torch.set_num_threads(int(cfg.ggeur.num_threads))
     site = _Site(cfg)
-    with _run_folder(cfg, f"client {site.number}") as (folder, watch):
+    with run_files(cfg, f"client {site.number}") as (folder, watch):
         watch.describe = lambda: {"doing": site.doing}
         return site.run(folder, watch, new_run)
 
@@ -197,9 +197,9 @@ class _Site:
 
 
 @contextmanager
-def _run_folder(cfg, role: str) -> Iterator[tuple[Path, Watch]]:
+def run_files(cfg, role: str) -> Iterator[tuple[Path, Watch]]:
     """A new folder for this side of the run, with its log and its status file."""
-    folder = new_run_folder(cfg.outdir, experiment_name(cfg))
+    folder = new_run_folder(cfg.outdir, experiment_name(cfg)).absolute()
     write_atomically(folder / CONFIG_FILE, cfg.dump())
     describe: Callable[[], dict] = dict
     with (
