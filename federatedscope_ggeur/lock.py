@@ -20,9 +20,16 @@ _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _TAKEN = (errno.EACCES, errno.EAGAIN, errno.EDEADLK)
 
 
+class AtWork(Exception):
+    """Another process holds the lock, and this one does not wait for it."""
+
+
 @contextmanager
 def locked(
-    path: Path, what: str, problem: Callable[[Path, OSError], ConfigError]
+    path: Path,
+    what: str,
+    problem: Callable[[Path, OSError], ConfigError],
+    waits: bool = True,
 ) -> Iterator[None]:
     """Hold the lock `path`; wait if another process holds it.
 
@@ -38,11 +45,14 @@ def locked(
         The work that the lock protects, for the log.
     problem : callable
         Makes the error to raise if the file cannot be made.
+    waits : bool
 
     Raises
     ------
     ConfigError
         The file cannot be made; the error is what `problem` returns.
+    AtWork
+        Another process holds the lock, and this one does not wait.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +61,7 @@ def locked(
     except OSError as error:
         raise problem(path, error) from error
     try:
-        _wait(handle, what, _take)
+        _wait(handle, what, _take, waits)
         yield
     finally:
         with suppress(OSError):
@@ -86,7 +96,9 @@ def shared(path: Path, what: str) -> Iterator[bool]:
         os.close(handle)
 
 
-def _wait(handle: int, what: str, take: Callable[[int], None]) -> bool:
+def _wait(
+    handle: int, what: str, take: Callable[[int], None], waits: bool = True
+) -> bool:
     """Take a lock; returns whether the file system has locks."""
     told = False
     while True:
@@ -99,6 +111,8 @@ def _wait(handle: int, what: str, take: Callable[[int], None]) -> bool:
                     "cannot lock %s: %s; continuing without a lock", what, error
                 )
                 return False
+            if not waits:
+                raise AtWork from error
         if not told:
             logger.info("another process holds the lock for %s; waiting for it", what)
             told = True

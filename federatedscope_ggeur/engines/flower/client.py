@@ -14,10 +14,11 @@ from federatedscope_ggeur.errors import ConfigError, GGEURError, without_folders
 from federatedscope_ggeur.printable import get_logger
 
 from ..sites.identity import check_role
+from ..sites.leading import failed
 from ..sites.roles import role_config
+from ..sites.site_folder import ResumedSite
 from ..sites.streams import transport_settings
-from .records import content_of, envelopes_of, failed
-from .resumed_site import ResumedSite
+from .records import content_of, envelopes_of
 from .server import settings_in
 
 logger = get_logger(__name__)

@@ -4,33 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import Array, ArrayRecord, RecordDict
 
 from federatedscope_ggeur.errors import MessageError
 
-from ..sites.leading import FAILED
-from ..sites.transport import Envelope
+from ..sites.content import UNLIMITED, packed, unpacked
+from ..sites.transport import Envelope, TransportSettings
 
-_BYTES = "ggeur.bytes"
-
-
-def failed(reason: str) -> Envelope:
-    """The message that says why its sender stops."""
-    return Envelope(FAILED, 0, (reason.encode(),))
+_OURS = "ggeur"
 
 
 def content_of(envelopes: Sequence[Envelope]) -> RecordDict:
-    """Make a message's content. Flower sends arrays in pieces, so parts may be long."""
-    content = RecordDict()
-    for position, one in enumerate(envelopes):
-        content[f"{position}"] = ConfigRecord({"kind": one.kind, "state": one.state})
-        content[f"{position}.parts"] = ArrayRecord(
-            {
-                str(i): Array("uint8", (len(part),), _BYTES, part)
-                for i, part in enumerate(one.parts)
-            }
-        )
-    return content
+    """Make a message's content: one array of bytes, which Flower sends in pieces."""
+    data = packed(envelopes, UNLIMITED)
+    array = Array("uint8", (len(data),), f"{_OURS}.bytes", data)
+    return RecordDict({_OURS: ArrayRecord({_OURS: array})})
 
 
 def envelopes_of(content: RecordDict, sender: str, most: int) -> list[Envelope]:
@@ -39,23 +27,11 @@ def envelopes_of(content: RecordDict, sender: str, most: int) -> list[Envelope]:
     Raises
     ------
     MessageError
-        The content is not one of `content_of`, or has more than `most` bytes.
+        The content is not one of `content_of`, or a message has more than `most` bytes.
     """
-    about, arrays = content.config_records, content.array_records
-    size = sum(len(a.data) for record in arrays.values() for a in record.values())
-    if size > most:
-        problem = f"{size} bytes, more than the limit of {most}"
-        raise MessageError(problem, field="size", sender=sender)
-    found = []
     try:
-        for position in map(str, range(len(about))):
-            kind, state = about[position]["kind"], about[position]["state"]
-            if not isinstance(kind, str) or type(state) is not int or state < 0:
-                raise MessageError("must be text", field="kind", sender=sender)
-            parts = arrays[f"{position}.parts"]
-            data = tuple(parts[str(i)].data for i in range(len(parts)))
-            found.append(Envelope(kind, state, data))
+        data = content.array_records[_OURS][_OURS].data
     except KeyError as error:
         problem = f"it has no {error}, so it is not of this app"
         raise MessageError(problem, field="content", sender=sender) from error
-    return found
+    return unpacked(data, TransportSettings(most), sender)

@@ -21,28 +21,20 @@ from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.cfg_ggeur.run_settings import experiment_name
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.federation.wire.handshake import Join
 from federatedscope_ggeur.federation.wire.schema import PLAIN
-from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.reporting import new_run_folder
-from federatedscope_ggeur.reporting.run_files import (
-    CONFIG_FILE,
-    LOG_FILE,
-    handled_by,
-    logging_to,
-)
+from federatedscope_ggeur.reporting.run_files import handled_by
 
+from ..sites.connected import run_files
 from ..sites.distributed_data import server_data
 from ..sites.federation import DistributedRun
-from ..sites.leading import FAILED, JOIN, Leader
+from ..sites.leading import FAILED, JOIN, Leader, failed
 from ..sites.streams import transport_settings
 from ..sites.transport import Envelope, Event, Refused, Security
-from ..sites.watch import Watch, closing
-from .records import content_of, envelopes_of, failed
+from .records import content_of, envelopes_of
 
 logger = get_logger(__name__)
 
@@ -90,8 +82,6 @@ def server_app(federation: Mapping[str, Any]) -> ServerApp:
 def _lead(grid: Grid, cfg) -> None:
     """Lead the federation to its end."""
     torch.set_num_threads(int(cfg.ggeur.num_threads))
-    folder = new_run_folder(cfg.outdir, experiment_name(cfg)).absolute()
-    write_atomically(folder / CONFIG_FILE, cfg.dump())
     transport = transport_settings(cfg)
     goes_on, security = bool(cfg.federate.restore_from), transport.security
     hub = GridHub(grid, transport.max_message, goes_on, security)
@@ -102,7 +92,7 @@ def _lead(grid: Grid, cfg) -> None:
             cfg, data, dismiss, "flower", folder, proven, _to_go_on, begins=True
         )
 
-    with logging_to(folder / LOG_FILE), closing(Watch(folder, "server", dict)) as watch:
+    with run_files(cfg, "server") as (folder, watch):
         logger.info("run folder: %s", folder)
         leader = Leader(cfg, federation, hub)
         watch.describe = leader.leading.status

@@ -120,9 +120,9 @@ class GGEURClient(FSClient):
         try:
             Rejoining().until(self._step, self.join_in)
         except BaseException as error:
-            stopped = isinstance(error, KeyboardInterrupt)
-            self.leaves.cut_off("interrupted" if stopped else "failed")
-            raise
+            if not (line := self.leaves.ended_by(error, self._watch)):
+                raise
+            logger.warning("%s", line)
         finally:
             leave_sigterm()
             self.comm_manager.close()

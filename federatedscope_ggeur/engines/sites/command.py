@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,19 +28,19 @@ def join(arguments: Sequence[str]) -> int:
         action="store_true",
         help="with --folder: join again after this site or the server ended its part",
     )
+    parser.add_argument(
+        "--new-run",
+        action="store_true",
+        help="without --folder: forget what this site answered in a run that it has "
+        "not finished; the federation begins another one",
+    )
     options = parser.parse_args(arguments)
     if options.new:
         return _make_keys(options, "the person who leads the federation")
-    if options.folder:
-
-        def by_folder(path: str, shared: Path, keys: Path, own: Any) -> str:
-            from .site import take_part
-
-            return take_part(path, shared, keys, own, options.once, options.again)
-
-        return _by_folder(parser, options, "ggeur join --new NAME", by_folder)
     _require_cfg(parser, options)
-    return _start(options, "client")
+    if options.folder:
+        return _by_folder(options, serves=False)
+    return _start(options, "client", new_run=options.new_run)
 
 
 def serve(arguments: Sequence[str]) -> int:
@@ -55,30 +55,27 @@ def serve(arguments: Sequence[str]) -> int:
         parser.error("with --folder, all settings are in the file")
     if options.new:
         return _make_keys(options, "each site")
-    if options.folder:
-
-        def by_folder(path: str, shared: Path, keys: Path, own: Any) -> str:
-            from .server import lead
-
-            return lead(path, shared, keys, own, options.once)
-
-        return _by_folder(parser, options, "ggeur serve --new", by_folder)
     _require_cfg(parser, options)
+    if options.folder:
+        return _by_folder(options, serves=True)
     return _start(options, "server", options.settings)
 
 
 def healthy(arguments: Sequence[str]) -> int:
     """Return 0 if the process that this file started is still running, else 1."""
-    options = role_parser("healthy", "For systemd, containers, monitors.").parse_args(
-        arguments
+    parser = role_parser("healthy", "For systemd, containers, monitors.")
+    parser.add_argument(
+        "settings", nargs="*", metavar="KEY VALUE", help="as they were given to serve"
     )
+    options = parser.parse_intermixed_args(arguments)
+    more = dict(zip(options.settings[::2], options.settings[1::2]))
     import yaml  # not by cfg_ggeur, which imports torch: monitors ask often
 
     from .watch import is_fresh
 
     path = Path(options.cfg).resolve()
     try:
-        said = yaml.safe_load(read_regular(path, _LARGEST)) or {}
+        said = {**(yaml.safe_load(read_regular(path, _LARGEST)) or {}), **more}
         place = path.parent / said.get("outdir", "exp") / said.get("expname", "")
     except (OSError, ValueError, yaml.YAMLError, AttributeError, TypeError) as error:
         raise ConfigError(f"'{path}': cannot be read: {error}") from error
@@ -121,6 +118,12 @@ def _side_parser(name: str) -> argparse.ArgumentParser:
         help="with --folder: this side's own keys and stores (default: keys, beside "
         "the YAML file)",
     )
+    parser.add_argument(
+        "--yes",
+        action="store_true",
+        help="with --folder: the words of all keys in known.txt were compared by "
+        "telephone; do not ask",
+    )
     add_console_options(parser)
     return parser
 
@@ -148,32 +151,52 @@ def _make_keys(options: argparse.Namespace, other: str) -> int:
     return 0
 
 
-def _by_folder(
-    parser: argparse.ArgumentParser,
-    options: argparse.Namespace,
-    makes_keys: str,
-    run: Callable[[str, Path, Path, Any], str],
-) -> int:
+def _by_folder(options: argparse.Namespace, serves: bool) -> int:
     """Run this side over a shared folder, and print what comes next."""
-    _require_cfg(parser, options)
     # Imported here: torch takes seconds, and --help needs none of it.
     from federatedscope_ggeur.commands.console import shown_on_console
 
-    from .keys import read_identity
+    from .keys import Known, read_identity
+    from .server import lead
+    from .site import take_part
     from .transport.certificates import require_cryptography
 
     require_cryptography()
     # Before this process changes to the folder of the YAML file.
     shared, keys = Path(options.folder).absolute(), _keys(options)
     path = str(Path(options.cfg).absolute())
-    own = read_identity(keys, makes_keys)
+    own = read_identity(
+        keys, "ggeur serve --new" if serves else "ggeur join --new NAME"
+    )
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    _compare(Known(keys, own, serves), options.yes)
     with shown_on_console(options.log_level or "info"):
-        say(run(path, shared, keys, own))
+        if serves:
+            say(lead(path, shared, keys, own, options.once))
+        else:
+            say(take_part(path, shared, keys, own, options.once, options.again))
     return 0
 
 
-def _start(options: argparse.Namespace, role: str, settings: Sequence[str] = ()) -> int:
+def _compare(known: Any, yes: bool) -> None:
+    """Ask for the words of keys that nobody has compared, if somebody can be asked."""
+    for line in list(known.uncompared):
+        say(f"words of {line}")
+        if not yes and sys.stdin.isatty():
+            said = input("Compare them by telephone. Are they the same there? [y/N] ")
+            if said.strip().lower() != "y":
+                say("then nothing is exchanged with that side")
+                continue
+        if yes or sys.stdin.isatty():
+            known.note_compared(line)
+
+
+def _start(
+    options: argparse.Namespace,
+    role: str,
+    settings: Sequence[str] = (),
+    new_run: bool = False,
+) -> int:
     # Imported here: torch takes seconds, and --help needs none of it.
     from federatedscope_ggeur.commands.console import shown_on_console
 
@@ -188,40 +211,54 @@ def _start(options: argparse.Namespace, role: str, settings: Sequence[str] = ())
         if role == "server":
             print(lead(cfg))
         else:
-            say(take_part(cfg))
+            say(take_part(cfg, new_run))
     return 0
 
 
 def check(arguments: Sequence[str]) -> int:
     """Print a line for each check; returns 1 if the site could not join."""
-    options = role_parser(
+    parser = role_parser(
         "check", "No data leave this machine, and the site does not join."
-    ).parse_args(arguments)
+    )
+    parser.add_argument("--folder", metavar="SHARED", help="as for ggeur join")
+    parser.add_argument("--keys", metavar="FOLDER", help="as for ggeur join")
+    options = parser.parse_args(arguments)
+    shared = Path(options.folder).absolute() if options.folder else None
     good = True
-    for finding in _findings(options.cfg):
+    for finding in _findings(options.cfg, shared, _keys(options)):
         mark = "PROBLEM" if finding.problem else "ok     "
         say(f"{mark} {finding.what}: {' '.join(finding.said.split())}")
         sys.stdout.flush()
         good &= not finding.problem
-    say("ready to join: ggeur join --cfg FILE" if good else "not ready to join")
+    say("ready to join" if good else "not ready to join")
     return 0 if good else 1
 
 
-def _findings(path: str) -> Iterator:
+def _findings(path: str, shared: Path | None, keys: Path) -> Iterator:
     # Imported here: torch takes seconds, and --help needs none of it.
     from federatedscope_ggeur.commands.console import shown_on_console
     from federatedscope_ggeur.errors import ConfigError
 
     from .facts import release_text
     from .roles import names_server, role_config
-    from .site_check import SiteCheck, SiteFinding, install_finding, server_findings
+    from .site import site_config
+    from .site_check import (
+        SiteCheck,
+        SiteFinding,
+        folder_findings,
+        install_finding,
+        server_findings,
+    )
 
     yield SiteFinding("program", release_text())
     try:
-        asks = names_server(path)
+        asks = shared is None and names_server(path)
         if asks:
             yield install_finding()
-        cfg = role_config(path, "client")
+        if shared is not None:
+            cfg = site_config(path, (yield from folder_findings(shared, keys)))
+        else:
+            cfg = role_config(path, "client")
     except ConfigError as error:
         yield SiteFinding("settings", str(error), True)
         return
@@ -231,6 +268,6 @@ def _findings(path: str) -> Iterator:
         yield from site.findings()
     if asks:
         yield from server_findings(cfg, site.handshake)
-    else:
+    elif shared is None:
         said = "not asked, because the file has no distribute.server_host"
         yield SiteFinding("server", said)

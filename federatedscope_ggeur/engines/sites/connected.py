@@ -16,17 +16,23 @@ from federatedscope_ggeur.federation.wire.schema import PLAIN
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import Results, new_run_folder
-from federatedscope_ggeur.reporting.run_files import CONFIG_FILE, LOG_FILE, logging_to
+from federatedscope_ggeur.reporting.run_files import (
+    CONFIG_FILE,
+    LOG_FILE,
+    PRIVATE,
+    logging_to,
+)
 
 from ..run import check_client_place, checkpoint_place, command_to_go_on
 from .distributed_data import server_data
 from .facts import facts_of
 from .federation import DistributedRun
-from .leading import CONVERGED, FAILED, FINISH, STOPPED, Leader
-from .site_folder import Site, model_line, question
+from .keys import private_folder
+from .leading import CONVERGED, FINISH, Leader, failed
+from .site_folder import Site, SiteMemory, model_line, question
 from .site_link import Rejoining, SiteLink
 from .streams import transport_settings
-from .transport import Envelope, Hub, HubClosed
+from .transport import Envelope, Hub
 from .watch import Watch, closing
 
 logger = get_logger(__name__)
@@ -58,7 +64,7 @@ def lead(cfg) -> str:
         about = ENGINE, folder, proven, command_to_go_on, True
         return DistributedRun(cfg, data, dismiss, *about)
 
-    with _run_folder(cfg, "server") as (folder, watch):
+    with run_files(cfg, "server") as (folder, watch):
         leader = Leader(cfg, federation, hub)
         hub.facts = facts_of(leader.leading.federation.membership)
         watch.describe = leader.leading.status
@@ -66,8 +72,11 @@ def lead(cfg) -> str:
         return leader.lead()
 
 
-def take_part(cfg) -> str:
+def take_part(cfg, new_run: bool = False) -> str:
     """Take part as the site of these settings, until the run is over.
+
+    What the site was asked is kept until a run is finished, so that a new process
+    answers no more than the first one; `new_run` says that this is another run.
 
     Returns
     -------
@@ -85,9 +94,9 @@ def take_part(cfg) -> str:
     check_engine(cfg)
     torch.set_num_threads(int(cfg.ggeur.num_threads))
     site = _Site(cfg)
-    with _run_folder(cfg, f"client {site.number}") as (folder, watch):
+    with run_files(cfg, f"client {site.number}") as (folder, watch):
         watch.describe = lambda: {"doing": site.doing}
-        return site.run(folder, watch)
+        return site.run(folder, watch, new_run)
 
 
 def check_engine(cfg) -> None:
@@ -109,7 +118,7 @@ class _Site:
     """One site of a federation over streams."""
 
     def __init__(self, cfg):
-        self._site = Site(cfg)
+        self._cfg, self._site = cfg, Site(cfg)
         self.number, self.doing = self._site.number, "waiting for the server"
         check_client_place(cfg, self.number)
         address = f"{cfg.distribute.server_host}:{cfg.distribute.server_port}"
@@ -117,14 +126,16 @@ class _Site:
         self._link = SiteLink(address, transport_settings(cfg), patience)
         self._join = self._site.join()
 
-    def run(self, folder: Path, watch: Watch) -> str:
+    def run(self, folder: Path, watch: Watch, new_run: bool) -> str:
         """Answer the server until the run is over; where the model is."""
         settings = self._site.settings
         place = checkpoint_place(folder, settings)
         handler = self._site.handler(place, bool(settings.save_to))
+        states = handler.client.states
         if settings.restore_from:
-            kept = ClientStore(settings.restore_from, self.number)
-            handler.client.states = kept.load()
+            states = ClientStore(settings.restore_from, self.number).load()
+        self._memory = self._remember(new_run)
+        handler.resume(self._memory.asked, states)
         self._client = handler.client
         self._leaves = self._site.leaves(folder, ENGINE, handler)
         self._left: Results | None = None
@@ -135,18 +146,31 @@ class _Site:
                 self._step, lambda: self._link.join(self.number, self._join)
             )
         except BaseException as error:
-            is_told = isinstance(error, HubClosed) and error.reason == STOPPED
-            stopped = is_told or isinstance(error, KeyboardInterrupt)
-            last = self._leaves.cut_off("interrupted" if stopped else "failed")
-            if not is_told:
+            if not (line := self._leaves.ended_by(error, watch)):
                 raise
-            watch.close("interrupted", STOPPED)
-            where = f"the last model is in {folder}" if last else "no model had come"
-            return f"client {self.number}: {STOPPED}; {where}"
+            return line
         finally:
             self._link.close()
         assert self._left is not None, "the run is over"
         return model_line(self.number, folder, self._left)
+
+    def _remember(self, new_run: bool) -> SiteMemory:
+        """What the site was asked in a run that it has not finished."""
+        place = Path(self._cfg.outdir, experiment_name(self._cfg), PRIVATE)
+        private_folder(place)
+        private_folder(place / f"asked_{self.number}")
+        memory = SiteMemory(place / f"asked_{self.number}")
+        if new_run:
+            memory.forget()
+        if memory.asked:
+            logger.info(
+                "client %d: it has answered %d questions of a run that did not end, "
+                "and answers no others of their kinds; if the federation begins "
+                "another run: ggeur join ... --new-run",
+                self.number,
+                len(memory.asked),
+            )
+        return memory
 
     def _step(self) -> bool:
         """Answer the next message; returns whether it was the last one."""
@@ -154,6 +178,7 @@ class _Site:
         envelope = self._link.receive()
         if envelope.kind == FINISH:
             self._left = self._leaves.end(envelope.parts)
+            self._memory.forget()
             return True
         if envelope.kind != CONVERGED:
             self._answer(envelope)
@@ -165,20 +190,20 @@ class _Site:
         if kind is TRAIN and self._client.recipe is None:
             logger.warning("ignored a request that was sent to an earlier connection")
             return
+        self._memory.keep(kind, envelope.parts, even_last=False)
         try:
             answer = self._leaves.reply(envelope, kind)
         except GGEURError as error:
-            reason = without_folders(str(error)).encode()
-            self._link.send(Envelope(FAILED, state, (reason,)))
+            self._link.send(failed(without_folders(str(error)), state))
             raise
         if answer:
             self._link.send(answer)
 
 
 @contextmanager
-def _run_folder(cfg, role: str) -> Iterator[tuple[Path, Watch]]:
+def run_files(cfg, role: str) -> Iterator[tuple[Path, Watch]]:
     """A new folder for this side of the run, with its log and its status file."""
-    folder = new_run_folder(cfg.outdir, experiment_name(cfg))
+    folder = new_run_folder(cfg.outdir, experiment_name(cfg)).absolute()
     write_atomically(folder / CONFIG_FILE, cfg.dump())
     describe: Callable[[], dict] = dict
     with (

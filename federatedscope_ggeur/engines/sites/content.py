@@ -5,13 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from federatedscope_ggeur.errors import ConfigError, MessageError
+from federatedscope_ggeur.federation.exchanges.base import all_kinds
 
+from .leading import FAILED, FINISH
 from .transport.frames import Envelope, read_envelope, to_frames
 from .transport.settings import TransportSettings
 
 _SIZE = 4
+#: For messages that their receiver limits.
+UNLIMITED = TransportSettings(max_message=2**60)
 #: A file holds at most so many messages.
 _MOST = 64
+
+
+def ends_file(kind: str) -> bool:
+    """Whether a message of the server is the last in its file: it asks or ends."""
+    asking = (k.message for k in all_kinds() if k.answer_message)
+    return kind in (FINISH, FAILED, *asking)
 
 
 def packed(envelopes: Sequence[Envelope], settings: TransportSettings) -> bytes:

@@ -264,7 +264,8 @@ class Driver:
     @property
     def _has_all(self) -> bool:
         """Whether each client has answered the present request or is given up."""
-        return len(self._replies) == len(self._request.parts)
+        request = self._request
+        return request is not None and len(self._replies) == len(request.parts)
 
     def _advance_if_ready(self) -> None:
         """Go on if the driver waits for no answer and for no lost client."""
@@ -273,10 +274,12 @@ class Driver:
 
     def _advance(self, replies) -> None:
         """Go on until the next request that clients must answer."""
+        requests = self._requests
+        assert requests is not None, "a part of the course has begun"
         while True:
             self._request, self._replies, self._lost = None, {}, {}
             try:
-                request = self._requests.send(replies)
+                request = requests.send(replies)
             except StopIteration as stop:
                 done, self._requests = self._done, None
                 done(stop.value)

@@ -51,6 +51,7 @@ from federatedscope_ggeur.reporting import (
     results_table,
     write_run,
 )
+from federatedscope_ggeur.reporting.results import Status
 
 from ..run import (
     TO_GO_ON,
@@ -61,6 +62,7 @@ from ..run import (
 )
 from ..workers import handshake_of, known_of_rows, server_side, settings_for
 from .distributed_data import ServerData
+from .streams import transport_settings
 from .watch import round_line
 
 logger = get_logger(__name__)
@@ -124,6 +126,8 @@ class DistributedRun:
             given_handshake(cfg.ggeur),
             proven,
         )
+        for number in transport_settings(cfg).security.withdrawn():
+            self.membership.put_out(number)
 
     def start(self, method: Method | None = None) -> None:
         """Set up or restore the server role, once all clients have joined.
@@ -135,6 +139,7 @@ class DistributedRun:
         """
         cfg, members, data = self._cfg, self.membership, self._data
         handshake, domains = members.handshake, members.client_domains
+        assert handshake is not None, "all clients have joined"
         ready = self._prepared(handshake)
         settings = settings_for(cfg, handshake, len(domains), ready)
         if method is not None:
@@ -196,7 +201,7 @@ class DistributedRun:
             for line in record_lines(record):
                 logger.info("%s", line)
 
-    def write(self, status: str) -> str:
+    def write(self, status: Status) -> str:
         """Write this package's result files into the run's folder.
 
         Returns
@@ -223,7 +228,7 @@ class DistributedRun:
         atexit.unregister(self.write_unfinished)
         # Python notes there what ended the program.
         stopped |= getattr(sys, "last_type", None) is KeyboardInterrupt
-        status = "interrupted" if stopped else "failed"
+        status: Status = "interrupted" if stopped else "failed"
         try:
             if self.history.last_scored and self._folder.is_dir():
                 self.write(status)
@@ -257,10 +262,11 @@ class DistributedRun:
     def _begun(self, notes: list[str]) -> Results:
         cfg, data, clients = self._cfg, self._data, self.membership.client_domains
         handshake = self.membership.handshake
+        assert handshake is not None, "all clients have joined"
         unseen = data.unseen if data is not None else []
         domains = [*dict.fromkeys(clients.values()), *unseen]
         config = plain_config(cfg)
-        if server_evaluates(cfg):
+        if data is not None and server_evaluates(cfg):
             domains = data.domains
         if data is not None:
             # Where the data are in one place, FS's own says 1.

@@ -5,27 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from federatedscope_ggeur.errors import ConfigError, MessageError
-from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.federation.wire.schema import PLAIN
 from federatedscope_ggeur.printable import get_logger
 
-from .content import packed, unpacked
+from .content import ends_file, packed, unpacked
 from .keys import Identity, Known
-from .leading import FAILED, FINISH, JOIN
-from .sealed import (
-    Channel,
-    Context,
-    greeting,
-    largest_file,
-    read_greeting,
-    same_but_signature,
-    sha256,
-)
-from .store import FROM, TO, SharedFolder, Store
+from .leading import JOIN, failed
+from .sealed import Channel, greeting, largest_file, read_greeting, sha256
+from .store import FROM, TO, Mail, SharedFolder, Store
 from .transport import Envelope, Event
 from .transport.settings import TransportSettings
 
 logger = get_logger(__name__)
+
+#: A site answers a file by one of its own, and may join again by a second one.
+_MOST_ANSWERS = 2
+#: A site that was told so often why it cannot take part is told no more.
+_MOST_DISMISSALS = 20
 
 
 @dataclass
@@ -36,12 +32,11 @@ class _Site:
     ----------
     number : int
         The client's number.
-    channel : Channel or None
-        None until the site's greeting has come.
-    asked, taken : int
-        How many files the server has written to the site, and has taken from it.
-    last_asked, last_taken : str
-        The hashes of the last of these files.
+    mail : Mail
+    answered, answers : int
+        The last of the server's files that it has answered, and by how many files.
+    dismissals : int
+        How often it was told why it cannot take part.
     connection : int
         How often the site has joined.
     most : int or None
@@ -56,11 +51,10 @@ class _Site:
 
     name: str
     number: int
-    channel: Channel | None = None
-    asked: int = 0
-    taken: int = 0
-    last_asked: str = ""
-    last_taken: str = ""
+    mail: Mail
+    answered: int = 0
+    answers: int = 0
+    dismissals: int = 0
     connection: int = 0
     most: int | None = PLAIN
     waiting: list[Envelope] = field(default_factory=list)
@@ -98,23 +92,34 @@ class FolderHub:
     ):
         self._shared, self._store, self._own = shared, store, own
         self.known, self._settings = known, settings
-        self._answered = {k.message for k in all_kinds() if k.answer_message}
         self._sites: dict[str, _Site] = {}
         self._by_number: dict[int, _Site] = {}
 
     def new_site(self) -> str | None:
-        """A known site that has not been greeted yet."""
+        """A known site whose client has no number yet."""
         for name in self.known.names:
-            if name not in self._sites and self.known.key(name, 1) is not None:
+            if name not in self._sites and not self.known.is_out(name, 1):
                 return name
         return None
 
-    def greet(self, name: str) -> None:
-        """Greet a site; its client gets the next number."""
-        site = _Site(name, len(self._sites) + 1)
+    def number(self, name: str) -> None:
+        """Give the client of a site the next number."""
+        about = self._shared, self._store, self._own, self._own.name, name
+        mail = Mail(*about, (TO, FROM), (f"asked/{name}", f"taken/{name}"))
+        site = _Site(name, len(self._sites) + 1, mail)
         self._sites[name] = self._by_number[site.number] = site
-        context = self._context_to(site)
-        self._write(site, greeting(context, self._store.secret, site.number, self._own))
+
+    def ungreeted(self) -> str | None:
+        """A site that can be greeted: two people have compared its words."""
+        for site in self._sites.values():
+            if not (site.mail.written or site.is_out) and self.known.key(site.name, 1):
+                return site.name
+        return None
+
+    def greet(self, name: str) -> None:
+        """Greet a site."""
+        site, secret = self._sites[name], self._store.secret
+        site.mail.write(greeting(site.mail.out, secret, site.number, self._own))
 
     def check_store(self) -> None:
         """Refuse a store that is older than the folder.
@@ -124,31 +129,20 @@ class FolderHub:
         ConfigError
         """
         for site in self._sites.values():
-            name = self._shared.name(TO, site.name, site.asked + 1)
-            if self._shared.holds(name):
-                raise ConfigError(
-                    f"--folder: '{name}' is there, but the store "
-                    f"'{self._store.folder}' has written only {site.asked} files: it "
-                    "is older than the folder. A private store is never restored from "
-                    "a backup; begin a new run in an empty folder"
-                )
+            site.mail.check_store(largest_file(self._settings.max_message + PLAIN))
 
     # files of sites
 
     def find(self) -> tuple[str, int, bytes] | None:
         """The next file of any site that can be taken: site, number, bytes."""
         for site in self._sites.values():
-            number, data = site.taken + 1, None
-            if site.is_out or self.known.key(site.name, number) is None:
+            number, data = site.mail.taken + 1, None
+            if site.is_out or not site.mail.written or not self._key(site):
                 continue
             try:
-                data = self._store.read(self._taken(site), number) or (
-                    self._shared.read(
-                        self._shared.name(FROM, site.name, number), self._most(site)
-                    )
-                )
+                data = site.mail.find(largest_file(self._most(site) + PLAIN))
                 if data is not None:
-                    self._open(site, number, data)
+                    self._open(site, data)
             except MessageError as error:
                 if site.refused != str(error):
                     site.refused = str(error)
@@ -162,29 +156,36 @@ class FolderHub:
     def put_out(self) -> str | None:
         """A site that a line of ``known.txt`` puts out, and that is still in."""
         for site in self._sites.values():
-            is_out = self.known.key(site.name, site.taken + 1) is None
-            if is_out and not site.is_out:
+            if self.known.is_out(site.name, site.mail.taken + 1) and not site.is_out:
                 return site.name
         return None
 
-    def keep(self, name: str, number: int, data: bytes) -> None:
+    def keep(self, name: str, data: bytes) -> None:
         """Keep a file that is going to be taken."""
-        self._store.keep(self._taken(self._sites[name]), number, data)
+        self._sites[name].mail.keep(data)
 
     def take(self, name: str, number: int, digest: str) -> list[Event]:
         """Take a kept file; what it says."""
         site = self._sites[name]
-        data = self._store.read(self._taken(site), number)
-        if data is None or sha256(data) != digest or number != site.taken + 1:
+        data = site.mail.kept()
+        if data is None or sha256(data) != digest or number != site.mail.taken + 1:
             raise ConfigError(
                 f"the store '{self._store.folder}' cannot be used: file {number} of "
                 f"{name} is missing or was changed"
             )
-        content = self._open(site, number, data)
-        site.taken, site.last_taken = number, digest
+        try:
+            content, answered = self._open(site, data)
+        except MessageError as error:
+            raise ConfigError(
+                f"known.txt: a file that this run has taken no longer fits its lines; "
+                f"put them back as they were ({error})"
+            ) from error
+        site.mail.take(data)
+        site.answers = 1 + site.answers * (answered == site.answered)
+        site.answered = answered
         if content is None:
             return []
-        most = self._settings.max_message if site.most is None else site.most
+        most = self._most(site)
         try:
             found = unpacked(content, self._settings, f"site {name}", lambda: most)
         except MessageError as error:
@@ -207,44 +208,39 @@ class FolderHub:
         found = self._by_number
         return [found[k].name if k in found else f"client {k}" for k in numbers]
 
-    @staticmethod
-    def _taken(site: _Site) -> str:
-        return f"taken/{site.name}"
+    def _key(self, site: _Site) -> bytes | None:
+        return self.known.key(site.name, site.mail.taken + 1)
 
     def _most(self, site: _Site) -> int:
-        most = self._settings.max_message if site.most is None else site.most
-        return largest_file(most + PLAIN)
+        return self._settings.max_message if site.most is None else site.most
 
-    def _open(self, site: _Site, number: int, data: bytes) -> bytes | None:
-        """The content of a site's file; None for its greeting."""
-        key = self.known.key(site.name, number)
-        name = self._shared.name(FROM, site.name, number)
-        if key is None:
-            raise MessageError("this site was put out", field="sender", sender=name)
-        before = site.last_taken
-        federation, run = self._own.name, self._store.run
-        context = Context(federation, run, site.name, federation, number, before)
-        if site.channel is None:
-            greeted = read_greeting(data, context, key, name)
-            site.channel = Channel(self._store.secret, greeted.key)
-            return None
-        if number == 1:
-            return None
-        return site.channel.open(data, context, key, name)[0]
+    def _open(self, site: _Site, data: bytes) -> tuple[bytes | None, int]:
+        """The content of a site's file, None for its greeting; what it answers."""
+        mail, key = site.mail, self._key(site)
+        name = mail.name(is_out=False)
+        if mail.taken == 0 and key is not None:
+            greeted = read_greeting(data, mail.due, key, name)
+            mail.channel = Channel(self._store.secret, greeted.key)
+            return None, 0
+        content, answered = mail.open(data, key)
+        has_answered = site.answers == _MOST_ANSWERS and answered == site.answered
+        if has_answered or not site.answered <= answered <= mail.written:
+            problem = f"it answers file {answered}, and that is not due"
+            raise MessageError(problem, field="answers", sender=name)
+        return content, answered
 
     # files of the server
 
     def send(self, number: int, envelope: Envelope) -> None:
         """Send a client a message; one that needs no answer waits for the next."""
         site = self._by_number.get(number)
-        if site is None or site.is_out or site.channel is None:
+        if site is None or site.is_out or site.mail.channel is None:
             return
         site.waiting.append(envelope)
-        if envelope.kind in self._answered or envelope.kind in (FINISH, FAILED):
+        if ends_file(envelope.kind):
             content = packed(site.waiting, self._settings)
             site.waiting = []
-            context = self._context_to(site)
-            self._write(site, site.channel.seal(context, content, self._own))
+            site.mail.say(content)
 
     def expect(self, number: int, most: int | None) -> None:
         """Set the largest size of the client's next answer, in bytes."""
@@ -256,36 +252,11 @@ class FolderHub:
         site = self._by_number.get(number)
         if site is not None and connection in (None, site.connection):
             site.waiting = []
-            self.send(number, Envelope(FAILED, 0, (reason.encode(),)))
+            self.send(number, failed(reason))
+            site.dismissals += 1
+            site.is_out |= site.dismissals == _MOST_DISMISSALS
 
     def close(self, reason: str = "") -> None:
         """Tell all sites why the run has failed, if there is a reason."""
         for number in self._by_number if reason else ():
             self.dismiss(number, reason, None)
-
-    def _context_to(self, site: _Site) -> Context:
-        return Context(
-            self._own.name,
-            self._store.run,
-            self._own.name,
-            site.name,
-            site.asked + 1,
-            site.last_asked,
-            site.taken,
-        )
-
-    def _write(self, site: _Site, data: bytes) -> None:
-        """Keep a file, or compare it with the one that was kept; then publish it."""
-        number = site.asked + 1
-        kept = self._store.read(f"asked/{site.name}", number)
-        if kept is None:
-            self._store.keep(f"asked/{site.name}", number, data)
-        elif not same_but_signature(kept, data):
-            raise ConfigError(
-                f"file {number} to {site.name} would differ from the one that this "
-                "run has written: settings, data, keys or this package's release have "
-                "changed since the run began; put them back as they were"
-            )
-        written = kept or data
-        self._shared.publish(self._shared.name(TO, site.name, number), written)
-        site.asked, site.last_asked = number, sha256(written)

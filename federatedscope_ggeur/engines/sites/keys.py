@@ -12,10 +12,15 @@ from typing import Any
 
 from federatedscope_ggeur.crypto import digest, words
 from federatedscope_ggeur.errors import ConfigError, shown
-from federatedscope_ggeur.files import read_regular, write_once
+from federatedscope_ggeur.files import (
+    read_regular,
+    write_atomically,
+    write_once,
+)
 
-#: In a side's folder of keys: its own key, and the lines of others.
-IDENTITY, KNOWN = "identity.json", "known.txt"
+#: In a side's folder of keys: its own key, the lines of others, and the words of those
+#: that two people have compared.
+IDENTITY, KNOWN, COMPARED = "identity.json", "known.txt", "compared.txt"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _KEY = re.compile(r"[0-9a-f]{64}")
 _OUT, _FROM = "out", "from"
@@ -68,11 +73,6 @@ def is_signed(data: bytes, signature: bytes, key: bytes) -> bool:
     return True
 
 
-def words_of(server: bytes, site: bytes) -> str:
-    """What two people compare by telephone: 128 bits of the digest of both keys."""
-    return words(digest("folder keys", server, site))
-
-
 def make_identity(folder: Path, name: str) -> Identity:
     """Make a new key in `folder`, and a file for the lines of others.
 
@@ -123,10 +123,24 @@ def read_identity(folder: Path, command: str) -> Identity:
 class Known:
     """The keys that a side has pinned, from its ``known.txt``.
 
+    A line counts once two people have compared the words of its key.
+
+    Parameters
+    ----------
+    folder : path
+    own : Identity
+    serves : bool
+        Whether this side is the server.
+
     Attributes
     ----------
     names : list of str
         In the order of their first lines.
+    words : list of str
+        For each key its name and its words: 128 bits of the digest of both sides' keys,
+        the same on both sides.
+    uncompared : list of str
+        Those of them that nobody has compared yet.
 
     Raises
     ------
@@ -134,20 +148,26 @@ class Known:
         The file cannot be read, or a line is wrong; the error names the line.
     """
 
-    def __init__(self, folder: Path):
-        self._path = folder / KNOWN
+    def __init__(self, folder: Path, own: Identity, serves: bool):
+        self._path, self._own, self._serves = folder / KNOWN, own, serves
         #: By name, from which number on which key holds; None: put out.
         self._lines: dict[str, list[tuple[int, bytes | None]]] = {}
-        try:
-            text = read_regular(self._path).decode()
-        except (OSError, UnicodeDecodeError) as error:
-            problem = getattr(error, "strerror", None) or error
-            raise ConfigError(f"'{self._path}' cannot be read: {problem}") from error
-        for number, line in enumerate(text.splitlines(), 1):
+        self.words: list[str] = []
+        for number, line in enumerate(_lines_of(self._path), 1):
             words_of_line = line.partition("#")[0].split()
             if words_of_line:
                 self._add(words_of_line, number)
         self.names = list(self._lines)
+        self._compared = folder / COMPARED
+        done = _lines_of(self._compared) if self._compared.exists() else []
+        self.uncompared = [line for line in self.words if line not in done]
+
+    def note_compared(self, line: str) -> None:
+        """Note for good that two people have compared one of the `words`."""
+        done = _lines_of(self._compared) if self._compared.exists() else []
+        text = "".join(f"{one}\n" for one in [*done, line])
+        write_atomically(self._compared, text, 0o600)
+        self.uncompared.remove(line)
 
     def _add(self, said: list[str], line: int) -> None:
         name, key, *rest = [*said, ""][: max(2, len(said))]
@@ -166,14 +186,38 @@ class Known:
                 f"which number on the other line holds: {name} ... from N"
             )
         held.append((first, None if key == _OUT else bytes.fromhex(key)))
+        if key != _OUT:
+            self.words.append(self._words(name, bytes.fromhex(key)))
+
+    def _words(self, name: str, key: bytes) -> str:
+        pair = (self._own.key, key) if self._serves else (key, self._own.key)
+        return f"{name}: {words(digest('folder keys', *pair))}"
 
     def key(self, name: str, number: int) -> bytes | None:
-        """The key that must have signed the file `number` of `name`; None: put out."""
+        """The key that must have signed the file `number` of `name`.
+
+        None if it was put out, or if nobody has compared the words of a key.
+        """
         found = None
         for since, key in self._lines.get(name, ()):
-            if since <= number:
+            if since <= number and (
+                key is None or self._words(name, key) not in self.uncompared
+            ):
                 found = key
         return found
+
+    def is_out(self, name: str, number: int) -> bool:
+        """Whether the file `number` of `name` comes after it was put out."""
+        held = [key for since, key in self._lines.get(name, ()) if since <= number]
+        return not held or held[-1] is None
+
+
+def _lines_of(path: Path) -> list[str]:
+    try:
+        return read_regular(path).decode().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        problem = getattr(error, "strerror", None) or error
+        raise ConfigError(f"'{path}' cannot be read: {problem}") from error
 
 
 def private_folder(folder: Path) -> None:

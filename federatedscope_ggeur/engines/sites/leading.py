@@ -26,6 +26,12 @@ JOIN, CONVERGED, FINISH, FAILED = "join_in", "converged", "finish", "failed"
 #: The reason that clients get when a person stops the server: no error of theirs.
 STOPPED = "the operator of the server ended the run"
 
+
+def failed(reason: str, state: int = 0) -> Envelope:
+    """The message that says why its sender stops."""
+    return Envelope(FAILED, state, (reason.encode(),))
+
+
 #: Takes a client's message: its number, the round, the parts.
 Handler = Callable[[int, int, Sequence[bytes]], None]
 
@@ -174,6 +180,17 @@ class Leading:
         is_broken = reason == BROKEN and not barred
         self.driver.gone(number, reason, may_return, is_missed, is_broken)
 
+    def put_out(self, number: int, reason: str) -> None:
+        """Bar a client that a person has put out, and wait for it no longer."""
+        members = self._members
+        members.conduct.bar(number, reason)
+        self.lose(number, reason, may_return=False)
+        members.put_out(number)
+        if not members.started:
+            members.check_all_left()
+            if members.complete:
+                self._begin()
+
     def dismiss(self, number: int, reason: str) -> None:
         """End the connection on which a client's last message came.
 
@@ -216,7 +233,8 @@ class Leading:
 
     def send_finals(self, ending: Ending, state: int) -> None:
         """End the run: send each client its final model and the `ending`."""
-        finals, alike = self.federation.history.finals(), {}
+        finals = self.federation.history.finals()
+        alike: dict[int, list[int]] = {}
         for k in self._members.connected:
             alike.setdefault(id(finals[k]), []).append(k)
         for numbers in alike.values():
@@ -250,6 +268,7 @@ class Leading:
             missing ones.
         """
         hub, take = self._hub, handlers or self.handlers().get
+        assert hub is not None, "clients are in processes of their own"
         try:
             while not is_over():
                 self.take(hub.receive(self.seconds_left()), take)

@@ -79,7 +79,7 @@ def role_settings(path: str, role: str) -> tuple[Path, list[str]]:
             f"{path}: {key} is {shown(there)}, but {COMMANDS[role]} needs {value}{hint}"
         )
     os.chdir(found.parent)
-    kept = said.get("federate.save_to")
+    kept = str(said.get("federate.save_to") or "")
     if role == "server" and kept and not said.get("federate.restore_from"):
         implied.update({"federate.restore_from": kept} if Path(kept).exists() else {})
     return found, [str(word) for pair in implied.items() for word in pair]
@@ -107,9 +107,9 @@ def role_config(
         implied += [] if key in said else [key, str(value)]
     cfg = load_config(found, [*implied, *overrides], on_fs=True)
     cfg.defrost()
-    for key in OTHER_KEYS.values():  # which a config has only where they are named
-        section, _, name = key.name.partition(".")
+    for other in OTHER_KEYS.values():  # which a config has only where they are named
+        section, _, name = other.name.partition(".")
         if section == "distribute" and name not in cfg.distribute:
-            add_key(cfg, key.name, key.default)
+            add_key(cfg, other.name, other.default)
     cfg.freeze()
     return cfg

@@ -1,10 +1,10 @@
 """Makes and opens the files that travel: signed, sealed, and padded.
 
-A file is a signature (Ed25519, 64 bytes) of all that follows: the length of a header
-(4 bytes), the header in JSON, and the body. The header says what the file is: the
-federation, the run, sender, receiver, number, and the hash of the sender's file before
-it. A greeting has no body; its header holds the sender's key of sealing for this run.
-All other bodies are sealed by ChaCha20-Poly1305, by a key that HKDF makes from the
+A file is a signature (Ed25519, 64 bytes) of the SHA-256 of all that follows: the length
+of a header (4 bytes), the header in JSON, and the body. The header says what the file
+is: the federation, the run, sender, receiver, number, and the hash of the sender's file
+before it. A greeting has no body; its header holds the sender's key of sealing for this
+run. All other bodies are sealed by ChaCha20-Poly1305, by a key that HKDF makes from the
 X25519 secret of both sides, the header, and the content. So the same content under the
 same number gives the same bytes, and no key seals two contents.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import re
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -26,6 +27,8 @@ VERSION = 1
 _SIGNED = b"ggeur folder 1\n"
 _SIGNATURE, _LENGTH, _HEADER_LIMIT = 64, 4, 4096
 _NONCE, _TAG, _SIZE = bytes(12), 16, 8
+_RUN = re.compile("[0-9a-f]{32}")
+_NO_HEADER = ValueError, KeyError, TypeError
 #: The shortest padded content in bytes.
 _LEAST = 4096
 
@@ -68,6 +71,11 @@ def same_but_signature(one: bytes, other: bytes) -> bool:
     return one[_SIGNATURE:] == other[_SIGNATURE:]
 
 
+def is_file_of(key: bytes, data: bytes) -> bool:
+    """Whether the owner of the public `key` has signed the file."""
+    return is_signed(_to_sign(memoryview(data)[_SIGNATURE:]), data[:_SIGNATURE], key)
+
+
 def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
@@ -101,12 +109,12 @@ def read_greeting(data: bytes, wanted: Context, key: bytes, name: str) -> Greeti
     header, body = _opened(data, key, name)
     told, client = header.pop("key", None), header.pop("client", None)
     run = header.get("run")
-    if not wanted.run and isinstance(run, str) and len(run) == 32 and run.isalnum():
+    if not wanted.run and isinstance(run, str) and _RUN.fullmatch(run):
         wanted = replace(wanted, run=run)
     _check(header, wanted, name)
     try:
         found = Greeting(wanted.run, bytes.fromhex(told), int(client))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise MessageError("is no greeting", field="key", sender=name) from error
     if body or len(found.key) != 32 or not 1 <= found.client < 2**31:
         raise MessageError("is no greeting", field="key", sender=name)
@@ -165,7 +173,7 @@ class Channel:
         _check(plain, wanted, name)
         try:
             padded = self._cipher(header).decrypt(_NONCE, body, _bytes(header))
-        except (InvalidTag, ValueError, TypeError) as error:
+        except (InvalidTag, *_NO_HEADER) as error:
             problem = "it is not sealed to this side of this run"
             raise MessageError(problem, field="seal", sender=name) from error
         size = int.from_bytes(padded[:_SIZE], "big")
@@ -195,20 +203,24 @@ def _bytes(header: dict[str, Any]) -> bytes:
 def _signed(header: dict[str, Any], body: bytes, own: Identity) -> bytes:
     text = _bytes({"version": VERSION, **header})
     rest = len(text).to_bytes(_LENGTH, "big") + text + body
-    return own.sign(_SIGNED + rest) + rest
+    return own.sign(_to_sign(rest)) + rest
+
+
+def _to_sign(rest: bytes | memoryview) -> bytes:
+    return _SIGNED + hashlib.sha256(rest).digest()
 
 
 def _opened(data: bytes, key: bytes | None, name: str) -> tuple[dict[str, Any], bytes]:
     """The header and body of a file, after the signature is checked."""
     rest = data[_SIGNATURE:]
-    if key is not None and not is_signed(_SIGNED + rest, data[:_SIGNATURE], key):
+    if key is not None and not is_file_of(key, data):
         problem = "the pinned key has not signed this file, or it is not whole yet"
         raise MessageError(problem, field="signature", sender=name)
     size = int.from_bytes(rest[:_LENGTH], "big")
     try:
         header = json.loads(rest[_LENGTH : _LENGTH + size])
         version = header.pop("version")
-    except (ValueError, KeyError, AttributeError, RecursionError) as error:
+    except (*_NO_HEADER, AttributeError, RecursionError) as error:
         raise MessageError("is not a header", field="header", sender=name) from error
     if version != VERSION:
         problem = "run the same release of federatedscope_ggeur everywhere"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,12 +21,13 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import experiment_name
 from federatedscope_ggeur.errors import (
     ConfigError,
     GGEURError,
+    MessageError,
     setting,
     without_folders,
 )
 from federatedscope_ggeur.federation.exchanges.base import due_exchanges
 from federatedscope_ggeur.files import write_atomically
-from federatedscope_ggeur.lock import locked
+from federatedscope_ggeur.lock import AtWork, locked
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting.run_files import CONFIG_FILE, LOG_FILE, logging_to
 from federatedscope_ggeur.settings import NOT_SET
@@ -34,10 +35,10 @@ from federatedscope_ggeur.settings import NOT_SET
 from .distributed_data import server_data
 from .federation import DistributedRun
 from .hub import FolderHub
-from .keys import Identity, Known, words_of
+from .keys import Identity, Known
 from .leading import Leader
 from .roles import role_config
-from .sealed import sha256
+from .sealed import Context, largest_file, read_greeting, sha256
 from .store import (
     RUN,
     TO,
@@ -46,6 +47,7 @@ from .store import (
     Store,
     make_run_folder,
     refuse_other_results,
+    run_folder,
 )
 from .streams import transport_settings
 from .watch import Watch, closing
@@ -53,6 +55,7 @@ from .watch import Watch, closing
 logger = get_logger(__name__)
 
 ENGINE = "folder"
+AT_WORK = "another process of this side is at work, and goes on"
 
 
 def check_folder_run(cfg) -> None:
@@ -94,17 +97,16 @@ class FolderServer:
 
     def __init__(self, cfg, shared: Path, keys: Path, own: Identity):
         check_folder_run(cfg)
-        self._cfg, self._keys, self._now = cfg, keys, 0.0
+        self._cfg, self._keys, self._own, self._now = cfg, keys, own, 0.0
         self.folder = Path(cfg.outdir, experiment_name(cfg))
-        self._shared, self._known = SharedFolder(shared), Known(keys)
+        self._shared, self._known = SharedFolder(shared), Known(keys, own, serves=True)
         if own.name in self._known.names:
             raise ConfigError(
                 f"known.txt: {own.name} is this side; the file names the sites"
             )
-        for name in self._known.names:
-            if key := self._known.key(name, 1):
-                logger.info("words of %s: %s", name, words_of(own.key, key))
-        self._store = _store_of(shared, keys, self._shared, self._known.names)
+        for line in self._known.uncompared:
+            logger.warning("words of %s: not compared yet, so it cannot join", line)
+        self._store = _store_of(keys, self._shared, self._known.names, own)
         settings = transport_settings(cfg)
         self._hub = FolderHub(self._shared, self._store, own, self._known, settings)
         data, self._entries = server_data(cfg), 0
@@ -137,7 +139,7 @@ class FolderServer:
         make_run_folder(self.folder)
         lock = self._store.folder / "lock"
         with (
-            locked(lock, "the store of this run", unusable),
+            locked(lock, "the store of this run", unusable, waits=not once),
             logging_to(self.folder / LOG_FILE),
             closing(Watch(self.folder, "server", self._leading.status)) as watch,
         ):
@@ -178,14 +180,16 @@ class FolderServer:
         looking = Looking()
         while not self._is_over:
             self._now = max(self._now, time.time())
-            self._hub.known = Known(self._keys)
+            self._hub.known = Known(self._keys, self._own, serves=True)
             if (name := self._hub.new_site()) is not None:
+                self._note(number_of=name)
+            elif (name := self._hub.ungreeted()) is not None:
                 self._note(greet=name)
             elif (name := self._hub.put_out()) is not None:
                 self._note(out=name)
             elif (found := self._hub.find()) is not None:
                 name, number, data = found
-                self._hub.keep(name, number, data)
+                self._hub.keep(name, data)
                 self._note(site=name, number=number, sha256=sha256(data))
             elif self._leading.seconds_left() == 0:
                 self._note(late=True)
@@ -207,13 +211,14 @@ class FolderServer:
         self._now = entry["at"]
         if "late" in entry:
             self._leading.take(None)
+        elif "number_of" in entry:
+            self._hub.number(entry["number_of"])
         elif "greet" in entry:
             self._hub.greet(entry["greet"])
         elif "out" in entry:
             number = self._hub.leave_out(entry["out"])
             reason = f"{entry['out']} was put out by a line of known.txt"
-            self._leading.federation.membership.conduct.bar(number, reason)
-            self._leading.lose(number, reason, may_return=False)
+            self._leading.put_out(number, reason)
         else:
             site, number = entry["site"], entry["number"]
             for event in self._hub.take(site, number, entry["sha256"]):
@@ -257,28 +262,34 @@ def quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def _store_of(shared: Path, keys: Path, folder: SharedFolder, names) -> Store:
+def _store_of(
+    keys: Path, shared: SharedFolder, names: Sequence[str], own: Identity
+) -> Store:
     """The store of the run in the shared folder; a new one if the folder is empty.
+
+    The folder's greetings name the run: a stick may be in another place than before.
 
     Raises
     ------
     ConfigError
         The folder holds a run whose store is missing.
     """
-    for path in sorted(keys.glob(f"*/{RUN}")):
-        store = Store(path.parent)
-        if store.shared == str(shared):
-            return store
     for name in names:
-        first = folder.name(TO, name, 1)
-        if folder.holds(first):
-            raise ConfigError(
-                f"--folder: '{first}' is there, but '{keys}' holds no store of this "
-                "run: it is of another server, or its store is lost. A private store "
-                "is never restored from a backup; begin a new run in an empty folder"
-            )
+        first = shared.name(TO, name, 1)
+        try:
+            data = shared.read(first, largest_file(0))
+            wanted = Context(own.name, "", own.name, name, 1)
+            run = read_greeting(data, wanted, own.key, first).run if data else ""
+        except MessageError:
+            run = ""
+        if run and (keys / run_folder(run) / RUN).exists():
+            return Store(keys / run_folder(run))
+    if (store := Store.of_folder(keys, shared.root)) is not None:
+        return store
+    for name in names:
+        shared.refuse_later(shared.name(TO, name, 1), largest_file(0), own.key, keys)
     run = secrets.token_hex(16)
-    return Store.make(keys / f"run_{run[:16]}", run, shared)
+    return Store.make(keys / run_folder(run), run, shared.root)
 
 
 def unusable(path: Path, error: OSError) -> ConfigError:
@@ -292,4 +303,7 @@ def lead(path: str, shared: Path, keys: Path, own: Identity, once: bool = False)
     cfg.ggeur.checkpoint_every = NOT_SET  # a run goes on from its store
     cfg.freeze()
     torch.set_num_threads(int(cfg.ggeur.num_threads))
-    return FolderServer(cfg, shared, keys, own).run(once)
+    try:
+        return FolderServer(cfg, shared, keys, own).run(once)
+    except AtWork:
+        return AT_WORK

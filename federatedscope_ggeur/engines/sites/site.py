@@ -8,7 +8,9 @@ scoring are not repeated: the method's own state is in the store.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,33 +33,27 @@ from federatedscope_ggeur.federation.exchanges.base import RequestKind
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUATE
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.federation.wire.schema import PLAIN
-from federatedscope_ggeur.lock import locked
+from federatedscope_ggeur.lock import AtWork, locked
 from federatedscope_ggeur.printable import get_logger
 
-from .content import packed, unpacked
-from .keys import Identity, Known, words_of
-from .leading import FAILED, FINISH, JOIN
+from .content import ends_file, packed, unpacked
+from .keys import Identity, Known
+from .leading import FAILED, FINISH, JOIN, failed
 from .roles import role_config
-from .sealed import (
-    Channel,
-    Context,
-    greeting,
-    largest_file,
-    read_greeting,
-    same_but_signature,
-    sha256,
-)
-from .server import ENGINE, check_folder_run, quiet, unusable
+from .sealed import Channel, Context, greeting, largest_file, read_greeting
+from .server import AT_WORK, ENGINE, check_folder_run, quiet, unusable
 from .site_folder import Site, question
 from .store import (
     FROM,
     RUN,
     TO,
     Looking,
+    Mail,
     SharedFolder,
     Store,
     make_run_folder,
     refuse_other_results,
+    run_folder,
 )
 from .streams import transport_settings
 from .transport import Envelope
@@ -81,10 +77,15 @@ class Answers:
     def __init__(self, handler: ClientHandler):
         self._handler, self.client = handler, handler.client
         self.known: tuple[bytes, ...] | None = None
+        self._asked: Counter[RequestKind] = Counter()
 
     def answer(self, kind: RequestKind, parts: Sequence[bytes]) -> tuple[bytes, ...]:
         known, self.known = self.known, None
+        self._asked[kind] += 1
         if known is not None and kind in _KEPT_APART:
+            if self._asked[kind] <= kind.remembered:
+                with suppress(GGEURError):  # it remembers what it was asked
+                    self._handler.answer(kind, parts)
             return known
         made = self._handler.answer(kind, parts)
         if known is not None and made != known:
@@ -94,6 +95,11 @@ class Answers:
                 "them back as they were"
             )
         return made
+
+
+def site_settings(name: str, number: int) -> dict[str, object]:
+    """What the file of a site with this name need not say."""
+    return {"ggeur.domain": name, "ggeur.client_number": number}
 
 
 class Meeting:
@@ -119,7 +125,7 @@ class Meeting:
 
     def __init__(self, shared: Path, keys: Path, own: Identity):
         self.shared, self.keys, self.own = SharedFolder(shared), keys, own
-        self.known = Known(keys)
+        self.known = Known(keys, own, serves=False)
         if len(self.known.names) != 1 or own.name in self.known.names:
             raise ConfigError(
                 f"'{keys}/known.txt' must hold the server's line alone; the person who "
@@ -128,17 +134,29 @@ class Meeting:
         (self.server,) = self.known.names
         pinned = self.known.key(self.server, 1)
         if pinned is None:
-            raise ConfigError(f"'{keys}/known.txt' puts the server out")
-        logger.info("words of %s: %s", self.server, words_of(pinned, own.key))
+            raise ConfigError(
+                f"'{keys}/known.txt' puts the server out, or nobody has compared the "
+                f"words of {self.known.words[0]} by telephone; start this at a "
+                "terminal, or with --yes once they are the same"
+            )
         name = self.shared.name(TO, own.name, 1)
         self.first, self.greeting = None, None
         try:
-            self.first = self.shared.read(name, largest_file(0))
+            kept = Store.of_folder(keys, shared)
+            self.first = self.shared.read(name, largest_file(0)) or (
+                kept.read(TO, 1) if kept else None
+            )
             if self.first is not None:
                 wanted = Context(self.server, "", self.server, own.name, 1)
                 self.greeting = read_greeting(self.first, wanted, pinned, name)
         except MessageError as error:  # another one may come, or the rest of this one
             logger.warning("%s", error)
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """What the site's file need not say: its domain and its client's number."""
+        number = self.greeting.client if self.greeting else 1
+        return site_settings(self.own.name, number)
 
     def store(self) -> Store:
         """The store of the run; a new one if the site has not written anything.
@@ -146,31 +164,35 @@ class Meeting:
         Raises
         ------
         ConfigError
+            The errors of `known_store`, or the store cannot be written.
+        """
+        assert self.greeting is not None, "the server has greeted this site"
+        run, shared = self.greeting.run, self.shared.root
+        return self.known_store() or Store.make(
+            self.keys / run_folder(run), run, shared
+        )
+
+    def known_store(self) -> Store | None:
+        """The store of the run; None if the site has not written anything.
+
+        Raises
+        ------
+        ConfigError
             The store is missing or broken, or it is of another run in this folder.
         """
         assert self.greeting is not None, "the server has greeted this site"
-        run = self.greeting.run
-        folder, first = (
-            self.keys / f"run_{run[:16]}",
-            self.shared.name(FROM, self.own.name, 1),
-        )
+        shared, folder = self.shared, self.keys / run_folder(self.greeting.run)
         if (folder / RUN).exists():
             return Store(folder)
-        for path in self.keys.glob(f"*/{RUN}"):
-            if Store(path.parent).shared == str(self.shared.root):
-                raise ConfigError(
-                    f"--folder: '{self.shared.root}' holds another run than before: "
-                    f"the store '{path.parent}' answers the earlier one. A new run "
-                    "takes a folder of another name"
-                )
-        if self.shared.holds(first):
+        if (earlier := Store.of_folder(self.keys, shared.root)) is not None:
             raise ConfigError(
-                f"--folder: '{first}' is there, but '{self.keys}' holds no store of "
-                "this run: it is lost, or somebody else wrote the file. A private "
-                "store is never restored from a backup; ask the person who leads the "
-                "federation for a new run"
+                f"--folder: '{shared.root}' holds another run than before: the store "
+                f"'{earlier.folder}' answers the earlier one. A new run takes a folder "
+                "of another name"
             )
-        return Store.make(folder, run, self.shared.root)
+        first = shared.name(FROM, self.own.name, 1)
+        shared.refuse_later(first, largest_file(0), self.own.key, folder)
+        return None
 
 
 class FolderSite:
@@ -184,18 +206,15 @@ class FolderSite:
     """
 
     def __init__(self, cfg, met: Meeting):
-        check_folder_run(cfg)
         self._cfg, self._met = cfg, met
         self.folder = Path(cfg.outdir, experiment_name(cfg))
         self._carried, self._store = transport_settings(cfg), met.store()
         by_server = met.greeting
         assert by_server is not None, "the server has greeted this site"
-        self._channel = Channel(self._store.secret, by_server.key)
+        about = met.shared, self._store, met.own, met.server, met.server
+        channel = Channel(self._store.secret, by_server.key)
+        self._mail = Mail(*about, (FROM, TO), (FROM, TO), channel)
         self._most = largest_file(self._carried.max_message + PLAIN)
-        #: How many files the server and this site have written, and the hashes of the
-        #: last ones.
-        self._asked = self._said = 0
-        self._last_asked = self._last_said = ""
         self._doing = self._done = self._refused = ""
         self.over = False
         site = Site(cfg)
@@ -237,10 +256,10 @@ class FolderSite:
         lock = self._store.folder / "lock"
         role = f"site {self._met.own.name}"
         watch = Watch(self.folder, role, lambda: {"doing": self._doing})
-        with locked(lock, "the store of this run", unusable), closing(watch):
+        with locked(lock, "the store of this run", unusable, not once), closing(watch):
             with quiet():
                 ended = self._replay()
-            self._check_store()
+            self._mail.check_store(self._most)
             looking = Looking()
             while not self.over:
                 if ended and not again:
@@ -268,19 +287,18 @@ class FolderSite:
 
     def _replay(self) -> str:
         """Answer the kept files once more; returns why this site has ended, or ""."""
-        met, ended = self._met, ""
+        met, mail, ended = self._met, self._mail, ""
         assert met.first is not None, "the server has greeted this site"
-        self._store.keep(TO, 1, met.first)
-        self._asked, self._last_asked = 1, sha256(met.first)
-        context = self._context()
-        self._write(greeting(context, self._store.secret, self._number, met.own))
+        mail.keep(met.first)
+        mail.take(met.first)
+        mail.write(greeting(mail.out, self._store.secret, self._number, met.own))
         self._say([self._join])
-        while (data := self._store.read(TO, self._asked + 1)) is not None:
-            is_done = self._store.read(TO, self._asked + 2) is not None
-            if not is_done and self._own(self._asked + 1) is None:
+        while (data := mail.kept()) is not None:
+            is_done = self._store.read(TO, mail.taken + 2) is not None
+            if not is_done and self._own(mail.taken + 1) is None:
                 break  # it was kept, but not answered: `_step` does that
-            ended = self._take(self._asked + 1, data)
-            again = self._own(self._asked)
+            ended = self._take(data)
+            again = self._own(mail.taken)
             if again is not None and again.kind == JOIN:
                 ended = ""
                 self._say([self._join])
@@ -288,38 +306,31 @@ class FolderSite:
 
     def _step(self) -> str | None:
         """Answer the next file; None without one, or else why this site ends, or ""."""
-        number, met = self._asked + 1, self._met
         try:
-            data = self._store.read(TO, number)
+            data = self._mail.find(self._most)
             if data is None:
-                name = met.shared.name(TO, met.own.name, number)
-                data = met.shared.read(name, self._most)
-                if data is None:
-                    return None
-                self._open(number, data)
-                self._store.keep(TO, number, data)
+                return None
+            self._open(data)
+            self._mail.keep(data)
         except MessageError as error:
             if self._refused != str(error):
                 self._refused = str(error)
                 logger.warning("%s", error)
             return None
-        return self._take(number, data)
+        return self._take(data)
 
-    def _open(self, number: int, data: bytes) -> bytes:
-        """The content of the server's file `number`."""
-        met, run = self._met, self._store.run
-        name = met.shared.name(TO, met.own.name, number)
-        key = met.known.key(met.server, number)
-        if key is None:
-            raise MessageError("the server was put out", field="sender", sender=name)
-        server = met.server
-        wanted = Context(server, run, server, met.own.name, number, self._last_asked)
-        return self._channel.open(data, wanted, key, name)[0]
+    def _open(self, data: bytes) -> bytes:
+        """The content of the server's next file."""
+        known, number = (
+            Known(self._met.keys, self._met.own, False),
+            self._mail.taken + 1,
+        )
+        return self._mail.open(data, known.key(self._met.server, number))[0]
 
-    def _take(self, number: int, data: bytes) -> str:
-        """Answer the file `number`; returns why this site ends, or ""."""
-        content, known = self._open(number, data), self._own(number)
-        self._asked, self._last_asked = number, sha256(data)
+    def _take(self, data: bytes) -> str:
+        """Answer the server's next file; returns why this site ends, or ""."""
+        content, known = self._open(data), self._own(self._mail.taken + 1)
+        self._mail.take(data)
         if known is None:
             self._begin_states()
         if known is not None and known.kind == FAILED:
@@ -327,6 +338,9 @@ class FolderSite:
             return known.parts[0].decode(errors="replace")
         try:
             asked = unpacked(content, self._carried, self._met.server)
+            if any(ends_file(one.kind) for one in asked[:-1]):
+                problem = "more than one question in a file"
+                raise MessageError(problem, field="kind", sender=self._met.server)
             for envelope in asked:
                 if envelope.kind == FAILED:
                     return self._refusal(envelope)
@@ -334,8 +348,7 @@ class FolderSite:
         except ConfigError:  # mended here; the server waits
             raise
         except GGEURError as error:
-            reason = without_folders(str(error))
-            self._say([Envelope(FAILED, 0, (reason.encode(),))])
+            self._say([failed(without_folders(str(error)))])
             self._leaves.cut_off("failed")
             return str(error)
         finally:
@@ -376,60 +389,34 @@ class FolderSite:
 
     def _own(self, answers: int) -> Envelope | None:
         """What this site has answered to a file, if it is its next own file."""
-        number, met = self._said + 1, self._met
+        mail, number = self._mail, self._mail.written + 1
         data = self._store.read(FROM, number)
-        if data is None:
+        if data is None or mail.channel is None:
             return None
-        context, name = replace(self._context(), answers=0), f"store: {number}"
-        content, found = self._channel.open(data, context, None, name)
+        context, name = replace(mail.out, answers=0), f"store: {number}"
+        content, found = mail.channel.open(data, context, None, name)
         if found != answers:
             return None
-        (said,) = unpacked(content, self._carried, met.own.name)
+        (said,) = unpacked(content, self._carried, self._met.own.name)
         return said
-
-    def _context(self) -> Context:
-        met, run = self._met, self._store.run
-        return Context(
-            met.server,
-            run,
-            met.own.name,
-            met.server,
-            self._said + 1,
-            self._last_said,
-            self._asked,
-        )
 
     def _say(self, envelopes: list[Envelope]) -> None:
         """Answer the server's last file."""
-        content = packed(envelopes, self._carried)
-        self._write(self._channel.seal(self._context(), content, self._met.own))
+        self._mail.say(packed(envelopes, self._carried))
 
-    def _write(self, data: bytes) -> None:
-        """Keep a file, or compare it with the one that was kept; then publish it."""
-        number, met = self._said + 1, self._met
-        kept = self._store.read(FROM, number)
-        if kept is None:
-            self._store.keep(FROM, number, data)
-        elif not same_but_signature(kept, data):
-            raise ConfigError(
-                f"file {number} of this site would differ from the one that it has "
-                "written: its rows, settings or keys, or this package's release, have "
-                "changed since the run began; put them back as they were"
-            )
-        written = kept or data
-        met.shared.publish(met.shared.name(FROM, met.own.name, number), written)
-        self._said, self._last_said = number, sha256(written)
 
-    def _check_store(self) -> None:
-        met = self._met
-        name = met.shared.name(FROM, met.own.name, self._said + 1)
-        if met.shared.holds(name):
-            raise ConfigError(
-                f"--folder: '{name}' is there, but the store '{self._store.folder}' "
-                f"has written only {self._said} files: it is older than the folder, or "
-                "somebody else wrote the file. A private store is never restored from "
-                "a backup; ask the person who leads the federation to put this site out"
-            )
+def site_config(path: str, more: Mapping[str, object]):
+    """The settings of the site of the file at `path`; see `Meeting.settings`.
+
+    Raises
+    ------
+    ConfigError
+        They are wrong, or do not go with a folder.
+    """
+    shares = "distribute.data_idx" in dict(read_yaml(find_config(path)))
+    cfg = role_config(path, "client", {} if shares else more)
+    check_folder_run(cfg)
+    return cfg
 
 
 def take_part(
@@ -450,9 +437,9 @@ def take_part(
         if once:
             return f"nothing has come yet; awaited: {met.server}"
         looking.wait()
-    more = {"ggeur.domain": own.name, "ggeur.client_number": met.greeting.client}
-    if "distribute.data_idx" in dict(read_yaml(find_config(path))):
-        more = {}
-    cfg = role_config(path, "client", more)
+    cfg = site_config(path, met.settings)
     torch.set_num_threads(int(cfg.ggeur.num_threads))
-    return FolderSite(cfg, met).run(once, again)
+    try:
+        return FolderSite(cfg, met).run(once, again)
+    except AtWork:
+        return AT_WORK

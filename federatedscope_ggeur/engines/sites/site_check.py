@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-import ssl
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import NamedTuple
@@ -30,15 +30,13 @@ from federatedscope_ggeur.reporting import ELSEWHERE, obstacle
 
 from .distributed_data import SiteData
 from .facts import Facts
+from .keys import Known, read_identity
+from .site import Meeting, site_settings
 from .site_folder import Site
+from .store import FROM
 from .streams import transport_settings
 from .transport import Security, StreamEnded
-from .transport.asking import (
-    ask_server,
-    certificate_end,
-    own_certificate_end,
-    reach_problem,
-)
+from .transport.asking import ask_server, own_certificate_end, reach_problem
 from .transport.probe import handshake_problem
 from .transport.settings import require_grpc
 
@@ -73,6 +71,42 @@ class SiteFinding(NamedTuple):
     what: str
     said: str
     problem: bool = False
+
+
+def folder_findings(
+    shared: Path, keys: Path
+) -> Generator[SiteFinding, None, Mapping[str, object]]:
+    """Check a site's keys and the shared folder, up to the first problem.
+
+    It returns what the site's file need not say, as far as it is known.
+    """
+    more: Mapping[str, object] = site_settings("site", 1)
+    try:
+        own = read_identity(keys, "ggeur join --new NAME")
+        more = site_settings(own.name, 1)
+        known = Known(keys, own, serves=False)
+        for words in known.words:
+            new = words in known.uncompared
+            said = "; compare them by telephone: ggeur join asks for it" if new else ""
+            yield SiteFinding("words", f"of {words}{said}")
+        if known.uncompared:
+            return more
+        met = Meeting(shared, keys, own)
+        place = shared / FROM / own.name
+        while not place.exists():
+            place = place.parent
+        if not os.access(place, os.W_OK):
+            raise ConfigError(f"--folder: '{place}' cannot be written")
+        if met.greeting is None:
+            yield SiteFinding("server", "it has not greeted this site yet")
+            return more
+        met.known_store()
+    except ConfigError as error:
+        yield SiteFinding("folder", str(error), True)
+        return more
+    said = f"{met.server} calls this site client {met.greeting.client}"
+    yield SiteFinding("server", said)
+    return met.settings
 
 
 class SiteCheck:
@@ -199,15 +233,17 @@ def way_findings(address: str, security: Security) -> Iterator[SiteFinding]:
 def _tls(address: str, security: Security) -> SiteFinding:
     try:
         security.channel_credentials()  # checks the files
-        if problem := handshake_problem(address, security):
+        ends: list[datetime] = []
+        if problem := handshake_problem(address, security, ends):
             return SiteFinding("TLS", problem, True)
-        end = certificate_end(address, security)
         own = own_certificate_end(security)
-    except (OSError, ssl.SSLError, ConfigError) as error:
+    except (OSError, ConfigError) as error:
         return SiteFinding("TLS", str(error), True)
-    if end is None:
+    if not security.authority:
         return SiteFinding("TLS", "off at both ends: everything travels in the clear")
-    said = f"the server's certificate is {_valid_until(end)}"
+    if not ends:
+        return SiteFinding("TLS", "the server is gone; try again", True)
+    said = f"the server's certificate is {_valid_until(ends[0])}"
     if own is not None:
         said += f"; this site's is {_valid_until(own)}"
     return SiteFinding("TLS", said)

@@ -304,6 +304,7 @@ def _server(folder: Path, plan: _Plan, authority: tuple[bytes, bytes]) -> bool:
     }
     if plan.on_flower:  # its SuperLink has the rest
         settings.update({"federate.mode": "distributed", "distribute.role": _SERVER})
+        settings.update({"federate.method": "ggeur", "ggeur.use": True})
     else:
         settings["ggeur.tls.certificate"] = "server.pem"
         settings["ggeur.tls.key"] = "server.key"

@@ -7,21 +7,28 @@ message of the server, and how the run ended.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
+from federatedscope_ggeur.cfg_ggeur.keys import all_keys, get_key, put_key
 from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings
 from federatedscope_ggeur.cfg_ggeur.start_notes import client_notes, privacy_of
 from federatedscope_ggeur.cfg_ggeur.yaml_file import plain_config
 from federatedscope_ggeur.data import ClientData
-from federatedscope_ggeur.errors import GGEURError, MessageError
+from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
 from federatedscope_ggeur.federation import Client, MemoryBudget
-from federatedscope_ggeur.federation.course.client_handler import ClientHandler
+from federatedscope_ggeur.federation.course.client_handler import (
+    ClientHandler,
+    ClientStore,
+)
 from federatedscope_ggeur.federation.course.coordinator import Ending
 from federatedscope_ggeur.federation.exchanges.augmentation.exchange import PREPARE
 from federatedscope_ggeur.federation.exchanges.base import (
@@ -36,6 +43,8 @@ from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 from federatedscope_ggeur.federation.holdings import Holdings
+from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.lock import locked
 from federatedscope_ggeur.models import (
     Model,
     fold,
@@ -46,6 +55,7 @@ from federatedscope_ggeur.models import (
 )
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import (
+    RESULTS_FILE,
     ClientInfo,
     Final,
     Results,
@@ -55,6 +65,7 @@ from federatedscope_ggeur.reporting import (
 )
 from federatedscope_ggeur.reporting.lines import percent
 from federatedscope_ggeur.reporting.results import Status
+from federatedscope_ggeur.reporting.run_files import LOG_FILE, PRIVATE, logging_to
 
 from ..workers import (
     Described,
@@ -65,9 +76,13 @@ from ..workers import (
     known_of_rows,
     settings_for,
 )
+from .content import UNLIMITED, packed, unpacked
 from .distributed_data import site_data
-from .leading import JOIN
-from .transport import Envelope
+from .keys import private_folder
+from .leading import FAILED, FINISH, JOIN, STOPPED
+from .streams import transport_settings
+from .transport import Envelope, HubClosed
+from .watch import Watch
 
 logger = get_logger(__name__)
 
@@ -236,6 +251,7 @@ class SiteFolder:
 
     def _log_notes(self) -> None:
         cfg, held, recipe = self._cfg, self._held, self._client.recipe
+        assert recipe is not None, "the augmented set is made"
         holdings = Holdings.of([held], len(self._begun.class_names))
         rows, whole = recipe.rows, recipe.whole
         for note in client_notes(cfg, self._settings, holdings, rows, whole):
@@ -283,6 +299,24 @@ class SiteFolder:
             return None
         finally:
             self._scored = self._trained = None
+
+    def ended_by(self, error: BaseException, watch: Watch) -> str:
+        """Write the last model after an error that ends the run, as `cut_off` does.
+
+        Returns
+        -------
+        str
+            If the server's operator ended the run, what this client has of it: no error
+            then. "" otherwise.
+        """
+        is_told = isinstance(error, HubClosed) and error.reason == STOPPED
+        stopped = is_told or isinstance(error, KeyboardInterrupt)
+        last = self.cut_off("interrupted" if stopped else "failed")
+        if not is_told:
+            return ""
+        watch.close("interrupted", STOPPED)
+        where = f"the last model is in {self._folder}" if last else "no model had come"
+        return f"client {self._held.number}: {STOPPED}; {where}"
 
     def _last(self) -> Broadcast | None:
         """The newest of the models that the server sent for scoring or training."""
@@ -362,6 +396,192 @@ class SiteFolder:
         )
 
 
+class SiteMemory:
+    """What a site was asked in its present run, for its next process.
+
+    Parameters
+    ----------
+    folder : path
+        It must exist.
+
+    Attributes
+    ----------
+    run : dict from str to value
+        Facts of the run. It is empty before the first run.
+    asked : list of (RequestKind, parts)
+        The requests that a new process must answer again; see `ClientHandler.resume`.
+    """
+
+    def __init__(self, folder: Path):
+        self._folder, self._path = folder, folder / "run.json"
+        self.run: dict[str, Any] = {}
+        if self._path.exists():
+            self.run = json.loads(self._path.read_text(encoding="utf-8"))
+        self.asked = self._read("[0-9]*")
+
+    def save(self, **facts: Any) -> None:
+        """Change facts of the run."""
+        self.run = {**self.run, **facts}
+        write_atomically(self._path, json.dumps(self.run), mode=0o600)
+
+    def keep(
+        self, kind: RequestKind, parts: Sequence[bytes], even_last: bool = True
+    ) -> None:
+        """Keep a request, before it is answered.
+
+        Of a kind that clients need not remember, only the last request is kept; with
+        `even_last` False, none is.
+        """
+        asked = kind, tuple(parts)
+        is_first = sum(one is kind for one, _ in self.asked) < kind.remembered
+        if asked in self.asked or not (is_first or even_last):
+            return
+        name = f"{len(self.asked):06d}" if is_first else f"last_{kind.message}"
+        data = packed([Envelope(kind.message, 0, asked[1])], UNLIMITED)
+        write_atomically(self._folder / f"{name}.request", data, mode=0o600)
+        if is_first:
+            self.asked.append(asked)
+
+    def last(self) -> list[tuple[RequestKind, tuple[bytes, ...]]]:
+        """The last requests of the kinds that clients need not remember."""
+        return self._read("last_*")
+
+    def _read(self, pattern: str) -> list[tuple[RequestKind, tuple[bytes, ...]]]:
+        kinds = {kind.message: kind for kind in all_kinds()}
+        found = []
+        for path in sorted(self._folder.glob(f"{pattern}.request")):
+            (one,) = unpacked(path.read_bytes(), UNLIMITED, f"'{path}'")
+            found.append((kinds[one.kind], one.parts))
+        return found
+
+    def forget(self) -> None:
+        """Forget all requests."""
+        self.asked = []
+        for path in self._folder.glob("*.request"):
+            path.unlink()
+
+
+class ResumedSite:
+    """Answers some of a run's messages for one client.
+
+    Parameters
+    ----------
+    cfg : CfgNode
+        The site's settings.
+    folder : path
+        The site's own folder. What it remembers lies in ``private/``.
+    run : str
+        The run's name.
+    engine : str
+    """
+
+    def __init__(self, cfg, folder: Path, run: str, engine: str):
+        self._folder, self._place = folder, folder / PRIVATE
+        self._run, self._engine = run, engine
+        self._cfg = _in_folder(cfg, self._place)
+
+    def answer(self, asked: Sequence[Envelope]) -> list[Envelope]:
+        """Answer messages that came together.
+
+        A message to join alone begins a run. Its round says whether the run goes on
+        from a checkpoint.
+
+        Raises
+        ------
+        GGEURError
+            The folder or the data cannot be used, or a request is refused.
+        """
+        private_folder(self._place)
+        what = f"the site's folder '{self._folder}'"
+        with (
+            _private_files(),
+            locked(self._place / "lock", what, _unusable),
+            logging_to(self._folder / LOG_FILE),
+        ):
+            torch.set_num_threads(int(self._cfg.ggeur.num_threads))
+            self._memory, self._site = SiteMemory(self._place), Site(self._cfg)
+            if [one.kind for one in asked] == [JOIN]:
+                return [self._join(goes_on=bool(asked[0].state))]
+            return self._answers(asked)
+
+    def _join(self, goes_on: bool) -> Envelope:
+        """Answer the message that asks the site to join."""
+        number, memory = self._site.number, self._memory
+        if memory.run.get("run") != self._run:
+            memory.forget()
+            if not goes_on:  # no state of an earlier run may reach this one
+                ClientStore(self._state, number).save({})
+            own = f"run_{self._run}" if (self._folder / RESULTS_FILE).exists() else ""
+            memory.save(run=self._run, folder=own, up=0, down=0)
+            logger.info("client %d joins the run %s", number, self._run)
+        return self._site.join(transport_settings(self._cfg).security.token().encode())
+
+    @property
+    def _state(self) -> Path:
+        """Where the state of the run's method is kept."""
+        return self._place / "state"
+
+    def _answers(self, asked: Sequence[Envelope]) -> list[Envelope]:
+        memory = self._memory
+        if memory.run.get("run") != self._run:
+            problem = "this site has not joined this run"
+            raise MessageError(problem, field="run", sender="the server")
+        handler = self._site.handler(str(self._state))
+        number = handler.client.number
+        handler.resume(memory.asked, ClientStore(self._state, number).load())
+        own = self._folder / memory.run["folder"]
+        own.mkdir(exist_ok=True)
+        leaves = self._site.leaves(own, self._engine, handler)
+        leaves.up, leaves.down = memory.run["up"], memory.run["down"]
+        for kind, parts in [*memory.asked, *memory.last()]:
+            leaves.note_model(kind, parts)
+        answers = []
+        for one in asked:
+            if one.kind == FAILED:
+                reason = b"".join(one.parts)[:1000].decode(errors="replace")
+                logger.warning("client %d: the server says: %s", number, reason)
+                leaves.cut_off("failed")
+            elif one.kind == FINISH:
+                leaves.end(one.parts)
+                memory.forget()
+                logger.info("client %d: the run is finished", number)
+            else:
+                kind = question(one)
+                memory.keep(kind, one.parts)
+                answer = leaves.reply(one, kind)
+                memory.save(up=leaves.up, down=leaves.down)
+                if answer:
+                    answers.append(answer)
+        return answers
+
+
+@contextmanager
+def _private_files() -> Iterator[None]:
+    """A context in which only their owner may use new files."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def _in_folder(cfg, folder: Path):
+    """Put the folders that a site keeps, if relative, into the site's own folder."""
+    own = cfg.clone()
+    own.defrost()
+    for key in all_keys():
+        if key.in_site_folder and get_key(own.ggeur, key.name):
+            value = get_key(own.ggeur, key.name)
+            put_key(own.ggeur, key.name, str(folder / value))
+    own.freeze()
+    return own
+
+
+def _unusable(path: Path, error: Exception) -> ConfigError:
+    problem = getattr(error, "strerror", None) or error
+    return ConfigError(f"the site's folder: '{path}' cannot be used: {problem}")
+
+
 def _begun(engine: str, cfg, held: ClientData, data: Described) -> Results:
     """The results that a site knows before the run."""
     parts, noisy = (held.train, held.test, held.val), demands_of(cfg).noisy
@@ -383,7 +603,7 @@ def _shared(ending: Ending | None) -> SharedScores | None:
     if ending is None or ending.accuracy is None:
         return None
     accuracy = dict(ending.accuracy)
-    return SharedScores(accuracy, *average(accuracy))
+    return SharedScores(accuracy, *average({**accuracy}))
 
 
 def _notes_on(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ from federatedscope_ggeur.errors import ConfigError, DataError, MessageError
 from federatedscope_ggeur.files import path_below, read_regular, write_once
 from federatedscope_ggeur.reporting import RESULTS_FILE
 
-from .keys import private_folder
-from .sealed import new_key
+from .keys import Identity, private_folder
+from .sealed import Channel, Context, is_file_of, new_key, same_but_signature, sha256
 
 RUN = "run.json"
 _PRIVATE = 0o600
@@ -27,6 +28,11 @@ _SHORTEST, _LONGEST = 0.05, 5.0
 def file_name(number: int) -> str:
     """The name of a side's file `number`."""
     return f"{number:04d}.msg"
+
+
+def run_folder(run: str) -> str:
+    """The name of the store of a run."""
+    return f"run_{run[:16]}"
 
 
 def make_run_folder(folder: Path) -> None:
@@ -99,6 +105,12 @@ class Store:
         }
         write_once(folder / RUN, json.dumps(said), _PRIVATE)
         return cls(folder)
+
+    @classmethod
+    def of_folder(cls, keys: Path, shared: Path) -> Store | None:
+        """The store below `keys` of a run in this shared folder; None without one."""
+        found = (cls(path.parent) for path in sorted(keys.glob(f"*/{RUN}")))
+        return next((one for one in found if one.shared == str(shared)), None)
 
     def keep(self, place: str, number: int, data: bytes) -> None:
         """Keep a file for good. Raises `ConfigError` if there is another one."""
@@ -205,13 +217,139 @@ class SharedFolder:
             problem = getattr(error, "strerror", None) or str(error)
             raise MessageError(problem, field="file", sender=f"'{name}'") from error
 
-    def holds(self, name: str) -> bool:
-        """Whether anything has this name. Raises `ConfigError` if it is a link."""
+    def refuse_later(self, name: str, most: int, key: bytes, store: object) -> None:
+        """Refuse a file of this side that its store has not written.
+
+        Raises
+        ------
+        ConfigError
+            It is there. The error says whether the public `key` has signed it.
+        """
         try:
-            return path_below(self.root, name).exists()
-        except (OSError, DataError) as error:
-            problem = getattr(error, "strerror", None) or error
-            raise ConfigError(f"--folder: '{name}': {problem}") from error
+            data = self.read(name, most)
+        except MessageError as error:
+            raise ConfigError(f"--folder: {error}") from error
+        if data is None:
+            return
+        if not is_file_of(key, data):
+            raise ConfigError(
+                f"--folder: '{name}' is there, but this side's key has not signed it: "
+                "somebody else wrote it; find out who, and remove it"
+            )
+        raise ConfigError(
+            f"--folder: '{name}' is there, but there is no store of it: '{store}' was "
+            "lost, or is older than the folder. A private store is never restored from "
+            "a backup; begin a new run in an empty folder (a site is put out, and the "
+            "run goes on without it)"
+        )
+
+
+@dataclass
+class Mail:
+    """The files between this side of a run and another one, each way in order.
+
+    Attributes
+    ----------
+    federation, peer : str
+        The names of the server and of the other side.
+    ways : (str, str)
+        The shared folder's folders of the files that go out and that come in.
+    places : (str, str)
+        The store's places for them.
+    channel : Channel or None
+        None until the other side's greeting has come.
+    written, taken : int
+        How many files this side has written, and has taken.
+    last_written, last_taken : str
+        The hashes of the last of these files.
+    """
+
+    shared: SharedFolder
+    store: Store
+    own: Identity
+    federation: str
+    peer: str
+    ways: tuple[str, str]
+    places: tuple[str, str]
+    channel: Channel | None = None
+    written: int = 0
+    taken: int = 0
+    last_written: str = ""
+    last_taken: str = ""
+
+    @property
+    def out(self) -> Context:
+        """What the next file is that goes out."""
+        way, number = (self.own.name, self.peer), self.written + 1
+        before = self.last_written, self.taken
+        return Context(self.federation, self.store.run, *way, number, *before)
+
+    @property
+    def due(self) -> Context:
+        """What the next file is that comes in."""
+        way, number = (self.peer, self.own.name), self.taken + 1
+        return Context(self.federation, self.store.run, *way, number, self.last_taken)
+
+    def name(self, is_out: bool) -> str:
+        """The name of the next file, out or in."""
+        site = self.own.name if self.peer == self.federation else self.peer
+        way, number = self.ways[not is_out], self.written if is_out else self.taken
+        return self.shared.name(way, site, number + 1)
+
+    def kept(self) -> bytes | None:
+        """The next file that has come in, if it was kept."""
+        return self.store.read(self.places[1], self.taken + 1)
+
+    def find(self, most: int) -> bytes | None:
+        """The next file that has come in, of at most so many bytes."""
+        return self.kept() or self.shared.read(self.name(is_out=False), most)
+
+    def keep(self, data: bytes) -> None:
+        """Keep a file that is going to be taken."""
+        self.store.keep(self.places[1], self.taken + 1, data)
+
+    def open(self, data: bytes, key: bytes | None) -> tuple[bytes, int]:
+        """The content of the next file, and what it answers; see `Channel.open`."""
+        name = self.name(is_out=False)
+        if key is None:
+            raise MessageError("this side was put out", field="sender", sender=name)
+        assert self.channel is not None, "the greeting comes first"
+        return self.channel.open(data, self.due, key, name)
+
+    def take(self, data: bytes) -> None:
+        """Note that a file is taken."""
+        self.taken, self.last_taken = self.taken + 1, sha256(data)
+
+    def say(self, content: bytes) -> None:
+        """Seal a content, and write it as the next file."""
+        assert self.channel is not None, "the greeting comes first"
+        self.write(self.channel.seal(self.out, content, self.own))
+
+    def write(self, data: bytes) -> None:
+        """Keep a file, or compare it with the one that was kept; then publish it.
+
+        Raises
+        ------
+        ConfigError
+            Another one was kept, or it cannot be written.
+        """
+        number = self.written + 1
+        kept = self.store.read(self.places[0], number)
+        if kept is None:
+            self.store.keep(self.places[0], number, data)
+        elif not same_but_signature(kept, data):
+            raise ConfigError(
+                f"file {number} to {self.peer} would differ from the one that this run "
+                "has written: settings, rows, keys or this package's release have "
+                "changed since it began; put them back as they were"
+            )
+        self.shared.publish(self.name(is_out=True), kept or data)
+        self.written, self.last_written = number, sha256(kept or data)
+
+    def check_store(self, most: int) -> None:
+        """Refuse a store that is older than the folder; raises `ConfigError`."""
+        name, folder = self.name(is_out=True), self.store.folder
+        self.shared.refuse_later(name, most, self.own.key, folder)
 
 
 class Looking:

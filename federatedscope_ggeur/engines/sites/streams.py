@@ -5,19 +5,30 @@ from __future__ import annotations
 import os
 
 from federatedscope_ggeur.cfg_ggeur.load import OTHER_KEYS
+from federatedscope_ggeur.errors import ConfigError
 
 from .transport import Security, TransportSettings
 
 
 def transport_settings(cfg) -> TransportSettings:
-    """Make the settings of the transport from `cfg.distribute` and `cfg.ggeur`."""
-    ggeur = cfg.ggeur
+    """Make the settings of the transport from `cfg.distribute` and `cfg.ggeur`.
+
+    Raises
+    ------
+    ConfigError
+        FS's setting asks for compressed messages.
+    """
+    ggeur, packs = cfg.ggeur, _of(cfg, "grpc_compression")
+    if packs.lower() != "nocompression":
+        raise ConfigError(
+            f"distribute.grpc_compression: {packs}: messages go as they are, since "
+            "parameters hardly shrink; take the setting out"
+        )
     ways = "grpc_max_send_message_length", "grpc_max_receive_message_length"
     longest = min(_of(cfg, way) for way in ways)
     return TransportSettings(
         max_message=longest,
         max_frame=min(TransportSettings.max_frame, longest),
-        compression=_of(cfg, "grpc_compression").lower(),
         join_deadline=ggeur.deadline.join,
         security=Security(
             certificate=ggeur.tls.certificate,

@@ -112,7 +112,7 @@ def _kind(stage: str) -> RequestKind:
     return RequestKind(
         name=f"release_{stage}",
         message=f"release_{stage}_request",
-        remembered=lambda round_number: False,  # it is beside the ledger
+        remembered=0,  # it is beside the ledger
         deadline="round0",
         parts=(ReleaseRequest,),
         respond=lambda side, request: side.vector(request),

@@ -69,7 +69,7 @@ def _validate_vector(
 SUM_KEYS = RequestKind(
     name="sum_keys",
     message="sum_keys_request",
-    remembered=lambda round_number: False,  # it is in the journal
+    remembered=0,  # it is in the journal
     deadline="round0",
     parts=(SumKeysRequest,),
     respond=lambda side, request: side.participant.key(request),
@@ -85,7 +85,7 @@ def _stage_kind(stage: str) -> RequestKind:
     return RequestKind(
         name=f"sum_{stage}",
         message=f"sum_{stage}_request",
-        remembered=lambda round_number: False,
+        remembered=0,
         deadline="round0",
         parts=(MaskedRequest,),
         respond=lambda side, request: side.participant.masked(request),

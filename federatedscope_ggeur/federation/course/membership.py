@@ -42,6 +42,8 @@ class Agreement:
 
     Attributes
     ----------
+    clients : int
+        It may change before the run.
     handshake : Handshake or None
         The valid handshake; None until it is settled.
     """
@@ -53,7 +55,7 @@ class Agreement:
         handshake: Handshake | None = None,
         given: Mapping[str, Any] | None = None,
     ):
-        self._clients, self._settings = clients, settings
+        self.clients, self._settings = clients, settings
         self._given = dict(given or {})
         self._is_servers, self.handshake = handshake is not None, handshake
         self._said: dict[int, Handshake] = {}
@@ -92,7 +94,7 @@ class Agreement:
         self._said[number] = theirs
         if self.handshake is None:
             first = self._sides()[0]
-            if 2 * len(first) > self._clients:
+            if 2 * len(first) > self.clients:
                 self.handshake = self._said[first[0]]
         return self._misfits()
 
@@ -100,7 +102,7 @@ class Agreement:
         """Forget a client that left before the run. The majority may change by this."""
         if self._said.pop(number, None) is not None and not self._closed:
             first = [*self._sides(), []][0]
-            if 2 * len(first) <= self._clients:
+            if 2 * len(first) <= self.clients:
                 self.handshake = None
 
     def close(self, quorum: int) -> dict[int, MessageError]:
@@ -126,7 +128,7 @@ class Agreement:
     @property
     def is_hopeless(self) -> bool:
         """Whether all clients have joined without any majority."""
-        return self.handshake is None and len(self._said) >= self._clients
+        return self.handshake is None and len(self._said) >= self.clients
 
     def _sides(self) -> list[list[int]]:
         """The groups of clients with equal handshakes, the largest first.
@@ -261,6 +263,7 @@ class Membership:
         proven: bool = True,
     ):
         self._wanted = sorted(expected or range(1, client_num + 1))
+        self._needs_all = quorum is None
         self._quorum = len(self._wanted) if quorum is None else quorum
         self._expected = dict(expected or {})
         self._agreement = Agreement(len(self._wanted), settings or {}, handshake, given)
@@ -352,6 +355,15 @@ class Membership:
         self._errors.pop(join.client, None)
         self._errors.update({k: str(error) for k, error in refusals.items()})
         return refusals
+
+    def put_out(self, number: int) -> None:
+        """Wait no longer for a client that may not join, before the run."""
+        if self.started or number not in self._wanted:
+            return
+        self._wanted.remove(number)
+        self._agreement.clients = len(self._wanted)
+        if self._needs_all:
+            self._quorum = len(self._wanted)
 
     def check_all_left(self) -> None:
         """Raise `GGEURError` if all clients came before the run and none could stay.

@@ -10,6 +10,7 @@ calibration.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import (
     Callable,
     Collection,
@@ -101,10 +102,11 @@ class RequestKind:
     respond_group : callable (client sides, parts of each) -> list of answers, or None
         Makes the answers of several clients of one process at once; each is what
         `respond` would make. It returns None if each client must answer by itself.
-    remembered : callable (round) -> bool
-        Whether a client remembers the request of a round in its process alone. A new
-        process of this client must then answer the request again; see
-        `ClientHandler.resume`.
+    remembered : int
+        So many requests of a run, the first ones, a client remembers in its process
+        alone. A new process of this client must answer them again; see
+        `ClientHandler.resume`. A client must not go by the round: a server that lies
+        may name any.
     """
 
     name: str
@@ -125,7 +127,7 @@ class RequestKind:
     optional_parts: bool = False
     shared_parts: bool = False
     respond_group: Callable[[Sequence[Any], Sequence[Sequence[Any]]], Any] | None = None
-    remembered: Callable[[int], bool] = lambda round_number: True
+    remembered: int = sys.maxsize
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from engines_under_test import ENGINES, Embedded, Sides, waited
+from engines_under_test import ENGINES, Embedded, waited
 
 from federatedscope_ggeur.engines.sites.leading import STOPPED
 from federatedscope_ggeur.engines.sites.watch import read_status
@@ -57,9 +57,8 @@ def place(tmp_path) -> Path:
 
 
 @pytest.fixture
-def go(engine, quickstart, embeddings_folder, place, tmp_path, monkeypatch):
+def go(engine, quickstart, embeddings_folder, place, tmp_path):
     """Begin a run of three clients over so many rounds."""
-    monkeypatch.setattr(EXCHANGES, "_parts", dict(EXCHANGES))
     here = Path(__file__).parent
     for file in (quickstart, here / "toy_question.py"):
         shutil.copy(file, tmp_path)
@@ -80,6 +79,10 @@ def go(engine, quickstart, embeddings_folder, place, tmp_path, monkeypatch):
         return engine.begin(path, own, CLIENTS)
 
     yield begin
+    # Not all parts as they were: extras that a run has loaded stay loaded.
+    for name, part in dict(EXCHANGES).items():
+        if part.__module__ == "toy_question":
+            del EXCHANGES._parts[name]
     sys.modules.pop("toy_question", None)
 
 
@@ -195,7 +198,7 @@ def test_a_stopped_run_leaves_its_files_and_goes_on_as_if_never_stopped(
     done = going.end()
     assert done.ended[0] is False
     assert done.results.status == "interrupted"
-    if isinstance(engine, Sides):  # FederatedScope's own clients end with an error
+    if len(done.ended) > 1:
         for k, folder in done.sites.items():
             assert done.ended[k]
             assert (folder / "head.safetensors").read_bytes() == done.head

@@ -104,7 +104,7 @@ def test_a_reply_that_is_no_answer_bars_its_client_alone(app, quick, tmp_path):
     nodes.spoil[3] = lies
     assert one.run(nodes) is None
     (log,) = tmp_path.glob("exp/*/log.txt")
-    assert "bytes, more than the limit of" in log.read_text()
+    assert "bytes are more than the limit of" in log.read_text()
     assert sorted(read_results(log.parent).round0.clients) == [1, 2]
 
 
@@ -114,11 +114,13 @@ def test_an_error_of_flower_ends_the_connection_and_the_site_joins_again(
 ):
     from flwr.app import Error, Message
 
+    from federatedscope_ggeur.engines.flower.records import envelopes_of
+
     one = app("ggeur.deadline.return", 60)
     nodes, failures = three(one), []
 
     def fails_once(message):
-        kinds = [record["kind"] for record in message.content.config_records.values()]
+        kinds = [one.kind for one in envelopes_of(message.content, "it", 10**9)]
         if failures or kinds == ["join_in"]:
             return None
         failures.append(message)

@@ -9,8 +9,8 @@ import torch
 from private_words import LDA, NOISE
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.engines.flower.resumed_site import ResumedSite
 from federatedscope_ggeur.engines.sites.leading import FAILED, FINISH, JOIN
+from federatedscope_ggeur.engines.sites.site_folder import ResumedSite
 from federatedscope_ggeur.engines.sites.transport import Envelope
 from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
 from federatedscope_ggeur.extras.differential_privacy.ledger import (
@@ -134,5 +134,5 @@ def test_a_release_is_charged_once_and_repeated_byte_by_byte(ask, tmp_path):
 
 def test_a_folder_that_cannot_be_used_is_named(ask, tmp_path):
     (tmp_path / "site").write_text("a file")
-    with pytest.raises(ConfigError, match="the site's folder"):
+    with pytest.raises(ConfigError, match="cannot make the folder"):
         ask(join())

@@ -10,7 +10,7 @@ import yaml
 
 from federatedscope_ggeur.cfg_ggeur.load import default_config
 from federatedscope_ggeur.cfg_ggeur.yaml_file import plain_config
-from federatedscope_ggeur.engines.sites.keys import make_identity, read_identity
+from federatedscope_ggeur.engines.sites.keys import Known, make_identity, read_identity
 from federatedscope_ggeur.engines.sites.server import lead
 from federatedscope_ggeur.engines.sites.site import take_part
 from federatedscope_ggeur.settings import flatten
@@ -35,6 +35,13 @@ class Side:
     def pin(self, line: str) -> None:
         with (self.keys / "known.txt").open("a") as file:
             file.write(f"{line}\n")
+        self.compare()
+
+    def compare(self) -> None:
+        """Compare the words of all keys, as two people do."""
+        known = Known(self.keys, read_identity(self.keys, ""), self.name == SERVER)
+        for words in list(known.uncompared):
+            known.note_compared(words)
 
     @property
     def place(self) -> tuple:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shlex
 from pathlib import Path
@@ -12,6 +13,11 @@ from federatedscope_ggeur.cli import main
 
 PAGE = Path(__file__).parents[3] / "docs" / "sites.md"
 SITES = ("berlin", "paris", "rome")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 @pytest.mark.slow
@@ -27,6 +33,7 @@ def test_from_nothing_to_a_prediction(embeddings_folder, tmp_path, monkeypatch, 
         monkeypatch.chdir(tmp_path / side)
         capsys.readouterr()
         words = [str(shared) if word == "SHARED" else word for word in words]
+        monkeypatch.setattr("sys.stdin", Terminal("y\n" * len(SITES)))
         assert main(words) == 0
         return capsys.readouterr().out.splitlines()[-1]
 

@@ -217,6 +217,7 @@ def test_a_key_that_changes_from_a_number_on(world, embedded):
     site = here.sites[1]
     (site.keys / "identity.json").rename(site.folder / "lost")
     line = make_identity(site.keys, site.name).line
+    site.compare()
     here.server.pin(f"{line} from 3")
     here.run()
     check_as_embedded(here, embedded(*LDA))

@@ -14,7 +14,7 @@ from folder_world import World
 from test_folder_runs import LDA, check_as_embedded
 
 from federatedscope_ggeur.engines.sites import sealed
-from federatedscope_ggeur.engines.sites.keys import Known, make_identity, words_of
+from federatedscope_ggeur.engines.sites.keys import Identity, Known, make_identity
 from federatedscope_ggeur.engines.sites.sealed import padded_size
 from federatedscope_ggeur.engines.sites.site import FolderSite
 from federatedscope_ggeur.errors import ConfigError
@@ -181,8 +181,7 @@ def test_a_site_that_signs_rubbish_is_left_out(world, monkeypatch, caplog):
     def rubbish(self, envelopes):
         if envelopes[0].kind == "join_in":
             return say(self, envelopes)
-        sealing = self._channel.seal(self._context(), b"\0\0\0\4junk", self._met.own)
-        return self._write(sealing)
+        return self._mail.say(b"\0\0\0\4junk")
 
     with monkeypatch.context() as patch:
         patch.setattr(FolderSite, "_say", rubbish)
@@ -236,26 +235,44 @@ def test_names_that_no_side_may_have(name, tmp_path):
 def test_wrong_lines_of_known_keys_are_named(line, tmp_path):
     (tmp_path / "known.txt").write_text(f"# note\ns1 {'0' * 64}\n{line}\n")
     with pytest.raises(ConfigError, match="line 3"):
-        Known(tmp_path)
+        Known(tmp_path, Identity("x", bytes(32)), serves=True)
 
 
 def test_a_line_holds_from_its_number_on(tmp_path):
     one, other = "0" * 64, "1" * 64
     lines = f"s1 {one}\ns2 {one}\ns1 {other} from 3\ns1 out from 5\n"
     (tmp_path / "known.txt").write_text(lines)
-    known = Known(tmp_path)
+    known = Known(tmp_path, Identity("x", bytes(32)), serves=True)
+    assert known.key("s1", 2) is None
+    for words in list(known.uncompared):
+        known.note_compared(words)
     assert known.names == ["s1", "s2"]
     keys = [known.key("s1", number) for number in (2, 3, 4, 5, 99)]
     assert keys == [bytes(32), b"\x11" * 32, b"\x11" * 32, None, None]
 
 
-def test_both_sides_show_the_same_words(world: World, caplog):
+def test_both_sides_show_the_same_words(world: World):
     here = world(*ONE)
-    caplog.set_level("INFO")
-    here.turn(here.server)
-    here.turn(here.sites[0])
-    words = words_of(here.server.own.key, here.sites[0].own.key)
-    said = [r.getMessage() for r in caplog.records]
-    assert f"words of s1: {words}" in said
-    assert f"words of hearts: {words}" in said
+    site, server = here.sites[0], here.server
+    (of_server,) = Known(site.keys, site.own, serves=False).words
+    of_site = Known(server.keys, server.own, serves=True).words[0]
+    words = of_server.removeprefix("hearts: ")
+    assert of_site == f"s1: {words}"
     assert len(words.replace(" ", "")) * 4 == 128
+
+
+def test_nothing_is_exchanged_before_the_words_are_compared(world: World):
+    """A line that somebody changed on its way is found by that."""
+    here = world(*ONE)
+    (here.sites[0].keys / "compared.txt").unlink()
+    done = here.server.keys / "compared.txt"
+    lines = done.read_text().splitlines()
+    done.write_text("\n".join(lines[1:]))
+    assert here.turn(here.server) == "the sites join; awaited: s1, s2, s3"
+    names = {path.name for path in (here.server.shared / "to").iterdir()}
+    assert names == {"s2", "s3"}
+    with pytest.raises(ConfigError, match="--yes"):
+        here.turn(here.sites[0])
+    done.write_text("\n".join(lines))
+    here.turn(here.server)
+    assert (here.server.shared / "to" / "s1").is_dir()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import socket
-import ssl
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
 
 from .endings import ConnectionLost, Refused
@@ -39,30 +38,6 @@ def reach_problem(address: str) -> str:
     except (OSError, ValueError, OverflowError) as error:
         return str(error)
     return ""
-
-
-def certificate_end(address: str, security: Security) -> datetime | None:
-    """The time at which the server's certificate expires; None without TLS.
-
-    Raises
-    ------
-    OSError, ssl.SSLError
-        The handshake fails; see `handshake_problem`.
-    """
-    if not security.authority:
-        return None
-    host, port = split_address(address)
-    context = ssl.create_default_context(cafile=security.authority)
-    if security.certificate:
-        context.load_cert_chain(security.certificate, security.key, password="")
-    with (
-        socket.create_connection(  # one `with` of several needs Python 3.10
-            (host, port), PATIENCE
-        ) as plain,
-        context.wrap_socket(plain, server_hostname=host) as secured,
-    ):
-        end = ssl.cert_time_to_seconds(secured.getpeercert()["notAfter"])
-    return datetime.fromtimestamp(end, timezone.utc)
 
 
 def own_certificate_end(security: Security) -> datetime | None:

@@ -1,21 +1,21 @@
 """Cuts messages into frames and puts them together again, without pickle.
 
 A frame is one gRPC message: a letter, then bytes. ``H`` is the header of a message, a
-JSON object. ``D`` is data of one part. ``Z`` is data of one part, packed by zlib. A
-receiver checks the header first. It takes only as much data as the header announced.
+JSON object. ``D`` is data of one part. A receiver checks the header first. It takes
+only as much data as the header announced. Nothing is compressed: parameters hardly
+shrink.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from federatedscope_ggeur.errors import MessageError
 
@@ -34,13 +34,10 @@ LARGEST_NUMBER = 2**31 - 1
 _LARGEST_SIZE = 2**60
 _TOKEN_LIMIT = 200
 
-_HEADER, _DATA, _PACKED = b"H", b"D", b"Z"
+_HEADER, _DATA = b"H", b"D"
 _KIND = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _PLAIN = frozenset({"version", "kind", "state", "sizes"})
 _JOINING = _PLAIN | {"number", "token"}
-# zlib's window: "deflate" in HTTP and gRPC means the zlib form; +16 is gzip's.
-_WINDOWS = {"deflate": zlib.MAX_WBITS, "gzip": zlib.MAX_WBITS + 16}
-_ANY_WINDOW = zlib.MAX_WBITS + 32
 
 
 @dataclass(frozen=True)
@@ -179,29 +176,17 @@ def _join_limit(settings: TransportSettings) -> int:
 def _data_frames(
     parts: tuple[bytes, ...], settings: TransportSettings
 ) -> Iterator[bytes]:
-    window = _WINDOWS.get(settings.compression)
     for part in parts:
         # A view, not a copy: hundreds of receivers share the part. Each copies one
         # frame at a time.
         view = memoryview(part)
         for start in range(0, len(view), settings.max_frame):
-            piece = view[start : start + settings.max_frame]
-            packed = b"" if window is None else _packed(piece, window)
-            if packed and len(packed) < len(piece):
-                yield _PACKED + packed
-            else:
-                yield b"".join((_DATA, piece))
-
-
-def _packed(piece: memoryview, window: int) -> bytes:
-    # The fastest level: parameters hardly shrink at any level.
-    packer = zlib.compressobj(zlib.Z_BEST_SPEED, zlib.DEFLATED, window)
-    return packer.compress(piece) + packer.flush()
+            yield b"".join((_DATA, view[start : start + settings.max_frame]))
 
 
 def _header(frame: bytes, keys: frozenset, limit: int, sender: str) -> Mapping:
     refusal = partial(MessageError, field="header", sender=sender)
-    if frame[:1] in (_DATA, _PACKED):
+    if frame[:1] == _DATA:
         raise refusal("data instead of a header: more data than was announced")
     if frame[:1] != _HEADER or len(frame) > HEADER_LIMIT:
         raise refusal(
@@ -245,7 +230,7 @@ def _check(header: Mapping, limit: int, sender: str) -> None:
         refuse("token", "expected a short text")
 
 
-def _check_sizes(sizes: object, limit: int, refuse) -> None:
+def _check_sizes(sizes: Any, limit: int, refuse) -> None:
     if not isinstance(sizes, list) or not all(
         _within(size, 0, _LARGEST_SIZE) for size in sizes
     ):
@@ -284,7 +269,7 @@ def _part(
         frame = next(frames, None)
         try:
             piece = _piece(frame, min(missing, most))
-        except (ValueError, zlib.error) as error:
+        except ValueError as error:
             raise MessageError(
                 f"{error} (after {size - missing} of {size} bytes)",
                 field=f"part {index}",
@@ -300,15 +285,9 @@ def _piece(frame: bytes | None, most: int) -> bytes:
     """Read the data in `frame`, 1 to `most` bytes; raises `ValueError` otherwise."""
     if frame is None:
         raise ValueError("the stream ended inside a message")
-    if frame[:1] == _DATA:
-        piece = frame[1:]
-    elif frame[:1] == _PACKED:
-        unpacker = zlib.decompressobj(_ANY_WINDOW)
-        piece = unpacker.decompress(frame[1:], most + 1)
-        if len(piece) <= most and (not unpacker.eof or unpacker.unused_data):
-            raise ValueError("packed data must end with its frame")
-    else:
+    if frame[:1] != _DATA:
         raise ValueError("expected a frame of data, got another kind")
+    piece = frame[1:]
     if len(piece) > most:
         raise ValueError(
             f"the frame has more than the {most} bytes that may follow here"

@@ -196,7 +196,7 @@ class Hub:
             self._events.put(None)
             return None
         event, stream = item
-        if stream is not None:
+        if stream is not None and event.envelope is not None:
             stream.unread.give(event.envelope.size)
         return event
 
@@ -310,6 +310,7 @@ class Hub:
             reader = partial(self._read, stream, requests)
             threading.Thread(target=reader, name="hub reader", daemon=True).start()
             yield from stream.outgoing(self._patience)
+            assert stream.goodbye is not None, "nothing more goes out"
             self._say_why(context, stream.goodbye)
         finally:
             stream.finish()

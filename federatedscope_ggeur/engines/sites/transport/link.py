@@ -219,6 +219,7 @@ class _Call:
             return None
         if envelope is None:
             self._inbox.put(None)
+            assert self.end is not None, "the reader has ended"
             raise self.end
         self._unread.give(envelope.size)
         return envelope

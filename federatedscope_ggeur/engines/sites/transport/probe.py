@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+from datetime import datetime, timezone
 
 from federatedscope_ggeur.errors import ConfigError
 
@@ -21,10 +22,13 @@ _TLS_ALERT = 0x15
 _EXPIRED, _NOT_YET, _NAME, _ADDRESS = 10, 9, 62, 64
 
 
-def handshake_problem(address: str, security: Security) -> str:
+def handshake_problem(
+    address: str, security: Security, ends: list[datetime] | None = None
+) -> str:
     """The problem that a client with these files has with TLS at `address`.
 
-    "" if there is no problem, or if no server can be reached.
+    "" if there is no problem, or if no server can be reached. The time at which the
+    server's certificate ends is added to `ends`.
     """
     try:
         host, port = split_address(address)
@@ -32,7 +36,7 @@ def handshake_problem(address: str, security: Security) -> str:
             plain.settimeout(PATIENCE)
             if not security.authority:
                 return _without_tls(plain)
-            return _with_tls(plain, host, security)
+            return _with_tls(plain, host, security, [] if ends is None else ends)
     except (OSError, ValueError):
         return ""
 
@@ -58,7 +62,9 @@ def _without_tls(plain: socket.socket) -> str:
     return ""
 
 
-def _with_tls(plain: socket.socket, host: str, security: Security) -> str:
+def _with_tls(
+    plain: socket.socket, host: str, security: Security, ends: list[datetime]
+) -> str:
     try:
         context = ssl.create_default_context(cafile=security.authority)
         if security.certificate:
@@ -88,6 +94,9 @@ def _with_tls(plain: socket.socket, host: str, security: Security) -> str:
             return _of_own(str(getattr(error, "reason", None) or error), security)
         if not said:
             return _of_own("the server closed the connection", security)
+        peer: dict = secured.getpeercert() or {}  # verified, so it is not empty
+    end = ssl.cert_time_to_seconds(peer["notAfter"])
+    ends.append(datetime.fromtimestamp(end, timezone.utc))
     return ""
 
 

@@ -122,15 +122,37 @@ class Security:
         if secret is None:
             return ""
         try:
-            denied = _denied(f"{self.join_secret}{DENIED}")
-        except (OSError, ValueError) as error:
-            return f"the server cannot read which tokens are withdrawn: {error}"
-        if number in denied:
+            withdrawn = self.withdrawn()
+        except ConfigError as error:
+            return str(error)
+        if number in withdrawn:
             return (
                 f"the token of client {number} has been withdrawn; ask the person who "
                 "runs the server"
             )
         return check_token(secret, number, token)
+
+    def withdrawn(self) -> set[int]:
+        """The numbers of clients whose tokens are withdrawn.
+
+        Raises
+        ------
+        ConfigError
+            The list is there, but cannot be read.
+        """
+        if not self.join_secret:
+            return set()
+        try:
+            lines = (
+                read_regular(f"{self.join_secret}{DENIED}").decode("utf-8").splitlines()
+            )
+            return {int(line.split()[0]) for line in lines if line.strip()}
+        except FileNotFoundError:
+            return set()
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"the server cannot read which tokens are withdrawn: {error}"
+            ) from error
 
     def token(self) -> str:
         """Read the client's token; "" if none is set.
@@ -238,21 +260,6 @@ def check_token(secret: bytes, number: int, token: str) -> str:
         f"client {number} sent a token that was not made from this server's "
         f"{SECRET}; ask the person who runs the server for a new one"
     )
-
-
-def _denied(path: str) -> set[int]:
-    """The numbers of clients whose tokens are withdrawn: the first word of each line.
-
-    Raises
-    ------
-    OSError, ValueError
-        The file is there, but cannot be read.
-    """
-    try:
-        lines = read_regular(path).decode("utf-8").splitlines()
-    except FileNotFoundError:
-        return set()
-    return {int(line.split()[0]) for line in lines if line.strip()}
 
 
 def _read(name: str, path: str) -> bytes:

@@ -31,7 +31,6 @@ JOIN_LIMIT = 64 * 1024
 #: Seconds that a server waits at most for the first message of an open call.
 JOIN_PATIENCE = 5.0
 
-COMPRESSIONS = ("nocompression", "deflate", "gzip")
 _HANDSHAKE_PATIENCE = 10_000  # ms
 # A frame's tag beside its bytes, with room to spare.
 _FRAME_OVERHEAD = 1024
@@ -48,8 +47,6 @@ class TransportSettings:
         before it takes the data into memory.
     max_frame : int
         The largest number of bytes of one frame. Messages are cut into frames.
-    compression : str
-        ``distribute.grpc_compression``: how frames are compressed for the network.
     keepalive : float
         After so many seconds of silence, a side asks whether its peer is still there.
         The peer has twice this time to answer.
@@ -68,7 +65,6 @@ class TransportSettings:
 
     max_message: int
     max_frame: int = 1024 * 1024
-    compression: str = "nocompression"
     keepalive: float = 20.0
     join_deadline: float = 300.0
     security: Security = field(default_factory=Security)
@@ -79,11 +75,6 @@ class TransportSettings:
             value = getattr(self, name)
             if not 0 < value < float("inf"):
                 raise ConfigError(f"transport: {name} must be above 0, got {value}")
-        if self.compression not in COMPRESSIONS:
-            raise ConfigError(
-                f"distribute.grpc_compression: {self.compression!r} is not one of "
-                f"{', '.join(COMPRESSIONS)}"
-            )
 
 
 def require_grpc() -> ModuleType:

@@ -89,7 +89,8 @@ class Stream:
         self.unread = Allowance(limit)
         self.goodbye: Goodbye | None = None
         self._cut = self._finished = False
-        self._context, self._timer = context, None
+        self._context = context
+        self._timer: threading.Timer | None = None
         self._lock = threading.Lock()
         self._outbox: Queue[Iterator[bytes] | None] = Queue()
 
@@ -108,9 +109,10 @@ class Stream:
                 self._cut = True
                 if not self._finished:
                     # A peer that no longer reads would block the writer for ever.
-                    self._timer = threading.Timer(_LAST_WORDS, self._context.cancel)
-                    self._timer.daemon = True
-                    self._timer.start()
+                    timer = threading.Timer(_LAST_WORDS, self._context.cancel)
+                    timer.daemon = True
+                    timer.start()
+                    self._timer = timer
         self._outbox.put(None)
         self.unread.lift()
 

@@ -102,12 +102,12 @@ class EvaluationClient(ClientSide):
 
     def score(self, broadcast: Broadcast, rows: Mapping[str, Any]) -> ScoreReport:
         """Score `eval_params` of a round on each split of `rows`."""
-        client, params = self.client, self.eval_params(broadcast)
         if self._absent is None:
             self._absent = broadcast.absent
         if broadcast.absent not in ((), self._absent):
             problem = "rows of other classes were told apart before"
             raise MessageError(problem, field="absent", sender="the server")
+        client, params = self.client, self.eval_params(broadcast)
         head = client.memory.frozen(client.scored_model, params)
         scores = {
             split: score_of(
@@ -208,8 +208,7 @@ def _bound(declared: Declared, exchange: Any, report: ScoreReport) -> None:
 EVALUATE = RequestKind(
     name="evaluate",
     message="evaluate",
-    # Without training only one is allowed; and the first names the absent classes.
-    remembered=lambda round_number: round_number == 0,
+    remembered=1,  # without training no other; and it names the absent classes
     deadline="evaluate",
     parts=(Broadcast,),
     respond=lambda side, broadcast: side.evaluate(broadcast),

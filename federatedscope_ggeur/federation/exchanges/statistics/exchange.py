@@ -243,7 +243,7 @@ def _bound(declared: Declared, exchange: Any, upload: StatisticsUpload) -> None:
 STATISTICS = RequestKind(
     name="statistics",
     message="statistics_request",
-    remembered=lambda round_number: False,
+    remembered=0,
     deadline="round0",
     parts=(),
     respond=lambda side: side.statistics(),

@@ -358,7 +358,7 @@ def _validate(
 TRAIN = RequestKind(
     name="train",
     message="model_para",
-    remembered=lambda round_number: False,  # its state is in the `ClientStore`
+    remembered=0,  # its state is in the `ClientStore`
     deadline="train",
     shared_parts=True,
     parts=(Broadcast,),

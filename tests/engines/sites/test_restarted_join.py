@@ -1,0 +1,93 @@
+"""A site over streams that starts again answers no more than one that ran through."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.engines.sites import connected
+from federatedscope_ggeur.engines.sites.leading import FINISH
+from federatedscope_ggeur.engines.sites.site_folder import Site
+from federatedscope_ggeur.engines.sites.transport import ConnectionLost, Envelope
+from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.federation.course.coordinator import Ending
+from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
+
+
+class Server:
+    """In place of the stream: it asks, and then is lost."""
+
+    def __init__(self, asked: list[Envelope]):
+        self.asked, self.answers = asked, []
+
+    def __call__(self, *address) -> Server:
+        return self
+
+    def join(self, number, envelope) -> None:
+        """Every site may join."""
+
+    def receive(self) -> Envelope:
+        if not self.asked:
+            raise GGEURError("the process is killed here")
+        return self.asked.pop(0)
+
+    def send(self, envelope) -> None:
+        self.answers.append(envelope.kind)
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+@pytest.fixture
+def site(config, tmp_path, monkeypatch):
+    """Start the site anew, and ask it to score heads that name these classes absent."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "site.yaml"
+    path.write_text(config("outdir", "runs", "expname", "it").dump())
+    own = "federate.mode", "distributed", "distribute.data_idx", "1"
+    own += "distribute.server_host", "localhost", "distribute.server_port", "1"
+    cfg = load_config(path, own, on_fs=True)
+    model = Site(cfg).handler().client.scored_model
+    size = sum(p.numel() for p in model.state_dict().values())
+    head = Broadcast(1, torch.zeros(size))
+
+    def start(*absent, finished=False, **options) -> list[str]:
+        asked = [
+            Envelope("evaluate", 1, (Broadcast(1, head.params, absent=a).to_bytes(),))
+            for a in absent
+        ]
+        if finished:
+            asked.append(
+                Envelope(
+                    FINISH, 1, (head.to_bytes(), Ending("trained", None).to_bytes())
+                )
+            )
+        server = Server(asked)
+        monkeypatch.setattr(connected, "SiteLink", server)
+        try:
+            connected.take_part(cfg, **options)
+        except (GGEURError, ConnectionLost) as error:
+            if "killed" not in str(error):
+                server.answers.append(str(error))
+        return server.answers
+
+    return start
+
+
+def test_what_it_was_asked_outlives_its_process(site, tmp_path):
+    assert site((1, 2)) == ["metrics"]
+    assert site((1, 2), ()) == ["metrics", "metrics"]
+    failed, why = site((3,))
+    assert failed == "failed"
+    assert "rows of other classes were told apart before" in why
+    (kept,) = (tmp_path / "runs" / "it" / "private").iterdir()
+    assert oct(kept.stat().st_mode)[-3:] == "700"
+    assert {oct(path.stat().st_mode)[-3:] for path in kept.iterdir()} == {"600"}
+
+
+def test_another_run_is_another_one(site):
+    assert site((1, 2)) == ["metrics"]
+    assert site((3,), new_run=True) == ["metrics"]
+    assert site((3,), finished=True) == ["metrics"]
+    assert site((4,)) == ["metrics"]
