@@ -37,7 +37,7 @@ from federatedscope_ggeur.errors import (
     shown,
 )
 from federatedscope_ggeur.examples import find_config
-from federatedscope_ggeur.files import read_regular, write_atomically
+from federatedscope_ggeur.files import path_below, read_regular, write_atomically
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.predictor.left_models import LeftModels, write_with_models
@@ -366,6 +366,38 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
             made.feature_names_in_ = np.array(names, dtype=object)
         made.results_ = LeftModels(folder).results_with_models(made.n_features_in_)
         return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The state as plain values and arrays, for pickle and for skops.
+
+        Results and heads are the files that `save` writes. So whoever reads the state
+        needs to trust no type but this class.
+        """
+        state = dict(super().__getstate__())
+        if "results_" in state:
+            with tempfile.TemporaryDirectory() as folder:
+                write_with_models(Path(folder), state["results_"])
+                files = sorted(
+                    path for path in Path(folder).rglob("*") if path.is_file()
+                )
+                state["results_"] = {
+                    path.relative_to(folder).as_posix(): np.fromfile(path, np.uint8)
+                    for path in files
+                }
+        return state
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        state = dict(state)
+        files = state.pop("results_", {})
+        super().__setstate__(state)
+        if files:
+            with tempfile.TemporaryDirectory() as folder:
+                for name, content in files.items():
+                    path = path_below(Path(folder), name)
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_bytes(content.tobytes())
+                left = LeftModels(folder)
+                self.results_ = left.results_with_models(self.n_features_in_)
 
     def _overrides(self, clients: Any, domains: Any) -> dict[str, Any]:
         """All settings on top of the config file. The user's override all others."""

@@ -6,7 +6,6 @@ import json
 import logging
 import pickle
 import warnings
-from copy import deepcopy
 from functools import cache
 
 import joblib
@@ -14,6 +13,7 @@ import numpy as np
 import pandas
 import pytest
 import sklearn
+import skops.io
 import torch
 from own_process import python
 from sklearn.base import clone
@@ -42,7 +42,9 @@ def _fitted(method, shared):
 
 def fitted(method="lda", shared=False):
     """A classifier of all rows, on three sites if they are shared among these."""
-    return deepcopy(_fitted(method, shared))
+    made = FederatedClassifier(method)
+    vars(made).update(vars(_fitted(method, shared)))
+    return made
 
 
 #: Weights of 1 repeat no row, so left-out rows choose as they do without weights.
@@ -319,7 +321,7 @@ def test_a_yaml_run_of_the_same_rows_has_the_same_bits(method, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("copied", [pickle, joblib, "save"])
+@pytest.mark.parametrize("copied", [pickle, joblib, "skops", "save"])
 @pytest.mark.parametrize("method", ["lda", "fedavg", "local"])
 def test_a_copy_predicts_the_same(method, copied, tmp_path):
     made = fitted(method, shared=True)
@@ -330,11 +332,24 @@ def test_a_copy_predicts_the_same(method, copied, tmp_path):
     elif copied is joblib:
         joblib.dump(made, tmp_path / "file")
         copy = joblib.load(tmp_path / "file")
+    elif copied == "skops":
+        data = skops.io.dumps(made)
+        kinds = skops.io.get_untrusted_types(data=data)
+        assert kinds == ["federatedscope_ggeur.estimator.FederatedClassifier"]
+        copy = skops.io.loads(data, trusted=kinds)
     else:
         copy = pickle.loads(pickle.dumps(made))
     assert np.array_equal(copy.predict_proba(X, whose), made.predict_proba(X, whose))
     assert copy.get_params() == made.get_params()
     assert copy.results_.final == made.results_.final
+
+
+@pytest.mark.parametrize("name", ["../other", "/tmp/other", "a/../../other"])
+def test_a_stored_state_writes_nothing_elsewhere(name):
+    state = fitted("lda").__getstate__()
+    state["results_"][name] = np.zeros(1, np.uint8)
+    with pytest.raises(DataError, match="other"):
+        FederatedClassifier().__setstate__(state)
 
 
 def test_a_clone_is_not_fitted():
