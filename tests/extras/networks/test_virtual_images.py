@@ -6,17 +6,12 @@ from collections import Counter
 
 import pytest
 import torch
-from by_bytes import Federation
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from image_federations import NETWORKS
-from image_federations import TRAINING as LOCAL
-from pictures_federation import federate_images, image_data
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.forecast import forecast, set_up
 from federatedscope_ggeur.engines.run import Run, run
-from federatedscope_ggeur.extras.networks.methods.vhl import VHL, noise_set
 from federatedscope_ggeur.extras.networks.methods.virtual_images import (
     VirtualBatches,
     labels_of,
@@ -24,7 +19,6 @@ from federatedscope_ggeur.extras.networks.methods.virtual_images import (
     to_pixels,
     uniform_noise,
 )
-from federatedscope_ggeur.methods import FedAvg, build_method
 from federatedscope_ggeur.reporting import Results
 
 
@@ -98,63 +92,9 @@ def test_smooth_noise_is_smooth_and_fills_the_range():
     assert abs(smooth.double().mean() - 127.5) < 2
 
 
-# VHL with noise images: one set for everyone, of which nothing travels.
-
-
-SMALL = {"images_per_class": 6, "batch_size": 8}
-
-
-def vhl(**settings):
-    return VHL(**{**SMALL, **settings})
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("norm", sorted(NETWORKS))
-@pytest.mark.parametrize(("weight", "tolerance"), [(0.0, 0), (1e-20, 1e-6)])
-def test_without_both_terms_it_is_fedavg(norm, weight, tolerance):
-    plain = federate_images(FedAvg(), norm=norm).weights
-    method = vhl(virtual=weight, alignment=weight)
-    found = federate_images(method, norm=norm).weights
-    torch.testing.assert_close(found, plain, rtol=tolerance, atol=tolerance)
-
-
-def test_the_set_is_of_the_run_s_seed_alone():
-    one, again, other = (noise_set(8, (1, 8, 8), seed) for seed in (0, 0, 1))
-    assert torch.equal(one, again)
-    assert not torch.equal(one, other)
-    assert one.shape == (8, 64)
-
-
-def test_nothing_travels():
-    federation = Federation(
-        image_data(),
-        build_method("fedavg", "vhl", SMALL),
-        model=NETWORKS["batch"],
-        training=LOCAL,
-    ).round0()
-    assert not federation.broadcast(1).download
-    assert not any(update.upload for update in federation.train(1))
-
-
-@pytest.mark.slow
-def test_only_the_first_passes_are_aligned():
-    # Of two passes over the rows; without the cross-entropy there is nothing else.
-    runs = {
-        epochs: federate_images(
-            vhl(align_epochs=epochs, virtual=0.0), rounds=1
-        ).weights[1]
-        for epochs in (0, 1, 2, 3)
-    }
-    plain = federate_images(FedAvg(), rounds=1).weights[1]
-    torch.testing.assert_close(runs[0], plain)
-    assert not torch.allclose(runs[1], runs[0], atol=1e-4)
-    assert not torch.allclose(runs[2], runs[1], atol=1e-4)
-    assert torch.equal(runs[3], runs[2])
-
-
 # Whole runs beside virtual images: what is recorded, sent and noted.
 #
-# What the methods do is said by test_fedpg.py and above.
+# What the methods do is said by test_fedpg.py and test_vhl.py.
 
 
 TINY = [
@@ -165,7 +105,7 @@ TINY = [
 ]
 FEDPG = ["ggeur.augmentation", "fedpg"]
 NOISE = [*FEDPG, "ggeur.fedpg.source", "noise"]
-VHL_RUN = ["ggeur.augmentation", "vhl"]
+VHL = ["ggeur.augmentation", "vhl"]
 
 
 @pytest.fixture
@@ -185,7 +125,7 @@ def shares(results):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", [FEDPG, NOISE, VHL_RUN], ids=str)
+@pytest.mark.parametrize("settings", [FEDPG, NOISE, VHL], ids=str)
 def test_rounds_say_what_the_images_are_worth_and_bytes_are_foretold(
     pictures, settings
 ):
@@ -195,7 +135,7 @@ def test_rounds_say_what_the_images_are_worth_and_bytes_are_foretold(
         results.final.bytes_up,
         results.final.bytes_down,
     )
-    if settings is VHL_RUN:
+    if settings is VHL:
         assert shares(results) == [None] * 3
     else:
         assert all(0 <= share <= 1 for share in shares(results))
