@@ -45,6 +45,13 @@ EXAMPLES = Path(__file__).parent.parent / "scripts" / "example_configs"
 gc.disable()
 
 
+def pytest_collection_modifyitems(items):
+    """Tests of the whole come first: they take longest, and at the end all would wait
+    for them."""
+    here = Path(__file__).parent
+    items.sort(key=lambda item: item.path.parent != here)
+
+
 def pytest_collection_finish():
     gc.enable()
     gc.freeze()
