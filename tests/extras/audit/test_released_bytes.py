@@ -24,9 +24,7 @@ from federatedscope_ggeur.extras.differential_privacy.gaussian_privacy import (
     epsilon_of,
     mu_of,
 )
-from federatedscope_ggeur.extras.differential_privacy.messages import (
-    ReleaseVector,
-)
+from federatedscope_ggeur.extras.differential_privacy.messages import ReleaseVector
 from federatedscope_ggeur.extras.differential_privacy.noise import (
     NoiseSettings,
     Releaser,

@@ -25,10 +25,7 @@ from federatedscope_ggeur.crypto import public_key, shared_secret
 from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
 from federatedscope_ggeur.extras.secure_sums.journal import Journal
 from federatedscope_ggeur.extras.secure_sums.pairwise import mask, words_of
-from federatedscope_ggeur.extras.secure_sums.trust import (
-    Signer,
-    verifying_keys,
-)
+from federatedscope_ggeur.extras.secure_sums.trust import Signer, verifying_keys
 
 
 @pytest.fixture

@@ -15,10 +15,7 @@ from carrier import carrier, lost
 
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.federation.course.checkpoint import (
-    checkpoint_rounds,
-    restore,
-)
+from federatedscope_ggeur.federation.course.checkpoint import checkpoint_rounds, restore
 from federatedscope_ggeur.federation.course.checkpoint_writer import (
     CheckpointWriter,
     Snapshot,

@@ -43,11 +43,7 @@ from federatedscope_ggeur.federation.exchanges.statistics.upload import Statisti
 from federatedscope_ggeur.federation.wire.schema import StatisticsForm
 from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models import CLOSED_FORMS, to_vector
-from federatedscope_ggeur.models.closed_forms import (
-    Components,
-    Rows,
-    left_out_hits,
-)
+from federatedscope_ggeur.models.closed_forms import Components, Rows, left_out_hits
 from federatedscope_ggeur.models.closed_forms.choices import SHRINKAGES
 
 
