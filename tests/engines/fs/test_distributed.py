@@ -321,7 +321,7 @@ def _pump(one: socket.socket, other: socket.socket) -> None:
 
 
 @pytest.fixture
-def run_broken_connections(fleet):
+def run_behind_a_cable(fleet):
     """Start a server and clients 1 to 4, client 3 behind a cable."""
     cables = []
 
@@ -344,14 +344,12 @@ def run_broken_connections(fleet):
     ("occasion", "method"), [("train 2", "scaffold"), ("evaluate 2", "fedavg")]
 )
 def test_a_cut_of_seconds_changes_nothing(
-    run_broken_connections, embedded, occasion, method
+    run_behind_a_cable, embedded, occasion, method
 ):
     """No quorum is set: all clients are needed. What the client did is not done twice,
     also where it keeps a state."""
     settings = ("ggeur.base_method", method)
-    server, clients, cable = run_broken_connections(
-        *settings, actions={occasion: "hold"}
-    )
+    server, clients, cable = run_behind_a_cable(*settings, actions={occasion: "hold"})
     clients[3].wait_for(f"asked {occasion}", "trace")
     cable.pull_out()
     server.wait_for("waiting 60 s for client 3 to come back")
@@ -361,8 +359,8 @@ def test_a_cut_of_seconds_changes_nothing(
     check_same_head(server, list(clients.values()), embedded(*settings))
 
 
-def test_a_stop_of_half_a_minute_is_no_loss(run_broken_connections, embedded):
-    server, clients, _ = run_broken_connections(actions={"train 2": "hold"})
+def test_a_stop_of_half_a_minute_is_no_loss(run_behind_a_cable, embedded):
+    server, clients, _ = run_behind_a_cable(actions={"train 2": "hold"})
     clients[3].wait_for("asked train 2", "trace")
     os.kill(clients[3].pid, signal.SIGSTOP)
     time.sleep(30)

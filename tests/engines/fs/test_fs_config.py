@@ -42,7 +42,7 @@ def base(federatedscope):
 
 
 @pytest.fixture(scope="module")
-def words_fs_config() -> list[str]:
+def quickstart_words() -> list[str]:
     """The quickstart as words behind a file: reading YAML a thousand times is slow."""
     cfg = load_config(EXAMPLES / "ggeur_quickstart.yaml")
     names = [*DEFAULTS, *(f"train.optimizer.{key}" for key in cfg.train.optimizer)]
@@ -51,13 +51,13 @@ def words_fs_config() -> list[str]:
 
 
 @pytest.fixture
-def values(base, words_fs_config):
+def values(base, quickstart_words):
     """The values of all keys, and of those in the override, here and on FS."""
     from federatedscope_ggeur.engines.fs.config import check
 
     def here(*override):
         try:
-            cfg = load_config(None, [*words_fs_config, *override])
+            cfg = load_config(None, [*quickstart_words, *override])
         except ConfigError:
             return REFUSED
         return {name: get_key(cfg, name) for name in (*DEFAULTS, *override[::2])}

@@ -33,7 +33,7 @@ NAMES, D, VECTORS = ("cat", "traffic_light", "dog", "yo-yo"), 16, 3
 
 
 @pytest.fixture(scope="module")
-def tower_prompts(tmp_path_factory) -> TextTower:
+def prompt_tower(tmp_path_factory) -> TextTower:
     """In float64, 16 wide."""
     from pictures import add_narrow_clip
 
@@ -44,10 +44,10 @@ def tower_prompts(tmp_path_factory) -> TextTower:
 
 
 @pytest.fixture
-def texts(tower_prompts) -> ClassTexts:
+def texts(prompt_tower) -> ClassTexts:
     rows = torch.randn(4, D, generator=torch.Generator().manual_seed(1)).double()
-    prompts = PromptedClasses(tower_prompts, NAMES, VECTORS)
-    return ClassTexts(F.normalize(rows, dim=1), tower_prompts.scale, prompts=prompts)
+    prompts = PromptedClasses(prompt_tower, NAMES, VECTORS)
+    return ClassTexts(F.normalize(rows, dim=1), prompt_tower.scale, prompts=prompts)
 
 
 def made(kind, texts):
@@ -73,9 +73,9 @@ def by_open_clip(tower, context) -> torch.Tensor:
     return F.normalize(x, dim=1)
 
 
-def test_features_are_those_of_whole_prompts(tower_prompts, texts):
+def test_features_are_those_of_whole_prompts(prompt_tower, texts):
     model = made("promptfl", texts)
-    expected = by_open_clip(tower_prompts, model.source.context)
+    expected = by_open_clip(prompt_tower, model.source.context)
     assert torch.allclose(model.class_features()[:2], expected, atol=1e-10)
 
 
@@ -156,8 +156,8 @@ def test_cosine_heads_start_at_zero():
         _ = head.classifier
 
 
-def test_the_spread_of_a_fresh_context(tower_prompts):
-    prompts = PromptedClasses(tower_prompts, NAMES, 16)
+def test_the_spread_of_a_fresh_context(prompt_tower):
+    prompts = PromptedClasses(prompt_tower, NAMES, 16)
     texts = ClassTexts(torch.zeros(4, D), 1.0, prompts=prompts)
     model = TEXT_MODELS["promptfl"].build(texts, n_ctx=16)
     vector = to_vector(model.reset(torch.Generator().manual_seed(0)))

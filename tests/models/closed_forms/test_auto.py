@@ -1,0 +1,146 @@
+"""`auto`: its candidates, the one it takes, the model of it."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from closed_form_federations import components_of, make_federation
+from solving import SHAPES, stats
+
+from federatedscope_ggeur.models import (
+    CLOSED_FORMS,
+    LinearHead,
+    MixtureHead,
+    ModelSettings,
+    build_closed_form,
+    build_model,
+    load_vector,
+    to_vector,
+)
+from federatedscope_ggeur.models.closed_forms.auto import Automatic
+from federatedscope_ggeur.models.closed_forms.choices import SHRINKAGES
+from federatedscope_ggeur.models.closed_forms.components import Rows
+
+CLASSES = 4
+DATA = make_federation(SHAPES["many rows"])
+
+
+def by_kind(form):
+    found = {}
+    for candidate in form.candidates():
+        choice = candidate.choice
+        strength = choice.chosen if choice.TUNED else None
+        name = f"{choice.name} z" if choice.standardize else choice.name
+        found.setdefault(name, []).append(strength)
+    return found
+
+
+def test_candidates_are_all_kinds_with_their_open_strengths():
+    found = by_kind(Automatic())
+    order = ["lda", "lda z", "mixture", "mixture z"]
+    assert found == {name: list(SHRINKAGES) for name in order}
+    assert list(found) == order
+    sections = {
+        name: {k.name: k.default for k in form.SETTINGS}
+        for name, form in CLOSED_FORMS.items()
+    }
+    sections["lda"]["shrinkage"] = 0.2
+    chosen = by_kind(build_closed_form("auto", sections))
+    assert (chosen["lda"], chosen["mixture"]) == ([0.2], list(SHRINKAGES))
+
+
+@pytest.mark.parametrize(
+    ("domains", "clients", "groups"),
+    [
+        ((0, 0, 1, 1), (1, 2, 3, 4), "domain"),
+        ((0, 0, 0, 0), (1, 2, 1, 2), "client"),
+        ((0, 0, 0, 0), (1, 1, 1, 1), None),
+    ],
+)
+def test_the_mixture_is_of_domains_or_else_of_clients(domains, clients, groups):
+    """With one domain and one client it would be LDA."""
+    parts = components_of(*DATA, CLASSES)
+    parts = replace(parts.merged("class"), domains=torch.tensor(domains))
+    parts = replace(parts, clients=torch.tensor(clients))
+    kinds = Automatic().for_components(parts).kinds()
+    found = {kind.components for kind in kinds if kind.name == "mixture"}
+    assert found == ({groups} if groups else set())
+    if len(set(domains)) > 1:
+        asked = CLOSED_FORMS["mixture"](components="client")
+        kinds = Automatic(mixture=asked).for_components(parts).kinds()
+        assert {kind.grain for kind in kinds} == {"class", "client"}
+
+
+def test_a_start_of_training_is_linear():
+    start = Automatic().as_start()
+    assert "mixture" not in by_kind(start)
+    solved = start.candidates()[0].solve(stats(*DATA[:2], CLASSES))
+    assert isinstance(solved.model, LinearHead)
+    built = build_model(6, CLASSES, ModelSettings(closed_form="auto", starts=True))
+    assert isinstance(built, LinearHead)
+
+
+@pytest.mark.parametrize("number", [0, 3, 14, 30, 45])
+def test_a_candidate_is_the_head_of_its_kind(number):
+    rows, labels, clients = DATA
+    parts = components_of(rows, labels, clients, CLASSES)
+    statistics = stats(rows, labels, CLASSES)
+    candidate = Automatic().candidates()[number]
+    solved = candidate.solve(statistics, parts)
+    own = candidate.choice.solve(statistics, parts)
+    points = torch.from_numpy(rows).float()
+    torch.testing.assert_close(solved.model(points), own.model(points))
+    assert solved.report["closed_form"] == candidate.choice.name
+    assert isinstance(solved.model, MixtureHead)
+    built = build_model(6, CLASSES, ModelSettings(closed_form="auto"))
+    load_vector(built, to_vector(solved.model))
+    assert torch.equal(built(points), solved.model(points))
+
+
+def test_scores_are_those_of_the_kinds_in_order():
+    rows, labels, clients = DATA
+    parts = components_of(rows, labels, clients, CLASSES)
+    here = clients == 2
+    held = Rows(
+        torch.from_numpy(rows[here]),
+        torch.from_numpy(labels[here]),
+        2,
+        0,
+        torch.ones(here.sum(), dtype=torch.bool),
+    )
+    form = Automatic()
+    found = form.left_out(parts)(held)
+    wanted = [s for kind in form.kinds() for s in kind.leave_out(parts)(held)]
+    assert len(found) == len(form.candidates()) == len(wanted)
+    assert all(torch.equal(a, b) for a, b in zip(found, wanted))
+
+
+def test_compressed_statistics_take_no_small_strength_and_are_not_standardized():
+    form = Automatic()
+    form.compressed = True
+    found = by_kind(form)
+    assert not [name for name in found if name.endswith(" z")]
+    assert min(s for own in found.values() for s in own if s is not None) == 0.01
+
+
+def test_a_target_that_is_set_is_the_only_one():
+    form = Automatic(lda=CLOSED_FORMS["lda"](standardize=True))
+    assert list(by_kind(form)) == ["lda z", "mixture", "mixture z"]
+
+
+def test_without_rows_left_out_it_is_lda():
+    rows, labels, clients = DATA
+    parts = components_of(rows, labels, clients, CLASSES)
+    statistics = stats(rows, labels, CLASSES)
+    lda = CLOSED_FORMS["lda"]().untuned()
+    assert lda.shrinkage == 0.3
+    wanted = lda.solve(statistics).model.classifier.weight
+    for form in (Automatic(), Automatic().untuned()):
+        found = form.solve(statistics, parts)
+        assert torch.equal(found.model.weight, wanted)
+        assert found.report["shrinkage"] == 0.3
+
+
+def test_ledoit_and_wolfs_rule_is_no_candidate():
+    form = Automatic(lda=CLOSED_FORMS["lda"](rule="ledoit_wolf"))
+    assert by_kind(form)["lda"] == list(SHRINKAGES)
