@@ -33,11 +33,11 @@ ggeur.step1_size: {type: int, lower: 10, upper: 40}
 ggeur.scale: {type: cate, choices: [covariance, eigenvalue]}
 """
 DIVERGES = "train.optimizer.lr: {type: cate, choices: [0.05, 1000000000.0]}"
-#: Space, scheduler and settings. "docs" has those of the page.
+#: Space, scheduler and settings. "docs" has those of the page, but fewer trials.
 SEARCHES = {
     "sha": (SPACE, "sha", ()),
     "diverges": (DIVERGES, "sha", ("train.local_update_steps", "20")),
-    "docs": ("", "sha", ()),
+    "docs": ("", "sha", ("hpo.init_cand_num", "4", "hpo.sha.budgets", "[1, 2]")),
 }
 
 #: Space, settings, and the beginning of each line of the error.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from completed import offered
 from foreign_text import WORST, hidden_in
-from study_on_disk import StudyOnDisk
+from study_on_disk import SHORT, StudyOnDisk
 
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.commands.completion import completions
@@ -115,7 +115,7 @@ def test_runs_on_gpus_take_one_each(tmp_path, capsys, monkeypatch, gpus, said):
     monkeypatch.setattr(
         JobWorkers, "share_gpus", lambda self, names: shared.extend(names)
     )
-    study = StudyOnDisk(tmp_path, settings={"use_gpu": True})
+    study = StudyOnDisk(tmp_path, settings={**SHORT, "use_gpu": True}, seeds=[0])
     assert main(["study", str(study.file), "--out", str(study.out)]) == 0
     assert re.search(f"note: .*{said}", capsys.readouterr().out)
     assert shared == [str(number) for number in range(gpus)]
