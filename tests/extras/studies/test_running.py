@@ -192,7 +192,7 @@ def test_tuning_wants_validation_rows(make_study):
 def test_one_that_is_interrupted_goes_on_from_its_checkpoint(make_study):
     """In the middle of its rounds, with clients that keep a state."""
     settings = {
-        "federate.total_round_num": 60,
+        "federate.total_round_num": 40,
         "ggeur.checkpoint_every": 1e-3,
         "ggeur.base_method": "scaffold",
         "eval.freq": 10,
@@ -219,7 +219,7 @@ def test_one_that_is_interrupted_goes_on_from_its_checkpoint(make_study):
 def test_kills_leave_the_same_numbers(make_study):
     """Of the study itself, and of one of its processes, in the middle of runs."""
     settings = {
-        "federate.total_round_num": 60,
+        "federate.total_round_num": 40,
         "ggeur.checkpoint_every": 1e-3,
         "ggeur.base_method": "scaffold",
         "eval.freq": 10,
