@@ -28,9 +28,8 @@ ROOT = Path(__file__).parents[1]
 EXAMPLES = Path("scripts/example_configs")
 #: Tests of pages, of the whole package, and of programs that need an engine.
 OF_THE_WHOLE = (
-    "test_deploy.py", "test_documentation.py", "test_packaging.py",
-    "test_paper_to_code.py", "test_public_api.py", "test_readme.py", "test_site.py",
-    "test_tour.py", "engines/contract",
+    "test_documentation.py", "test_packaging.py", "test_public_api.py",
+    "test_readme.py", "test_site.py", "test_tour.py", "engines/contract",
 )  # fmt: skip
 BELOW = ("data", "geometry", "methods", "models", "settings")
 RUN = ("federate.total_round_num", "2", "ggeur.closed_form", "lda", "verbose", "0")

@@ -16,6 +16,7 @@ import made_results
 import numpy as np
 import pytest
 import torch
+import yaml
 from elsewhere import Elsewhere
 from fake_checkout import write_checkout
 from threadpoolctl import threadpool_limits
@@ -44,6 +45,13 @@ EXAMPLES = Path(__file__).parent.parent / "scripts" / "example_configs"
 gc.disable()
 
 
+def pytest_collection_modifyitems(items):
+    """Tests of the whole come first: they take longest, and at the end all would wait
+    for them."""
+    here = Path(__file__).parent
+    items.sort(key=lambda item: item.path.parent != here)
+
+
 def pytest_collection_finish():
     gc.enable()
     gc.freeze()
@@ -67,9 +75,10 @@ def _heeds_interrupts():
 
 @pytest.fixture(scope="session", autouse=True)
 def _what_no_run_needs():
-    """Runs in this process draw no curve, and ask git once: both take longer than most
-    of them."""
+    """Runs in this process draw no curve, ask git once, and parse a text once: each
+    takes as long as most of them."""
     with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(yaml, "compose", cache(yaml.compose))
         patched.setattr(plots, "draw_curve", lambda results, path: path.touch())
         patched.setattr(provenance, "_git_state", cache(provenance._git_state))
         yield

@@ -24,12 +24,7 @@ from own_process import PATIENCE, in_turn, python
 import federatedscope_ggeur
 from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
 from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.commands import (
-    COMMANDS,
-    console,
-    dry_run,
-    find_command,
-)
+from federatedscope_ggeur.commands import COMMANDS, console, dry_run, find_command
 from federatedscope_ggeur.commands.run import run
 from federatedscope_ggeur.extras.studies import study_file
 from federatedscope_ggeur.extras.studies.running import StudyRun

@@ -13,6 +13,7 @@ from own_process import program, python
 
 from federatedscope_ggeur import run
 from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.extras.studies.comparison import Comparison
 from federatedscope_ggeur.extras.studies.comparison.runs import AVG
 from federatedscope_ggeur.extras.studies.quickstart import curve_title
@@ -138,7 +139,7 @@ def test_the_first_run_prints_what_is_shown(tmp_path):
 
 
 @pytest.mark.slow
-def test_quickstart_shows_what_is_shown(tmp_path):
+def test_quickstart_shows_what_is_shown(tmp_path, monkeypatch, capsys):
     """Who holds which classes, the table, and the numbers that the pages tell."""
     done = program("quickstart", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -164,10 +165,13 @@ def test_quickstart_shows_what_is_shown(tmp_path):
         lead = float(re.search(rf"{row} leads FedAvg by ([\d.]+)", said)[1])
         found = leads[row.replace("One", "one")].spread.mean
         assert 100 * found == pytest.approx(lead, abs=WITHIN)
-    again = program("quickstart", cwd=tmp_path)
-    assert "50 of 50 runs are finished already" in again.stdout
-    assert printed in again.stdout
-    assert not program("quickstart", "--quiet", cwd=tmp_path).stdout
+    monkeypatch.chdir(tmp_path)
+    assert not main(["quickstart"])
+    again = capsys.readouterr().out
+    assert "50 of 50 runs are finished already" in again
+    assert printed in again
+    assert not main(["quickstart", "--quiet"])
+    assert not capsys.readouterr().out
 
 
 def test_every_row_of_the_first_table_is_a_command_that_runs(first_table):

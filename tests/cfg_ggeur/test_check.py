@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from yacs.config import CfgNode
 
 from federatedscope_ggeur.cfg_ggeur import (
@@ -11,8 +12,23 @@ from federatedscope_ggeur.cfg_ggeur import (
     extend_ggeur_cfg,
     get_key,
 )
+from federatedscope_ggeur.cfg_ggeur.check import given_handshake
+from federatedscope_ggeur.cfg_ggeur.distributed_keys import DISTRIBUTED_KEYS
 from federatedscope_ggeur.cfg_ggeur.load import config_problems, load_config
+from federatedscope_ggeur.cfg_ggeur.run_settings import (
+    device_notes,
+    encoder_device,
+    encoding_settings,
+    experiment_name,
+    local_schedule,
+    run_settings,
+    tracking_settings,
+    training_device,
+    training_settings,
+)
+from federatedscope_ggeur.engines.run import run
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.federation import CosineSchedule, StepSchedule
 
 BASE = {
     "federate": {"method": "ggeur", "client_num": 3},
@@ -170,3 +186,283 @@ class TestFederatedScope:
         cfg.ready_for_run()
         assert list(cfg.ggeur) == ["use"]
         cfg.assert_cfg()
+
+
+# Which device FederatedScope's `use_gpu` and `device` mean on this machine.
+
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    """Tell torch how much memory is free on each GPU of this machine."""
+
+    def there_are(*free: int):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(free))
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: len(free))
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda n: (free[n], 10))
+
+    return there_are
+
+
+@pytest.mark.parametrize(
+    ("settings", "free", "expected"),
+    [
+        ({}, (1, 3, 2), CPU),
+        ({"device": 1}, (1, 3, 2), CPU),
+        ({"use_gpu": True}, (1, 3, 2), torch.device("cuda", 1)),
+        ({"use_gpu": True, "device": 0}, (1, 3, 2), torch.device("cuda", 0)),
+        ({"use_gpu": True, "device": 0}, (), CPU),
+    ],
+)
+def test_the_device(quickstart, gpus, settings, free, expected):
+    gpus(*free)
+    cfg = load_config(quickstart, settings)
+    assert training_device(cfg) == expected
+    settings = run_settings(cfg, 10, 16, 4)
+    assert settings.role.training.device == expected
+    encoding = encoding_settings(cfg.ggeur, encoder_device(cfg))
+    assert encoding.device == ("auto" if expected == CPU else str(expected))
+
+
+def test_an_encoder_with_a_device_of_its_own_keeps_it(quickstart, gpus):
+    gpus(1, 2)
+    cfg = load_config(quickstart, {"use_gpu": True, "ggeur.encoder.device": "cpu"})
+    assert encoding_settings(cfg.ggeur, encoder_device(cfg)).device == "cpu"
+
+
+def test_a_gpu_that_is_not_there_is_named(quickstart, gpus):
+    gpus(1, 2)
+    with pytest.raises(ConfigError, match="device: there is no GPU 5, torch sees 2"):
+        training_device(load_config(quickstart, {"use_gpu": True, "device": 5}))
+
+
+@pytest.mark.slow
+def test_without_gpu_a_run_warns_and_goes_on(quickstart, gpus, caplog):
+    gpus()
+    plain = {"federate.total_round_num": 1}
+    asked = run(quickstart, overrides={**plain, "use_gpu": True})
+    (warning,) = [r.message for r in caplog.records if r.levelname == "WARNING"]
+    assert warning == "No GPU found for your device, set cfg.use_gpu=False"
+    assert (
+        asked.rounds[0].accuracy == run(quickstart, overrides=plain).rounds[0].accuracy
+    )
+
+
+def test_with_a_gpu_or_without_asking_there_is_no_warning(quickstart, gpus):
+    gpus(1)
+    assert device_notes(load_config(quickstart, {"use_gpu": True})) == []
+    gpus()
+    assert device_notes(load_config(quickstart)) == []
+
+
+# What a run is called where it is tracked.
+
+
+def test_the_name_is_the_one_given_or_made_of_the_main_settings(config):
+    assert experiment_name(config("expname", "mine", "expname_tag", "a")) == "mine_a"
+    made = experiment_name(config("expname", ""))
+    assert made == "ggeur_ggeur_head_on_embeddings@ggeur_lr0.01_lstep1"
+
+
+def test_without_trackers_nobody_is_told(config):
+    settings = tracking_settings(config())
+    assert not settings.wandb
+    assert not settings.tensorboard
+
+
+# Keys of distributed runs, and what settings alone say of the data.
+
+
+CLASSES = [str(label) for label in range(12)]
+ENCODER = "unknown (precomputed embeddings)"
+
+
+def test_deadlines_are_no_longer_than_a_clock_can_wait():
+    keys = [key for key in DISTRIBUTED_KEYS if key.name.startswith("deadline.")]
+    assert len(keys) == 6
+    for key in keys:
+        assert key.rule(1e9) == key.rule(0.5) == ""
+        assert "1e+09" in key.rule(1e10)
+        assert bool(key.rule(0.0)) == (key.name != "deadline.return")
+
+
+def test_what_settings_say_of_the_data(config):
+    assert given_handshake(config().ggeur) == {}
+    settings = ("ggeur.agreed.class_names", ["a", "b"], "ggeur.agreed.encoder", "e")
+    said = given_handshake(config("ggeur.embedding_dim", 5, *settings).ggeur)
+    assert said == {"dim": 5, "class_names": ("a", "b"), "encoder": "e"}
+
+
+@pytest.mark.parametrize(
+    ("key", "right", "wrong"),
+    [("class_names", CLASSES, ["cat", "dog"]), ("encoder", ENCODER, "ViT-B-16")],
+)
+def test_data_that_are_others_are_refused(config, key, right, wrong):
+    assert run(config(f"ggeur.agreed.{key}", right)).rounds
+    with pytest.raises(ConfigError, match=rf"ggeur\.agreed\.{key}: is .* have "):
+        run(config(f"ggeur.agreed.{key}", wrong))
+
+
+# ``train.scheduler``: the rate over rounds.
+
+
+def scheduled(*words):
+    base = ["federate.method", "ggeur", "ggeur.use", True, "train.optimizer.lr", 0.2]
+    base += ["data.type", "digits_quickstart@ggeur"]
+    return load_config(None, [*base, *words])
+
+
+def test_there_is_none_by_default():
+    cfg = scheduled()
+    assert local_schedule(cfg) is None
+    training = training_settings(cfg)
+    assert training.in_round(7) is training
+
+
+def test_it_falls_by_steps_of_rounds():
+    cfg = scheduled(
+        *("train.scheduler.type", "StepLR", "train.scheduler.step_size", 3),
+        *("train.scheduler.gamma", 0.5),
+    )
+    training = training_settings(cfg)
+    rates = [training.in_round(r).optimizer.lr for r in range(1, 8)]
+    assert rates == [0.2, 0.2, 0.2, 0.1, 0.1, 0.1, 0.05]
+    assert training.in_round(0).optimizer.lr == 0.2
+
+
+def test_its_defaults():
+    found = local_schedule(scheduled("train.scheduler.type", "StepLR"))
+    assert found == StepSchedule(10, 0.1)
+
+
+def test_it_falls_as_half_a_cosine():
+    """The rates of torch's own schedule, one step a round."""
+    import torch
+
+    cosine = ["train.scheduler.type", "CosineAnnealingLR"]
+    cfg = scheduled(
+        *cosine, *("train.scheduler.T_max", 5, "train.scheduler.eta_min", 0.02)
+    )
+    training = training_settings(cfg)
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.2)
+    theirs = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 5, 0.02)
+    for number in range(1, 7):
+        rate = training.in_round(number).optimizer.lr
+        assert rate == pytest.approx(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        theirs.step()
+    assert training.in_round(9).optimizer.lr == pytest.approx(0.02)
+    whole = scheduled(*cosine, "federate.total_round_num", 8)
+    assert local_schedule(whole) == CosineSchedule(8)
+    first = local_schedule(scheduled(*cosine, "train.scheduler.first_rate", 1e-5))
+    assert first.rate(0.2, 1) == 1e-5
+    assert first.rate(0.2, 2) > 0.1
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("type", "ExponentialLR", "type: must be one of"),
+        ("step_size", 0, "step_size: must be a whole number"),
+        ("step_size", 2.5, "step_size: must be a whole number"),
+        ("gamma", 0, "gamma: must be above 0"),
+        ("gamma", 1.5, "gamma: must be above 0 and at most 1"),
+        ("T_max", 5, "T_max: the plugin's StepLR takes step_size and gamma"),
+    ],
+)
+def test_refusals(key, value, problem):
+    with pytest.raises(ConfigError, match=rf"train\.scheduler\.{problem}"):
+        scheduled(f"train.scheduler.{key}", value)
+
+
+# Settings of heads, statistics and calibration that cannot go together.
+
+
+LDA = ["ggeur.closed_form", "lda"]
+START = ["ggeur.init", "closed_form"]
+STATISTICS, GEOMETRY = "ggeur.statistics", ["ggeur.geometry", "pooled"]
+PERSONAL = ["ggeur.personal.head", "means"]
+SHARE = ["ggeur.epoch_share", 0.5]
+STRENGTH = ["ggeur.ridge.strength", 0.1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        (START, "init: must be random .* take .*lda"),
+        (["ggeur.closed_form", "mixture", *START], "init: must be random .*: mixture"),
+        (["ggeur.closed_form", "svm"], "closed_form: must be one of"),
+        ([*LDA, "ggeur.mlp_hidden_dim", 8], "mlp_hidden_dim: must be 0"),
+        ([*LDA, "ggeur.calibrate", "ccvr"], "calibrate: must be none"),
+        (["ggeur.lda.shrinkage", 1.5], "lda.shrinkage: "),
+        (["ggeur.ridge.alpha", 0.0], "ridge.alpha: "),
+        (
+            [*STRENGTH, "ggeur.closed_form", "ridge", "ggeur.ridge.alpha", 1.0],
+            "ridge.alpha: cannot go with",
+        ),
+        (["ggeur.keep", "best"], "keep"),
+        (["ggeur.keep", "both"], "keep"),
+        (
+            ["ggeur.closed_form", "fisher", *START, "ggeur.keep", "average"],
+            "closed_form: must be auto or .*lda.* with ggeur.keep: average",
+        ),
+        ([*LDA, "ggeur.keep", "best"], "keep"),
+        ([*LDA, *START, "ggeur.keep", "best", "ggeur.calibrate", "ccvr"], "keep"),
+        (
+            [*START, "ggeur.keep", "best", "ggeur.base_method", "local"],
+            "keep: must be trained with .*local",
+        ),
+        ([*LDA, "ggeur.confidences", True, "ggeur.temperature", "none"], "confidences"),
+        ([*PERSONAL, "ggeur.closed_form", "ridge"], "personal.head"),
+        ([*PERSONAL, *LDA, "ggeur.temperature", "none"], "personal.head"),
+        ([*LDA, "ggeur.personal.prior", "own"], "personal.prior|no own heads"),
+        (["ggeur.geometry", "shared"], "geometry: must be one of"),
+        (["ggeur.compressed.dtype", "int4"], "compressed.dtype: must be"),
+        (["ggeur.compressed.rank", 0], "compressed.rank: must be"),
+        (["ggeur.compressed.energy", 0.0], "compressed.energy: must be"),
+        ([STATISTICS, "summed"], "statistics: summed needs one of"),
+        ([STATISTICS, "means"], "statistics: means needs one of"),
+        ([STATISTICS, "compressed"], "compressed needs one of .*geometry: pooled"),
+        (
+            ["ggeur.closed_form", "fisher", STATISTICS, "summed"],
+            "statistics: must be class",
+        ),
+        (
+            ["ggeur.closed_form", "fisher", STATISTICS, "compressed"],
+            "statistics: must be class with ggeur.closed_form: fisher",
+        ),
+        (
+            [*LDA, *START, STATISTICS, "summed"],
+            "statistics: must be class with ggeur.steps",
+        ),
+        (
+            [*LDA, STATISTICS, "means"],
+            "statistics: must be class or summed or compressed with "
+            "ggeur.closed_form: lda, which needs the scatter within classes",
+        ),
+        (
+            ["ggeur.closed_form", "ncm", *START, STATISTICS, "means", *GEOMETRY],
+            "must be class or summed or compressed with ggeur.geometry: pooled",
+        ),
+        (
+            [*GEOMETRY, STATISTICS, "summed", "ggeur.calibrate", "ccvr"],
+            "statistics: must be class with ggeur.calibrate: ccvr",
+        ),
+        ([*SHARE, "ggeur.steps", "[]"], "must be 1 in a run without an augmented set"),
+        ([*SHARE, *LDA], "must be 1 in a run without"),
+        ([*SHARE, "train.batch_or_epoch", "batch"], "must be 1 with train.batch_or_e"),
+        ([*SHARE, "train.optimizer.type", "Adam"], "must be SGD with ggeur.epoch_sh"),
+        (["ggeur.epoch_share", 0], "must be above 0 and at most 1"),
+        (["ggeur.epoch_share", 1.5], "must be above 0 and at most 1"),
+    ],
+    ids=lambda given: " ".join(map(str, given)) if isinstance(given, list) else "",
+)
+def test_contradictions_are_refused_by_name(config, settings, problem):
+    with pytest.raises(ConfigError, match=problem):
+        config(*settings)
+
+
+def test_an_alpha_beside_a_strength_is_nothing_to_another_form(config):
+    assert config(*LDA, *STRENGTH, "ggeur.ridge.alpha", 1.0)

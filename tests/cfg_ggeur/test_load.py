@@ -10,8 +10,17 @@ from hypothesis import given as each
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
-from federatedscope_ggeur.cfg_ggeur.yaml_file import to_plain
+from federatedscope_ggeur.cfg_ggeur.fs_keys import fs_keys
+from federatedscope_ggeur.cfg_ggeur.load import (
+    OTHER_KEYS,
+    default_config,
+    idle_notes,
+    load_config,
+    settle_defaults,
+    unsettle_defaults,
+)
+from federatedscope_ggeur.cfg_ggeur.yaml_file import read_yaml, to_plain
+from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.examples import example_configs
 from federatedscope_ggeur.settings import flatten
@@ -266,3 +275,191 @@ def test_the_nearest_known_name_is_asked_for(key, value, near):
         load_config("ggeur_quickstart", {key: value})
     (line,) = [line for line in caught.value.lines if key in line]
     assert line.endswith(f"; did you mean {near}?")
+
+
+# A YAML file is a config, or refused in one line.
+
+
+BOMB = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
+    f"{name}: &{name} [{', '.join(['*' + before] * 9)}]\n"
+    for before, name in zip("abcdefgh", "bcdefghi")
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("seed: 1\nseed: 2\n", "line 2: the key 'seed' appears twice"),
+        ("ggeur:\n  use: True\n  use: False\n", "line 3: the key 'ggeur.use' appears"),
+        ("seed: &a [*a]\n", "contains itself"),
+        ("seed: &a {b: *a}\n", "contains itself"),
+        (BOMB, "holds more than 10000 values"),
+        ("a: " + "[" * 50 + "]" * 50, "more than 20 nested levels"),
+        ("a: " + "[" * 50_000, "nested too deeply"),
+        ("a: " + "1" * 2**20, "longer than 1 MiB"),
+        ("a: [1,\nb: 2", "is not valid YAML: line 2: expected ',' or ']'"),
+        ("a:\n\tb: 1", "is not valid YAML: line 2: found character"),
+        ("day: 2020-13-45", "is not valid YAML"),
+        ("? [1, 2]\n: 3", "is not valid YAML"),
+        ("- 1", "must hold 'key: value' lines"),
+        ("x" * 5000, "must hold 'key: value' lines"),
+        (b"\x00\xff", "is no text in UTF-8"),
+        ("# nothing\n", "is empty: it has no settings"),
+    ],
+    ids=range(16),
+)
+def test_what_is_no_config_is_refused_in_one_line(tmp_path, text, problem):
+    path = tmp_path / "config.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ConfigError) as caught:
+        list(read_yaml(path))
+    assert problem in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert str(caught.value).count(str(path)) == 1
+    assert "\\n" not in str(caught.value)
+    assert len(str(caught.value)) < 1000
+
+
+def test_aliases_and_merges_that_a_config_has_are_read(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text("a: &a {x: 1, y: [2, 3]}\nb: *a\nc:\n  <<: *a\n  y: 4\n")
+    assert dict(read_yaml(path)) == {
+        "a.x": 1, "a.y": [2, 3], "b.x": 1, "b.y": [2, 3], "c.x": 1, "c.y": 4,
+    }  # fmt: skip
+
+
+def test_an_empty_section_is_no_value(tmp_path, quickstart):
+    path = tmp_path / "config.yaml"
+    path.write_text(quickstart.read_text() + "seed: {}\n")
+    with pytest.raises(ConfigError, match=r"seed: expected int, got dict \{\}"):
+        load_config(path)
+    path.write_text(quickstart.read_text() + "grad: {}\n")
+    assert load_config(path).grad.grad_clip == load_config(quickstart).grad.grad_clip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", ["seed", "ggeur.scale", "ggeur.domain", "data.root"])
+def test_long_values_are_cut_in_messages(quickstart, key):
+    for value in ([[]] * 100_000, {str(n): n for n in range(100)}, 10**5000):
+        with pytest.raises(ConfigError) as caught:
+            load_config(quickstart, {key: value})
+        assert len(str(caught.value)) < 2500
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("federate.total_round_num", 1e308),
+        ("federate.client_num", 10**9),
+        ("train.local_update_steps", 2**31),
+        ("ggeur.step1_size", 1e308),
+        ("ggeur.num_threads", 10**6),
+    ],
+)
+def test_what_would_take_for_ever_is_refused(quickstart, key, value):
+    with pytest.raises(ConfigError, match=key) as caught:
+        load_config(quickstart, {key: value})
+    assert len(str(caught.value)) < 1500
+
+
+# FederatedScope's (FS's) defaults need not be written, its other keys may be.
+
+
+#: All that must be said.
+LEAST = {
+    "federate": {"method": "ggeur"},
+    "data": {"type": "digits_quickstart@ggeur", "splits": [0.7, 0.0, 0.3]},
+    "ggeur": {"use": True, "step1_size": 20, "step2_size": 10},
+}
+
+
+def test_a_config_needs_only_what_differs():
+    cfg = load_config(LEAST)
+    assert cfg.model.type == "ggeur_head"
+    assert cfg.criterion.type == "CrossEntropyLoss"
+    assert cfg.trainer.type == "ggeur_trainer"
+    results = run(cfg, overrides={"federate.total_round_num": 1})
+    assert [client.domain for client in results.clients] == results.domains
+    assert results.config["federate"]["client_num"] == 0
+
+
+@pytest.mark.parametrize("unseen", [[], ["noisy"]])
+def test_a_domain_is_a_client_where_nobody_says_otherwise(unseen):
+    """It holds what the only client of its domain does."""
+    settings = {"ggeur.unseen_domains": unseen}
+    unsaid = Run(load_config(LEAST, settings)).data
+    said = {"federate.client_num": 4 - len(unseen), "data.splitter": "iid"}
+    other = Run(load_config(LEAST, {**settings, **said})).data
+    assert len(unsaid.clients) == 4 - len(unseen)
+    for ours, theirs in zip(unsaid.clients, other.clients):
+        assert (ours.number, ours.domain) == (theirs.number, theirs.domain)
+        assert ours.train.features.equal(theirs.train.features)
+        assert ours.test.features.equal(theirs.test.features)
+
+
+@pytest.mark.parametrize(
+    ("setting", "key"),
+    [
+        ({"federate.client_num": 4}, "data.splitter"),
+        ({"data.splitter": "iid"}, "federate.client_num"),
+        ({"data.splitter_args": [{"alpha": 1.0}]}, "federate.client_num"),
+    ],
+)
+def test_of_clients_and_splitter_one_does_not_go_without_the_other(setting, key):
+    with pytest.raises(ConfigError, match=key):
+        load_config(LEAST, setting)
+
+
+def test_no_key_stands_in_two_tables():
+    assert not {key.name for key in fs_keys()} & OTHER_KEYS.keys()
+
+
+def test_what_is_off_in_fs_may_be_written_and_says_nothing():
+    off = {"vertical.dims": [3, 4], "hpo.sha.budgets": [1, 2], "asyn.time_budget": 3}
+    cfg = load_config(LEAST, off)
+    assert cfg.vertical.dims == [3, 4]
+    assert idle_notes(cfg) == []
+    assert load_config(cfg) == cfg
+
+
+def test_one_note_names_what_does_nothing():
+    idle = {
+        "data.subsample": 0.05,
+        "data.transform": [["ToTensor"]],
+        "model.hidden": 2048,
+        "federate.online_aggr": True,
+        "dataloader.num_workers": 0,
+        "trainer.sam.rho": 0.05,
+        "trainer.disp_freq": 5,
+        "trainer.val_freq": 1,
+    }
+    cfg = load_config(LEAST, idle)
+    (note,) = idle_notes(cfg)
+    assert note.startswith("these settings have no effect here: ")
+    for said in (
+        "federate.online_aggr, data.subsample, ",
+        "data.transform (the encoder prepares its images itself)",
+        "model.hidden (use ggeur.mlp_hidden_dim, the number of hidden units)",
+        "trainer.sam.rho (use ggeur.base_method fedsam",
+        "trainer.disp_freq (each round is said)",
+        "trainer.val_freq (use eval.freq, in rounds)",
+    ):
+        assert said in note
+    assert "num_workers" not in note
+    assert f"note: {note}" in Run(cfg).describe()
+    assert idle_notes(load_config(LEAST)) == []
+
+
+@pytest.mark.parametrize("name", ["model.type", "criterion.type", "trainer.type"])
+def test_what_was_settled_can_be_undone_and_nothing_else(name):
+    cfg = load_config(LEAST).clone()
+    cfg.defrost()
+    section, key = name.split(".")
+    default = next(known.default for known in fs_keys() if known.name == name)
+    assert settle_defaults(cfg) == []
+    cfg[section][key] = default
+    assert settle_defaults(cfg) == [name]
+    unsettle_defaults(cfg, [])
+    assert cfg[section][key] != default
+    unsettle_defaults(cfg, [name])
+    assert cfg[section][key] == default

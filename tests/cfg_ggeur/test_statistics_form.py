@@ -1,8 +1,17 @@
 """What travels of the statistics: as much as is asked for, no more than is needed."""
 
 import pytest
+import torch
 
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
+from federatedscope_ggeur.engines.run import Run, run
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.federation.exchanges.base import answered_kinds
+from federatedscope_ggeur.federation.exchanges.space import TOTALS, SpaceClient
+from federatedscope_ggeur.federation.exchanges.statistics.exchange import (
+    STATISTICS,
+    StatisticsClient,
+)
 from federatedscope_ggeur.federation.wire.schema import StatisticsForm
 from federatedscope_ggeur.geometry import Compression
 
@@ -62,3 +71,130 @@ def test_all_processes_must_have_them_alike(config):
     shared = ("geometry", "statistics", "compressed.rank", "compressed.energy")
     for name in (*shared, "compressed.dtype"):
         assert f"ggeur.{name}" in agreed
+
+
+# Hardening beside the threshold: each key closes its gap, and only where it is set.
+
+
+SPARSE = ["data.splitter_args", "[{'alpha': 0.05}]", "federate.client_num", 9]
+RAW = ["ggeur.space", "raw", "ggeur.steps", [1], "federate.total_round_num", 1]
+
+
+def test_the_rows_of_the_forecast_are_those_trained_on(config):
+    from federatedscope_ggeur.cfg_ggeur.start_notes import set_rows
+
+    settings = ["ggeur.privacy.train_withheld", False, "ggeur.steps", [1, 2]]
+    going = Run(config(*SPARSE, *settings))
+    going.follow(lambda record: None)
+    rows = [client.recipe.rows for client in going.engine.clients.values()]
+    assert set_rows(going.settings, going.held).tolist() == rows
+
+
+def test_means_are_rounded_before_they_travel_and_nothing_else_is(config):
+    def upload(*settings):
+        going = Run(config("ggeur.closed_form", "lda", *settings))
+        return going.engine.side(1, StatisticsClient).statistics().statistics
+
+    plain, coarse = upload(), upload("ggeur.privacy.float32_means", True)
+    assert not torch.equal(plain.means, plain.means.float().double())
+    assert torch.equal(coarse.means, plain.means.float().double())
+    for c in plain.classes:
+        assert torch.equal(coarse.scatter(c), plain.scatter(c))
+
+
+def test_the_totals_are_rounded_as_well(config):
+    settings = ["ggeur.steps", [], "ggeur.space", "standard"]
+    space = [
+        run(config(*settings, "ggeur.privacy.float32_means", on)).round0.space
+        for on in (False, True)
+    ]
+    assert space[0]["distance"] == pytest.approx(space[1]["distance"], rel=1e-6)
+    going = Run(config(*settings, "ggeur.privacy.float32_means", True))
+    mean = going.engine.side(1, SpaceClient).totals().totals.mean
+    assert torch.equal(mean, mean.float().double())
+
+
+def test_what_cannot_be_is_refused_by_name(config, quickstart):
+    with pytest.raises(ConfigError, match=r"ggeur.weight: cannot be statistics"):
+        config("ggeur.weight", "statistics", "ggeur.steps", [])
+
+
+def test_the_mean_of_all_others_is_for_totals(config):
+    with pytest.raises(
+        ConfigError, match=r"ggeur.prototypes: must be domain or client"
+    ):
+        config("ggeur.prototypes", "others")
+
+
+# What `ggeur.space` asks of clients, and what it cannot go with.
+
+
+STANDARD, WHITENED = ["ggeur.space", "standard"], ["ggeur.space", "whitened"]
+PLAIN, LOCAL = ["ggeur.steps", []], ["ggeur.base_method", "local"]
+
+
+def settings_of(config, *settings):
+    return run_settings(config(*settings), 12, 16, 3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "statistics", "totals"),
+    [
+        (["ggeur.space", "raw", *PLAIN], False, False),
+        (["ggeur.space", "raw"], True, False),
+        ([*STANDARD, *PLAIN], False, True),
+        (STANDARD, True, True),
+        ([*WHITENED, *PLAIN], True, True),
+        # Without training there is no space, and by itself each client has its own.
+        ([*STANDARD, *LDA], True, False),
+        ([*STANDARD, *LDA, *START], True, True),
+        ([*STANDARD, *PLAIN, *LOCAL], False, False),
+        ([*WHITENED, *PLAIN, *LOCAL], False, False),
+        ([*STANDARD, *LOCAL], True, True),
+    ],
+    ids=str,
+)
+def test_what_clients_answer(config, settings, statistics, totals):
+    chosen = settings_of(config, *settings)
+    answered = answered_kinds(chosen.demands)
+    assert (STATISTICS in answered) == statistics
+    assert (TOTALS in answered) == totals
+
+
+def test_both_roles_are_told_the_same(config):
+    chosen = settings_of(config, *WHITENED, "ggeur.whitened.shrinkage", 0.5)
+    assert chosen.role.task.space.shrinkage == 0.5
+    assert {"ggeur.space", "ggeur.whitened.shrinkage"} <= chosen.agreed.keys()
+
+
+def test_one_scatter_is_enough_for_a_white_space(config):
+    settings = [*WHITENED, *PLAIN, "ggeur.statistics", "summed"]
+    form = settings_of(config, *settings).role.task.statistics
+    assert form == StatisticsForm("pooled")
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        (["ggeur.space", "white"], r"ggeur\.space: must be one of"),
+        ([*WHITENED, "ggeur.whitened.shrinkage", 0.0], r"whitened\.shrinkage: must be"),
+        ([*STANDARD, *PLAIN, "ggeur.statistics", "summed"], r"ggeur\.space: whitened"),
+        (
+            [*NCM, *START, *WHITENED, *PLAIN, "ggeur.statistics", "means"],
+            r"ggeur\.statistics: must be .* with ggeur\.space: whitened",
+        ),
+        (
+            [*WHITENED, "ggeur.augmentation", "fedmix"],
+            r"ggeur\.space: must be standard or raw .*fedmix",
+        ),
+    ],
+    ids=str,
+)
+def test_what_no_space_goes_with_is_refused_by_name(config, settings, problem):
+    with pytest.raises(ConfigError, match=problem):
+        config(*settings, "ggeur.privacy.min_samples", 5)
+
+
+def test_fedmix_may_be_white_where_single_rows_may_be_told(config):
+    settings = [*WHITENED, "ggeur.augmentation", "fedmix"]
+    assert config(*settings, "ggeur.privacy.min_samples", 1)

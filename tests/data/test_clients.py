@@ -5,17 +5,30 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
+from hypothesis import settings as effort
 from hypothesis import strategies as st
+from test_partition import divide, make_dataset, numbers
 
 from federatedscope_ggeur.data import (
     ClientData,
+    Embeddings,
     FederatedData,
+    centralise,
+    check_splits,
     class_counts,
     fingerprint,
     held_lazily,
     sizes_of,
+    validation_share,
 )
+from federatedscope_ggeur.data.split import (
+    deal_evenly,
+    hold_out,
+    split_domain,
+    stratified_split,
+)
+from federatedscope_ggeur.errors import ConfigError, DataError
 
 CLASSES = 3
 SPLITS = ("train", "test", "val")
@@ -98,3 +111,198 @@ def test_a_client_by_position():
     assert [one.number for one in data.clients[1:3]] == [2, 3]
     with pytest.raises(IndexError):
         data.clients[4]
+
+
+# All training rows in one place, and the test sets as they were.
+
+
+@effort(max_examples=30)
+@given(
+    st.integers(0, 9),
+    st.sampled_from(["iid", "lda", "lds", "domain"]),
+    st.integers(0, 99),
+)
+def test_one_client_holds_every_clients_rows_in_order(more, splitter, seed):
+    divided = divide(make_dataset(), splitter, clients=2 + more, seed=seed)
+    (client,) = centralise(divided).clients
+    assert client.number == 1
+    trains = [c.train for c in divided.clients]
+    assert numbers(client.train) == [row for t in trains for row in numbers(t)]
+    assert torch.equal(client.train.labels, torch.cat([t.labels for t in trains]))
+    assert client.domain == client.train.domain == "all domains"
+
+
+def test_the_test_sets_are_those_of_the_clients_together():
+    divided = divide(make_dataset(), clients=5)
+    pooled = centralise(divided)
+    assert pooled.domains == divided.domains
+    before, after = divided.test_sets(), pooled.test_sets()
+    assert list(after) == list(before) == ["art", "photo"]
+    for name, rows in before.items():
+        assert numbers(after[name]) == numbers(rows)
+        assert torch.equal(after[name].labels, rows.labels)
+    assert len(pooled.clients[0].test) == 0
+
+
+def test_an_unseen_domain_stays_one():
+    dataset = make_dataset((20, 30, 40), (10, 12, 14))
+    pooled = centralise(divide(dataset, clients=2, unseen_domains=["photo"]))
+    assert len(pooled.clients[0].train) == 20 + 40
+    assert [domain.name for domain in pooled.unseen] == ["photo"]
+    assert list(pooled.test_sets()) == ["art", "sketch", "photo"]
+    assert pooled.domains == ("art", "sketch")
+
+
+def test_what_the_data_are_stays():
+    divided = divide(make_dataset(), clients=4)
+    pooled = centralise(divided)
+    assert (pooled.dim, pooled.num_classes) == (divided.dim, divided.num_classes)
+    assert (pooled.class_names, pooled.encoder) == (divided.class_names, "numbers")
+    assert pooled.is_centralised
+    assert not divided.is_centralised
+
+
+def test_a_second_time_changes_nothing():
+    pooled = centralise(divide(make_dataset(), clients=4))
+    assert centralise(pooled) is pooled
+
+
+def test_clients_without_rows_are_no_problem():
+    divided = divide(make_dataset((2,), (2,)), "lda", [{"alpha": 1e-6}], clients=6)
+    (client,) = centralise(divided).clients
+    assert sorted(numbers(client.train)) == [0, 1]
+
+
+def test_rows_for_validation_stay_apart_too():
+    divided = divide(make_dataset(), clients=5, validation=0.2)
+    pooled = centralise(divided)
+    (client,) = pooled.clients
+    assert len(client.val) == 0
+    for name, rows in divided.rows("val").items():
+        assert len(rows) > 0
+        assert numbers(pooled.rows("val")[name]) == numbers(rows)
+    assert list(pooled.rows("train")) == ["all domains"]
+    assert numbers(pooled.rows("train")["all domains"]) == numbers(client.train)
+
+
+# The train/test split: exact sizes, disjoint, stratified, keyed by seed and domain.
+
+
+labels_of_any_mix = st.lists(st.integers(0, 6), max_size=80).map(
+    lambda values: np.array(values, dtype=np.int64)
+)
+
+
+def numbered(n, name="photo"):
+    """Rows that can be told apart: the feature is the row's number."""
+    features = torch.arange(n, dtype=torch.float32)[:, None]
+    return Embeddings(features, torch.arange(n) % 3, name)
+
+
+def row_numbers(rows):
+    return rows.features[:, 0].tolist()
+
+
+@pytest.mark.slow
+@given(labels_of_any_mix, st.floats(0.01, 1), st.floats(0.01, 1), st.integers(0, 9))
+def test_sizes_are_exact_and_parts_disjoint(labels, train, test, seed):
+    test = min(test, 1 - train)
+    a, b = stratified_split(labels, train, test, np.random.default_rng(seed))
+    n = len(labels)
+    assert len(a) == round(train * n)
+    assert len(a) + len(b) == round((train + test) * n)
+    assert len({*a, *b}) == len(a) + len(b)
+    assert (np.diff(a) > 0).all()
+    assert (np.diff(b) > 0).all()
+    for c in set(labels.tolist()):
+        count = (labels == c).sum()
+        # one row for rounding the class, one for rounding the domain's total
+        assert abs((labels[a] == c).sum() - train * count) <= 2
+
+
+@pytest.mark.slow
+@given(labels_of_any_mix, st.integers(1, 9), st.integers(0, 9))
+def test_deal_is_even_overall_and_in_every_class(labels, parts, seed):
+    hands = deal_evenly(labels, parts, np.random.default_rng(seed))
+    assert sorted(np.concatenate(hands).tolist()) == list(range(len(labels)))
+    for rows in [labels >= 0] + [labels == c for c in range(7)]:
+        sizes = [int(rows[hand].sum()) for hand in hands]
+        assert max(sizes) - min(sizes) <= 1
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 10**9))
+def test_same_seed_same_split_other_seed_other_split(seed):
+    first = split_domain(numbered(90), [0.7, 0.0, 0.3], seed)
+    again = split_domain(numbered(90), [0.7, 0.0, 0.3], seed)
+    other = split_domain(numbered(90), [0.7, 0.0, 0.3], seed + 1)
+    named = split_domain(numbered(90, "sketch"), [0.7, 0.0, 0.3], seed)
+    assert row_numbers(first.train) == row_numbers(again.train)
+    assert row_numbers(first.train) != row_numbers(other.train)
+    assert row_numbers(first.train) != row_numbers(named.train)
+
+
+def test_fractions_below_one_leave_rows_out():
+    domain = split_domain(numbered(100), [0.3, 0.0, 0.2], 0)
+    assert (len(domain.train), len(domain.test)) == (30, 20)
+
+
+def test_domain_too_small_to_split_is_refused():
+    with pytest.raises(DataError, match=r"photo.*1 row.*data\.splits"):
+        split_domain(numbered(1), [0.7, 0.0, 0.3], 0)
+
+
+@pytest.mark.parametrize(
+    ("splits", "message"),
+    [
+        ([0.7, 0.3], r"data\.splits.*three numbers"),
+        (0.7, r"data\.splits.*three numbers"),
+        (["0.7", 0.0, 0.3], r"data\.splits.*three numbers"),
+        ([0.7, 0.0, -0.3], r"data\.splits.*between 0 and 1"),
+        ([float("nan"), 0.0, 0.3], r"data\.splits.*between 0 and 1"),
+        ([0.0, 0.0, 0.3], r"data\.splits.*more than 0"),
+        ([0.7, 0.0, 0.0], r"data\.splits.*more than 0"),
+        ([0.7, 0.0, 0.4], r"data\.splits.*at most 1"),
+    ],
+)
+def test_impossible_splits_are_refused(splits, message):
+    with pytest.raises(ConfigError, match=message):
+        check_splits(splits)
+
+
+@pytest.mark.parametrize("splits", [[0.7, 0.0, 0.3], (0.9, 0, 0.1), [0.8, 0.1, 0.1]])
+def test_good_splits_pass(splits):
+    check_splits(splits)
+
+
+class TestHoldOut:
+    """Rows for validation, of one client."""
+
+    @pytest.mark.slow
+    @given(
+        st.lists(st.integers(0, 30), min_size=1, max_size=6),
+        st.floats(0, 0.9),
+        st.integers(0, 99),
+    )
+    def test_are_disjoint_and_no_class_loses_its_last(self, sizes, share, seed):
+        labels = np.repeat(np.arange(len(sizes)), sizes)
+        rng = np.random.default_rng(seed)
+        rng.shuffle(labels)
+        train, val = hold_out(labels, share, rng)
+        both = np.concatenate([train, val])
+        assert sorted(both.tolist()) == list(range(len(labels)))
+        spare = sum(max(0, n - 1) for n in sizes)
+        assert len(val) == min(round(share * len(labels)), spare)
+        for c, n in enumerate(sizes):
+            held = int((labels[val] == c).sum())
+            assert held <= max(0, n - 1)
+            wanted = len(val) * max(0, n - 1) / max(1, spare)
+            assert abs(held - wanted) <= 1
+
+    def test_validation_takes_its_part_of_what_is_not_for_testing(self):
+        assert validation_share([0.6, 0.2, 0.2]) == pytest.approx(0.25)
+        assert validation_share([0.7, 0.0, 0.3]) == 0
+        domain = split_domain(numbered(100), [0.6, 0.2, 0.2], 0)
+        assert (len(domain.train), len(domain.test)) == (80, 20)
+        same = split_domain(numbered(100), [0.8, 0.0, 0.2], 0)
+        assert row_numbers(same.train) == row_numbers(domain.train)

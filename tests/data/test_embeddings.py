@@ -1,11 +1,22 @@
 """The containers refuse what does not fit and say where it is."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
 
-from federatedscope_ggeur.data import DataSet, Domain, Embeddings
-from federatedscope_ggeur.errors import DataError
+from federatedscope_ggeur.data import (
+    READERS,
+    DataSet,
+    Domain,
+    Embeddings,
+    load_data,
+    read_digits_quickstart,
+    register_reader,
+)
+from federatedscope_ggeur.errors import ConfigError, DataError, PluginError
 from federatedscope_ggeur.geometry import LARGEST_EMBEDDING
 
 
@@ -170,3 +181,107 @@ def test_domains_of_images_have_one_shape():
     domains = Domain("a", one, one), Domain("b", other, other)
     with pytest.raises(DataError, match=r"'b'.*\(1, 4, 3\).*'a'.*\(3, 2, 2\)"):
         DataSet(domains, ("x", "y"), "")
+
+
+# The bundled digits: four fixed domains of disjoint samples, split by the seed.
+
+
+SPLITS = [0.7, 0.0, 0.3]
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return read_digits_quickstart(SPLITS, seed=0)
+
+
+def sorted_rows(domain):
+    """All rows of a domain, in an order that does not depend on the split."""
+    rows = torch.cat([domain.train.features, domain.test.features]).numpy()
+    return rows[np.lexsort(rows.T)]
+
+
+def test_shape_names_and_order(digits):
+    names = [domain.name for domain in digits.domains]
+    assert names == ["clean", "inverted", "blurred", "noisy"]
+    assert (digits.dim, digits.num_classes) == (324, 10)
+    assert digits.class_names == tuple("0123456789")
+    assert digits.encoder.startswith("hog(")
+
+
+def test_every_sample_is_in_one_domain_with_even_classes(digits):
+    labels = [
+        torch.cat([domain.train.labels, domain.test.labels])
+        for domain in digits.domains
+    ]
+    assert [len(each) for each in labels] == [450, 449, 449, 449]
+    counts = torch.stack([each.bincount(minlength=10) for each in labels])
+    assert (counts.max(dim=0).values - counts.min(dim=0).values <= 1).all()
+    assert counts.sum(dim=0).tolist() == np.bincount(load_digits().target).tolist()
+
+
+def test_domain_sizes_after_the_split(digits):
+    for domain in digits.domains:
+        n = len(domain.train) + len(domain.test)
+        assert len(domain.train) == round(0.7 * n)
+
+
+def test_seed_changes_the_split_but_not_the_domains(digits):
+    other = read_digits_quickstart(SPLITS, seed=1)
+    again = read_digits_quickstart(SPLITS, seed=0)
+    for first, second, same in zip(digits.domains, other.domains, again.domains):
+        assert np.array_equal(sorted_rows(first), sorted_rows(second))
+        assert not torch.equal(first.train.features, second.train.features)
+        assert torch.equal(first.train.features, same.train.features)
+
+
+def test_what_a_reader_changes_is_its_own(digits):
+    features = digits.domains[0].train.features.clone()
+    again = read_digits_quickstart(SPLITS, seed=0)
+    again.domains[0].train.features.zero_()
+    once_more = read_digits_quickstart(SPLITS, seed=0)
+    assert torch.equal(once_more.domains[0].train.features, features)
+
+
+# `load_data` finds the reader that data.type names.
+
+
+def test_known_readers_are_called(monkeypatch):
+    monkeypatch.setattr(READERS, "_parts", {})
+
+    @register_reader("echo")
+    def read(root, splits, seed):
+        found = read_digits_quickstart(splits, seed)
+        return replace(found, encoder=f"{root}, {splits}, {seed}")
+
+    found = load_data("echo@ggeur", "somewhere", SPLITS, 5)
+    assert found.encoder == f"somewhere, {SPLITS}, 5"
+
+
+def test_another_result_than_a_data_set_is_refused(monkeypatch):
+    monkeypatch.setattr(READERS, "_parts", {})
+
+    @register_reader("nothing")
+    def read(root, splits, seed):
+        """Forgets to return what it read."""
+
+    said = r"'nothing@ggeur' \(.*test_embeddings.py, line \d+\) must return a DataS"
+    with pytest.raises(PluginError, match=said):
+        load_data("nothing@ggeur", "", SPLITS, 0)
+
+
+@pytest.mark.parametrize(
+    "name", ["nothing@ggeur", "embeddings", "embeddings@torchvision"]
+)
+def test_unknown_type_lists_the_known_ones(name):
+    known = r"digits_quickstart@ggeur.*embeddings@ggeur.*pacs@ggeur"
+    with pytest.raises(ConfigError, match=rf"data\.type '{name}'.*{known}"):
+        load_data(name, "", SPLITS, 0)
+
+
+def test_splits_are_checked_before_reading():
+    with pytest.raises(ConfigError, match=r"data\.splits"):
+        load_data("embeddings@ggeur", "/nowhere", [0.8, 0.1], 0)
+
+
+def test_bundled_digits_need_no_root():
+    assert load_data("digits_quickstart@ggeur", "", SPLITS, 0).num_classes == 10

@@ -6,13 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federatedscope_ggeur.data import (
-    DataSet,
-    Domain,
-    Embeddings,
-    lds_matrix,
-    partition,
-)
+from federatedscope_ggeur.data import DataSet, Domain, Embeddings, lds_matrix, partition
 from federatedscope_ggeur.errors import ConfigError
 
 SPLITTERS = {

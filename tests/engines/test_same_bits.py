@@ -6,14 +6,20 @@ Each row of `RUNS` is a run with an exchange, or a state, that no other row has.
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from copy import deepcopy
 
+import numpy as np
 import pytest
+import torch
 from every_method import ADDED, ON_HEADS, words
 from outcomes import backwards, outcome, restored
 
+from federatedscope_ggeur import FederatedData, run
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.models import CLOSED_FORMS
+from federatedscope_ggeur.reporting import numbers
 
 FEW = ["ggeur.privacy.min_samples", 1]
 FIVE = ["federate.client_num", 5, "federate.sample_client_num", 3]
@@ -142,3 +148,127 @@ def test_own_heads_outlive_a_stop_also_in_the_run_s_folder(made, whole, tmp_path
     found = outcome(made("own heads", "federate.restore_from", point))
     assert found[:3] == whole(made, "own heads")[:3]
     assert len(found[2]) == 3
+
+
+# Whole runs whose clients train at once. The steps are tested at their room.
+
+
+def followed(cfg, packs=False):
+    run = Run(cfg)
+    run.engine.packs = packs
+    return run, run.follow(lambda record: None)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "scaffold"])
+def test_the_numbers_are_those_of_clients_one_by_one(config, method):
+    _, alone = followed(config("ggeur.base_method", method))
+    run, at_once = followed(
+        config("ggeur.base_method", method, "ggeur.batched", "always")
+    )
+    torch.testing.assert_close(
+        torch.cat([p.flatten() for p in at_once.model.parameters()]),
+        torch.cat([p.flatten() for p in alone.model.parameters()]),
+        rtol=1e-4,
+        atol=1e-6,
+    )
+    for one, other in zip(alone.rounds, at_once.rounds):
+        assert (one.bytes_up, one.bytes_down) == (other.bytes_up, other.bytes_down)
+        assert one.accuracy == other.accuracy
+    assert "training on cpu, all clients of a round at once" in run.describe()
+
+
+def test_packing_every_answer_changes_nothing(config):
+    cfg = config("ggeur.batched", "always", "ggeur.base_method", "feddyn")
+    _, carried = followed(cfg)
+    _, packed = followed(cfg, packs=True)
+    assert numbers(packed)["rounds"] == numbers(carried)["rounds"]
+    assert numbers(packed)["final"] == numbers(carried)["final"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        (["ggeur.augmentation", "fedmix"], "fedavg + fedmix has no batched form"),
+        (["ggeur.base_method", "fedprox", "fedprox.mu", 0.1], ""),
+    ],
+)
+def test_what_has_no_batched_form_is_said_and_trains_as_before(config, settings, why):
+    run, at_once = followed(config(*settings, "ggeur.batched", "always"))
+    (line,) = (line for line in run.describe() if line.startswith("training on"))
+    assert line.endswith(f", one client after the other: {why}" if why else "at once")
+    if why:
+        _, alone = followed(config(*settings))
+        assert numbers(at_once)["rounds"] == numbers(alone)["rounds"]
+
+
+def test_by_default_a_cpu_trains_one_client_after_the_other(config):
+    run = Run(config())
+    assert not [line for line in run.describe() if line.startswith("training on")]
+
+
+# What a caller has set in torch changes no bit of a run, and a run changes nothing.
+
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(60, 5)).astype("float32")
+Y = np.arange(60) % 3
+SITE = np.arange(60) // 20
+RUNS_IN_TORCH = {
+    "one-shot": {"ggeur.closed_form": "lda"},
+    "linear": {"ggeur.closed_form": "none"},
+    "dropout": {
+        "ggeur.closed_form": "none", "ggeur.mlp_hidden_dim": 16, "model.dropout": 0.5,
+        "ggeur.steps": [],
+    },
+    "dropout twice": {
+        "ggeur.closed_form": "none", "ggeur.mlp_hidden_dim": 16, "model.dropout": 0.5,
+        "ggeur.steps": [], "ggeur.base_method": "fedsam",
+    },
+}  # fmt: skip
+
+
+@contextmanager
+def float64():
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+SET = {
+    "float64": float64,
+    "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    "inference mode": torch.inference_mode,
+    "default device": lambda: torch.device("meta"),
+}
+
+
+def probabilities(kind: str) -> np.ndarray:
+    settings = {**RUNS_IN_TORCH[kind], "ggeur.init": "random", "ggeur.keep": "trained"}
+    settings["federate.total_round_num"] = 2
+    data = FederatedData.from_arrays(X, Y, SITE)
+    return run("ggeur_own_embeddings.yaml", data, overrides=settings).predict_proba(X)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", RUNS_IN_TORCH)
+def test_what_is_set_in_torch_changes_no_bit(kind):
+    alone = probabilities(kind)
+    state = torch.random.get_rng_state()
+    for name, within in SET.items():
+        with within():
+            before = torch.get_default_dtype()
+            assert np.array_equal(probabilities(kind), alone), name
+            assert torch.get_default_dtype() == before
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["dropout", "dropout twice"])
+def test_four_threads_give_the_bits_of_one(kind):
+    alone = probabilities(kind)
+    with float64(), ThreadPoolExecutor(4) as pool:
+        for found in pool.map(probabilities, [kind] * 4):
+            assert np.array_equal(found, alone)
+        assert torch.get_default_dtype() == torch.float64

@@ -1,8 +1,14 @@
 """One merge feeds all that is made of statistics."""
 
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
 import pytest
 from carrier import carrier, lost
 
+from federatedscope_ggeur.federation.exchanges import ORDER
 from federatedscope_ggeur.federation.exchanges.space import SpaceBroadcast
 from federatedscope_ggeur.federation.merge import Merge
 from federatedscope_ggeur.federation.wire.schema import StatisticsForm
@@ -69,3 +75,32 @@ def test_whom_the_merge_leaves_out_is_in_nothing(options, monkeypatch):
     broken = made_of_statistics(**options)
     assert broken == without
     assert not [name for name in broken if broken[name] == everybody[name]]
+
+
+# Which rooms statistics and a round enter, as `benchmarks/trace.py` finds them.
+
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "trace.py"
+
+
+@pytest.fixture(scope="module")
+def trace():
+    spec = importlib.util.spec_from_file_location("trace_of_rooms", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.slow
+def test_statistics_enter_each_exchange_once(trace, tmp_path):
+    found = trace.trace_statistics(trace.quickstart(str(tmp_path)))
+    entered = found.exchanges()
+    assert entered == ["statistics", "space", "augmentation"]
+    assert set(found.rooms()) <= {*trace.SHARED_ROOMS, *ORDER}
+    assert "exchanges/statistics/threshold.py" in found.files
+
+
+@pytest.mark.slow
+def test_a_later_round_enters_training_and_evaluation_alone(trace, tmp_path):
+    found = trace.trace_round(trace.quickstart(str(tmp_path)))
+    assert set(found.exchanges()) == {"training", "evaluation"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from by_bytes import CLASSES, make_rows
@@ -11,6 +12,7 @@ from carrier import _changed, carrier
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.federation.course.coordinator import Plan
 from federatedscope_ggeur.federation.exchanges.statistics.exchange import (
     Directions,
@@ -18,9 +20,7 @@ from federatedscope_ggeur.federation.exchanges.statistics.exchange import (
 )
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
-from federatedscope_ggeur.federation.exchanges.training.screening import (
-    update_findings,
-)
+from federatedscope_ggeur.federation.exchanges.training.screening import update_findings
 from federatedscope_ggeur.federation.sampling import capped, log_largest_share, shares
 from federatedscope_ggeur.federation.screening import (
     ROWS,
@@ -31,9 +31,15 @@ from federatedscope_ggeur.federation.screening import (
 )
 from federatedscope_ggeur.federation.wire.schema import Declared
 from federatedscope_ggeur.geometry import Statistics
+from federatedscope_ggeur.reporting import (
+    Results,
+    Screening,
+    results_table,
+    screening_lines,
+)
 
 
-class Screening:
+class AllScreens:
     """What the exchanges compare, before one `Screen`."""
 
     def __init__(self, mode):
@@ -68,7 +74,7 @@ def update(k, length=1.0) -> ClientUpdate:
 
 
 def test_honest_clients_are_not_named(caplog):
-    screen = Screening("refuse")
+    screen = AllScreens("refuse")
     assert screen.statistics([upload(k, 1.0 + k / 4) for k in range(1, 9)]) == {}
     assert screen.updates([update(k, float(k)) for k in range(1, 9)], START) == {}
     assert screen.weights({k: 10.0 * k for k in range(9)}) == {}
@@ -98,7 +104,7 @@ def test_columns_in_another_order_agree_with_nobody(scale):
 
 
 def test_two_clients_tell_nothing():
-    screen = Screening("refuse")
+    screen = AllScreens("refuse")
     assert screen.statistics([upload(1), upload(2, 1e9)]) == {}
     assert screen.updates([update(1), update(2, 1e9)], START) == {}
     assert screen.weights({1: 1.0, 2: 1e9}) == {}
@@ -112,13 +118,13 @@ def test_two_clients_tell_nothing():
     ],
 )
 def test_statistics_far_from_the_others_are_found(liar, what):
-    found = Screening("refuse").statistics([upload(1), upload(2), liar, upload(3)])
+    found = AllScreens("refuse").statistics([upload(1), upload(2), liar, upload(3)])
     assert list(found) == [9]
     assert what in found[9]
 
 
 def test_statistics_are_compared_with_those_of_windows_before():
-    screen = Screening("refuse")
+    screen = AllScreens("refuse")
     assert screen.statistics([upload(1)]) == screen.statistics([upload(2)]) == {}
     assert list(screen.statistics([upload(9, shift=1e3)])) == [9]
     # What was put out is no measure for others.
@@ -137,7 +143,7 @@ def test_updates_of_all_sizes_are_compared_as_in_float64(lengths):
 
 
 def test_updates_weights_and_declarations(caplog):
-    screen = Screening("refuse")
+    screen = AllScreens("refuse")
     updates = [update(1), update(2, 2.0), update(3, 100.0), update(4, 0.5)]
     assert screen.updates(updates, START) == {
         3: "the length of its update is 100, 1e+02 times the median of the other "
@@ -155,17 +161,17 @@ def test_updates_weights_and_declarations(caplog):
 
 def test_short_updates_may_differ():
     updates = [update(1, 0.01), update(2, 0.02), update(3, 0.9), update(4, 0.01)]
-    assert list(Screening("refuse").updates(updates, torch.zeros(4))) == [3]
+    assert list(AllScreens("refuse").updates(updates, torch.zeros(4))) == [3]
     start = torch.full((4,), 2.0)
     moved = [replace(u, params=u.params + start) for u in updates]
-    assert Screening("refuse").updates(moved, start) == {}
+    assert AllScreens("refuse").updates(moved, start) == {}
 
 
 def test_off_says_nothing_and_warn_says_it_once(caplog):
     updates = [update(1), update(2), update(3, 1e6)]
-    assert Screening("off").updates(updates, START) == {}
+    assert AllScreens("off").updates(updates, START) == {}
     assert not caplog.records
-    screen = Screening(SCREENS[0])
+    screen = AllScreens(SCREENS[0])
     for _ in range(5):
         assert screen.updates(updates, START) == {}
     (record,) = caplog.records
@@ -247,3 +253,68 @@ def test_the_log_names_nobody_if_shares_are_equal(weights, caplog):
     log_largest_share({1: 10.0, 2: 30.0}, ignore_weight=True, most=1.0)
     log_largest_share({1: 10.0, 2: 30.0}, ignore_weight=False, most=0.5)
     assert not caplog.records
+
+
+# What screening finds in a whole run, and where the run says it; embedded.
+
+
+@pytest.fixture
+def far_client(config, embeddings_folder):
+    """A config in which client 3 holds rows that are far longer than the others'."""
+    path = embeddings_folder / "sketch.npz"
+    with np.load(path) as file:
+        features, labels = file["features"], file["labels"]
+    np.savez(path, features=100 * features, labels=labels)
+
+    def load(*settings):
+        even = ["data.splitter", "iid", "data.splitter_args", []]
+        return config("train.optimizer.lr", 0.1, *even, *settings)
+
+    return load
+
+
+def finished(cfg) -> Results:
+    return Run(cfg).follow(lambda record: None)
+
+
+def test_what_warn_finds_is_in_the_results_and_below_the_table(far_client, tmp_path):
+    results = finished(far_client())
+    (found,) = results.screening.findings
+    assert (found.client, found.about) == (3, "statistics")
+    assert "the mean of its class" in found.problem
+    assert (found.round, found.rounds, found.refused) == (0, 1, False)
+    assert results.screening.blind_to == []
+    lines = results_table(results).splitlines()
+    assert f"screening: client 3 (round 0): {found.problem}" in lines
+    assert Results.from_json(results.to_json()).screening == results.screening
+
+
+def test_what_is_found_in_several_rounds_is_said_once(far_client):
+    results = finished(far_client("ggeur.steps", []))
+    (found,) = results.screening.findings
+    assert (found.client, found.about, found.round, found.rounds) == (3, "update", 1, 2)
+    (line,) = screening_lines(results.screening)
+    assert line == f"screening: client 3 (round 1, and 1 later): {found.problem}"
+
+
+def test_who_is_put_out_is_said_too(far_client):
+    results = finished(far_client("ggeur.screen", "refuse", "ggeur.quorum", 2))
+    (found,) = results.screening.findings
+    assert (found.client, found.about, found.refused) == (3, "statistics", True)
+    assert "; it was barred" in results_table(results)
+
+
+@pytest.mark.parametrize("spoilt", [False, True])
+def test_nothing_is_said_where_nothing_is_found_or_sought(config, request, spoilt):
+    load = request.getfixturevalue("far_client") if spoilt else config
+    results = finished(load("ggeur.screen", "off" if spoilt else "warn"))
+    assert results.screening == Screening()
+    assert "screening" not in results_table(results)
+
+
+@pytest.mark.slow
+def test_a_run_that_goes_on_has_what_was_found_before(far_client, tmp_path):
+    kept = ["federate.save_to", tmp_path / "checkpoint"]
+    finished(far_client(*kept, "federate.total_round_num", 1))
+    restored = finished(far_client("federate.restore_from", tmp_path / "checkpoint"))
+    assert restored.screening == finished(far_client()).screening

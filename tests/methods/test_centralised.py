@@ -7,12 +7,7 @@ from by_bytes import Federation
 from by_numpy import BATCH, DECAY, EPOCHS, MOMENTUM, RATE, SIZES, World, gradient, rows
 from federations import TINY
 
-from federatedscope_ggeur.data import (
-    ClientData,
-    Embeddings,
-    FederatedData,
-    centralise,
-)
+from federatedscope_ggeur.data import ClientData, Embeddings, FederatedData, centralise
 from federatedscope_ggeur.methods import Centralised
 from federatedscope_ggeur.models import ModelSettings
 

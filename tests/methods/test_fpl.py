@@ -6,11 +6,52 @@ import torch
 from by_bytes import CLASSES, Federation, make_client_data
 from by_numpy import rows, train_all
 from federations import FEW_WORLDS, check, federate
-from finch_oracle import finch_oracle
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.methods import FPL, FedProto
-from federatedscope_ggeur.methods.fpl import cluster_contrast
+from federatedscope_ggeur.methods.fpl import cluster_contrast, cluster_means, finch
+
+# FINCH, plainly: connected parts by searching, means of the points themselves.
+
+
+def parts(points):
+    """Connected parts of "i and j are neighbours, or have the same", by searching."""
+    n = len(points)
+    if n == 1:
+        return [[0]]
+    u = points / np.linalg.norm(points, axis=1, keepdims=True).clip(1e-12)
+    cosine = u @ u.T
+    near = [
+        max((j for j in range(n) if j != i), key=lambda j: cosine[i, j])
+        for i in range(n)
+    ]
+    joined = [
+        [i == j or near[i] == j or near[j] == i or near[i] == near[j] for j in range(n)]
+        for i in range(n)
+    ]
+    left, found = set(range(n)), []
+    while left:
+        reached, new = set(), {min(left)}
+        while new:
+            reached |= new
+            new = {j for i in new for j in range(n) if joined[i][j]} - reached
+        found.append(sorted(reached))
+        left -= reached
+    return found
+
+
+def finch_oracle(points):
+    """The last partition that is not one cluster, of means of the points themselves."""
+    found = parts(points)
+    while True:
+        means = np.stack([points[list(own)].mean(axis=0) for own in found])
+        coarser = [sorted(i for k in own for i in found[k]) for own in parts(means)]
+        if len(coarser) == 1 or len(coarser) == len(found):
+            return found
+        found = coarser
+
 
 TEMPERATURE, STRENGTH = 0.5, 0.7
 
@@ -166,3 +207,38 @@ def test_an_upload_that_cannot_be_is_refused(change, problem):
         updates[1].upload[name][3] = value
     with pytest.raises(MessageError, match=f"client 2 .*'upload': {problem}"):
         federation.step(1, updates)
+
+
+# FINCH against a plain oracle, and on point sets whose clusters are seen.
+
+
+def as_sets(clusters):
+    return {frozenset(np.flatnonzero(clusters == c)) for c in np.unique(clusters)}
+
+
+def test_of_no_points_there_are_no_clusters():
+    assert finch(torch.zeros(0, 4)).tolist() == []
+
+
+def test_clusters_of_clusters():
+    # Four pairs: two of them near one axis, two near the other.
+    angles = torch.tensor([0.0, 0.01, 0.1, 0.11, 1.4, 1.41, 1.5, 1.51])
+    points = torch.stack([angles.cos(), angles.sin()], dim=1)
+    assert finch(points).tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
+
+
+@given(st.integers(1, 14), st.integers(1, 5), st.integers(0, 10**6))
+@settings(max_examples=80, deadline=None)
+def test_clusters_are_those_of_the_oracle(n, dim, seed):
+    points = np.random.default_rng(seed).normal(size=(n, dim + 1))
+    found = finch(torch.tensor(points)).numpy()
+    assert as_sets(found) == {frozenset(own) for own in finch_oracle(points)}
+    # Numbered by their first point.
+    firsts = [np.flatnonzero(found == c)[0] for c in range(found.max() + 1)]
+    assert firsts == sorted(firsts)
+
+
+def test_means_are_of_the_points():
+    points = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 0.0]])
+    means = cluster_means(points, torch.tensor([0, 1, 0]))
+    assert means.tolist() == [[3.0, 1.0], [3.0, 4.0]]

@@ -3,17 +3,21 @@ compare with, and rounds that have nothing to say."""
 
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
+from by_bytes import CLASSES, DIM, Federation, make_rows
 from by_numpy import World
 from every_method import SETTINGS
-from federations import MODELS, federate, federate_tiny
+from federations import MODELS, WORLDS, federate, federate_tiny
 
+from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
 from federatedscope_ggeur.methods import (
     FPL,
     METHODS,
     FedAvg,
     FedAvgM,
+    FedDyn,
     FedFA,
     FedGen,
     FedMix,
@@ -23,6 +27,7 @@ from federatedscope_ggeur.methods import (
     FedProx,
     FedSAM,
     Moon,
+    Scaffold,
     build_method,
 )
 
@@ -78,3 +83,139 @@ def test_a_round_of_clients_without_data_changes_nothing(name, hidden):
     assert torch.equal(weights[2], weights[1])
     without = federate_tiny(method, World((everyone, everyone), hidden)).weights
     assert torch.equal(weights[3], without[2])
+
+
+# Numbers of every method that were worked out once.
+#
+# They are the first, tenth and last weight after the last round of two of the
+# federations in `federations.WORLDS`, from the `oracle` of each method's own test:
+# plain numpy, see by_numpy.py.
+
+
+def fedopt(kind):
+    return FedOpt(kind, lr=0.5, betas=(0.8, 0.95), eps=1e-3, momentum=0.9)
+
+
+# Method; after 2 rounds of "linear, weighted"; after 5 rounds of "mlp, sampled".
+NUMBERS = [
+    (FedAvg(), [0.193533, 0.098649, -0.698710], [0.331119, 0.166704, -0.830399]),
+    (FedProx(0.7), [0.218475, 0.118891, -0.643857], [0.331824, 0.168108, -0.769688]),
+    (Scaffold(0.25), [0.337215, 0.209506, -0.440585], [0.349510, 0.238311, -0.552162]),
+    (FedDyn(0.5), [0.135741, 0.068491, -0.896484], [0.354544, 0.165479, -0.979008]),
+    (Moon(1.5, 0.5), [0.204006, 0.134845, -0.646323], [0.212450, 0.043715, -0.830037]),
+    (FedNTD(0.8, 2), [0.199649, 0.107091, -0.687492], [0.354290, 0.168091, -0.805930]),
+    (FedProto(2.0), [0.132953, 0.007455, -0.672862], [0.317834, -0.034841, -0.919921]),
+    (fedopt("SGD"), [0.219334, 0.115463, -0.617493], [0.172362, 0.092893, -1.079783]),
+    (fedopt("Adam"), [-0.452981, -0.062288, -1.33001], [-0.647113, -0.60193, -2.15256]),
+    (fedopt("Yogi"), [-0.453073, -0.063348, -1.32099], [-0.675917, -0.57475, -2.11771]),
+    (fedopt("Adagrad"), [0.17658, 0.043693, -0.567898], [-0.03059, 0.041152, -0.96548]),
+    (FedAvgM(0.9, 0.5), [0.21933, 0.115463, -0.617493], [0.172362, 0.092893, -1.07978]),
+]
+IDS = [f"{m.name} {getattr(m, 'type', '')}".strip() for m, *_ in NUMBERS]
+
+
+@pytest.mark.parametrize(("method", "linear", "mlp"), NUMBERS, ids=IDS)
+def test_the_numbers_are_still_the_same(method, linear, mlp):
+    for name, wanted in (("linear, weighted", linear), ("mlp, sampled", mlp)):
+        weights = federate_tiny(method, WORLDS[name]).weights[-1].numpy()
+        np.testing.assert_allclose(weights[[0, 9, -1]], wanted, rtol=0, atol=1e-5)
+
+
+# Where the methods end on a convex problem whose clients want different heads.
+#
+# Weight decay is part of each client's loss, so that the problem has one solution: the
+# point where the weighted mean of the clients' gradients vanishes.
+
+
+DECAY = 0.2
+SIZES = {1: 12, 2: 40, 3: 25, 4: 23}
+
+
+def make_data():
+    """Clients of different sizes that hold two of the four classes each."""
+    data = {}
+    for k, n in SIZES.items():
+        features, labels = make_rows(n, seed=k, classes=2)
+        data[k] = (f"domain {k}", features, (labels + k) % CLASSES)
+    return data
+
+
+DATA = make_data()
+
+
+def mean_gradient(w, equal):
+    """Of the clients' losses at weights `w` [P], in numpy."""
+    weight, bias = np.split(w, [CLASSES * DIM])
+    total = DECAY * w
+    for _, features, labels in DATA.values():
+        x = features.double().numpy()
+        share = 1 / len(SIZES) if equal else len(x) / sum(SIZES.values())
+        logits = x @ weight.reshape(CLASSES, DIM).T + bias
+        odds = np.exp(logits - logits.max(axis=1, keepdims=True))
+        odds /= odds.sum(axis=1, keepdims=True)
+        residual = (odds - np.eye(CLASSES)[labels.numpy()]) / len(x)
+        gradient = [(residual.T @ x).ravel(), residual.sum(axis=0)]
+        total = total + share * np.concatenate(gradient)
+    return total
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["weighted", "equal"])
+def solution(request):
+    """Whether clients weigh alike, and the point where their mean gradient is 0."""
+    w = np.zeros(CLASSES * DIM + CLASSES)
+    for _ in range(600):
+        w = w - 0.3 * mean_gradient(w, request.param)
+    assert abs(mean_gradient(w, request.param)).max() < 1e-12
+    return request.param, w
+
+
+def distance(method, solution, drawn, steps, lr=0.2, momentum=0.0, lost=()):
+    """The largest difference to the solution that a weight has in the end.
+
+    All rows are one batch, so that an epoch is one step. With clients sampled there
+    are as many more rounds. The updates of the (round, client) in `lost` do not arrive.
+    """
+    equal, wanted = solution
+    options = {"weight_decay": DECAY, "momentum": momentum}
+    federation = Federation(
+        DATA,
+        method,
+        training=TrainingSettings(
+            OptimizerSettings("SGD", lr, options), steps, "epoch", 64, shuffle=False
+        ),
+        ignore_weight=equal,
+        sample_client_num=drawn,
+    ).round0()
+    for number in range(1, 40 * len(DATA) // drawn + 1):
+        updates = federation.train(number)
+        arrived = [u for u in updates if (number, u.client) not in lost]
+        federation.step(number, arrived)
+    return abs(federation.server.params.double().numpy() - wanted).max()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("drawn", [4, 2])
+def test_feddyn_of_solved_local_problems_ends_there(solution, drawn):
+    assert distance(FedDyn(0.5), solution, drawn, steps=40) < 2e-5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("lr", "momentum"), [(0.2, 0.0), (0.05, 0.9)])
+@pytest.mark.parametrize("drawn", [4, 2])
+def test_scaffold_ends_there(solution, drawn, lr, momentum):
+    assert distance(Scaffold(1.0), solution, drawn, 10, lr, momentum) < 2e-5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "steps"), [(FedDyn(0.5), 40), (Scaffold(1.0), 10)], ids=["dyn", "scaf"]
+)
+def test_lost_updates_do_not_move_where_they_end(solution, method, steps):
+    """The first of a client, two of one in a row, one of a client never counted."""
+    lost = {(1, 1), (3, 2), (4, 2), (6, 4), (8, 4)}
+    assert distance(method, solution, 4, steps, lost=lost) < 2e-5
+
+
+@pytest.mark.slow
+def test_fedavg_does_not(solution):
+    assert distance(FedAvg(), solution, drawn=4, steps=40) > 0.1

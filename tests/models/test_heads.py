@@ -2,22 +2,34 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
 from torch.nn import functional as F
 
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.geometry import Space, Statistics, Totals
 from federatedscope_ggeur.models import (
     LinearHead,
+    MixtureHead,
     MLPHead,
     Model,
     ModelSettings,
     bind_vector,
     build_model,
+    fold,
     load_vector,
+    named_tensors,
     num_parameters,
     split_vector,
     to_vector,
+    unfold,
 )
+from federatedscope_ggeur.models.folding import AverageHead, averaged, recast
+from federatedscope_ggeur.models.heads import Dropout
 
 DIM, CLASSES = 7, 5
 MODELS = {"linear": ModelSettings(), "mlp": ModelSettings(hidden=6)}
@@ -191,3 +203,160 @@ def test_published_probabilities_have_a_share_of_equal_ones():
     least = 0.001 / 4
     torch.testing.assert_close(found[0], torch.tensor([0.999 + least, *[least] * 3]))
     torch.testing.assert_close(found[1], torch.full((4,), 0.25))
+
+
+# The mean of two heads' probabilities, in plain numpy; as vectors and state dicts.
+
+
+def test_is_the_mean_of_both_and_either_alone():
+    generator = torch.Generator().manual_seed(0)
+    linear = LinearHead(4, 3).reset(generator)
+    mixture = MixtureHead.of_components(
+        torch.randn(5, 4), torch.randn(5), torch.tensor([0, 0, 1, 2, 2]), 3
+    )
+    x = torch.randn(6, 4, generator=generator)
+    wanted = AverageHead(4, 3)
+    vectors = []
+    for head, trained in ((mixture, False), (linear, True)):
+        vector = recast(head, to_vector(head), wanted, trained)
+        alone = wanted.at(vector)(x).softmax(dim=1)
+        assert torch.allclose(alone, head(x).softmax(dim=1), atol=1e-6)
+        cooled = wanted.at(vector)
+        assert cooled.can_cool
+        cooled.cool(2.0)
+        divided = (head(x) / 2).softmax(dim=1)
+        assert torch.allclose(cooled(x).softmax(dim=1), divided, atol=1e-6)
+        vectors.append(vector)
+    mean = averaged(wanted, *vectors)
+    expected = np.mean([h(x).softmax(1).detach() for h in (mixture, linear)], axis=0)
+    assert np.allclose(wanted.at(mean)(x).exp().detach(), expected, atol=1e-6)
+    load_vector(wanted, mean)
+    again = AverageHead(4, 3)
+    again.load_state_dict(wanted.state_dict())
+    assert torch.equal(to_vector(again), mean)
+    assert not again.can_cool
+    with pytest.raises(TypeError, match="AverageHead cannot be divided"):
+        again.cool(2.0)
+
+
+# Dropout draws what torch's own draws.
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_it_draws_as_torch_does(device):
+    x = torch.ones(50, 7)
+    torch.manual_seed(3)
+    wanted = nn.Dropout(0.4)(x)
+    after = torch.rand(1)
+    torch.manual_seed(3)
+    found = Dropout(0.4)(x.to(device))
+    assert torch.equal(torch.rand(1), after)
+    assert found.shape == wanted.shape
+    if device == "cpu":
+        assert torch.equal(found, wanted)
+
+
+def test_it_does_nothing_in_evaluation():
+    x = torch.ones(4, 3)
+    assert torch.equal(Dropout(0.9).eval()(x), x)
+
+
+# Folding: a model gives on raw embeddings what it gives in its space, and back.
+
+
+FOLDED_CLASSES = 4
+HEADS = {"linear": ModelSettings(), "mlp": ModelSettings(hidden=6, dropout=0.5)}
+
+
+def draw(dim, seed, scale, offset):
+    rng = np.random.default_rng(seed)
+    labels = torch.arange(40) % FOLDED_CLASSES
+    rows = rng.normal(size=(40, dim)) * np.linspace(0.5, 1.5, dim) + rng.normal(
+        size=dim
+    )
+    return torch.from_numpy(scale * (rows + offset)).float(), labels
+
+
+def make(kind, rows, labels):
+    if kind == "raw":
+        return Space.raw(rows.shape[1])
+    totals = Totals.of_rows(rows)
+    if kind == "standard":
+        return Space.standard(totals)
+    statistics = Statistics.from_embeddings(rows, labels, FOLDED_CLASSES)
+    return Space.whitened(totals, statistics, 0.3)
+
+
+def trained(head, dim, seed):
+    """A model with weights of the size that training leaves, and them as a vector."""
+    model = build_model(dim, FOLDED_CLASSES, HEADS[head])
+    model.reset(torch.Generator().manual_seed(seed))
+    return model, 5 * to_vector(model)
+
+
+@pytest.mark.slow
+@given(
+    kind=st.sampled_from(["raw", "standard", "whitened"]),
+    head=st.sampled_from([*HEADS]),
+    dim=st.integers(1, 24),
+    seed=st.integers(0, 99),
+    scale=st.sampled_from([0.03, 1.0, 40.0]),
+    offset=st.sampled_from([0.0, 3.0]),
+)
+@settings(deadline=None)
+def test_logits_on_raw_embeddings_are_those_in_the_space(
+    kind, head, dim, seed, scale, offset
+):
+    rows, labels = draw(dim, seed, scale, offset)
+    space = make(kind, rows, labels)
+    model, params = trained(head, dim, seed)
+    inside = model.at(params)(space.features(rows))
+    outside = model.at(fold(model, params, space))(rows)
+    assert (inside - outside).abs().max() <= 1e-4
+
+
+@pytest.mark.slow
+@given(
+    kind=st.sampled_from(["raw", "standard", "whitened"]),
+    head=st.sampled_from([*HEADS]),
+    dim=st.integers(1, 24),
+    seed=st.integers(0, 99),
+)
+@settings(deadline=None)
+def test_unfold_undoes_fold(kind, head, dim, seed):
+    rows, labels = draw(dim, seed, 1.0, 1.0)
+    space = make(kind, rows, labels)
+    model, params = trained(head, dim, seed)
+    there_and_back = unfold(model, fold(model, params, space), space)
+    torch.testing.assert_close(there_and_back, params, rtol=1e-4, atol=1e-4)
+    inside = model.at(unfold(model, params, space))(space.features(rows))
+    torch.testing.assert_close(inside, model.at(params)(rows), rtol=1e-4, atol=1e-4)
+
+
+def test_of_an_mlp_the_first_layer_alone_is_folded():
+    rows, labels = draw(3, 0, 2.0, 1.0)
+    space = make("standard", rows, labels)
+    model, params = trained("mlp", 3, 0)
+    before, after = (
+        named_tensors(model, v) for v in (params, fold(model, params, space))
+    )
+    changed = [name for name in before if not torch.equal(before[name], after[name])]
+    assert changed == ["hidden.weight", "hidden.bias"]
+
+
+def test_what_is_given_stays_and_raw_gives_it_back():
+    rows, labels = draw(3, 0, 2.0, 1.0)
+    model, params = trained("linear", 3, 0)
+    kept = params.clone()
+    for turn in (fold, unfold):
+        turn(model, params, make("standard", rows, labels))
+        assert torch.equal(params, kept)
+        assert turn(model, params, Space.raw(3)) is params
+
+
+def test_a_model_without_a_linear_first_layer_is_refused():
+    model = build_model(3, 2, ModelSettings(closed_form="mixture"))
+    space = Space.standard(Totals.of_rows(torch.eye(3)))
+    for turn in (fold, unfold):
+        with pytest.raises(ConfigError, match="MixtureHead"):
+            turn(model, to_vector(model), space)

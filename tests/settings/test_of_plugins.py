@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import types
+
 import pytest
 
 from federatedscope_ggeur import (
@@ -14,12 +17,13 @@ from federatedscope_ggeur import (
     register_reader,
     register_splitter,
 )
-from federatedscope_ggeur.errors import PluginError
+from federatedscope_ggeur.errors import ConfigError, PluginError
 from federatedscope_ggeur.federation.exchanges import EXCHANGES
 from federatedscope_ggeur.methods import METHODS, FedAvg, Method
 from federatedscope_ggeur.models.closed_forms import ClosedForm
 from federatedscope_ggeur.settings import (
     Key,
+    Registry,
     check_returned,
     is_of_plugin,
     place_of,
@@ -111,3 +115,139 @@ def test_what_a_part_returned():
         PluginError, match=r"the part \(.*line \d+\) must return an int"
     ):
         check_returned("the part", part, None, int)
+
+
+# Parts whose names are known before their modules are imported.
+
+
+class Part:
+    SETTINGS = ()
+
+
+@pytest.fixture
+def registry():
+    """It expects the part `late` of a module that is not there yet."""
+    made = Registry("part", "part")
+    made.add("early", Part)
+    made.expect({"late": "module_of_a_test"})
+    return made
+
+
+@pytest.fixture
+def module(registry, tmp_path, monkeypatch):
+    """The module, which registers the part when it is imported."""
+    path = tmp_path / "module_of_a_test.py"
+    path.write_text(
+        "from registry_of_a_test import registry\n"
+        "class Late:\n    SETTINGS = ()\n"
+        "registry.add('late', Late)\n"
+    )
+    holder = types.ModuleType("registry_of_a_test")
+    holder.registry = registry
+    monkeypatch.setitem(sys.modules, "registry_of_a_test", holder)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "module_of_a_test"
+    sys.modules.pop("module_of_a_test", None)
+
+
+def test_the_name_is_known_and_nothing_is_imported(registry):
+    assert list(registry) == ["early", "late"]
+    assert "late" in registry
+    assert registry.rule("late") == ""
+    assert registry.present() == {"early": Part}
+    assert registry.is_expected("late")
+    assert not registry.is_expected("early")
+
+
+def test_who_asks_for_the_part_imports_it(registry, module):
+    assert registry.find("late").__module__ == module
+    assert list(registry.present()) == ["early", "late"]
+    registry.add("late", registry["late"])  # as by an import again
+
+
+def test_nobody_else_takes_the_name(registry):
+    with pytest.raises(ValueError, match="'late' is already registered"):
+        registry.add("late", Part)
+
+
+# Parts of one kind by name; tests of settings/registry.py.
+
+
+@pytest.fixture
+def parts():
+    return Registry("dance", "steps.dance", taken=("none",))
+
+
+def made(value):
+    """Another definition of the same name in the same module, as if run again."""
+
+    class Waltz:
+        number = value
+
+    return Waltz
+
+
+def test_parts_are_found_by_name_in_their_order(parts):
+    class Tango:
+        pass
+
+    waltz = parts.registered("waltz")(made(1))
+    assert parts.add("tango", Tango) is Tango
+    assert parts.find("waltz") is parts["waltz"] is waltz
+    assert list(parts) == ["waltz", "tango"]
+    assert len(parts) == 2
+    assert Tango.name == "tango"
+
+
+def test_an_unknown_one_is_refused_with_those_there_are(parts):
+    parts.add("waltz", made(1))
+    message = r"steps\.dance: no dance is called 'jig'; known: none, waltz"
+    with pytest.raises(ConfigError, match=message):
+        parts.find("jig")
+
+
+def test_a_name_is_taken_once(parts):
+    class Other:
+        pass
+
+    parts.add("waltz", made(1))
+    for name in ("waltz", "none"):
+        with pytest.raises(ValueError, match=f"dance '{name}' is already registered"):
+            parts.add(name, Other)
+    assert parts["waltz"].number == 1
+
+
+@pytest.mark.parametrize(
+    "settings", [Key("speed", 1.0, "Speed.", positive), ("speed",)]
+)
+def test_settings_are_a_tuple_of_keys(parts, settings):
+    class Tango:
+        SETTINGS = settings
+
+    with pytest.raises(TypeError, match="'tango' must have a tuple of Key as SETTINGS"):
+        parts.add("tango", Tango)
+
+
+def test_a_setting_does_not_hide_a_function(parts):
+    class Tango:
+        SETTINGS = (Key("step", 1.0, "Length of a step.", positive),)
+
+        def step(self):
+            """Does a step."""
+
+    with pytest.raises(TypeError, match="a setting and a function called 'step'"):
+        parts.add("tango", Tango)
+
+
+def test_two_settings_of_one_name_are_refused(parts):
+    class Tango:
+        SETTINGS = tuple(Key("step", x, "Length of a step.", positive) for x in (1, 2))
+
+    with pytest.raises(TypeError, match="'tango' has two settings called 'step'"):
+        parts.add("tango", Tango)
+
+
+def test_the_same_definition_made_again_takes_the_place_of_the_first(parts):
+    parts.add("waltz", made(1))
+    parts.add("waltz", made(2))
+    assert parts["waltz"].number == 2

@@ -1,6 +1,6 @@
 """The configs of the paper's settings, each on a miniature of its data set.
 
-That their numbers are the paper's is said in tests/test_bundled_studies.py.
+That their numbers are the paper's is said in extras/studies/test_bundled_studies.py.
 """
 
 from __future__ import annotations

@@ -3,20 +3,29 @@ engine, to the bit. What else a run may be made of is tested on that engine alon
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import numpy as np
+import pandas
 import pytest
 from digits_network import digits_words
 from engines_under_test import ENGINES, Embedded
 from own_scores import check_own_score
 from private_words import LDA, NOISE, SUMS
 
+from federatedscope_ggeur import FederatedClassifier, FederatedData, Predictor, run
 from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.data import load_data
 from federatedscope_ggeur.engines.run import load_federated_data
+from federatedscope_ggeur.examples import find_config
+from federatedscope_ggeur.extras.book.federation import Federation
 from federatedscope_ggeur.extras.differential_privacy.ledger import (
     ledger_path,
     read_ledger,
 )
+from federatedscope_ggeur.models.vectors import to_vector
 
 pytestmark = pytest.mark.slow
 
@@ -96,3 +105,165 @@ def test_the_page_has_these_runs():
     assert told - {"a network"} == {*RUNS, "FedAvg without augmentation"} - {
         "a network"
     }
+
+
+# The same rows give the same head and predictions at every door, to the bit.
+
+
+CONFIG = "ggeur_own_embeddings.yaml"
+HEAD = {
+    "ggeur.closed_form": "lda",
+    "ggeur.lda.shrinkage": 0.1,
+    "ggeur.init": "random",
+    "ggeur.keep": "trained",
+    "ggeur.privacy.min_samples": 2,
+}
+KINDS = {
+    "numbers from 0": lambda y: y,
+    "numbers from 1": lambda y: y + 1,
+    "numbers from 3 to 12": lambda y: y + 3,
+    "texts of numbers": lambda y: (y + 3).astype(str),
+    "names": lambda y: np.array([f"class {c}" for c in "zyxwvutsrq"])[y],
+    "truth values": lambda y: y > 4,
+}
+
+
+class Data:
+    """Some rows of bundled data, with labels of one kind, and their clients."""
+
+    def __init__(self, kind: str, folder: Path, each: int = 40):
+        found = load_data("digits_quickstart@ggeur", "", [0.7, 0, 0.3], 0).domains
+        parts = [(d.train.features[:each], d.train.labels[:each]) for d in found]
+        self.x = np.concatenate([x[:, ::9].numpy() for x, _ in parts])
+        numbers = np.concatenate([y.numpy() for _, y in parts])
+        self.y, self.site = KINDS[kind](numbers), np.repeat(np.arange(4), each)
+        self.titles = [f"column {number}" for number in range(self.x.shape[1])]
+        self.folder = folder
+        self.test = np.arange(len(self.x)) % 4 == 0
+
+    def files(self) -> Path:
+        for site in range(4):
+            place = self.folder / "data" / f"site {site}"
+            place.mkdir(parents=True, exist_ok=True)
+            for name, mask in (("train", ~self.test), ("test", self.test)):
+                mine = mask & (self.site == site)
+                np.savez(place / name, features=self.x[mine], labels=self.y[mine])
+        return self.folder / "data"
+
+    def csv(self, mask=slice(None), order=1) -> Path:
+        frame = pandas.DataFrame(self.x[mask], columns=self.titles)
+        frame = frame[self.titles[::order]]
+        frame.insert(3, "label", self.y[mask])
+        frame.to_csv(self.folder / "rows.csv", index=False, float_format="%.9g")
+        return self.folder / "rows.csv"
+
+    def arrays(self, features=None) -> FederatedData:
+        rows = self.x if features is None else features
+        domains = [f"site {site}" for site in self.site]
+        return FederatedData.from_arrays(
+            rows, self.y, self.site, domains, test=self.test
+        )
+
+    def settings(self, transform: str) -> dict:
+        listed = [] if transform == "none" else [transform]
+        return {**HEAD, "data.transform": listed}
+
+
+def heads(data: Data, transform: str):
+    """The models of all doors in this process, and their predictions of all rows."""
+    cfg, frame = data.settings(transform), pandas.DataFrame(data.x, columns=data.titles)
+    doors = {
+        "arrays": run(CONFIG, data.arrays(), overrides=cfg),
+        "data frame": run(CONFIG, data.arrays(frame), overrides=cfg),
+        "folder": run(
+            CONFIG,
+            overrides={**cfg, "data.root": str(data.files())},
+        ),
+    }
+    mine = ~data.test
+    made = FederatedClassifier("lda", settings=cfg).fit(
+        frame[mine], data.y[mine], data.site[mine]
+    )
+    return {**doors, "estimator": made.results_}, made
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_label_gives_one_head(kind, tmp_path, capsys):
+    data = Data(kind, tmp_path, 24)
+    found, made = heads(data, "none")
+    first = found["arrays"]
+    for results in found.values():
+        assert results.class_names == first.class_names
+        assert np.array_equal(to_vector(results.model), to_vector(first.model))
+        assert np.array_equal(
+            results.predict_proba(data.x), first.predict_proba(data.x)
+        )
+    hits = made.predict(pandas.DataFrame(data.x, columns=data.titles)) == data.y
+    made.save(tmp_path / "head")
+    np.savez(tmp_path / "rows.npz", features=data.x, labels=data.y)
+    for path in (tmp_path / "rows.npz", data.csv(), data.csv(order=-1)):
+        assert main(["predict", "--run", str(tmp_path / "head"), str(path)]) == 0
+        said = capsys.readouterr().out.splitlines()[-1]
+        assert said.endswith(f"{hits.sum()} of {len(hits)} rows")
+
+
+@pytest.mark.parametrize("transform", ["l2", "sqrt_l2", "lift"])
+def test_every_door_transforms_once(transform, tmp_path):
+    data = Data("numbers from 0", tmp_path, 24)
+    found, made = heads(data, transform)
+    first = found["arrays"]
+    for results in found.values():
+        assert np.array_equal(to_vector(results.model), to_vector(first.model))
+        assert np.array_equal(
+            results.predict_proba(data.x), first.predict_proba(data.x)
+        )
+    made.save(tmp_path / "head")
+    there = Predictor(tmp_path / "head").predict_proba(data.x)
+    assert np.array_equal(there, first.predict_proba(data.x))
+
+
+@pytest.mark.parametrize("engine", list(ENGINES), indirect=True)
+def test_every_engine_reads_the_same_rows(engine, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = Data("texts of numbers", tmp_path)
+    words = {**data.settings("l2"), "data.root": str(data.files())}
+    words |= {"federate.client_num": 4, "data.splitter": "iid"}
+    here = run(CONFIG, data.arrays(), overrides=data.settings("l2"))
+    flat = [part for pair in words.items() for part in map(str, pair)]
+    done = engine.begin(find_config(CONFIG), flat, 4).end()
+    for folder in [done.folder, *done.sites.values()]:
+        assert np.array_equal(
+            Predictor(folder).predict_proba(data.x), here.predict_proba(data.x)
+        )
+
+
+@pytest.mark.parametrize(
+    ("kind", "transform"), [("numbers from 1", "none"), ("names", "sqrt_l2")]
+)
+def test_every_way_into_a_book_gives_one_head(kind, transform, tmp_path, capsys):
+    data = Data(kind, tmp_path)
+    settings = {**data.settings(transform), "data.root": str(data.files())}
+    settings |= {"ggeur.book": str(tmp_path / "book"), "outdir": str(tmp_path)}
+    words = [str(part) for pair in settings.items() for part in pair]
+    assert main(["--cfg", CONFIG, *words]) == 0
+    book = Federation.load(tmp_path / "book")
+    wanted = to_vector(book.head().model)
+    mine = (data.site == 1) & ~data.test
+    np.savez(tmp_path / "rows.npz", features=data.x[mine], labels=data.y[mine])
+    for path in (data.csv(mine), tmp_path / "rows.npz", None):
+        assert main(["update", str(book.path), "--leave", "2"]) == 0
+        rows = [] if path is None else ["--rows", str(path)]
+        assert main(["update", str(book.path), "--join", "2", *rows]) == 0
+        again = Federation.load(book.path)
+        assert np.array_equal(to_vector(again.head().model), wanted)
+    again.leave(2)
+    again.join(2, data.x[mine], data.y[mine])
+    assert np.array_equal(to_vector(again.head().model), wanted)
+    folder = again.path / "runs" / f"{again.links[-1].number:06d}_join"
+    capsys.readouterr()
+    main(["predict", "--run", str(folder), str(data.csv()), "--json"])
+    shown = [
+        one["classes"][0]["probability"] for one in json.loads(capsys.readouterr().out)
+    ]
+    there = Predictor(folder).predict_proba(data.x)
+    assert np.allclose(there.max(axis=1), shown)

@@ -14,12 +14,17 @@ from ast import literal_eval
 from pathlib import Path
 
 import pytest
-from standalone import merged
+import yaml
+from processes import free_port, numbers
+from standalone import as_before, merged, outcome, set_up
 
 from federatedscope_ggeur.cfg_ggeur import all_keys, get_key
 from federatedscope_ggeur.cfg_ggeur.fs_keys import fs_keys
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.cfg_ggeur.yaml_file import literal
+from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.engines.fs.config import check
+from federatedscope_ggeur.errors import ConfigError, MessageError
 
 EXAMPLES = Path(__file__).parents[3] / "scripts" / "example_configs"
 REFUSED = "refused"
@@ -37,7 +42,7 @@ def base(federatedscope):
 
 
 @pytest.fixture(scope="module")
-def words() -> list[str]:
+def quickstart_words() -> list[str]:
     """The quickstart as words behind a file: reading YAML a thousand times is slow."""
     cfg = load_config(EXAMPLES / "ggeur_quickstart.yaml")
     names = [*DEFAULTS, *(f"train.optimizer.{key}" for key in cfg.train.optimizer)]
@@ -46,13 +51,13 @@ def words() -> list[str]:
 
 
 @pytest.fixture
-def values(base, words):
+def values(base, quickstart_words):
     """The values of all keys, and of those in the override, here and on FS."""
     from federatedscope_ggeur.engines.fs.config import check
 
     def here(*override):
         try:
-            cfg = load_config(None, [*words, *override])
+            cfg = load_config(None, [*quickstart_words, *override])
         except ConfigError:
             return REFUSED
         return {name: get_key(cfg, name) for name in (*DEFAULTS, *override[::2])}
@@ -69,7 +74,7 @@ def values(base, words):
     return lambda *override: (here(*override), there(*override))
 
 
-def literal(text):
+def as_written(text):
     try:
         return literal_eval(text)
     except (ValueError, SyntaxError):
@@ -77,7 +82,7 @@ def literal(text):
 
 
 def differs_by_nature(name: str, text: str) -> bool:
-    default, value = DEFAULTS[name], literal(text)
+    default, value = DEFAULTS[name], as_written(text)
     cut_off = isinstance(default, int) and isinstance(value, float)
     bare = isinstance(default, str) and not isinstance(value, str)
     return name in ON_FS or (cut_off and not value.is_integer()) or bare
@@ -182,3 +187,274 @@ def test_a_command_line_adds_keys_to_open_sections_as_a_file_does(federatedscope
     words += ["train.scheduler.type", "StepLR", "train.scheduler.step_size", 2]
     cfg = merged(EXAMPLES / "ggeur_quickstart.yaml", words)
     assert [get_key(cfg, name) for name in words[::2]] == words[1::2]
+
+
+# FederatedScope's (FS's) --client_cfg for some clients only, or for all of them.
+
+
+FASTER = "{train: {optimizer: {lr: 0.5}}}"
+
+
+def rates(run) -> list[float]:
+    return [
+        client.trainer.client.settings.training.optimizer.lr
+        for _, client in sorted(run.runner.client.items())
+    ]
+
+
+@pytest.mark.slow
+def test_those_that_are_named_have_their_own(fs):
+    there = fs.set_up(clients=f"client_2: {FASTER}")
+    assert rates(there) == [0.01, 0.5, 0.01]
+    every = "\n".join(
+        f"client_{k}: {{train: {{optimizer: {{lr: {rate}}}}}}}"
+        for k, rate in ((1, 0.01), (2, 0.5), (3, 0.01))
+    )
+    faster = outcome(there.go().results)
+    plain = outcome(fs.run(clients="{}").results)
+    assert faster == outcome(fs.run(clients=every).results)
+    assert faster != plain == outcome(fs.run().results)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (f"client_9: {FASTER}", "client_9: there are only client_1 to client_3"),
+        (f"klient_1: {FASTER}", "klient_1: there are only client_1 to client_3"),
+        ("client_1:", "client_1: must hold settings, got"),
+        (
+            "client_1: {train: {optimiser: {lr: 1}}}",
+            "client_1.train.optimiser.lr: there is no such key",
+        ),
+        (
+            "client_2: {train: {local_update_steps: many}}",
+            "client_2.train.local_update_steps: expected int, got str 'many'",
+        ),
+        (
+            "client_2: {train: {optimizer: {lr: -1.0}}}",
+            "client_2.train.optimizer.lr: must lie in 0",
+        ),
+        ("client_3: {ggeur: {weight: heavy}}", "client_3.ggeur.weight: must be one of"),
+    ],
+)
+def test_what_cannot_be_is_named(fs, text, line):
+    with pytest.raises(ConfigError) as error:
+        fs.set_up(clients=text)
+    first, *lines = str(error.value).splitlines()
+    assert first == "wrong settings in --client_cfg:"
+    (only,) = lines
+    assert only.startswith(f"  {line}")
+
+
+@pytest.mark.slow
+def test_what_all_must_have_alike_is_compared(fs):
+    there = fs.set_up(clients="client_3: {seed: 9}")
+    with pytest.raises(MessageError, match=r"client 3.*seed"):
+        there.go()
+
+
+@pytest.mark.slow
+def test_in_distributed_mode_a_process_takes_its_own_section(fleet, tmp_path):
+    """The server, which has no settings of its own there, takes the same file."""
+    own = tmp_path / "own.yaml"
+    own.write_text(f"client_2: {FASTER}")
+    found = []
+    for one, more in (
+        (fleet(client_config=own), ()),
+        (fleet(), ("train.optimizer.lr", 0.5)),
+    ):
+        server = one.server()
+        clients = [one.client(k, *(more if k == 2 else ())) for k in (1, 2, 3, 4)]
+        assert [w.wait() for w in (server, *clients)] == [0] * 5
+        found.append(numbers(server.results))
+    assert found[0] == found[1]
+
+
+# A file with all that is common, and roles on the command line: no splitter is asked
+# of who divides nothing, and nothing is checked before the command line is read.
+
+
+@pytest.fixture
+def common(quickstart, words, tmp_path):
+    """Write what all processes share, with some settings more, or less (None)."""
+
+    def write(**changes):
+        content = yaml.safe_load(quickstart.read_text(encoding="utf-8"))
+        settings = {
+            **dict(zip(words[::2], map(literal, words[1::2]))),
+            "federate.client_num": 3,
+            "federate.mode": "distributed",
+            "distribute.use": True,
+            "distribute.server_host": "127.0.0.1",
+            "distribute.server_port": free_port(),
+            "data.splitter": None,
+            "data.splitter_args": None,
+            **{key.replace("__", "."): value for key, value in changes.items()},
+        }
+        for key, value in settings.items():
+            *path, name = key.split(".")
+            node = content
+            for part in path:
+                node = node.setdefault(part, {})
+            node.pop(name, None)
+            if value is not None:
+                node[name] = value
+        file = tmp_path / "common.yaml"
+        file.write_text(yaml.safe_dump(content), encoding="utf-8")
+        return file
+
+    return write
+
+
+OWN = [
+    "distribute.data_idx", "-1", "ggeur.domain", "art", "ggeur.client_number", "1"
+]  # fmt: skip
+
+
+SERVER = ["distribute.role", "server"]
+
+
+@pytest.mark.parametrize(
+    ("role", "refused"),
+    [
+        (SERVER, ""),
+        (OWN, ""),
+        ([*SERVER, "federate.make_global_eval", "True"], "splitter"),
+        ([*SERVER, "ggeur.unseen_domains", "['art']"], "splitter"),
+        (["distribute.data_idx", "2"], "splitter"),
+        ([*SERVER, "data.splitter", "diagonal"], "splitter"),
+        ([*SERVER, "federate.client_num", "0"], "client_num"),
+        (["federate.mode", "standalone"], "splitter"),
+        (["federate.mode", "standalone", "federate.client_num", "0"], ""),
+    ],
+    ids=str,
+)
+def test_a_splitter_is_asked_of_who_divides_rows(federatedscope, common, role, refused):
+    with as_before():
+        if not refused:
+            check(merged(common(), role))
+            return
+        with pytest.raises((ConfigError, AssertionError), match=refused):
+            check(merged(common(), role))
+
+
+def test_the_embedded_engine_says_which_one_it_is(common, capsys):
+    assert main(["--cfg", str(common())]) == 1
+    said = capsys.readouterr().err
+    assert "federate.mode: must be standalone without --engine federatedscope" in said
+    assert "distribute." not in said
+    assert "splitter" not in said
+
+
+# What FederatedScope (FS) can do and the plugin cannot is refused, all at once.
+
+
+TOY = """\
+data: {type: toy}
+model: {type: lr}
+federate: {client_num: 3, total_round_num: 3}
+train: {optimizer: {lr: 0.1}}
+eval: {count_flops: False, best_res_update_round_wise_key: test_loss}
+"""
+#: Key, wrong value, and the settings that it needs to get past FS's own checks.
+WRONG = {
+    "feat_engr.type": ["instance_norm"],
+    "asyn.use": [True],
+    "federate.use_ss": [True],
+    "quantization.method": ["uniform"],
+    "fedswa.use": [True],
+    "nbafl.use": [True],
+    "sgdmf.use": [True],
+    "hpo.fedex.use": [True],
+    "hpo.fts.use": [True],
+    "hpo.pfedhpo.use": [True],
+    "personalization.local_param": ["['fc']"],
+    "attack.attack_method": ["DLG"],
+    "vertical.use": [True],
+    "finetune.before_eval": [True],
+    "federate.process_num": [2],
+    "fedprox.use": [True],
+    "fedopt.use": [True],
+    "aggregator.robust_rule": ["mean"],
+    "model.model_num_per_trainer": [2],
+    "model.type": ["convnet2"],
+    "trainer.type": ["cvtrainer"],
+    "criterion.type": ["NLLLoss"],
+    "early_stop.patience": [5, "eval.best_res_update_round_wise_key", "test_acc"],
+    "ggeur.steps": ["[3]"],
+    # A list in place of a number, which FS takes.
+    "federate.total_round_num": ["[1]"],
+    "eval.metrics": [5],
+    # FS's own checks fail on these, with an AssertionError.
+    "federate.client_num": [0],
+    "train.batch_or_epoch": ["rounds"],
+}  # fmt: skip
+
+
+def keys_in(error) -> list[str]:
+    first, *lines = str(error.value).splitlines()
+    assert first == "wrong settings:"
+    return [line.split(":")[0].strip() for line in lines]
+
+
+@pytest.mark.parametrize("plugin_first", [False, True])
+def test_all_are_in_one_list(fs, plugin_first):
+    also = [word for key, value in WRONG.items() for word in (key, *value)]
+    with pytest.raises(ConfigError) as error:
+        fs.set_up(also=also, plugin_first=plugin_first)
+    assert sorted(keys_in(error)) == sorted(WRONG)
+
+
+@pytest.mark.parametrize("key", ["fedswa.use", "hpo.fedex.use", "federate.use_ss"])
+def test_ours_comes_before_fs_s_own_complaint(fs, key):
+    """The merge of the file is where FS's own check would fail."""
+    settings = [key, "True", "federate.sample_client_num", 1, "vertical.use", "True"]
+    with pytest.raises(ConfigError) as error:
+        merged(fs.file(), settings)
+    assert sorted(keys_in(error)) == sorted([key, "vertical.use"])
+    assert isinstance(error.value.__cause__, AssertionError)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        (["federate.method", "GGEUR"], r"ggeur\.use: must be True"),
+        (
+            ["data.type", "digits_quickstart@GGEUR", "data.splitter", "iid"],
+            r"ggeur\.use: must be True",
+        ),
+        (["trainer.type", "ggeur_trainer"], r"ggeur_trainer needs a data\.type"),
+    ],
+)
+def test_the_plugin_must_be_switched_on(fs, tmp_path, settings, problem):
+    path = tmp_path / "toy.yaml"
+    path.write_text(TOY)
+    with pytest.raises(ConfigError, match=problem):
+        set_up(path, ["outdir", tmp_path / "exp", *settings])
+
+
+@pytest.mark.slow
+def test_a_plain_run_of_fs_is_untouched(fs, tmp_path, monkeypatch):
+    """Its results with the plugin registered are those without it."""
+    from federatedscope import register
+
+    path = tmp_path / "toy.yaml"
+    path.write_text(TOY)
+    settings = ["outdir", tmp_path / "exp"]
+    with_it = set_up(path, settings).go()
+    for registry in ("worker", "trainer", "data", "model"):
+        monkeypatch.delitem(getattr(register, f"{registry}_dict"), "ggeur")
+    without = set_up(path, settings, plugin=False).go()
+    assert with_it.config.keys() - without.config.keys() == {"ggeur"}
+    for name in ("eval_results.log", "eval_results.raw.gz"):
+        assert _content(with_it, name) == _content(without, name)
+    assert not (with_it.folder / "results.json").exists()
+    ours, theirs = (run.server.model.state_dict() for run in (with_it, without))
+    assert all(ours[name].equal(theirs[name]) for name in theirs)
+
+
+def _content(run, name: str) -> bytes:
+    import gzip
+
+    data = (run.folder / name).read_bytes()
+    return gzip.decompress(data) if name.endswith("gz") else data

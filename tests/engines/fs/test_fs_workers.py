@@ -5,9 +5,28 @@ from __future__ import annotations
 import atexit
 import logging
 
+import numpy as np
 import pytest
+import torch
+from standalone import assert_same, merged, set_up
+from torch.nn.functional import cross_entropy
 
-from federatedscope_ggeur.errors import GGEURError, MessageError
+from federatedscope_ggeur.data import load_data
+from federatedscope_ggeur.engines.run import Run, load_federated_data
+from federatedscope_ggeur.errors import ConfigError, DataError, GGEURError, MessageError
+from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
+    AugmentationClient,
+)
+from federatedscope_ggeur.federation.exchanges.training.exchange import TrainingClient
+from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
+from federatedscope_ggeur.models import (
+    ModelSettings,
+    build_model,
+    fold,
+    load_vector,
+    named_tensors,
+    to_vector,
+)
 
 #: FederatedScope's own type of a message.
 JOIN = "join_in"
@@ -129,3 +148,368 @@ def test_fs_warns_of_what_is_not_ours_as_ever(
         text = said.format(what)
         record = logger.makeRecord(logger.name, 30, "", 0, text, (), None)
         assert bool(logger.filter(record)) == heard
+
+
+# The data function and the model builder in FederatedScope (FS): its data objects.
+#
+# Who holds which rows is `data/`'s matter. Here they are put into FS's dict of splits,
+# by role, with the sizes that FS's model builder needs. Tests of engines/fs/data.py and
+# engines/fs/registration.py.
+
+
+@pytest.fixture
+def get(fs):
+    """FS's own `get_data` for a role."""
+
+    def get(*settings, also=()):
+        from federatedscope.core.auxiliaries.data_builder import get_data
+
+        return get_data(merged(fs.file(*settings), also).clone())
+
+    return get
+
+
+def distributed(role: str, **settings) -> list:
+    words = ["federate.mode", "distributed", "distribute.role", role]
+    names = {"data_idx": "distribute.data_idx", "number": "ggeur.client_number"}
+    for name, value in settings.items():
+        words += [names.get(name, f"ggeur.{name}"), value]
+    return words
+
+
+def same(splits, held) -> bool:
+    return all(
+        np.array_equal(splits[part]["x"], getattr(held, part).features.numpy())
+        and np.array_equal(splits[part]["y"], getattr(held, part).labels.numpy())
+        for part in ("train", "test")
+    )
+
+
+DEALT = [{"alpha": 0.01, "min_per_class": 1}]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["federate.client_num", 7, "data.splitter", "iid", "data.splitter_args", []],
+        ["federate.client_num", 6, "data.splitter_args", DEALT],
+    ],
+    ids=["iid", "lds"],
+)
+def test_standalone_clients_hold_what_they_hold_on_the_embedded_engine(
+    get, config, settings
+):
+    data, cfg = get(*settings)
+    expected = load_federated_data(config(*settings))
+    assert list(data) == list(range(len(expected.clients) + 1))
+    for held in expected.clients:
+        splits = data[held.number]
+        assert same(splits, held)
+        assert splits.held.domain == held.domain
+        assert splits["train"]["x"].dtype == np.float32
+    assert cfg.federate.client_num == len(expected.clients)
+
+
+def test_pixels_stay_bytes(get, config, pictures_of_digits):
+    data, cfg = get(*pictures_of_digits)
+    assert cfg.model.input_shape == (64,)
+    for held in load_federated_data(config(*pictures_of_digits)).clients:
+        assert same(data[held.number], held)
+        assert data[held.number]["train"]["x"].dtype == np.uint8
+        assert data[held.number].held.train.image_shape == (1, 8, 8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("role", [[], distributed("server")], ids=["all", "server"])
+def test_the_server_holds_the_test_sets_that_it_scores(get, role):
+    unseen = ["ggeur.unseen_domains", "['art']", "federate.client_num", 2]
+    for settings, domains in (
+        (["federate.make_global_eval", True], {"art", "photo", "sketch"}),
+        (unseen, {"art"}),
+    ):
+        data, cfg = get(*settings, also=role)
+        held = data if role else data[0]
+        assert set(held.rows["test"]) == domains
+        assert cfg.model.input_shape == (16,)
+
+
+@pytest.mark.parametrize("hidden", [0, 6])
+def test_the_model_s_sizes_are_those_of_the_data(get, hidden):
+    from federatedscope.core.auxiliaries.model_builder import get_model
+
+    data, cfg = get("ggeur.mlp_hidden_dim", hidden, "model.dropout", 0.3)
+    model = cfg.model
+    assert (model.hidden, model.out_channels, model.input_shape) == (hidden, 12, (16,))
+    expected = build_model(16, 12, ModelSettings(hidden, 0.3))
+    for number in (0, 1):  # the server's first split has no rows
+        made = get_model(model, data[number])
+        assert repr(made) == repr(expected)
+        assert made(torch.zeros(2, 16)).shape == (2, 12)
+
+
+def test_a_server_without_data_gets_an_empty_model(get):
+    from federatedscope.core.auxiliaries.model_builder import get_model
+
+    data, cfg = get(also=distributed("server"))
+    assert data is None
+    assert not list(get_model(cfg.model, None).parameters())
+    assert get()[0][0].rows["test"] == {}
+
+
+@pytest.mark.slow
+def test_embeddings_have_the_dimensions_that_were_asked_for(get):
+    own = distributed("client", data_idx=-1, number=2, domain="a")
+    for role in ([], distributed("client", data_idx=1), own):
+        get("ggeur.embedding_dim", 16, also=role)
+        with pytest.raises(ConfigError, match=r"ggeur\.embedding_dim: is 512"):
+            get("ggeur.embedding_dim", 512, also=role)
+
+
+def test_other_types_are_left_to_fs(federatedscope):
+    from federatedscope_ggeur.engines.fs.registration import find_data, find_model
+
+    cfg = federatedscope.global_cfg.clone()
+    assert find_data(cfg) is None
+    assert find_model(cfg.model, (3,)) is None
+
+
+def test_the_seed_is_the_user_s_again(get):
+    """FS loads data under a seed of its own."""
+
+    def draw() -> tuple[float, float]:
+        return np.random.rand(), torch.rand(1).item()  # noqa: NPY002
+
+    get("seed", 5)
+    drawn = draw()
+    from federatedscope.core.auxiliaries.utils import setup_seed
+
+    setup_seed(5)
+    assert drawn == draw()
+
+
+@pytest.mark.slow
+def test_a_distributed_client_holds_the_part_of_its_index(get, config):
+    settings = ["federate.client_num", 5]
+    for held in load_federated_data(config(*settings)).clients:
+        also = distributed("client", data_idx=held.number)
+        splits, cfg = get(*settings, also=also)
+        assert (splits.held.number, splits.held.domain) == (held.number, held.domain)
+        assert same(splits, held)
+        assert cfg.model.out_channels == 12
+
+
+@pytest.mark.slow
+def test_a_client_with_its_own_data_holds_all_of_it(get, tmp_path):
+    also = distributed("client", data_idx=-1, number=1, domain="all")
+    splits, _ = get(also=also)  # several domains in its folder are one
+    assert len(splits["train"]["y"]) + len(splits["test"]["y"]) == 120 + 96 + 108
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (tmp_path / "embeddings" / "art.npz").rename(folder / "art.npz")
+    also = distributed("client", data_idx=-1, number=4, domain="atelier")
+    splits, cfg = get("data.root", folder, also=also)
+    dataset = load_data("embeddings@ggeur", str(folder), cfg.data.splits, cfg.seed)
+    (domain,) = dataset.domains
+    assert (splits.held.number, splits.held.domain) == (4, "atelier")
+    assert same(splits, domain)
+    assert splits.held.train.domain == "atelier"
+    with pytest.raises(DataError, match="nowhere"):
+        get("data.root", tmp_path / "nowhere", also=also)
+
+
+@pytest.mark.parametrize(
+    ("also", "problem"),
+    [
+        ({"data_idx": -1, "domain": "art"}, r"ggeur\.client_number: must be set"),
+        ({"data_idx": -1, "number": 2}, r"ggeur\.domain: must name"),
+        ({"data_idx": 0}, r"distribute\.data_idx: must lie in 1\.\.3"),
+        ({"data_idx": 4}, r"distribute\.data_idx: must lie in 1\.\.3"),
+        ({"data_idx": 2, "number": 1}, r"ggeur\.client_number: is 1, but"),
+    ],
+)
+def test_who_a_client_is_must_be_said_once(get, also, problem):
+    with pytest.raises(ConfigError, match=problem):
+        get(also=distributed("client", **also))
+
+
+# The trainer by the interface that FederatedScope (FS) gives one.
+
+
+@pytest.fixture
+def trainer(fs):
+    """Client 2's, before the run."""
+    there = fs.set_up("ggeur.steps", [], "ggeur.mlp_hidden_dim", 4)
+    return there.runner.client[2].trainer
+
+
+@pytest.mark.slow
+def test_train_is_the_round_that_every_engine_trains(trainer, config):
+    here = Run(config("ggeur.steps", [], "ggeur.mlp_hidden_dim", 4)).engine
+    params = here.server.params
+    load_vector(trainer.model, params)
+    client = here.clients[2]
+    here.side(2, AugmentationClient).prepare(None, None)
+    for number in (1, 2):
+        rows, weights, results = trainer.train()
+        sent = Broadcast(number, params)
+        params = here.side(2, TrainingClient).train(sent).params
+        assert torch.equal(to_vector(trainer.model), params)
+        assert rows == len(client.features)
+        assert results == {}
+        assert weights.keys() == trainer.model.state_dict().keys()
+
+
+@pytest.mark.slow
+def test_train_after_round_0_trains_on_the_augmented_set(fs):
+    there = fs.run()
+    trainer = there.runner.client[1].trainer
+    before = to_vector(trainer.model)
+    rows, _, _ = trainer.train()
+    assert rows == trainer.client.recipe.rows > len(trainer.client.features)
+    assert not torch.equal(to_vector(trainer.model), before)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        (("ggeur.base_method", "scaffold"), "scaffold"),
+        (("ggeur.augmentation", "fedmix"), r"fedavg \+ fedmix"),
+    ],
+)
+def test_train_alone_says_that_a_method_needs_the_server(fs, settings, name):
+    trainer = fs.set_up(*settings).runner.client[2].trainer
+    with pytest.raises(GGEURError, match=f"{name} needs the server's messages") as said:
+        trainer.train()
+    assert "\n" not in str(said.value)
+
+
+@pytest.mark.slow
+def test_weights_are_copies(trainer):
+    weights = trainer.get_model_para()
+    for tensor in weights.values():
+        tensor.fill_(1)
+    assert not any((t == 1).all() for t in trainer.model.state_dict().values())
+    trainer.update(weights)
+    assert all((t == 1).all() for t in trainer.model.state_dict().values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("split", ["train", "val", "test"])
+def test_evaluate_gives_fs_s_metrics_of_the_model(fs, split):
+    validated = ["data.splits", [0.5, 0.2, 0.3], "eval.split", ["test", "val"]]
+    trainer = fs.set_up("ggeur.mlp_hidden_dim", 4, *validated).runner.client[2].trainer
+    found = trainer.evaluate(split)
+    rows = getattr(trainer.data.held, split)
+    with torch.no_grad():
+        logits = trainer.model.eval()(rows.features)
+    correct = (logits.argmax(1) == rows.labels).sum().item()
+    assert found[f"{split}_total"] == len(rows)
+    assert found[f"{split}_correct"] == correct
+    assert found[f"{split}_acc"] == correct / len(rows)
+    loss = cross_entropy(logits, rows.labels, reduction="sum").item()
+    assert found[f"{split}_loss"] == pytest.approx(loss)
+    assert found[f"{split}_avg_loss"] == pytest.approx(loss / len(rows))
+    assert len(found) == 5
+
+
+@pytest.mark.slow
+def test_nothing_to_score_is_no_error(trainer):
+    assert trainer.print_trainer_meta_info() == "GGEURTrainer(MLPHead)"
+    trainer.data["test"] = {key: part[:0] for key, part in trainer.data["test"].items()}
+    assert trainer.evaluate()["test_acc"] == 0.0
+    assert trainer.evaluate()["test_total"] == 0
+
+
+@pytest.mark.slow
+def test_the_server_s_trainer_scores(fs):
+    there = fs.run("federate.make_global_eval", True)
+    *_, last = [x["Results_raw"] for x in there.lines() if x["Round"] == 3]
+    found = there.server.trainer.evaluate()
+    assert found["test_total"] > 0
+    assert found == {name: last[name] for name in found}
+
+
+# Federated methods in FederatedScope (FS): its switches and keys, and its trainers.
+#
+# `fedprox.use` and `fedopt.use` are FS's own switches, `fedopt.optimizer` is its own
+# section. Clients with models of their own keep them in FS's trainers.
+
+
+ADAM = [
+    "ggeur.base_method", "fedopt",
+    "fedopt.optimizer.type", "Adam",
+    "fedopt.optimizer.lr", 0.1,
+    "fedopt.optimizer.betas", [0.8, 0.9],
+    "fedopt.optimizer.eps", 0.01,
+]  # fmt: skip
+LOCAL = ("ggeur.base_method", "local", "federate.make_global_eval", True)
+
+
+@pytest.mark.slow
+def test_fs_s_own_section_is_the_server_s_optimiser(fs, config):
+    there = fs.run(*ADAM)
+    assert there.config.fedopt.use
+    assert_same(there, Run(config(*ADAM)))
+
+
+@pytest.mark.parametrize(
+    ("method", "section"),
+    [("fedopt", "fedopt.optimizer"), ("scaffold", "train.optimizer")],
+)
+def test_arguments_of_optimizers_are_refused_by_name(fs, method, section):
+    # FS takes keys that are new to it from a file alone.
+    path = fs.file("ggeur.base_method", method, f"{section}.momentum", 0.75)
+    text = path.read_text().replace(
+        "momentum: 0.75", "momentum: 0.75\n    nesterov: true"
+    )
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=rf"{section}\.nesterov: "):
+        set_up(path)
+
+
+@pytest.mark.slow
+def test_every_client_s_own_head_is_in_its_trainer(fs, config):
+    settings = [*LOCAL, "ggeur.space", "standard", "ggeur.steps", "[]"]
+    there, here = fs.run(*settings), Run(config(*settings))
+    here.follow(lambda record: None)
+    for number, worker in there.runner.client.items():
+        client = here.engine.clients[number]
+        own = client.state["params"]
+        assert torch.equal(worker.trainer.client.state["params"], own)
+        outside = fold(client.model, own, client.space)
+        assert _holds(worker.model.state_dict(), client.model, outside)
+    assert there.log.count("scored: each client's own model") == 1
+    assert there.log.count("federate.make_global_eval has no effect") == 1
+
+
+@pytest.mark.slow
+def test_all_rows_in_one_place_are_one_client_of_fs_s(fs):
+    pooled = ("ggeur.base_method", "centralised", "federate.client_num", 6)
+    there = fs.set_up(*pooled)
+    assert list(there.runner.client) == [1]
+    assert there.config.federate.client_num == 1
+    also = ["federate.mode", "distributed", "distribute.use", True,
+            "distribute.data_idx", 1]  # fmt: skip
+    with pytest.raises(ConfigError, match=r"  federate\.mode: .*centralised"):
+        fs.set_up(*pooled, also=also)
+
+
+@pytest.mark.slow
+def test_a_client_trains_on_from_its_own_weights(fs):
+    """By the methods of FS's trainers."""
+    trainer = fs.set_up(*LOCAL).runner.client[1].trainer
+    first = trainer.train()[1]
+    trainer.set_weights(torch.zeros_like(trainer.client.state["params"]))
+    again = trainer.train()[1]
+    client = trainer.client
+    for model, number in ((first, 1), (again, 2)):
+        assert _holds(model, client.model, client.states[number]["params"])
+
+
+def _holds(state, model, params) -> bool:
+    """Whether a state dict of `model` has the weights `params`."""
+    wanted = named_tensors(model, params)
+    assert state.keys() == wanted.keys()
+    return all(torch.equal(state[name], part) for name, part in wanted.items())

@@ -16,6 +16,7 @@ import pytest
 import yaml
 from fake_checkout import FILES, write_checkout
 
+from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.fs import install
 from federatedscope_ggeur.engines.fs.install import State, disable, enable, state
 from federatedscope_ggeur.errors import ConfigError
@@ -269,3 +270,77 @@ def test_an_enabled_federatedscope_knows_the_plugin(federatedscope, tmp_path):
     left = {p for p in files_in(copy) if "__pycache__" not in p.parts}
     assert left == before
     assert not list(copy.rglob(f"{Path(install.PLUGIN_FILE).stem}*"))
+
+
+# ``ggeur enable`` and ``disable``.
+
+
+def test_the_commands_say_what_to_type(checkout, capsys):
+    assert main(["enable", str(checkout)]) == 0
+    done, run = capsys.readouterr().out.splitlines()
+    assert done.startswith("enabled: ")
+    main_file = checkout.resolve() / "federatedscope" / "main.py"
+    assert run.startswith(f"run: PYTHONPATH='{checkout.resolve()}")
+    assert run.endswith(f"python '{main_file}' --cfg FILE.yaml")
+    assert main(["disable", str(checkout)]) == 0
+    assert capsys.readouterr().out.startswith("disabled: ")
+
+
+@pytest.mark.parametrize("command", ["enable", "disable"])
+def test_no_federatedscope_anywhere(command, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "federatedscope", None)
+    monkeypatch.delenv("FEDERATEDSCOPE_HOME", raising=False)
+    assert main([command]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: FederatedScope was not found")
+    for way in ("git clone", "pip install", "enable FOLDER"):
+        assert way in error
+
+
+# What ``ggeur doctor`` says of FederatedScope.
+
+
+@pytest.fixture
+def report(capsys):
+    """What the command prints, which finds nothing wrong."""
+
+    def ask() -> str:
+        assert main(["doctor"]) == 0
+        return capsys.readouterr().out
+
+    return ask
+
+
+def test_the_doctor_finds_no_federatedscope_anywhere(report, monkeypatch):
+    monkeypatch.setitem(sys.modules, "federatedscope", None)
+    monkeypatch.delenv("FEDERATEDSCOPE_HOME", raising=False)
+    assert "FederatedScope was not found" in report()
+
+
+def test_it_tells_the_state_and_the_command_that_repairs_it(
+    report, found_by_home, monkeypatch
+):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    shown = report()
+    assert "plugin: not enabled" in shown
+    package = found_by_home.resolve() / "federatedscope"
+    assert f"ggeur enable '{package}'" in shown
+    install.enable(found_by_home)
+    shown = report()
+    assert "plugin: enabled\n" in shown
+    assert f"run: {install.run_command(found_by_home)}" in shown
+
+
+def test_it_names_the_packages_that_federatedscope_lacks(
+    report, found_by_home, monkeypatch
+):
+    for module in ("pympler", "google.protobuf"):
+        monkeypatch.setitem(sys.modules, module, None)
+    missing = report().split("MISSING for FederatedScope: ")[1]
+    assert {"pympler", "protobuf"} <= set(missing.splitlines()[0].split(", "))
+    assert "federatedscope-ggeur[federatedscope]" in missing
+
+
+def test_it_reports_a_wrong_switch(report, found_by_home, monkeypatch):
+    monkeypatch.setenv("FEDERATEDSCOPE_GGEUR_PROTOBUF", "no")
+    assert "must be 'on' or 'off', got 'no'" in report()

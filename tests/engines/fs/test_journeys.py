@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from standalone import as_before, assert_same, merged, new_config, set_up
+from study_on_disk import SHORT, StudyOnDisk
 
+from federatedscope_ggeur import run
 from federatedscope_ggeur.cfg_ggeur.fs_keys import fs_keys
 from federatedscope_ggeur.cfg_ggeur.load import OTHER_KEYS, load_config
+from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.reporting import Results
 
 ROOT = Path(__file__).parents[3]
 DOMAINS = ("cloud", "day", "dusk", "fog", "night")
@@ -152,3 +158,154 @@ def test_tensorboard_in_fs_s_run_folder(least):
     run = set_up(least, ["ggeur.tensorboard", "True"]).go()
     (events,) = run.folder.glob("events.out.tfevents.*")
     assert b"test_domain_avg_acc" in events.read_bytes()
+
+
+# FederatedScope's own main, run by this package's command.
+
+
+PATIENCE = 600.0  # s
+TOY = """\
+data: {type: toy}
+model: {type: lr}
+federate: {client_num: 2, total_round_num: 5}
+eval: {count_flops: False}
+"""
+CLIENTS = "\n".join(
+    f"client_{i}: {{train: {{local_update_steps: {i + 1}, optimizer: {{lr: 0.1}}}}}}"
+    for i in range(3)
+)
+
+
+def run_python(words: list[str], home: Path, cwd: Path) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, *words],
+        cwd=cwd,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "FEDERATEDSCOPE_HOME": str(home),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+
+
+@pytest.fixture
+def toy(tmp_path) -> Path:
+    (tmp_path / "toy.yaml").write_text(TOY)
+    return tmp_path
+
+
+@pytest.fixture
+def home(federatedscope) -> Path:
+    return Path(federatedscope.__file__).parents[3]
+
+
+@pytest.mark.slow
+def test_federatedscope_runs_with_the_plugin_and_untouched(toy, home):
+    (toy / "clients.yaml").write_text(CLIENTS)
+    command = ["-m", "federatedscope_ggeur", "--engine", "federatedscope"]
+    command += ["--cfg", "toy.yaml", "--client_cfg", "clients.yaml"]
+    settings = ["federate.total_round_num", "1", "client_1.train.optimizer.lr", "0.25"]
+    done = run_python([*command, *settings, "expname", "here"], home, toy)
+    assert done.returncode == 0, done.stderr
+    assert "Server: Final evaluation is finished" in done.stderr
+    config = (toy / "exp" / "here" / "config.yaml").read_text()
+    assert "ggeur:\n  use: false\n" in config
+    assert "total_round_num: 1" in config
+    log = (toy / "exp" / "here" / "exp_print.log").read_text()
+    assert "lr: 0.25" in log
+    assert "local_update_steps: 3" in log
+
+
+LATE = """\
+import sys
+from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.federation.course.checkpoint import checkpoint_rounds
+sys.path.insert(0, sys.argv.pop(1))
+from federatedscope.core.configs.config import global_cfg
+before = list(sys.argv)
+settings = ["--cfg", "ggeur_quickstart.yaml", "ggeur.steps", "[3]"]
+status = main(["--engine", "federatedscope", *settings])
+print(status, before == sys.argv)
+"""
+
+
+@pytest.mark.slow
+def test_a_config_that_was_built_before_and_a_wrong_setting(toy, home):
+    done = run_python(["-c", LATE, str(home)], home, toy)
+    assert done.stdout.split() == ["1", "True"], done.stderr
+    error = done.stderr[done.stderr.rindex("error:") :]
+    assert error.startswith("error: wrong settings:\n")
+    assert "  ggeur.steps: must be [], [1], [2] or [1, 2], got [3]" in error
+    assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def launched(toy, monkeypatch, capsys):
+    """What a run on FederatedScope that cannot begin says."""
+
+    def launch(*words: str) -> str:
+        config = ["--engine", "federatedscope", "--cfg", str(toy / "toy.yaml")]
+        assert main([*config, *words]) == 1
+        return capsys.readouterr().err
+
+    return launch
+
+
+def test_no_federatedscope(launched, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "federatedscope", None)
+    monkeypatch.delenv("FEDERATEDSCOPE_HOME", raising=False)
+    error = launched()
+    assert error.startswith("error: FederatedScope was not found")
+    for way in ("git clone", "pip install", "enable FOLDER"):
+        assert way in error
+    monkeypatch.setenv("FEDERATEDSCOPE_HOME", str(tmp_path))
+    assert f"FEDERATEDSCOPE_HOME: the folder '{tmp_path}' is no" in launched()
+
+
+def test_what_is_missing_is_named(launched, monkeypatch, home):
+    assert "--client_cfg: the file 'no.yaml' does not exist" in launched(
+        "--client_cfg", "no.yaml"
+    )
+    monkeypatch.setitem(sys.modules, "pympler", None)
+    error = launched()
+    assert "not installed: pympler." in error
+    assert "pip install 'federatedscope-ggeur[federatedscope]'" in error
+
+
+@pytest.mark.parametrize("words", [["--quiet"], ["--log-level", "debug"]])
+def test_federatedscope_shows_what_its_own_setting_says(capsys, words):
+    command = ["--engine", "federatedscope", "--cfg", "ggeur_quickstart.yaml"]
+    assert main([*command, "seed", "1", *words]) == 1
+    assert "verbose 0" in capsys.readouterr().err
+
+
+def test_federatedscope_is_refused_with_what_to_do(quickstart, capsys):
+    words = ["--cfg", str(quickstart), "--engine", "federatedscope", "--dry-run"]
+    assert main(words) == 1
+    assert "leave out --engine federatedscope" in capsys.readouterr().err
+
+
+# A study whose runs are FederatedScope's: it starts them in processes of its own.
+
+
+@pytest.mark.slow
+def test_its_runs_have_the_scores_of_ours(federatedscope, tmp_path):
+    """And an error there is told in a line."""
+    wrong = {"data.type": "no_such@ggeur"}
+    axes = {"method": {"GGEUR": {}, "wrong": wrong}}
+    study = StudyOnDisk(tmp_path, axes=axes, seeds=[1], engine="federatedscope")
+    said = study.run("--workers", 2, status=1)
+    assert "failed: wrong / seed 1: " in said
+    assert "no_such@ggeur" in said
+    text = (study.out / "ggeur" / "seed_1" / "results.json").read_text()
+    found = Results.from_json(text)
+    assert found.engine == "federatedscope standalone"
+    ours = run("ggeur_quickstart", overrides={**SHORT, "seed": 1})
+    assert found.final.accuracy == ours.final.accuracy
+    assert not list((study.out / "ggeur").rglob("*.part"))
+    study.write({**study.content, "axes": {"method": {"GGEUR": {}}}})
+    assert "1 of 1 runs are finished" in study.run()

@@ -6,8 +6,10 @@ The searches need hpbandster and ConfigSpace: pip install 'federatedscope-ggeur[
 from __future__ import annotations
 
 import csv
+import json
 import math
 import re
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,11 +18,13 @@ import yaml
 from own_process import ROOT
 from programs import Call, run_programs
 from safetensors.torch import load, load_file
-from standalone import SEARCH, merged, outcome
+from standalone import SEARCH, merged, outcome, set_up
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.engines.fs import search
+from federatedscope_ggeur.engines.fs.config import check, problems
 from federatedscope_ggeur.engines.run import Run
-from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.reporting import Results
 
 SPACE = """\
@@ -29,11 +33,11 @@ ggeur.step1_size: {type: int, lower: 10, upper: 40}
 ggeur.scale: {type: cate, choices: [covariance, eigenvalue]}
 """
 DIVERGES = "train.optimizer.lr: {type: cate, choices: [0.05, 1000000000.0]}"
-#: Space, scheduler and settings. "docs" has those of the page.
+#: Space, scheduler and settings. "docs" has those of the page, but fewer trials.
 SEARCHES = {
     "sha": (SPACE, "sha", ()),
     "diverges": (DIVERGES, "sha", ("train.local_update_steps", "20")),
-    "docs": ("", "sha", ()),
+    "docs": ("", "sha", ("hpo.init_cand_num", "4", "hpo.sha.budgets", "[1, 2]")),
 }
 
 #: Space, settings, and the beginning of each line of the error.
@@ -278,3 +282,114 @@ def test_so_is_what_the_data_and_the_file_lack(told):
     assert line.startswith("error: hpo.metric: is client_summarized_weighted_avg.val_l")
     (line,) = lines_of(told, "no space")
     assert line.startswith("error: hpo.ss: 'list.yaml' is not a search space (")
+
+
+# What of FederatedScope's (FS's) search for hyperparameters can be done.
+
+
+EXTRA = "pip install 'federatedscope-ggeur[hpo]'"
+
+
+@pytest.fixture
+def in_hpo(search_file, monkeypatch):
+    """As in FS's hpo.py, whose packages are all there."""
+    import federatedscope
+
+    program = Path(federatedscope.__file__).with_name("hpo.py")
+    monkeypatch.setattr(sys, "argv", [str(program), "--cfg", str(search_file)])
+    monkeypatch.setattr(search, "missing_package", lambda name, extra: "")
+    assert search.is_search()
+
+
+GOOD = ["hpo.ss", "space.yaml", "hpo.sha.budgets", "[2, 8]"]
+WRONG_SEARCHES = {
+    ("hpo.ss", "''"): "hpo.ss: must name the YAML file of the search space, got ''",
+    ("hpo.scheduler", "pbt"): "hpo.scheduler: must be one of sha, rs, hb,",
+    ("hpo.scheduler", "wrap_sha"): "hpo.scheduler: wrap_sha wraps FedEx",
+    ("hpo.sha.budgets", "[]"): "hpo.sha.budgets: must be the fewest and the most",
+    ("hpo.sha.budgets", "[0, 2]"): "hpo.sha.budgets: must be the fewest and the most",
+    ("hpo.sha.elim_rate", "1"): "hpo.sha.elim_rate: must be 2 or more, got 1",
+    ("hpo.init_cand_num", "1"): "hpo.init_cand_num: must be 2 or more, got 1",
+    ("hpo.metric", "val_loss"): "hpo.metric: no trial has 'val_loss'",
+    ("hpo.metric", "server_global_eval.best"): "hpo.metric: no trial has 'server_",
+    ("eval.split", "['test']"): "hpo.metric: no trial has 'client_summarized_weighted",
+    ("eval.report", "['avg']"): "hpo.metric: no trial has 'client_summarized_weighted",
+    ("federate.make_global_eval", "True"): "hpo.metric: no trial has 'client_summar",
+    ("federate.mode", "distributed"): "federate.mode: hpo.py searches in standalone",
+}
+
+
+@pytest.mark.parametrize("words", WRONG_SEARCHES, ids=" ".join)
+def test_what_no_search_can_do(search_file, in_hpo, words):
+    found = "\n".join(problems(merged(search_file, [*GOOD, *words])))
+    assert f"  {WRONG_SEARCHES[words]}" in found
+
+
+def test_main_py_does_not_search(search_file):
+    found = "\n".join(problems(merged(search_file, ["hpo.scheduler", "pbt"])))
+    assert "hpo.scheduler" not in found
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["hpo.scheduler", "hb", "hpo.sha.budgets", "[3, 3]"],
+        ["hpo.metric", "client_best_individual.val_acc"],
+        ["hpo.metric", "server_global_eval.val_loss"],
+        [
+            *("federate.make_global_eval", "True"),
+            *("hpo.metric", "server_global_eval.val_avg_loss"),
+        ],
+    ],
+    ids=" ".join,
+)
+def test_what_a_search_can_do(search_file, in_hpo, words):
+    check(merged(search_file, [*GOOD, *words]))
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "missing", "wanted"),
+    [
+        ("sha", "ConfigSpace", "hpo.ss: needs the package ConfigSpace, which is not"),
+        ("rs", "hpbandster", "hpo.scheduler: rs needs the package hpbandster, which"),
+        ("sha", "hpbandster", ""),
+        ("bo_gp", "smac", "hpo.scheduler: bo_gp needs the package smac below"),
+    ],
+)
+def test_a_missing_package_is_named(
+    search_file, monkeypatch, scheduler, missing, wanted
+):
+    for name in ("ConfigSpace", "hpbandster"):
+        # Found is what is loaded, and not found what None stands for.
+        monkeypatch.setitem(sys.modules, name, None if name == missing else json)
+    monkeypatch.setitem(sys.modules, "smac", None)
+    cfg = merged(search_file, [*GOOD, "hpo.scheduler", scheduler])
+    if not wanted:
+        check(cfg)
+        return
+    with pytest.raises(ConfigError) as error:
+        check(cfg)
+    _, found = str(error.value).splitlines()
+    assert found.startswith(f"  {wanted}")
+    assert (EXTRA in found) == (missing != "smac")
+
+
+def test_without_a_search_space_no_package_is_asked_for(search_file, monkeypatch):
+    for name in ("ConfigSpace", "hpbandster"):
+        monkeypatch.setitem(sys.modules, name, None)
+    check(merged(search_file, ["hpo.scheduler", "sha", "hpo.ss", ""]))
+
+
+def test_only_fs_s_own_program_is_a_search(search_file, monkeypatch, tmp_path):
+    for program in ("", "main.py", str(tmp_path / "hpo.py")):
+        monkeypatch.setattr(sys, "argv", [program])
+        assert not search.is_search()
+
+
+@pytest.mark.parametrize("name", ["fedex", "fts", "pfedhpo"])
+def test_a_search_within_a_run_is_refused_with_the_reason(search_file, name):
+    words = [f"hpo.{name}.use", "True", "federate.use_diff", str(name != "pfedhpo")]
+    reason = rf"hpo\.{name}\.use: must be False: FS would replace the plugin's workers"
+    with pytest.raises(ConfigError, match=reason):
+        set_up(search_file, words)

@@ -36,7 +36,7 @@ IID = (
 )
 RUNS = {
     "auto, by leave-one-out": ("ggeur.closed_form", "auto", *IID),
-    "scaffold": ("ggeur.base_method", "scaffold", "federate.total_round_num", 5),
+    "scaffold": ("ggeur.base_method", "scaffold", "federate.total_round_num", 3),
     "personal heads": OWN_HEADS,
 }
 
@@ -94,7 +94,7 @@ def test_kills_at_writes(run, world, embedded, monkeypatch):
     """The store is written first, then the folder; so any moment between will do."""
     wanted = embedded(*RUNS[run])
     here = world(*RUNS[run])
-    deaths = Deaths(files.write_atomically, 0.1 if run == "scaffold" else 0.3)
+    deaths = Deaths(files.write_atomically, 0.2 if run == "scaffold" else 0.3)
     for module in (files, client_handler, reporting_run):
         monkeypatch.setattr(module, "write_atomically", deaths)
     while not all(side.over for side in here.sides):

@@ -1,10 +1,19 @@
 """All attacks on real runs: what fails for today's defaults, and what sums change."""
 
-import pytest
-from own_process import PATIENCE
-from private_words import SUMS
+import json
+from dataclasses import dataclass, replace
 
+import numpy as np
+import pytest
+import torch
+from exchange_plugin import NAMED, write_plugin
+from own_process import PATIENCE
+from private_words import LDA, SUMS
+
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.extras.audit.answers import (
     ATTACKS,
     LEVELS,
@@ -12,10 +21,21 @@ from federatedscope_ggeur.extras.audit.answers import (
     audit_run,
     self_audit,
 )
-from federatedscope_ggeur.extras.audit.base import Finding
+from federatedscope_ggeur.extras.audit.base import Clock, Finding, Transcript, Truth
+from federatedscope_ggeur.extras.audit.canaries import canaries
+from federatedscope_ggeur.extras.audit.known_rows import a10
+from federatedscope_ggeur.extras.audit.liar import a11
+from federatedscope_ggeur.extras.audit.released import a4, a5
+from federatedscope_ggeur.extras.audit.told_numbers import a7
 from federatedscope_ggeur.extras.audit.transcript import recorded, truth_of
+from federatedscope_ggeur.extras.differential_privacy.noise import NoiseSettings
+from federatedscope_ggeur.extras.differential_privacy.noisy_release import (
+    ReleasePlan,
+    seeded_words,
+    system_words,
+)
 
-LDA = ["ggeur.closed_form", "lda", "ggeur.lda.shrinkage", 0.3]
+SHRUNK_LDA = ["ggeur.closed_form", "lda", "ggeur.lda.shrinkage", 0.3]
 OTHERS = ["ggeur.geometry", "pooled", "ggeur.prototypes", "others"]
 
 
@@ -33,7 +53,7 @@ def fails(findings, level, adversary="curious"):
 def test_the_default_fails_at_both_levels(config):
     by_name, findings = found(config, "federate.client_num", 6)
     assert list(by_name) == list(ATTACKS)
-    # Level dp is for runs under differential privacy, see test_canaries.py.
+    # Level dp is for runs under differential privacy, see below.
     assert {one.level for one in findings} == {*LEVELS, ""} - {"dp"}
     assert by_name["A7"].passed is False
     assert by_name["A2"].passed is False
@@ -43,7 +63,7 @@ def test_the_default_fails_at_both_levels(config):
 
 @pytest.mark.slow
 def test_a_head_by_sums_passes_for_rows_and_fails_for_members(config):
-    by_name, findings = found(config, *LDA, *SUMS)
+    by_name, findings = found(config, *SHRUNK_LDA, *SUMS)
     assert not fails(findings, "rows")
     assert fails(findings, "membership") == ("A10",)
     nothing = {name for name, one in by_name.items() if one.tried is None}
@@ -53,7 +73,11 @@ def test_a_head_by_sums_passes_for_rows_and_fails_for_members(config):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
-    [LDA, ["ggeur.closed_form", "ncm"], [*LDA, "ggeur.init", "closed_form", *OTHERS]],
+    [
+        SHRUNK_LDA,
+        ["ggeur.closed_form", "ncm"],
+        [*SHRUNK_LDA, "ggeur.init", "closed_form", *OTHERS],
+    ],
     ids=["lda", "ncm", "lda and ggeur"],
 )
 def test_near_owners_learn_nothing(config, settings):
@@ -61,7 +85,7 @@ def test_near_owners_learn_nothing(config, settings):
     by_name, findings = found(config, *settings, *SUMS, *alpha)
     assert not {"S1", "S2", "S3", "S4"} & set(fails(findings, "rows"))
     assert all("no client owns" not in by_name[name].note for name in ("S1", "S2"))
-    if settings is LDA:
+    if settings is SHRUNK_LDA:
         assert by_name["S2"].passed is True
 
 
@@ -106,3 +130,316 @@ def test_a_verdict_claims_nothing_that_was_not_tried(passed, tried, outcome):
     assert found.outcome == outcome
     assert Verdict.of([*findings, other], "rows", "lying").failed == ("B",)
     assert Verdict.of(findings, "membership", "curious").outcome == "nothing to attack"
+
+
+# A mechanism that keeps its claim passes; one with half the noise is caught.
+#
+# Tests of audit/released.py, too: A10 and A11 on a release.
+
+
+@dataclass(frozen=True)
+class Weak(ReleasePlan):
+    """Half of the noise."""
+
+    def noises(self, stage, count, words=system_words):
+        return super().noises(stage, count, words) // 2
+
+
+def settings(by, square):
+    return NoiseSettings(ReleasePlan(9, 40, 4.0, 1e-5, square), by=by)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by", ["client", "distributed", "server"])
+def test_the_mechanism_keeps_its_claim(by, monkeypatch):
+    # Fixed noise: some draws in a hundred exceed the limit by chance.
+    monkeypatch.setattr("os.urandom", np.random.default_rng(0).bytes)
+    found = list(canaries(settings(by, square=True), 9, runs=400))
+    assert [one.passed for one in found] == [True] * 3
+    # and the attack is a real one: it finds most of what it may
+    assert found[-1].value > 0.7 * found[-1].limit
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by", ["client", "distributed"])
+def test_half_the_noise_is_caught(by):
+    own = settings(by, square=False)
+    small = ReleasePlan(2, 16, 4.0, 1e-5, False)
+    clients, spared = (3, 2) if by == "client" else (3, 1)
+    weak = Weak(**{**vars(small), "clients": clients, "spared": spared})
+    found = list(canaries(own, 9, runs=300, made_by=weak))
+    assert not all(one.passed for one in found)
+    assert np.all([one.level == "dp" for one in found])
+
+
+CLASSES, DIM = 6, 24
+
+
+def truth():
+    """Three clients; of each class client 1 has four rows, and client 2 or 3 has one
+    or two."""
+    drawn = torch.Generator().manual_seed(0)
+
+    def rows(labels):
+        return torch.randn(len(labels), DIM, generator=drawn), torch.tensor(labels)
+
+    clients = {
+        1: rows([c for c in range(CLASSES) for _ in range(4)]),
+        2: rows([0, 1, 2]),
+        3: rows([3, 3, 4, 5]),
+    }
+    return Truth(clients, rows([c for c in range(CLASSES) for _ in range(5)]), CLASSES)
+
+
+def released(held, has_noise, square):
+    plan = ReleasePlan(CLASSES, DIM, 4.0, 1e-5, square)
+    words = seeded_words(np.random.default_rng(0))
+    x, y = (torch.cat(parts) for parts in zip(*held.clients.values()))
+
+    def noise(stage):
+        return plan.noise(stage, words) * has_noise
+
+    counts, centre = plan.centre(plan.moments(x, y) + noise("moments"))
+    total = plan.spread(x, y, centre) + noise("spread")
+    return Transcript(role=None, noisy=plan.released(counts, centre, total))
+
+
+@pytest.mark.parametrize("square", [False, True])
+@pytest.mark.parametrize("has_noise", [False, True])
+def test_only_the_noise_stops_them(has_noise, square):
+    held = truth()
+    seen = released(held, has_noise, square)
+    (members,) = a10(seen, held, Clock(10))
+    (rows,) = a11(seen, held, Clock(10))
+    assert members.passed is rows.passed is has_noise
+    assert rows.tried == CLASSES
+    assert rows.value == (0 if has_noise else CLASSES)
+    assert rows.observer == "the server and client 1"
+
+
+def test_a_run_is_attacked_by_what_it_released(config):
+    settings = ["ggeur.closed_form", "lda", "ggeur.privacy.dp.epsilon", 4]
+    settings += ["ggeur.privacy.dp.rows_per_class", 20, "federate.client_num", 6]
+    settings += ["data.splitter_args", "[{'alpha': 0.05}]"]
+    run = Run(config(*settings, "ggeur.privacy.secure_sums", "statistics"))
+    seen, held = recorded(run), truth_of(run)
+    assert seen.lied is None
+    (members,) = a10(seen, held, Clock(10))
+    (rows,) = a11(seen, held, Clock(10))
+    assert members.tried == int(held.totals.sum())
+    assert rows.tried
+    assert rows.passed
+
+
+# What settings beside the threshold keep from the attacks.
+
+
+SPARSE = ["data.splitter_args", "[{'alpha': 0.05}]", "federate.client_num", 9]
+RAW = ["ggeur.space", "raw", "ggeur.steps", [1], "federate.total_round_num", 1]
+
+
+def attacked(config, attack, *settings):
+    going = Run(config(*SPARSE, *RAW, *settings))
+    found = list(attack(recorded(going), truth_of(going), Clock(10)))
+    return found[0], going
+
+
+@pytest.mark.slow
+def test_what_a_client_counts_for_says_what_is_withheld_unless_told_not_to(config):
+    plain, _ = attacked(config, a7)
+    assert plain.passed is False
+    closed, going = attacked(config, a7, "ggeur.weight", "statistics")
+    assert closed.passed is True
+    for k, client in going.engine.clients.items():
+        counts = going.held.counts[going.held.numbers.index(k)]
+        assert client.aggregation_weight == counts[counts >= 5].sum()
+
+
+@pytest.mark.slow
+def test_withheld_rows_are_not_in_an_update_where_they_are_not_trained_on(config):
+    """A5 is of classes held: withheld ones are then like absent ones."""
+    settings = ["ggeur.steps", [], "train.batch_or_epoch", "batch"]
+    settings += ["train.local_update_steps", 1, "dataloader.batch_size", 512]
+    plain, _ = attacked(config, a4, *settings)
+    assert plain.value > 0
+    off = ["ggeur.privacy.train_withheld", False]
+    closed, going = attacked(config, a4, *settings, *off)
+    assert (closed.value, closed.passed) == (0.0, True)
+    for client in going.engine.clients.values():
+        _, labels = client.recipe.draw()
+        assert (torch.bincount(labels, minlength=12)[labels] >= 5).all()
+    by_bias, _ = attacked(config, a5, *settings, *off)
+    plainly, _ = attacked(config, a5, *settings)
+    assert by_bias.value < plainly.value
+
+
+# What the audit says of a plugin's exchange.
+
+
+@pytest.mark.usefixtures("forget_exchange")
+def test_it_is_named_with_what_it_reveals(quickstart, tmp_path):
+    path = write_plugin(tmp_path, quickstart)
+    settings = [*NAMED, "federate.total_round_num", 1, "outdir", str(tmp_path)]
+    run = Run(load_config(path, settings))
+    findings = audit_run(recorded(run), truth_of(run), attacks=["A12"])
+    assert {found.level for found in findings} == {"rows", "membership"}
+    told = "how many classes each client holds"
+    for found in findings:
+        assert (found.passed, found.tried) == (None, False)
+        assert f"classes_held of a plugin reveals {told}" in found.note
+
+
+# What the recorder keeps of a run is what each side got.
+
+
+def test_of_a_run_with_rounds(config):
+    run = Run(config("ggeur.privacy.min_samples", 1))
+    seen = recorded(run)
+    assert list(seen.uploads) == list(seen.replies) == list(seen.updates) == [1, 2, 3]
+    truth = truth_of(run)
+    for k, upload in seen.uploads.items():
+        assert upload.counts.tolist() == truth.counts(k).tolist()
+    assert sorted(seen.geometry.shapes) == list(range(12))
+    for updates in seen.updates.values():
+        assert len(updates) == 3
+        assert all(update.weight.abs().sum() > 0 for update in updates)
+    assert seen.trains
+    assert seen.head is None
+    assert seen.lied is None
+    assert len(run.history.rounds) == 3
+
+
+@pytest.mark.slow
+def test_of_answers_about_heads(config):
+    """They are the bytes that the server got; A13 finds no withheld row in them."""
+    few = ["federate.client_num", 9, "data.splitter_args", [{"alpha": 0.5}]]
+    lda = ["ggeur.closed_form", "lda", "data.splitter", "lda"]
+    run = Run(config(*lda, *few))
+    seen, truth = recorded(run), truth_of(run)
+    assert list(seen.hits) == list(seen.log_losses) == list(seen.domains)
+    sent = {k: int(upload.counts.sum()) for k, upload in seen.uploads.items()}
+    assert {k: told.scored for k, told in seen.hits.items()} == sent
+    assert {k: told.rows for k, told in seen.log_losses.items()} == sent
+    assert any(told.rows > told.scored for told in seen.hits.values())
+    chosen = seen.form.candidates()[seen.loss_query.candidates[0]]
+    details = run.history.round0.closed_form.details
+    assert chosen.shrinkage == details["shrinkage"]
+    (found,) = audit_run(seen, truth, 60, ["A13"])
+    told = f"the numbers of {len(sent)} clients contain no withheld row"
+    assert told in found.note
+
+
+def test_of_secure_sums(config):
+    run = Run(config(*LDA, *SUMS))
+    seen = recorded(run)
+    assert not seen.uploads
+    assert not seen.updates
+    assert not seen.trains
+    assert seen.counts.tolist() == truth_of(run).totals.tolist()
+    weight, bias = seen.head
+    head = run.engine.server.head_params(closed_form=True)
+    assert torch.equal(torch.cat([weight.flatten(), bias]), head)
+    assert seen.head_classes == tuple(range(12))
+
+
+def test_rows_to_compare_with_are_needed(config):
+    run = Run(config())
+    clients = [replace(held, test=held.test.select([])) for held in run.data.clients]
+    run.data = replace(run.data, clients=clients)
+    with pytest.raises(GGEURError, match="no test rows"):
+        truth_of(run)
+
+
+# The command `audit`: its table, its file, its exit status.
+
+
+SMALL = ["federate.client_num", "6", "ggeur.step1_size", "20", "ggeur.step2_size", "5"]
+SMALL += ["data.splitter", "lds", "data.splitter_args", "[{'alpha': 0.1}]"]
+SUMMED = ["ggeur.privacy.secure_sums", "statistics", "ggeur.closed_form", "lda"]
+SUMMED += ["ggeur.privacy.secure_sums_radius", "40"]
+SUMMED += ["ggeur.privacy.secure_sums_max_rows", "4096"]
+SUMMED += ["ggeur.privacy.secure_sums_fraction_bits", "38"]
+
+
+@pytest.fixture
+def audit(quickstart, embeddings_folder, tmp_path, capsys):
+    """Exit status, what is printed, and audit.json if there is one."""
+
+    def go(*words):
+        base = ["audit", "--cfg", str(quickstart), "--seconds", str(PATIENCE), "--out"]
+        base += [str(tmp_path / "out"), "data.type", "embeddings@ggeur"]
+        base += ["data.root", str(embeddings_folder), *SMALL]
+        status = main([*base, *map(str, words)])
+        said = capsys.readouterr()
+        files = sorted((tmp_path / "out").glob("**/audit.json"))
+        content = json.loads(files[-1].read_text()) if files else None
+        return status, said.out + said.err, content
+
+    return go
+
+
+def test_the_default_fails_and_says_by_what(audit):
+    status, said, content = audit()
+    assert status == 3
+    assert "level rows: FAILED (" in said
+    assert "no proof" in said
+    assert content["passed"] is False
+    failed = [f["attack"] for f in content["findings"] if f["passed"] is False]
+    assert "A7" in failed
+    assert len(content["findings"]) == 18
+    assert "one lying client, level rows: undecided (not tried: A11)" in said
+    assert content["verdicts"]["lying"]["outcome"] == "undecided"
+    assert content["claims"] == []
+
+
+@pytest.mark.slow
+def test_sums_pass_for_rows_and_fail_for_members(audit):
+    status, said, content = audit(*SUMMED)
+    assert (status, content["passed"]) == (0, True)
+    assert "level rows: passed" in said
+    assert "no proof" in said
+    status, said, content = audit(*SUMMED, "--level", "membership")
+    assert (status, content["passed"]) == (3, False)
+    assert "level membership: FAILED (by A10)" in said
+
+
+SKEWED = ["data.splitter_args", "[{'alpha': 0.3}]", "federate.client_num", "3"]
+
+
+@pytest.mark.slow
+def test_sums_promise_nothing_against_one_client_that_lies(audit):
+    status, said, content = audit(*SUMMED, *SKEWED)
+    assert status == 0
+    assert "curious parties, each by itself, level rows: passed" in said
+    assert "one lying client, level rows: FAILED (by A11)" in said
+    assert content["claims"] == ["a curious server", "curious clients"]
+    assert "claims to resist a curious server and curious clients" in said
+    status, _, content = audit(*SUMMED, *SKEWED, "--adversary", "lying")
+    assert (status, content["passed"]) == (3, False)
+
+
+def test_what_was_not_tried_is_no_pass(audit):
+    status, _, content = audit("--adversary", "lying")
+    assert (status, content["passed"]) == (2, None)
+
+
+def test_of_one_client(audit):
+    status, _, content = audit("--self", "2")
+    attacks = [finding["attack"] for finding in content["findings"]]
+    assert attacks == ["A1", "A1b", "A2", "A4", "A7"]
+    assert status in (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--self", "9"], "there is no client 9"),
+        (["--self", "1", *SUMMED], "a single client sends nothing readable"),
+        (["data.root", "/nowhere"], "/nowhere"),
+        (["ggeur.no_such_key", "1"], "no such key"),
+    ],
+)
+def test_what_cannot_be_run_is_another_status(audit, words, said):
+    status, told, _ = audit(*words)
+    assert status == 2
+    assert said in told

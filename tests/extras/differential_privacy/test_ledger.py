@@ -14,9 +14,7 @@ from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError, GGEURError
-from federatedscope_ggeur.extras.differential_privacy.exchange import (
-    ReleaseClient,
-)
+from federatedscope_ggeur.extras.differential_privacy.exchange import ReleaseClient
 from federatedscope_ggeur.extras.differential_privacy.ledger import (
     Ledger,
     ledger_path,

@@ -13,8 +13,13 @@ from federatedscope_ggeur.extras.differential_privacy.noisy_release import (
     MOMENTS,
     SPREAD,
     ReleasePlan,
+    delta_of,
+    discrete_gaussian,
+    epsilon_of,
+    mu_of,
     replaced_mu,
     seeded_words,
+    system_words,
     unit_rows,
 )
 
@@ -151,3 +156,101 @@ def test_a_total_that_no_rows_have():
     assert not PLAN.problem(MOMENTS, total, 10)
     total[0] = 2**62
     assert "noise" in PLAN.problem(MOMENTS, total, 10)
+
+
+# The sampler against the probabilities that it must have.
+
+
+def probabilities(deviation, most):
+    """Of -most..most."""
+    k = np.arange(-most, most + 1)
+    weights = np.exp(-(k**2) / (2 * deviation**2))
+    return weights / weights.sum()
+
+
+def p_value(draws, expected):
+    """Chi-squared of whole numbers `draws` against probabilities of -m..m; rare ones
+    count together."""
+    most = len(expected) // 2
+    seen = np.bincount(draws + most, minlength=len(expected)).astype(float)
+    wanted = expected * len(draws)
+    common = wanted >= 20
+    seen = np.append(seen[common], seen[~common].sum())
+    wanted = np.append(wanted[common], wanted[~common].sum())
+    return stats.chisquare(seen, wanted).pvalue
+
+
+@pytest.mark.parametrize("deviation", [1, 2, 7])
+def test_every_number_has_its_probability(deviation):
+    words = seeded_words(np.random.default_rng(deviation))
+    draws = discrete_gaussian(20_000, deviation, words)
+    assert p_value(draws, probabilities(deviation, 12 * deviation)) > 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("deviation", [1, 3, 20])
+def test_many_draws(deviation):
+    words = seeded_words(np.random.default_rng(100 + deviation))
+    draws = discrete_gaussian(300_000, deviation, words)
+    assert p_value(draws, probabilities(deviation, 12 * deviation)) > 1e-4
+
+
+@pytest.mark.slow
+def test_the_sum_of_clients_is_one_of_their_common_deviation():
+    words = seeded_words(np.random.default_rng(1))
+    parts = [discrete_gaussian(80_000, 8, words) for _ in range(4)]
+    assert p_value(sum(parts), probabilities(16, 200)) > 1e-4
+
+
+def test_a_fine_grid_is_a_gaussian():
+    deviation = 2**31 + 12345
+    words = seeded_words(np.random.default_rng(5))
+    draws = discrete_gaussian(20_000, deviation, words) / deviation
+    assert stats.kstest(draws, "norm").pvalue > 1e-4
+
+
+def test_words_of_the_system_never_repeat():
+    assert not np.array_equal(system_words(4), system_words(4))
+    draws = [discrete_gaussian(50, 2**31) for _ in range(2)]
+    assert not np.array_equal(*draws)
+
+
+@pytest.mark.parametrize("deviation", [0, -1, 2**50 + 1])
+def test_a_deviation_that_it_cannot_have(deviation):
+    with pytest.raises(ValueError, match="deviation"):
+        discrete_gaussian(1, deviation)
+
+
+# From epsilon to the noise: golden values, and an accountant of others as oracle.
+
+
+GOLDEN = {1: 0.26805, 2: 0.50155, 4: 0.92493, 8: 1.66603}
+
+
+@pytest.mark.parametrize("epsilon", GOLDEN)
+def test_mu_of_an_epsilon(epsilon):
+    assert mu_of(epsilon, 1e-5) == pytest.approx(GOLDEN[epsilon], abs=1e-5)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.5, 3, 20, 100])
+@pytest.mark.parametrize("delta", [1e-9, 1e-5, 0.01])
+def test_the_way_back(epsilon, delta):
+    mu = mu_of(epsilon, delta)
+    assert delta_of(epsilon, mu) == pytest.approx(delta, rel=1e-6)
+    assert epsilon_of(mu, delta) == pytest.approx(epsilon, rel=1e-6)
+
+
+def test_no_noise_protects_nothing():
+    assert epsilon_of(math.inf, 1e-5) == math.inf
+    assert epsilon_of(1e4, 1e-5) == math.inf
+    assert epsilon_of(0.0, 1e-5) == 0.0
+
+
+def test_an_accountant_of_others_agrees():
+    accounting = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
+    epsilon, mu = 1, mu_of(1, 1e-5)
+    found = accounting.from_gaussian_mechanism(
+        1 / mu, value_discretization_interval=1e-5
+    )
+    assert found.get_delta_for_epsilon(epsilon) == pytest.approx(1e-5, rel=1e-4)
+    assert found.get_epsilon_for_delta(1e-5) == pytest.approx(epsilon, abs=1e-6)

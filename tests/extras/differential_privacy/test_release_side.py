@@ -33,9 +33,7 @@ from federatedscope_ggeur.extras.secure_sums.messages import (
     MaskedRequest,
     SumKeysRequest,
 )
-from federatedscope_ggeur.extras.secure_sums.participant import (
-    Participant,
-)
+from federatedscope_ggeur.extras.secure_sums.participant import Participant
 from federatedscope_ggeur.extras.secure_sums.settings import SumSettings
 from federatedscope_ggeur.federation.exchanges.base import Request
 

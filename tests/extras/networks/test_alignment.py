@@ -1,10 +1,16 @@
 """The supervised contrastive loss against a double loop, and what it moves."""
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from federatedscope_ggeur.extras.networks.methods.feature_statistics import (
+    SMOOTHING,
+    soft_histogram,
+    symmetric_divergence,
+)
 from federatedscope_ggeur.extras.networks.methods.vhl import (
     alignment,
     supervised_contrastive,
@@ -74,3 +80,111 @@ def test_virtual_rows_move_by_their_own_loss_alone():
     (moved,) = torch.autograd.grad(alignment(z, y, v, vy, 0.07), v)
     own = 0.1 * supervised_contrastive(v, vy, 0.07)
     torch.testing.assert_close(moved, torch.autograd.grad(own, v)[0])
+
+
+# Soft bins and the divergence between them: golden values, numpy, gradients.
+
+
+def column(values):
+    return torch.tensor(values, dtype=torch.float64)[:, None]
+
+
+def histogram_by_loops(values, bins, temperature):
+    """Eqs. 11 and 12 for a value after the other."""
+    low, high = min(values), max(values)
+    rho = [i / (bins - 2) for i in range(bins - 1)]
+    total = np.zeros(bins)
+    for value in values:
+        z = (value - low) / (high - low) if high > low else 0.0
+        logits = [((i + 1) * z - sum(rho[:i])) / temperature for i in range(bins)]
+        shifted = np.exp(np.array(logits) - max(logits))
+        total += shifted / shifted.sum()
+    return total / len(values)
+
+
+class TestHistogram:
+    @pytest.mark.parametrize(
+        ("bins", "values", "wanted"),
+        [
+            (
+                8,
+                [0, 0.1, 0.25, 0.5, 1],
+                [0.100009, 0.299785, 0.200158, 0.100048, 0.1, 0, 0.1, 0.1],
+            ),
+            (3, [0, 0.5, 1], [0.1667, 0.6667, 0.1667]),
+        ],
+    )
+    def test_golden_values(self, bins, values, wanted):
+        found = soft_histogram(column(values), bins, 0.01)[0].numpy()
+        np.testing.assert_allclose(found, wanted, atol=1e-6 if bins == 8 else 5e-5)
+
+    @pytest.mark.parametrize("temperature", [0.01, 0.3])
+    @pytest.mark.parametrize("bins", [3, 8, 24])
+    def test_columns_are_those_of_loops(self, bins, temperature):
+        values = np.random.default_rng(bins).normal(size=(30, 4))
+        found = soft_histogram(torch.tensor(values), bins, temperature)
+        for c in range(4):
+            wanted = histogram_by_loops(values[:, c].tolist(), bins, temperature)
+            np.testing.assert_allclose(found[c].numpy(), wanted, atol=1e-12)
+
+    @pytest.mark.slow
+    @given(
+        st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=20),
+        st.integers(3, 30),
+    )
+    @settings(deadline=None)
+    def test_rows_sum_to_one_and_shift_and_scale_do_not_matter(self, values, bins):
+        found = soft_histogram(column(values), bins, 0.05)
+        assert found.sum().item() == pytest.approx(1, abs=1e-9)
+        assert ((found >= 0) & (found <= 1)).all()
+        moved = soft_histogram(column(values) * 4 + 8, bins, 0.05)
+        if max(values) - min(values) > 1e-3:
+            torch.testing.assert_close(moved, found, rtol=1e-5, atol=1e-5)
+
+    def test_a_constant_column_is_finite_and_has_a_finite_gradient(self):
+        values = torch.full((5, 2), 3.0, requires_grad=True)
+        found = soft_histogram(values, 8, 0.01)
+        (gradient,) = torch.autograd.grad(found[:, 0].sum(), values)
+        assert torch.isfinite(found).all()
+        assert torch.isfinite(gradient).all()
+
+    def test_no_gradient_runs_through_the_range(self):
+        """With the ends held fixed a small shift of all values changes the histogram;
+        were the range to move along, it would not."""
+        values = torch.rand(20, 1, dtype=torch.float64, requires_grad=True)
+        first = soft_histogram(values, 5, 0.2)[0, 0]
+        (gradient,) = torch.autograd.grad(first, values)
+        assert gradient.sum().abs() > 1e-3
+
+
+class TestDivergence:
+    def histograms(self, seed, grad=False):
+        generator = torch.Generator().manual_seed(seed)
+        drawn = torch.rand(4, 6, generator=generator, dtype=torch.float64)
+        return (drawn / drawn.sum(dim=1, keepdim=True)).requires_grad_(grad)
+
+    def test_it_is_that_of_loops(self):
+        p, q = self.histograms(0), self.histograms(1)
+        found = symmetric_divergence(p, q)
+        for c in range(4):
+            a, b = ((pi[c].numpy() + SMOOTHING) / (1 + SMOOTHING * 6) for pi in (p, q))
+            wanted = (sum(a * np.log(a / b)) + sum(b * np.log(b / a))) / 2
+            assert found[c].item() == pytest.approx(wanted, rel=1e-10)
+
+    def test_of_equal_histograms_it_and_its_gradient_are_zero(self):
+        p = self.histograms(0, grad=True)
+        found = symmetric_divergence(p, p.detach().clone())
+        (gradient,) = torch.autograd.grad(found.sum(), p)
+        assert not found.any()
+        assert not gradient.any()
+
+    def test_its_gradient_is_that_of_differences(self):
+        p, q = self.histograms(0, grad=True), self.histograms(1)
+        assert torch.autograd.gradcheck(lambda x: symmetric_divergence(x, q), p)
+
+    def test_empty_bins_are_finite(self):
+        p = torch.tensor([[1.0, 0.0, 0.0]])
+        q = torch.tensor([[0.0, 0.0, 1.0]])
+        found = symmetric_divergence(p, q)
+        assert torch.isfinite(found).all()
+        assert found.item() > 1

@@ -10,6 +10,7 @@ from by_bytes import CLASSES, Federation, make_client_data
 from image_federations import NETWORKS
 from image_federations import TRAINING as LOCAL
 from pictures_federation import federate_images, image_data
+from tiny_networks import data, federation
 from torch.nn import functional as F
 
 from federatedscope_ggeur.errors import ConfigError, MessageError
@@ -22,8 +23,6 @@ from federatedscope_ggeur.extras.networks.methods.vhl import (
 from federatedscope_ggeur.federation.exchanges.training.exchange import head_broadcast
 from federatedscope_ggeur.methods import AUGMENTATIONS, Batch, FedAvg, build_method
 from federatedscope_ggeur.models import to_vector
-
-pytestmark = pytest.mark.slow
 
 SMALL = {
     "images_per_class": 6,
@@ -51,6 +50,7 @@ def figures(federation):
     return server.task.method.figures(server.method_state)
 
 
+@pytest.mark.slow
 class TestBesideFedAvg:
     @pytest.mark.parametrize(("weight", "tolerance"), [(0.0, 0), (1e-20, 1e-6)])
     @pytest.mark.parametrize("norm", NORMS)
@@ -71,6 +71,7 @@ class TestBesideFedAvg:
         assert not torch.allclose(found[2], plain[2], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_term_is_the_sum_of_its_formulas():
     model = begun(FedAvg()).server.model.train()
     (_, rows, labels), images = image_data()[1], image_data((24,))[1][1]
@@ -91,6 +92,7 @@ def test_the_term_is_the_sum_of_its_formulas():
     torch.testing.assert_close(found, wanted)
 
 
+@pytest.mark.slow
 def test_a_second_pass_over_a_batch_has_the_same_virtual_rows():
     model = begun(FedAvg()).server.model.train()
     _, rows, labels = image_data()[1]
@@ -105,6 +107,7 @@ def test_a_second_pass_over_a_batch_has_the_same_virtual_rows():
     assert not torch.equal(found[0], found[2])
 
 
+@pytest.mark.slow
 class TestUploads:
     @pytest.mark.parametrize(("support", "least"), [(3, 1), (1, 3)])
     def test_they_are_of_so_many_different_rows_of_a_class(self, support, least):
@@ -163,6 +166,7 @@ class Sent:
         self.upload = {"means": torch.tensor(means), "known": torch.tensor(known)}
 
 
+@pytest.mark.slow
 def test_prototypes_are_plain_means_over_those_who_sent_the_class():
     updates = [
         Sent([[1.0, 2.0], [0.0, 0.0], [0.0, 0.0]], [1, 0, 0]),
@@ -173,12 +177,14 @@ def test_prototypes_are_plain_means_over_those_who_sent_the_class():
     assert prototypes.tolist() == [[2.0, 4.0], [7.0, 8.0]]
 
 
+@pytest.mark.slow
 def test_with_no_prototypes_there_are_none():
     prototypes, known = global_prototypes([Sent([[0.0, 0.0]], [0])])
     assert prototypes.shape == (0, 2)
     assert len(known) == 0
 
 
+@pytest.mark.slow
 class TestTheSet:
     @pytest.mark.parametrize("generator", ["fc", "conv"])
     def test_it_holds_every_class_though_nobody_has_one(self, generator):
@@ -233,6 +239,7 @@ class TestTheSet:
         assert torch.equal(ours, theirs)
 
 
+@pytest.mark.slow
 class TestTheServer:
     def test_its_network_is_the_mean_of_the_clients_whatever_is_trained(self):
         federation = begun(fedpg(lr=0.1))
@@ -300,6 +307,7 @@ def plain_update(update):
     return update
 
 
+@pytest.mark.slow
 class TestNoise:
     def test_one_set_serves_all_rounds_and_no_prototypes_travel(self):
         federation = begun(fedpg(source="noise"))
@@ -314,6 +322,7 @@ class TestNoise:
         assert "virtual_accuracy" in figures(federation)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fedpg", "vhl"])
 def test_embeddings_are_refused(name):
     method = build_method("fedavg", name)
@@ -321,6 +330,7 @@ def test_embeddings_are_refused(name):
         Federation(make_client_data(), method)
 
 
+@pytest.mark.slow
 def test_the_generator_s_vector_holds_its_running_statistics():
     federation = federate_images(fedpg())
     method, model = federation.server.task.method, federation.server.model
@@ -328,3 +338,18 @@ def test_the_generator_s_vector_holds_its_running_statistics():
     vector = federation.server.method_state["generator"]
     assert vector.shape == to_vector(generator).shape
     assert len(vector) > sum(p.numel() for p in generator.parameters())
+
+
+# Of which classes a client sends FedPG's means: fast, beside test_fedpg.py.
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_class_of_as_many_rows_as_the_threshold_is_sent(more):
+    small = {"images_per_class": 2, "noise_dim": 4, "steps": 1, "generator_batch": 4}
+    method, (_, _, labels) = AUGMENTATIONS["fedpg"](**small), data()[1]
+    counts = labels.bincount()
+    threshold = int(counts.max()) + more
+    run = federation(method, min_samples=threshold)
+    update = run.round0().train(1)[0]
+    assert update.upload["known"].tolist() == (counts >= threshold).tolist()
+    assert update.upload["known"].any() == (not more)

@@ -4,13 +4,20 @@ Tests of federation/rows.py, exchanges/training/running_statistics.py and
 federation/training_settings.py, too.
 """
 
+from __future__ import annotations
+
 import copy
+import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from by_bytes import CLASSES, eval_params_of
+from digits_network import digits_words
+from elsewhere import GPU
 from image_federations import federate_images
+from outcomes import backwards, outcome, restored
 from tiny_networks import (
     DIM,
     RATE,
@@ -24,13 +31,16 @@ from tiny_networks import (
 )
 from torch.nn import functional as F
 
+from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.errors import ConfigError, MessageError
 from federatedscope_ggeur.extras.networks.image_network import NetworkSettings
-from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
-from federatedscope_ggeur.federation.client import check_rows
-from federatedscope_ggeur.federation.exchanges.training.exchange import (
-    TRAIN,
+from federatedscope_ggeur.federation import (
+    OptimizerSettings,
+    TrainingSettings,
+    evaluate,
 )
+from federatedscope_ggeur.federation.client import check_rows
+from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.federation.exchanges.training.fit import (
     fit,
     mean_running_statistics,
@@ -43,8 +53,10 @@ from federatedscope_ggeur.methods import (
     FedSAM,
     LocalHooks,
     Update,
+    build_method,
 )
 from federatedscope_ggeur.models import (
+    CPU,
     LinearHead,
     ModelSettings,
     build_model,
@@ -341,3 +353,128 @@ def test_on_a_network_rho_zero_is_fedavg_to_the_bit():
     plain = federate_images(FedAvg()).weights
     assert torch.equal(federate_images(FedSAM(rho=0.0)).weights, plain)
     assert not torch.equal(federate_images(FedSAM(rho=0.1)).weights, plain)
+
+
+# Neither the order of clients, nor processes, nor a stop changes a bit of a run.
+
+
+#: Of a network with running statistics.
+NETWORKS = {
+    "fedbn": ["ggeur.base_method", "fedbn"],
+    "silobn": ["ggeur.base_method", "silobn"],
+    "fedfa_plus": [
+        "ggeur.augmentation", "fedfa_plus", "ggeur.fedfa_plus.probability", 1.0,
+    ],
+    "fedpg": [
+        "ggeur.augmentation", "fedpg", "ggeur.fedpg.images_per_class", 3,
+        "ggeur.fedpg.noise_dim", 4, "ggeur.fedpg.steps", 3,
+        "ggeur.fedpg.generator_batch", 8, "ggeur.fedpg.prototypes", "kept",
+        "federate.sample_client_num", 2,
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture(params=NETWORKS)
+def made(request, quickstart, tmp_path):
+    """The config of a run of the table, with further settings."""
+    own = [*digits_words(tmp_path / "cache"), *NETWORKS[request.param]]
+    return lambda *more: load_config(quickstart, [str(part) for part in (*own, *more)])
+
+
+@pytest.mark.slow
+def test_in_another_order_in_two_processes_and_after_a_stop(made, tmp_path):
+    whole = outcome(made())
+    assert outcome(made(), order=backwards) == whole
+    if sys.platform == "linux":  # processes are forked
+        assert outcome(made(), workers=2) == whole
+    assert restored(made, tmp_path / "point", 1)[:3] == whole[:3]
+
+
+# Training and scoring of networks on a device: the numbers of the CPU.
+#
+# Where there is no GPU, one that is not there stands in (elsewhere.py).
+
+
+def test_rows_are_scored_as_on_the_cpu(request):
+    model, rows = make_model(), images(150)
+    here = evaluate(model, to_vector(model), *rows)
+    request.getfixturevalue("gpu")
+    there = evaluate(model, to_vector(model), *rows, GPU)
+    assert (there.correct, there.total) == (here.correct, here.total)
+    assert there.loss_sum == pytest.approx(here.loss_sum, rel=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "augment"),
+    [
+        *(("fedavg", a) for a in ("crop_flip", "flip_rotate", "resized_crop")),
+        *((n, "none") for n in ("moon", "fedntd", "fedproto", "fedbn", "silobn")),
+    ],
+)
+def test_rounds_of_networks_are_those_of_the_cpu(request, name, augment):
+    def after(device):
+        training = TrainingSettings(RATE, 1, "epoch", 7, device=device)
+        run = federation(METHODS[name](), augment=augment, training=training)
+        found = run.run(2)[-1]
+        assert all(
+            t.device == CPU
+            for client in run.clients.values()
+            for state in client.states.values()
+            for t in state.values()
+        )
+        return found
+
+    here = after(CPU)
+    request.getfixturevalue("gpu")
+    torch.testing.assert_close(after(GPU), here, rtol=0, atol=1e-5)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the stand-in counts waits")
+@pytest.mark.parametrize(
+    ("name", "augment", "settings"),
+    [
+        ("", "none", {}),
+        *(
+            pytest.param("", a, {}, marks=pytest.mark.slow)
+            for a in ("crop_flip", "flip_rotate", "resized_crop")
+        ),
+        *(
+            pytest.param(name, "none", settings, marks=pytest.mark.slow)
+            for name, settings in (
+                ("fedfa_plus", {"probability": 1.0}),
+                ("mixstyle", {"probability": 1.0}),
+                ("fedpg", {"source": "noise", "images_per_class": 8}),
+            )
+        ),
+    ],
+)
+def test_nothing_waits_for_a_gpu_within_an_epoch(gpu, name, augment, settings):
+    """More mini-batches need no more copies that wait, and read no numbers."""
+
+    def waits(batches):
+        training = TrainingSettings(RATE, batches, "batch", 4, device=GPU)
+        method = build_method("fedavg", name or "none", settings)
+        run = federation(method, augment=augment, training=training)
+        run.run(1)  # some methods begin with what the first round has made
+        before = len(gpu.waits)
+        run.run(1)
+        return len(gpu.waits) - before
+
+    assert waits(2) == waits(1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("free", [1, 10**9])
+def test_images_that_do_not_fit_stay_in_main_memory(free, gpu, monkeypatch, caplog):
+    """The run says so, and the weights are the same."""
+    monkeypatch.setattr(f"{fit.__module__}.free_memory", lambda device: free)
+    training = TrainingSettings(RATE, 2, "epoch", 7, device=GPU)
+    run = federation(METHODS["fedproto"](), augment="crop_flip", training=training)
+    found = run.run(1)[-1]
+    kept = [client.kept_set for client in run.clients.values()]
+    assert {s.features.device for s in kept} == {CPU if free == 1 else GPU}
+    assert ("stay in main memory" in caplog.text) == (free == 1)
+    here = replace(training, device=CPU)
+    other = federation(METHODS["fedproto"](), augment="crop_flip", training=here)
+    torch.testing.assert_close(found, other.run(1)[-1], rtol=0, atol=1e-5)

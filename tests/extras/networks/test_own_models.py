@@ -1,6 +1,6 @@
 """What a run leaves where every client has a model of its own, and who predicts by it.
 
-The files themselves are said by tests/models/test_own.py.
+The files themselves are said by tests/models/test_models_base.py.
 """
 
 from __future__ import annotations

@@ -15,9 +15,7 @@ from federatedscope_ggeur.extras.secure_sums.messages import (
     SumKey,
     SumKeysRequest,
 )
-from federatedscope_ggeur.extras.secure_sums.participant import (
-    Participant,
-)
+from federatedscope_ggeur.extras.secure_sums.participant import Participant
 from federatedscope_ggeur.extras.secure_sums.settings import SumSettings
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
 

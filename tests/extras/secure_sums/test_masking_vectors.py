@@ -3,30 +3,40 @@
 Tests of exchanges/secure_sums/fixed_point.py, too: the ring of integers modulo 2^64.
 """
 
+import hashlib
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from sums_of import CLASSES, DIM, SETTINGS, Sum, clients_of, pooled, rows
+from scipy import stats
+from sums_of import CLASSES, DIM, SETTINGS, Sum, clients_of, fixed_secret, pooled, rows
 
-from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.crypto import digest, public_key, shared_secret
+from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.extras.secure_sums import participant
-from federatedscope_ggeur.extras.secure_sums.settings import STAGES
+from federatedscope_ggeur.extras.secure_sums.collector import Collector
+from federatedscope_ggeur.extras.secure_sums.settings import STAGES, SumSettings
 from federatedscope_ggeur.extras.secure_sums.vectors import (
     ClientRows,
     Named,
     decode,
     encode,
+    fingerprint,
     largest_fraction_bits,
+    mask,
     mean_totals,
+    pair_info,
+    stream,
     svec,
     unsvec,
 )
 from federatedscope_ggeur.federation.kept_file import RowDigests
+from federatedscope_ggeur.models import build_closed_form
 
 
 def plain(clients, threshold):
@@ -233,3 +243,176 @@ def test_a_matrix_as_a_vector_keeps_its_norm_and_comes_back():
     assert vector[:5].tolist() == np.diag(matrix).tolist()
     assert vector[5] == pytest.approx(2**0.5 * matrix[0, 1])
     np.testing.assert_allclose(unsvec(vector, 5), matrix, rtol=1e-15)
+
+
+# The server: what it adds, and what it notices of masks that do not cancel.
+
+
+@pytest.mark.parametrize("roster", [(), (1,), (1, 2)])
+def test_fewer_than_three_make_no_sum(roster):
+    with pytest.raises(GGEURError, match=f"{len(roster)} clients take part"):
+        Collector(SETTINGS, roster)
+
+
+def test_two_equal_keys_are_named():
+    one = Sum(clients_of())
+    one.participants[3]._make_secret = fixed_secret(1)
+    with pytest.raises(GGEURError, match="clients 1 and 3 sent the same key"):
+        one.keys()
+
+
+def test_an_unfinished_stage_gives_nothing_and_names_who_is_missing():
+    one = Sum(clients_of()).keys()
+    request = one.collector.request("counts")
+    one.collector.add([one.participants[k].masked(request) for k in (1, 3)])
+    with pytest.raises(GGEURError, match=r"lacks the vectors of clients \[2\]"):
+        one.collector.end("counts")
+
+
+def test_what_an_unfinished_session_has_sent_is_uniform():
+    """All uploads in hand but one: their total is noise."""
+    settings = SumSettings(3, 200, 3)
+    clients = {k: rows(k, 30, classes=3, dim=200) for k in (1, 2, 3, 4)}
+    one = Sum(clients, settings)
+    one.run()
+    sent = [one.sent["pooled", k].numpy().view(np.uint64) for k in (1, 2, 3)]
+    for total in (sent[0], sent[0] + sent[1], sum(sent)):
+        table = total.astype("<u8").view(np.uint8).reshape(-1, 8)
+        for column in table.T:
+            counts = np.bincount(column, minlength=256)
+            assert stats.chisquare(counts).pvalue > 1e-5
+
+
+def test_more_rows_than_the_settings_allow_are_named():
+    one = Sum(clients_of(), replace(SETTINGS, max_rows=20)).keys()
+    with pytest.raises(GGEURError, match=r"35 rows together, but .*max_rows"):
+        one.stage("counts")
+
+
+def test_no_class_of_enough_rows_is_said():
+    one = Sum(clients_of(), replace(SETTINGS, min_samples=30)).keys()
+    with pytest.raises(GGEURError, match="no class has 30 rows"):
+        one.stage("counts")
+
+
+@cache
+def summed(dim=4):
+    """Of class 0 client 1 has all but two rows; 3 classes."""
+    parts = {1: [20, 5, 5], 2: [1, 5, 6], 3: [1, 6, 5]}
+    clients = {}
+    for k, counts in parts.items():
+        y = torch.from_numpy(np.repeat(np.arange(3), counts))
+        clients[k] = rows(k, len(y), classes=3, dim=dim)[0], y
+    found = Sum(clients, SumSettings(3, dim, 3)).run()
+    assert found.kept_back == (0,)
+    return found
+
+
+class TestForHead:
+    """Where a head tells means it is made without the classes that are kept back."""
+
+    @pytest.mark.parametrize(
+        ("name", "options", "shape", "classes"),
+        [
+            ("lda", {"shrinkage": 0.3}, False, [0, 1, 2]),
+            ("lda", {"shrinkage": 0.3}, True, [1, 2]),
+            ("lda", {"shrinkage": 0.95}, False, [1, 2]),
+            ("ridge", {"strength": 0.5}, False, [0, 1, 2]),
+            ("ridge", {"strength": 0.5}, True, [1, 2]),
+            ("ridge", {"strength": 50.0}, False, [1, 2]),
+            ("ridge", {"alpha": 0.01}, False, [0, 1, 2]),
+            ("ridge", {"alpha": 1e6}, False, [1, 2]),
+            ("ncm", {}, False, [1, 2]),
+        ],
+    )
+    def test_by_form(self, name, options, shape, classes):
+        form = build_closed_form(name, {name: options})
+        assert summed().for_head(form, shape).classes == classes
+
+    def test_with_more_classes_than_dimensions(self):
+        form = build_closed_form("lda", {"lda": {"shrinkage": 0.3}})
+        assert summed(2).for_head(form, False).classes == [1, 2]
+
+
+# Masks of pairs: they cancel in the whole sum, and hide everything in any other.
+
+
+ROSTER, LENGTH = (1, 2, 5, 9), 100_000
+SESSION, BOUND = b"s" * 16, b"b" * 32
+SECRETS = {k: fixed_secret(k)() for k in ROSTER}
+SHARED = {
+    k: {j: shared_secret(SECRETS[k], public_key(SECRETS[j])) for j in ROSTER if j != k}
+    for k in ROSTER
+}
+
+
+def masks(stage="pooled", length=LENGTH, bound=BOUND):
+    return {k: mask(k, SHARED[k], SESSION, stage, bound, length) for k in ROSTER}
+
+
+def uniform(numbers):
+    """The smallest p-value over the 8 byte positions that all bytes are equally
+    frequent there."""
+    table = numbers.astype("<u8").view(np.uint8).reshape(-1, 8)
+    counts = [np.bincount(column, minlength=256) for column in table.T]
+    return min(stats.chisquare(found).pvalue for found in counts)
+
+
+def test_all_masks_add_up_to_nothing():
+    assert not sum(masks().values()).any()
+
+
+def test_a_mask_is_uniform_at_every_byte_and_so_is_every_part_of_the_sum():
+    held = masks()
+    small = np.arange(LENGTH, dtype=np.uint64) % 7  # what is masked is not random
+    sent = {k: m + small for k, m in held.items()}
+    assert uniform(sent[1]) > 1e-4
+    assert uniform(sent[1] - sent[2]) > 1e-4
+    for part in ((1, 2), (1, 2, 5), (5, 9), (2, 9)):
+        assert uniform(sum(sent[k] for k in part)) > 1e-4
+    assert uniform(sum(sent.values())) < 1e-100
+
+
+@pytest.mark.parametrize("change", ["stage", "bound", "session", "pair"])
+def test_whatever_changes_makes_another_stream(change):
+    one, other = SHARED[1][2], SHARED[1][5]
+    plain = stream(one, SESSION, pair_info("means", 1, 2, BOUND), 64)
+    changed = {
+        "stage": stream(one, SESSION, pair_info("pooled", 1, 2, BOUND), 64),
+        "bound": stream(one, SESSION, pair_info("means", 1, 2, b"c" * 32), 64),
+        "session": stream(one, b"t" * 16, pair_info("means", 1, 2, BOUND), 64),
+        "pair": stream(other, SESSION, pair_info("means", 1, 5, BOUND), 64),
+    }[change]
+    assert not (plain == changed).any()
+    assert uniform(plain.repeat(1) ^ changed) > 1e-12
+
+
+def test_golden_stream():
+    """The key by an own HKDF (RFC 5869: extract, expand one block), the stream by one
+    call of the cipher."""
+    import hmac
+
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+
+    prk = hmac.new(SESSION, b"x" * 32, hashlib.sha256).digest()
+    key = hmac.new(prk, b"info" + b"\x01", hashlib.sha256).digest()
+    block = Cipher(algorithms.ChaCha20(key, bytes(16)), None).encryptor()
+    wanted = np.frombuffer(block.update(bytes(24)), "<u8")
+    assert stream(b"x" * 32, SESSION, b"info", 3).tolist() == wanted.tolist()
+
+
+def test_a_point_that_makes_one_secret_with_everyone_is_refused():
+    with pytest.raises(MessageError, match="same secret"):
+        shared_secret(SECRETS[1], bytes(32))
+
+
+def test_fields_are_told_apart():
+    assert digest(b"ab", b"c") != digest(b"a", b"bc")
+    assert digest(1) != digest("1") != digest(b"1")
+
+
+def test_the_fingerprint_is_8_words_and_of_all_keys():
+    keys = [public_key(SECRETS[k]) for k in ROSTER]
+    words = fingerprint(ROSTER, keys).split(" ")
+    assert [len(word) for word in words] == [4] * 8
+    assert fingerprint(ROSTER, keys[::-1]) != fingerprint(ROSTER, keys)

@@ -3,21 +3,32 @@
 from dataclasses import replace
 
 import pytest
+import torch
 from by_bytes import CLASSES, DIM, Federation, make_client_data
 from carrier import SIZES, Carrier, garbage, late, lost, twice
+from exchange_plugin import NAMED, SILENT, write_plugin
+from messages_of_sums import KEYS, ROSTER, SESSION
+from private_words import SUMS
+from spoilt_messages import DIM as MESSAGE_DIM
+from spoilt_messages import SCHEMA, opened, pack, refusal
 
-from federatedscope_ggeur.errors import GGEURError, MessageError
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cfg_ggeur.start_notes import privacy_of
+from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
 from federatedscope_ggeur.extras.secure_sums.exchange import (
     SUM_KEYS,
     SUM_KINDS,
     SumsExchange,
     stage_of,
 )
-from federatedscope_ggeur.extras.secure_sums.messages import MaskedVector
-from federatedscope_ggeur.extras.secure_sums.settings import (
-    STAGES,
-    SumSettings,
+from federatedscope_ggeur.extras.secure_sums.messages import (
+    MaskedRequest,
+    MaskedVector,
+    SumKey,
+    SumKeysRequest,
 )
+from federatedscope_ggeur.extras.secure_sums.settings import STAGES, SumSettings
+from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.exchanges import Absence
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.federation.exchanges.statistics.exchange import STATISTICS
@@ -150,3 +161,106 @@ def test_an_answer_of_another_stage_session_or_length_is_refused(
     carried.faults["sum_means", 0, 3] = spoil
     with pytest.raises(GGEURError, match=f"client 3: .*field '{field}'"):
         gathered(carried)
+
+
+# What is refused of messages of secure sums, beside what is refused of all.
+
+
+PEERS = (ROSTER, KEYS, KEYS[::-1], (b"", b"3" * 64, b""))
+#: Stages in which a request has no classes; the last one has an origin.
+REQUESTS = {
+    "counts": MaskedRequest(SESSION, "counts", *PEERS),
+    "pooled": MaskedRequest(
+        SESSION, "pooled", *PEERS, origin=torch.arange(MESSAGE_DIM) / 2
+    ),
+}
+
+
+def texts(*shape):
+    return torch.zeros(shape, dtype=torch.uint8)
+
+
+@pytest.mark.parametrize(
+    "sent", [*REQUESTS.values(), SumKey(3, SESSION, KEYS[0], KEYS[1])]
+)
+def test_stages_and_keys_without_a_signature_come_back(sent):
+    data = sent.to_bytes()
+    back = type(sent).from_bytes(data, SCHEMA, "client 3")
+    assert back.to_bytes() == data
+    if isinstance(sent, SumKey):
+        assert back == sent
+    else:
+        assert (back.stage, back.signatures) == (sent.stage, sent.signatures)
+        assert torch.equal(back.origin, sent.origin)
+
+
+@pytest.mark.parametrize(
+    ("payload", "name", "wrong"),
+    [
+        *(
+            (SumKeysRequest, "roster", torch.tensor(roster))
+            for roster in ([3, 1, 7], [1, 1, 7], [0, 1, 7], [*range(1, 10002)])
+        ),
+        *((p, "session", texts(15)) for p in (SumKeysRequest, MaskedRequest)),
+        *((MaskedRequest, name, texts(2, 32)) for name in ("keys", "commitments")),
+        (MaskedRequest, "signatures", texts(3, 63)),
+        *((MaskedRequest, "classes", torch.tensor(c)) for c in ([2, 0], [0, 3])),
+        *((MaskedRequest, "counts", torch.tensor(n)) for n in ([5], [5, 0])),
+        (MaskedRequest, "vectors", torch.zeros(3, 2, dtype=torch.int64)),
+        (MaskedRequest, "origin", torch.zeros(MESSAGE_DIM)),
+        (SumKey, "mask_key", texts(31)),
+        (SumKey, "commitment", texts(31)),
+        (SumKey, "signature", texts(63)),
+        (MaskedVector, "masked", torch.zeros(3, 1, dtype=torch.int64)),
+    ],
+)
+def test_a_tensor_that_cannot_be_is_refused_by_name(payload, name, wrong):
+    assert refusal(payload, pack(payload, None, {name: wrong})).field == name
+
+
+@pytest.mark.parametrize(
+    ("payload", "name", "wrong"),
+    [(SumKeysRequest, "min_clients", 0), (MaskedRequest, "stage", "other")],
+)
+def test_a_number_that_cannot_be_is_refused_by_name(payload, name, wrong):
+    assert refusal(payload, pack(payload, {name: wrong})).field == name
+
+
+@pytest.mark.parametrize(
+    ("stage", "name", "wrong"),
+    [
+        ("counts", "classes", torch.tensor([0])),
+        ("pooled", "origin", torch.full((MESSAGE_DIM,), torch.nan)),
+        ("pooled", "origin", torch.zeros(MESSAGE_DIM + 1)),
+    ],
+)
+def test_what_does_not_belong_to_a_stage_is_refused_by_name(stage, name, wrong):
+    kind, numbers, tensors = opened(REQUESTS[stage])
+    data = wire.pack(kind, numbers, {**tensors, name: wrong})
+    assert refusal(MaskedRequest, data).field == name
+
+
+# An exchange of a plugin beside secure sums.
+
+
+OWN = [*SUMS, "ggeur.geometry", "pooled", "ggeur.prototypes", "others"]
+
+
+def checked(folder, quickstart, **more):
+    path = write_plugin(folder, quickstart, **more)
+    return load_config(path, list(map(str, [*NAMED, *OWN])))
+
+
+@pytest.mark.usefixtures("forget_exchange")
+def test_secure_sums_refuse_one_that_does_not_say_what_it_reveals(quickstart, tmp_path):
+    with pytest.raises(ConfigError, match=r"the exchange classes_held of .*REVEALS"):
+        checked(tmp_path, quickstart, module=SILENT)
+
+
+@pytest.mark.usefixtures("forget_exchange")
+def test_under_secure_sums_what_it_reveals_is_a_warning(quickstart, tmp_path):
+    privacy = privacy_of(checked(tmp_path, quickstart))
+    assert (
+        "the exchange classes_held of a plugin escapes the masks: how many classes "
+        "each client holds" in privacy.warnings
+    )

@@ -24,10 +24,7 @@ from sums_of import SESSION, SETTINGS, Sum, changed, clients_of, fixed_secret
 from federatedscope_ggeur.crypto import public_key, shared_secret
 from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
 from federatedscope_ggeur.extras.secure_sums.journal import Journal
-from federatedscope_ggeur.extras.secure_sums.trust import (
-    Signer,
-    verifying_keys,
-)
+from federatedscope_ggeur.extras.secure_sums.trust import Signer, verifying_keys
 from federatedscope_ggeur.extras.secure_sums.vectors import mask, words_of
 
 

@@ -42,10 +42,7 @@ from federatedscope_ggeur.reporting.records import (
     Privacy,
     Screening,
 )
-from federatedscope_ggeur.reporting.results import (
-    results_html,
-    results_table,
-)
+from federatedscope_ggeur.reporting.results import results_html, results_table
 from federatedscope_ggeur.reporting.tables import csv_text
 
 pytestmark = pytest.mark.slow

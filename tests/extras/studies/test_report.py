@@ -7,16 +7,19 @@ import shutil
 import subprocess
 
 import pytest
-from own_process import PATIENCE
+from own_process import PATIENCE, python
 from PIL import Image
 from written_runs import made, noisy, write
 
 from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.engines.run import run
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.extras.studies.comparison import Comparison, Measure
 from federatedscope_ggeur.extras.studies.comparison.folder import (
     default_folder,
     write_report,
 )
+from federatedscope_ggeur.reporting import Finding, Screening, write_run
 
 TABLES = ["report.html", "table.csv", "table.md", "table.tex"]
 PICTURES = ["accuracy_bytes", "convergence", "domains"]
@@ -147,3 +150,90 @@ def test_a_report_in_a_paper_s_style_leaves_a_page_to_print(runs, tmp_path):
             timeout=PATIENCE,
         )
         assert done.returncode == 0, done.stdout[-2000:]
+
+
+# ``ggeur compare``: real runs in the terminal, and wrong words.
+
+
+NO_TORCH = """\
+import sys
+from federatedscope_ggeur.cli import main
+status = main(["compare", sys.argv[1]])
+assert "torch" not in sys.modules
+sys.exit(status)
+"""
+
+
+@pytest.fixture
+def compared(capsys):
+    """What a call prints, with the status."""
+
+    def call(*words):
+        status = main(["compare", *map(str, words)])
+        return status, *capsys.readouterr()
+
+    return call
+
+
+@pytest.mark.slow
+def test_it_writes_nothing_and_needs_no_torch(tmp_path):
+    write(tmp_path / "a", made(noisy(0.5, 1), 1))
+    before = sorted(tmp_path.rglob("*"))
+    done = python("-c", NO_TORCH, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "AVG" in done.stdout
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_the_first_run_named_is_the_baseline(tmp_path, compared):
+    for name in "ab":
+        write(tmp_path / name, made(noisy(0.5, 1), 1, {"name": name}))
+    _, out, _ = compared(tmp_path / "b", tmp_path / "a")
+    assert "Differences to name b, seed by seed" in out
+    _, out, _ = compared(tmp_path / "b", tmp_path / "a", "--baseline", "name a")
+    assert "Differences to name a, seed by seed" in out
+
+
+def test_mistakes_in_a_comparison_are_named(tmp_path, compared):
+    status, out, err = compared(tmp_path / "nowhere")
+    assert (status, out) == (1, "")
+    assert err.endswith("is neither a folder nor a file results.json\n")
+    write(tmp_path / "a", made(noisy(0.5, 1), 1))
+    (tmp_path / "a" / "results.json").write_text("{}")
+    assert compared(tmp_path)[2].startswith("error: these results cannot be read")
+    with pytest.raises(SystemExit) as stopped:
+        compared()
+    assert stopped.value.code == 2
+
+
+# What a comparison says of runs: findings of screening, and bytes of pooled rows.
+
+
+def test_findings_of_screening_are_below_every_table(make_results, tmp_path):
+    found = Finding(3, "statistics", "the mean of its class 1 is far", 0, 1, False)
+    blind = "single clients cannot be screened"
+    write_run(tmp_path, make_results(screening=Screening([found], [blind])))
+    compared = Comparison.of(tmp_path)
+    for text in (compared.to_text(), compared.to_markdown(), compared.to_html()):
+        assert "screening: client 3" in text
+        assert blind in " ".join(text.split())
+    assert "screening: client 3" in compared.to_latex()
+
+
+@pytest.mark.slow
+def test_pooled_rows_count_as_bytes_of_their_clients(config, tmp_path):
+    six = ["federate.client_num", 6, "data.splits", [0.6, 0.2, 0.2], "ggeur.steps", []]
+    for method in ("centralised", "fedavg"):
+        results = run(config(*six, "ggeur.base_method", method))
+        (tmp_path / method).mkdir()
+        write_run(tmp_path / method, results)
+        if method == "centralised":
+            pooled = results
+    (table,) = Comparison.of(tmp_path).tables
+    sent = {
+        next(iter(row.runs.values())).results.config["ggeur"]["base_method"]: next(
+            iter(row.numbers(Measure("bytes_up")).values())
+        )
+        for row in table.rows.values()
+    }
+    assert sent["centralised"] == pooled.final.bytes_up / 6

@@ -1,16 +1,22 @@
 """The command around studies: what it says, and how a study looks as it goes."""
 
+from __future__ import annotations
+
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from completed import offered
 from foreign_text import WORST, hidden_in
-from study_on_disk import StudyOnDisk
+from study_on_disk import SHORT, StudyOnDisk
 
 from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.commands.completion import completions
 from federatedscope_ggeur.commands.console import shown_on_console
 from federatedscope_ggeur.examples import study_folder
 from federatedscope_ggeur.extras.studies.command import StudyProgress
+from federatedscope_ggeur.extras.studies.quickstart import STUDY
 from federatedscope_ggeur.extras.studies.running import StudyRun
 from federatedscope_ggeur.extras.studies.study_file import load_study
 from federatedscope_ggeur.extras.studies.workers import JobEvent, JobWorkers
@@ -109,7 +115,55 @@ def test_runs_on_gpus_take_one_each(tmp_path, capsys, monkeypatch, gpus, said):
     monkeypatch.setattr(
         JobWorkers, "share_gpus", lambda self, names: shared.extend(names)
     )
-    study = StudyOnDisk(tmp_path, settings={"use_gpu": True})
+    study = StudyOnDisk(tmp_path, settings={**SHORT, "use_gpu": True}, seeds=[0])
     assert main(["study", str(study.file), "--out", str(study.out)]) == 0
     assert re.search(f"note: .*{said}", capsys.readouterr().out)
     assert shared == [str(number) for number in range(gpus)]
+
+
+# What Tab offers behind the commands of studies.
+
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_study_files_stand_behind_study_and_settings_behind_those():
+    found, places = completions(["study"], "table1")
+    bundled = (ROOT / "scripts" / "studies").glob("table1*.yaml")
+    assert set(found) == {file.name for file in bundled}
+    assert places
+    assert offered("study table7 see") == {"seed"}
+    assert offered("study table7 use_gpu ") == {"False", "True"}
+    assert offered("study table7 --work") == {"--workers"}
+
+
+# The command `quickstart`; tests/test_readme.py runs it as a user does.
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--workers", "0"], "--workers: must be at least 1, got 0"),
+        (["ggeur.steps"], "'ggeur.steps' has no value"),
+    ],
+)
+def test_what_is_wrong_with_a_quickstart_is_one_message(capsys, words, message):
+    assert main(["quickstart", *words]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert message in error
+
+
+def test_its_study_has_the_rows_of_a_newcomer_on_seeds_that_nobody_looked_at():
+    plan = load_study(STUDY)
+    (axis,) = plan.named_axes()
+    assert axis.points == [
+        "each client alone",
+        "FedAvg",
+        "GGEUR",
+        "one upload",
+        "all rows in one place",
+    ]
+    assert len(plan.seeds) == 10
+    assert not set(plan.seeds) & set(range(5)), "the setting was chosen on these"
+    assert not any(cell.tune for cell in plan.cells())

@@ -3,11 +3,28 @@
 Tests of studies/plan.py.
 """
 
+import json
+
 import pytest
 import yaml
+from written_runs import check_growth, made, noisy, write
 
-from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.extras.studies.study import Axis, Point
+from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.extras.studies.study import (
+    CELL_FILE,
+    STUDY_FILE,
+    Axis,
+    Cell,
+    Failed,
+    Point,
+    Study,
+    Tried,
+    Tuned,
+    read_cell,
+    read_study,
+    to_text,
+)
 from federatedscope_ggeur.extras.studies.study_file import load_study, study_text
 
 LR = "train.optimizer.lr"
@@ -173,3 +190,77 @@ def test_the_study_of_several_seeds_is_one(load):
     plan = load(study_text("ggeur_quickstart", {"ggeur.steps": [1]}, [0, 5]))
     assert [cell.seed for cell in plan.cells()] == [0, 5]
     assert plan.cells()[0].settings == {"ggeur.steps": [1]}
+
+
+# study.json and cell.json: there and back, and everything else refused by name.
+
+
+STUDY = Study(
+    "table2",
+    "Table 2",
+    [Axis("method", ["FedAvg", "+ GGEUR"]), Axis("alpha", ["0.5"])],
+    [0, 1],
+    ["alpha"],
+    Point("method", "FedAvg"),
+    "table2",
+    [Tuned({"alpha": "0.5"}, 0, "val_acc", [Tried({"train.optimizer.lr": 0.1}, 0.5),
+           Tried({"train.optimizer.lr": 9.0}, None, "it diverged")],
+           {"train.optimizer.lr": 0.1})],
+    [Failed({"method": "FedAvg"}, 1, "no data")],
+)  # fmt: skip
+CELL = Cell("table2", {"method": "FedAvg"}, 1, {"train.optimizer.lr": 0.1})
+
+
+def test_there_and_back(tmp_path):
+    (tmp_path / "study.json").write_text(to_text(STUDY))
+    (tmp_path / "cell.json").write_text(to_text(CELL))
+    assert read_study(tmp_path) == STUDY
+    assert read_cell(tmp_path) == CELL
+
+
+def test_no_file_is_none(tmp_path):
+    assert read_study(tmp_path) is None
+    assert read_cell(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not JSON"),
+        ("[]", "has version None"),
+        (
+            '{"version": 99}',
+            "has version 99, but this federatedscope-ggeur reads version 1;",
+        ),
+        (json.dumps({**json.loads(to_text(CELL)), "seed": "1"}), "seed: expected int"),
+        (json.dumps({**json.loads(to_text(CELL)), "more": 1}), "unknown fields: more"),
+    ],
+)
+def test_other_files_are_named(tmp_path, text, message):
+    (tmp_path / "cell.json").write_text(text)
+    with pytest.raises(DataError, match=message) as error:
+        read_cell(tmp_path)
+    assert "cell.json" in str(error.value)
+
+
+# Files of studies that somebody made to do harm are named; long ones are compared.
+
+
+HONEST = made(noisy(0.8, 0, 3), 0, closed_form={"Art": 0.5, "Clipart": 0.25})
+DIGITS = "9" * 6000
+
+
+@pytest.mark.parametrize("name", [STUDY_FILE, CELL_FILE])
+@pytest.mark.parametrize("value", [DIGITS, "[" * 100_000, "NaN", "[]", '{"x": 1}'])
+def test_what_is_wrong_in_a_study_is_named(tmp_path, name, value, capsys):
+    write(tmp_path / "run", HONEST)
+    folder = tmp_path / "run" if name == CELL_FILE else tmp_path
+    (folder / name).write_text(f'{{"version": {value}}}')
+    assert main(["compare", str(tmp_path)]) == 1
+    error = capsys.readouterr().err
+    assert name in error
+    assert len(error.splitlines()) <= 3
+
+
+def test_comparing_grows_with_the_rounds_and_no_faster(tmp_path):
+    check_growth(lambda place: main(["compare", place]), tmp_path)

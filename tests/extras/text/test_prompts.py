@@ -6,28 +6,34 @@ Tests of extras/text/base.py.
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import replace
 
+import numpy as np
 import open_clip
 import pytest
 import torch
 from torch.nn import functional as F
 
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.extras.text import prompts as prompted
+from federatedscope_ggeur.extras.text.adapter import AdapterHead
 from federatedscope_ggeur.extras.text.base import CosineHead, TextModelSettings
 from federatedscope_ggeur.extras.text.classes import ClassTexts
+from federatedscope_ggeur.extras.text.generator import ContextGenerator
 from federatedscope_ggeur.extras.text.keys import TEXT_MODELS
 from federatedscope_ggeur.extras.text.prompts import PromptedClasses
 from federatedscope_ggeur.extras.text.tower import TextTower
 from federatedscope_ggeur.federation.exchanges.training.fit import fit
+from federatedscope_ggeur.federation.optimizers import OptimizerSettings
 from federatedscope_ggeur.federation.settings import TrainingSettings
-from federatedscope_ggeur.models import num_parameters, recast, to_vector
+from federatedscope_ggeur.models import load_vector, num_parameters, recast, to_vector
 
 NAMES, D, VECTORS = ("cat", "traffic_light", "dog", "yo-yo"), 16, 3
 
 
 @pytest.fixture(scope="module")
-def tower(tmp_path_factory) -> TextTower:
+def prompt_tower(tmp_path_factory) -> TextTower:
     """In float64, 16 wide."""
     from pictures import add_narrow_clip
 
@@ -38,10 +44,10 @@ def tower(tmp_path_factory) -> TextTower:
 
 
 @pytest.fixture
-def texts(tower) -> ClassTexts:
+def texts(prompt_tower) -> ClassTexts:
     rows = torch.randn(4, D, generator=torch.Generator().manual_seed(1)).double()
-    prompts = PromptedClasses(tower, NAMES, VECTORS)
-    return ClassTexts(F.normalize(rows, dim=1), tower.scale, prompts=prompts)
+    prompts = PromptedClasses(prompt_tower, NAMES, VECTORS)
+    return ClassTexts(F.normalize(rows, dim=1), prompt_tower.scale, prompts=prompts)
 
 
 def made(kind, texts):
@@ -67,9 +73,9 @@ def by_open_clip(tower, context) -> torch.Tensor:
     return F.normalize(x, dim=1)
 
 
-def test_features_are_those_of_whole_prompts(tower, texts):
+def test_features_are_those_of_whole_prompts(prompt_tower, texts):
     model = made("promptfl", texts)
-    expected = by_open_clip(tower, model.source.context)
+    expected = by_open_clip(prompt_tower, model.source.context)
     assert torch.allclose(model.class_features()[:2], expected, atol=1e-10)
 
 
@@ -150,10 +156,202 @@ def test_cosine_heads_start_at_zero():
         _ = head.classifier
 
 
-def test_the_spread_of_a_fresh_context(tower):
-    prompts = PromptedClasses(tower, NAMES, 16)
+def test_the_spread_of_a_fresh_context(prompt_tower):
+    prompts = PromptedClasses(prompt_tower, NAMES, 16)
     texts = ClassTexts(torch.zeros(4, D), 1.0, prompts=prompts)
     model = TEXT_MODELS["promptfl"].build(texts, n_ctx=16)
     vector = to_vector(model.reset(torch.Generator().manual_seed(0)))
     assert len(vector) == 16 * 16
     assert float(vector.std()) == pytest.approx(0.02, rel=0.1)
+
+
+# Prompts with a context: the tower's own words in it give the words' text.
+
+
+THREE_NAMES = ("cat", "traffic_light", "yo-yo")
+
+
+def test_a_context_of_words_is_their_text(tower, monkeypatch):
+    words = "a photo of a"
+    tokens = tower.tokens([words])[0]
+    context = tower.embed(torch.tensor(tokens[1:-1]))
+    expected = tower.features(
+        [f"{words} {n.replace('_', ' ')}." for n in THREE_NAMES], 3
+    )
+    prompts = PromptedClasses(tower, THREE_NAMES, len(context))
+    found = prompts.encode(context, range(3))
+    assert torch.allclose(found, expected, atol=1e-5)
+    some = prompts.encode(context, [2, 0])
+    assert torch.allclose(some, expected[[2, 0]], atol=1e-5)
+    monkeypatch.setattr(prompted, "CLASSES", 2)
+    apart = PromptedClasses(tower, THREE_NAMES, len(context)).encode(context, range(3))
+    assert torch.allclose(apart, expected, atol=1e-5)
+    assert prompts.width == 64
+    assert copy.deepcopy(prompts) is prompts
+
+
+def test_a_context_that_leaves_no_room_for_names(tower):
+    with pytest.raises(ConfigError, match="more than the 77 tokens"):
+        PromptedClasses(tower, THREE_NAMES, 74)
+
+
+# FedCLIP's adapter and its losses, in plain numpy; a step of Adam.
+
+
+C, ADAPTER_DIM, SCALE = 3, 5, 30.0
+#: The published optimiser.
+ADAM = {"betas": (0.9, 0.98), "eps": 1e-6, "weight_decay": 0.2}
+
+
+def adapted_texts(classes=C, dim=ADAPTER_DIM) -> ClassTexts:
+    rows = torch.randn(classes, dim, generator=torch.Generator().manual_seed(1))
+    return ClassTexts(torch.nn.functional.normalize(rows, dim=1), SCALE)
+
+
+def made_adapter(kind="batch") -> AdapterHead:
+    model = TEXT_MODELS["fedclip"].build(adapted_texts(), loss=kind)
+    assert isinstance(model, AdapterHead)
+    return model.reset(torch.Generator().manual_seed(2))
+
+
+def adapter_batch(count=7):
+    rng = np.random.default_rng(3)
+    rows = 10 * rng.normal(size=(count, ADAPTER_DIM)).astype(np.float32)
+    return torch.from_numpy(rows), torch.from_numpy(rng.integers(0, C, size=count))
+
+
+def softmax(rows):
+    rows = np.exp(rows - rows.max(axis=1, keepdims=True))
+    return rows / rows.sum(axis=1, keepdims=True)
+
+
+def adapted(model, rows):
+    """x' as the paper has it."""
+    w1, b1, w2, b2 = (p.detach().double().numpy() for p in model.parameters())
+    attention = softmax(np.tanh(rows @ w1.T + b1) @ w2.T + b2)
+    found = attention * rows
+    return found / np.linalg.norm(found, axis=1, keepdims=True)
+
+
+def test_the_adapter_is_the_oracle():
+    model, (x, _) = made_adapter(), adapter_batch()
+    rows = adapted(model, x.double().numpy())
+    logits = SCALE * rows @ adapted_texts().features.double().numpy().T
+    assert np.allclose(model.represent(x).detach().numpy(), rows, atol=1e-6)
+    assert np.allclose(model(x).detach().numpy(), logits, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["batch", "class"])
+def test_losses_are_the_oracle(kind):
+    model, (x, y) = made_adapter(kind), adapter_batch()
+    rows, w = (
+        adapted(model, x.double().numpy()),
+        adapted_texts().features.double().numpy(),
+    )
+    if kind == "class":
+        shares = softmax(SCALE * rows @ w.T)
+        expected = -np.log(shares[np.arange(len(y)), y]).mean()
+    else:
+        pairs, own = SCALE * rows @ w[y].T, np.arange(len(y))
+        of_images = -np.log(softmax(pairs)[own, own]).mean()
+        of_texts = -np.log(softmax(pairs.T)[own, own]).mean()
+        expected = (of_images + of_texts) / 2
+    found = float(model.loss(model(x), y).detach())
+    assert found == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["batch", "class"])
+def test_one_step_is_that_of_torchs_adam(kind):
+    model, (x, y) = made_adapter(kind), adapter_batch()
+    start = to_vector(model)
+    adam = torch.optim.Adam(model.parameters(), lr=5e-3, **ADAM)
+    model.loss(model(x), y).backward()
+    adam.step()
+    expected = to_vector(model)
+    settings = TrainingSettings(OptimizerSettings("Adam", 5e-3, ADAM), batch_size=7)
+    found = fit(made_adapter(kind), start, x, y, settings, 0)
+    assert found.steps == 1
+    assert torch.allclose(found.params, expected, atol=1e-6)
+    assert not torch.allclose(found.params, start, atol=1e-4)
+
+
+def test_a_pair_alone_is_passed_over():
+    (x, y), settings = adapter_batch(7), TrainingSettings(OptimizerSettings("Adam"), 1)
+    for kind, steps in (("batch", 2), ("class", 3)):
+        settings = TrainingSettings(OptimizerSettings("Adam", 0.1, ADAM), batch_size=3)
+        assert (
+            fit(
+                made_adapter(kind), to_vector(made_adapter(kind)), x, y, settings, 0
+            ).steps
+            == steps
+        )
+
+
+def test_what_travels_is_the_adapter_alone_and_the_file_holds_the_text():
+    model = TEXT_MODELS["fedclip"].build(adapted_texts(2, 512))
+    assert num_parameters(model) == 2 * 512**2 + 2 * 512 == 525_312
+    other = TEXT_MODELS["fedclip"].build(ClassTexts(torch.zeros(C, ADAPTER_DIM), 1.0))
+    other.load_state_dict(made_adapter().state_dict())
+    x = adapter_batch()[0]
+    assert torch.equal(other(x), made_adapter()(x))
+    load_vector(other, 0 * to_vector(other))
+    assert torch.equal(other.texts, adapted_texts().features)
+    with pytest.raises(ConfigError, match="AdapterHead has no last layer"):
+        _ = other.classifier
+    assert torch.equal(other.last_input(x), other.represent(x))
+
+
+# FedTPG's network: its numbers, and what it makes, in plain numpy.
+
+
+def made_generator(vectors=3, width=8, dim=12) -> ContextGenerator:
+    torch.manual_seed(0)
+    network = ContextGenerator(vectors, width, dim).double()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.normal_()
+    return network
+
+
+def layer_norm(rows, norm):
+    centred = rows - rows.mean(axis=1, keepdims=True)
+    rows = centred / np.sqrt((centred**2).mean(axis=1, keepdims=True) + 1e-5)
+    return rows * norm.weight.detach().numpy() + norm.bias.detach().numpy()
+
+
+def linear(rows, layer):
+    return rows @ layer.weight.detach().numpy().T + layer.bias.detach().numpy()
+
+
+def test_the_numbers_of_the_published_size():
+    assert num_parameters(ContextGenerator(4, 512, 512)) == 4_206_080
+
+
+def test_the_context_is_the_oracle():
+    network, texts = made_generator(), np.random.default_rng(1).normal(size=(5, 12))
+    known = layer_norm(texts, network.norm_texts)
+    queries = layer_norm(network.queries.detach().numpy(), network.norm_queries)
+    query = linear(queries, network.query)
+    key, value = linear(known, network.key), linear(known, network.value)
+    heads = []
+    for h in range(4):  # of two columns each
+        own = slice(2 * h, 2 * h + 2)
+        scores = query[:, own] @ key[:, own].T / math.sqrt(2)
+        shares = np.exp(scores - scores.max(axis=1, keepdims=True))
+        shares /= shares.sum(axis=1, keepdims=True)
+        heads.append(shares @ value[:, own])
+    seen = linear(np.concatenate(heads, axis=1), network.out)
+    wide = linear(layer_norm(seen, network.norm), network.widen)
+    content, gate = wide[:, :32], wide[:, 32:]
+    erf = np.vectorize(math.erf)
+    gelu = gate * (1 + erf(gate / math.sqrt(2))) / 2
+    expected = seen + linear(content * gelu, network.narrow)
+    found = network(torch.from_numpy(texts)).detach().numpy()
+    assert np.allclose(found, expected, atol=1e-10)
+
+
+def test_the_order_of_classes_does_not_matter_and_their_number_may_vary():
+    network, texts = made_generator(), torch.randn(6, 12).double()
+    order = torch.randperm(6)
+    assert torch.allclose(network(texts), network(texts[order]), atol=1e-12)
+    assert network(texts[:2]).shape == (3, 8)

@@ -8,10 +8,23 @@ import text_oracle as oracle
 import torch
 from closed_form_federations import components_of
 from solving import stats
+from text_oracle import class_texts, unit
 
-from federatedscope_ggeur.extras.text.prior import (
-    bridge,
-    with_prior,
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.extras.text.classes import ClassTexts, EnsembleHead
+from federatedscope_ggeur.extras.text.prior import bridge, with_prior
+from federatedscope_ggeur.extras.text.prompts import TextMix, TextPull
+from federatedscope_ggeur.federation.exchanges.training.fit import fit
+from federatedscope_ggeur.federation.optimizers import OptimizerSettings
+from federatedscope_ggeur.federation.settings import TrainingSettings
+from federatedscope_ggeur.geometry import Space, Statistics
+from federatedscope_ggeur.methods import LocalHooks
+from federatedscope_ggeur.models import (
+    LinearHead,
+    MixtureHead,
+    fold,
+    load_vector,
+    to_vector,
 )
 from federatedscope_ggeur.models.closed_forms import CLOSED_FORMS, Components, Rows
 from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
@@ -132,3 +145,151 @@ def test_without_a_prior_text_changes_no_bit():
         for form in (plain, plain.knowing(oracle.class_texts(texts)))
     ]
     assert torch.equal(*heads)
+
+
+# The zero-shot head: its weights, and planted features.
+#
+# Tests of extras/text/classes.py.
+
+
+NOTHING = Statistics.empty(3, 4, "means")
+
+
+def test_weights_are_the_scaled_features_and_no_statistics_are_needed():
+    texts = class_texts(np.random.default_rng(0).normal(size=(3, 4)), scale=50.0)
+    solved = CLOSED_FORMS["zeroshot"]().knowing(texts).solve(NOTHING)
+    assert torch.equal(solved.model.classifier.weight, 50 * texts.features)
+    assert torch.equal(solved.model.classifier.bias, torch.zeros(3))
+    assert solved.report == {
+        "rows": 0, "classes": 3, "left_out": 0, "logit_scale": 50.0
+    }  # fmt: skip
+    with pytest.raises(ConfigError, match="zeroshot needs text features"):
+        CLOSED_FORMS["zeroshot"]().solve(NOTHING)
+
+
+def test_rows_left_out_have_its_cosine_logits():
+    rng = np.random.default_rng(1)
+    texts, rows = class_texts(rng.normal(size=(3, 4))), rng.normal(size=(5, 4))
+    form = CLOSED_FORMS["zeroshot"]().knowing(texts)
+    held = Rows(
+        torch.from_numpy(rows), torch.zeros(5, dtype=torch.int64), 1, 0,
+        torch.ones(5, dtype=torch.bool),
+    )  # fmt: skip
+    found = form.left_out(Components.of_classes(NOTHING))(held)[0]
+    expected = 10 * unit(rows) @ texts.features.double().numpy().T
+    assert np.allclose(found, expected)
+    assert isinstance(texts, ClassTexts)
+
+
+# Zero-shot and a closed form together, in plain numpy; as vectors and state dicts.
+
+
+def parts():
+    rng = np.random.default_rng(0)
+    texts = rng.normal(size=(3, 4))
+    texts /= np.linalg.norm(texts, axis=1, keepdims=True)
+    head = LinearHead(4, 3).reset(torch.Generator().manual_seed(0))
+    text = ClassTexts(torch.from_numpy(texts).float(), 20.0, ensemble=0.5)
+    return head, text, texts, rng.normal(size=(6, 4)) * 3
+
+
+def test_logits():
+    head, text, texts, rows = parts()
+    found = EnsembleHead.of(head, text)(torch.from_numpy(rows).float())
+    weight, bias = head.classifier.weight, head.classifier.bias
+    linear = rows @ weight.detach().numpy().T + bias.detach().numpy()
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    expected = 20 * unit @ texts.T + 0.5 * linear
+    assert np.allclose(found.detach().numpy(), expected, atol=1e-4)
+
+
+def test_a_head_alone_keeps_its_logits():
+    head, _, _, rows = parts()
+    x = torch.from_numpy(rows).float()
+    mixture = MixtureHead.of_components(
+        torch.randn(5, 4), torch.randn(5), torch.tensor([0, 0, 1, 2, 2]), 3
+    )
+    for one in (head, mixture):
+        assert torch.allclose(EnsembleHead.of(one)(x), one(x), atol=1e-6)
+    vector = to_vector(EnsembleHead.of(mixture))
+    other = EnsembleHead(4, 3)
+    load_vector(other, vector)
+    assert torch.allclose(other(x), mixture(x), atol=1e-6)
+    again = EnsembleHead(4, 3)
+    again.load_state_dict(other.state_dict())
+    assert torch.equal(to_vector(again), vector)
+    with pytest.raises(ConfigError, match="parameters do not fit"):
+        load_vector(other, vector[:-1])
+
+
+def test_there_is_no_last_layer():
+    model = EnsembleHead(4, 3).reset()
+    assert not to_vector(model)[: 3 * 4].any()
+    with pytest.raises(ConfigError, match="no last layer"):
+        model.last_input(torch.zeros(1, 4))
+    with pytest.raises(ConfigError, match="no last layer"):
+        _ = model.classifier
+
+
+# The pull to the zero-shot head against finite differences, and heads between.
+
+
+C, D = 3, 4
+
+
+def draws(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def spaces():
+    root = draws(D, D).double()
+    centre = draws(D).double()
+    return [
+        Space.raw(D),
+        Space("standard", centre, 0.5),
+        Space("whitened", centre, matrix=root @ root.T + torch.eye(D).double()),
+    ]
+
+
+@pytest.mark.parametrize("space", spaces(), ids=lambda space: space.kind)
+def test_the_gradient_is_that_of_the_square_on_raw_embeddings(space):
+    model, target = LinearHead(D, C), draws(C, D)
+    pull = TextPull(target, 0.7)
+    params, gradient = draws(C * D + C), torch.zeros(C * D + C)
+    pull.added(LocalHooks(), model, space).add_correction(params, gradient)
+
+    def loss(vector):
+        weight = fold(model, vector, space)[: C * D].view(C, D).double()
+        return 0.7 * float((weight - target).square().sum())
+
+    for i in range(len(params)):
+        step = torch.zeros_like(params)
+        step[i] = 1e-2  # a quadratic: central differences have no error of their own
+        found = (loss(params + step) - loss(params - step)) / 2e-2
+        assert found == pytest.approx(float(gradient[i]), rel=1e-2, abs=2e-2)
+
+
+def test_a_methods_own_correction_stays():
+    model, called = LinearHead(D, C), []
+    hooks = LocalHooks(add_correction=lambda params, gradient: called.append(1))
+    pull = TextPull(draws(C, D), 0.5).added(hooks, model, Space.raw(D))
+    pull.add_correction(draws(C * D + C), torch.zeros(C * D + C))
+    assert called == [1]
+
+
+def test_a_strong_pull_ends_at_the_zero_shot_head():
+    model, target = LinearHead(D, C), draws(C, D)
+    hooks = TextPull(target, 1e3).added(LocalHooks(), model, Space.raw(D))
+    settings = TrainingSettings(OptimizerSettings("SGD", 4e-4), 30)
+    rows, labels = draws(20, D), torch.arange(20) % C
+    after = fit(model, to_vector(model), rows, labels, settings, 0, hooks).params
+    assert torch.allclose(after[: C * D].view(C, D), target, atol=1e-2)
+
+
+def test_heads_between_the_two():
+    model, target, params = LinearHead(D, C), draws(C, D), draws(C * D + C)
+    for share in (0.0, 0.25, 1.0):
+        found = TextMix(target, share).mixed(model, params)
+        weight = (1 - share) * target + share * params[: C * D].view(C, D)
+        expected = torch.cat([weight.flatten(), share * params[C * D :]])
+        assert torch.allclose(found, expected, atol=1e-6)

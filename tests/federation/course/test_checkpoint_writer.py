@@ -119,7 +119,7 @@ class TestFiles:
 
 
 class TestOtherRuns:
-    """Handshakes tell settings apart: see tests/federation/wire/test_handshake.py."""
+    """Handshakes tell settings apart: see tests/federation/wire/test_declared.py."""
 
     @pytest.mark.parametrize(
         ("key", "value", "problem"),

@@ -4,6 +4,7 @@ import closed_form_oracle as oracle
 import numpy as np
 import pytest
 import torch
+from sklearn.covariance import ledoit_wolf
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from solving import (
     FEW,
@@ -95,3 +96,21 @@ class TestRefusals:
     def test_weights_beyond_float32(self):
         tiny = stats(1e-42 * ROWS, LABELS, 3)
         refuse(LinearDiscriminant(), tiny, "weights too large for float32")
+
+
+# Ledoit and Wolf's rule beside scikit-learn's; refusals: test_lda.py.
+
+
+@pytest.mark.parametrize(("n", "dim"), [(400, 20), (60, 20), (40, 80)])
+def test_ledoit_and_wolfs_rule_on_gaussian_data(n, dim):
+    """Both estimate one number, the share that brings S nearest to the truth."""
+    rng = np.random.default_rng(n)
+    mine, theirs = [], []
+    for _ in range(20):
+        rows = rng.normal(size=(n, dim)) * np.linspace(0.3, 2, dim)
+        fitted = LinearDiscriminant(rule="ledoit_wolf").solve(
+            stats(rows, np.zeros(n, int), 1)
+        )
+        mine.append(fitted.report["shrinkage"])
+        theirs.append(ledoit_wolf(rows)[1])
+    assert np.mean(mine) == pytest.approx(np.mean(theirs), rel=0.1)

@@ -3,6 +3,7 @@
 import closed_form_oracle as oracle
 import numpy as np
 import pytest
+import torch
 from sklearn.linear_model import Ridge
 from solving import (
     ENOUGH,
@@ -17,8 +18,15 @@ from solving import (
 )
 
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.models import CLOSED_FORMS
+from federatedscope_ggeur.models.closed_forms.base import Seen
+from federatedscope_ggeur.models.closed_forms.components import Components
 from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
 from federatedscope_ggeur.models.closed_forms.ridge import RidgeRegression
+from federatedscope_ggeur.models.closed_forms.shrinkage import (
+    GCV_STRENGTHS,
+    ridge_by_gcv,
+)
 
 
 @pytest.mark.parametrize("strength", [0.01, 1.0, 10.0])
@@ -63,3 +71,139 @@ def test_alpha_and_strength_do_not_go_together():
     with pytest.raises(ConfigError, match=r"ridge\.alpha: cannot go with ggeur.ridge."):
         RidgeRegression(alpha=1.0, strength=1.0)
     assert not RidgeRegression(alpha=1.0).is_open
+
+
+# Generalised cross-validation from merged statistics, against a plain oracle.
+
+
+CLASSES, DIM = 4, 9
+
+
+def rows(n=60, seed=0, scale=1.0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(CLASSES, size=n)
+    means = np.random.default_rng(3).normal(size=(CLASSES, DIM))
+    return scale * (means[y] + rng.normal(size=(n, DIM))) + 5, y
+
+
+def by_hand(x, y, added):
+    """N RSS / (N - tr H)^2 of regression on one-hot labels, with the hat matrix."""
+    n, targets = len(y), np.eye(CLASSES)[y]
+    z = x - x.mean(0)
+    hat = 1 / n + z @ np.linalg.solve(z.T @ z + added * np.eye(DIM), z.T)
+    residual = targets - hat @ targets
+    return n * (residual**2).sum() / (n - np.trace(hat)) ** 2
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("n", [12, 60, 400])
+def test_the_least_of_the_grid(n, scale):
+    x, y = rows(n, scale=scale)
+    seen = Seen.of(stats(x, y, CLASSES))
+    found = ridge_by_gcv(seen.within, seen.counts, seen.offsets)
+    z = x - x.mean(0)
+    size = (z**2).sum() / DIM
+    scores = [by_hand(x, y, a * size) for a in GCV_STRENGTHS]
+    assert by_hand(x, y, found) == pytest.approx(min(scores), rel=1e-9)
+
+
+def test_without_scatter_there_is_nothing_to_add():
+    x = np.ones((5, DIM))
+    seen = Seen.of(stats(x, np.zeros(5, int), CLASSES))
+    assert ridge_by_gcv(seen.within, seen.counts, seen.offsets) == 0
+
+
+def test_where_no_rows_are_left_out_it_chooses_for_lda_and_ridge():
+    held = stats(*rows(), CLASSES)
+    seen = Seen.of(held)
+    added = ridge_by_gcv(seen.within, seen.counts, seen.offsets)
+    report = CLOSED_FORMS["lda"]().solve(held).report
+    assert report["shrinkage_rule"] == "generalised cross-validation"
+    trace = float(seen.within.trace()) / DIM
+    assert report["shrinkage"] == pytest.approx(added / (added + trace))
+    total = float((seen.within + (seen.offsets.T * seen.counts) @ seen.offsets).trace())
+    strength = CLOSED_FORMS["ridge"]().solve(held).report["strength"]
+    assert strength == pytest.approx(added * DIM / total)
+
+
+def test_ledoit_and_wolf_and_what_is_set_stay():
+    held = stats(*rows(), CLASSES)
+    report = CLOSED_FORMS["lda"](rule="ledoit_wolf").solve(held).report
+    assert report["shrinkage_rule"] == "ledoit-wolf (gaussian)"
+    assert CLOSED_FORMS["ridge"](strength=0.7).solve(held).report["strength"] == 0.7
+
+
+# Dimensions in different units: the same head whatever the units are.
+
+
+STANDARD_CLASSES = 5
+KINDS = ("lda", "mixture", "ridge")
+
+
+def make(seed=0, n=300, dim=12):
+    rng = np.random.default_rng(seed)
+    labels = np.arange(n) % STANDARD_CLASSES
+    rows = 0.8 * rng.normal(size=(STANDARD_CLASSES, dim))[labels] + rng.normal(
+        size=(n, dim)
+    )
+    units = np.geomspace(1e-3, 1e3, dim)
+    return rows, labels, units
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_is_the_head_of_rows_divided_beforehand(kind):
+    rows, labels, units = make()
+    x = rows * units
+    by = x.std(axis=0)
+    form = CLOSED_FORMS[kind](standardize=True).untuned()
+    found = form.solve(stats(x, labels, STANDARD_CLASSES))
+    plain = (
+        CLOSED_FORMS[kind]().untuned().solve(stats(x / by, labels, STANDARD_CLASSES))
+    )
+    torch.testing.assert_close(
+        found.model(torch.from_numpy(x).float()),
+        plain.model(torch.from_numpy(x / by).float()),
+        atol=1e-5,
+        rtol=1e-4,
+    )
+    assert found.report["standardize"] is True
+    assert "standardize" not in plain.report
+
+
+def test_a_dimension_that_is_zero_in_all_rows_stays():
+    rows, labels, units = make(n=60, dim=40)
+    rows *= units
+    rows[:, ::4] = 0  # a thin factor leaves rounding in them
+    found = Components.of_classes(stats(rows, labels, STANDARD_CLASSES)).deviations()
+    assert (found[::4] == 1).all()
+    model = CLOSED_FORMS["lda"](standardize=True).untuned()
+    head = model.solve(stats(rows, labels, STANDARD_CLASSES)).model
+    moved = torch.from_numpy(rows).float()
+    moved[:, ::4] = 1
+    torch.testing.assert_close(head(moved), head(torch.from_numpy(rows).float()))
+
+
+def test_a_constant_dimension_stays():
+    rows, labels, _ = make()
+    rows[:, 3] = 7.5
+    parts = Components.of_classes(stats(rows, labels, STANDARD_CLASSES))
+    assert parts.deviations()[3] == 1
+    np.testing.assert_allclose(
+        np.delete(parts.deviations().numpy(), 3), np.delete(rows.std(axis=0), 3)
+    )
+
+
+def test_deviations_are_the_same_at_every_grain():
+    rows, labels, units = make()
+    parts = Components.joined(
+        Components.of_client(
+            stats(rows[k::3] * units, labels[k::3], STANDARD_CLASSES),
+            k + 1,
+            str(k % 2),
+            ("0", "1"),
+        )
+        for k in range(3)
+    )
+    for grain in ("domain", "class"):
+        torch.testing.assert_close(parts.merged(grain).deviations(), parts.deviations())
+    np.testing.assert_allclose(parts.deviations(), (rows * units).std(axis=0))

@@ -12,11 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from federatedscope_ggeur.engines.sites.transport import (
-    Envelope,
-    Event,
-    streams,
-)
+from federatedscope_ggeur.engines.sites.transport import Envelope, Event, streams
 
 grpc = pytest.importorskip("grpc", reason="the transport needs grpcio")
 

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import pytest
 from scipy import stats
 from written_runs import made, noisy, write
 from written_studies import write_study
 
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cfg_ggeur.yaml_file import to_plain
 from federatedscope_ggeur.extras.studies.comparison import Comparison
+from federatedscope_ggeur.extras.studies.comparison.beside import beside_paper
+from federatedscope_ggeur.extras.studies.comparison.labels import label
+from federatedscope_ggeur.extras.studies.comparison.runs import FoundRun
 from federatedscope_ggeur.extras.studies.comparison.sheets import (
     overview_sheet,
     p_text,
     scores_sheet,
+    sheet_text,
     sheets,
 )
+from federatedscope_ggeur.extras.studies.paper import paper_table
+from federatedscope_ggeur.extras.studies.study import Axis, Cell, Study, to_text
 
 
 def one(tmp_path, *scores, name="a", seeds=(1, 2, 3)):
@@ -191,3 +203,230 @@ def test_p_values_for_a_person():
         "0.012",
         "1.000",
     ]
+
+
+# What runs that no study names are called.
+
+
+def found(configs, cells=None, **changes):
+    cells = cells or [None] * len(configs)
+    return [
+        FoundRun(Path(str(i)), made(noisy(0.5, i), i, config, **changes), cell)
+        for i, (config, cell) in enumerate(zip(configs, cells))
+    ]
+
+
+def names(configs):
+    labelled = label(found(configs), [])
+    assert [axis.name for axis in labelled.axes] == ["settings"]
+    return [labels["settings"] for labels in labelled.labels], labelled.notes
+
+
+def test_settings_that_differ_name_the_rows():
+    base = {"train": {"lr": 0.1}, "ggeur": {"steps": [1]}}
+    other = {"train": {"lr": 0.1}, "ggeur": {"steps": []}}
+    assert names([base, other, base]) == (["steps [1]", "steps []", "steps [1]"], [])
+
+
+def test_seed_and_places_of_files_do_not():
+    configs = [
+        {"seed": i, "outdir": f"exp{i}", "federate": {"save_to": str(i)}, "verbose": i}
+        for i in range(3)
+    ]
+    texts, _ = names(configs)
+    assert len(set(texts)) == 1
+
+
+def test_what_follows_from_another_setting_is_told_below():
+    """Whatever a row's rate is, its method says it."""
+    configs = [
+        {"train": {"lr": lr, "rounds": rounds}, "ggeur": {"base_method": method}}
+        for method, lr, rounds in (
+            ("fedavg", 0.1, 10),
+            ("fedprox", 0.2, 10),
+            ("fedprox", 0.2, 20),
+        )
+    ]
+    texts, notes = names(configs)
+    assert texts == [
+        "base_method fedavg, rounds 10",
+        "base_method fedprox, rounds 10",
+        "base_method fedprox, rounds 20",
+    ]
+    assert notes == [
+        "these settings differ together with those that name the rows: train.lr"
+    ]
+
+
+def test_keys_of_one_ending_are_named_in_full():
+    configs = [{"a": {"lr": a}, "b": {"lr": b}} for a, b in ((1, 1), (1, 2), (2, 1))]
+    assert names(configs)[0][1] == "a.lr 1, b.lr 2"
+
+
+def test_a_setting_that_one_run_lacks_differs():
+    assert names([{"x": 1}, {}])[0] == ["x 1", "x (not set)"]
+
+
+def test_who_ran_it_differs_too():
+    runs = found([{}]) + found([{}], engine="federatedscope")
+    labels = label(runs, []).labels
+    assert [one["settings"] for one in labels] == [
+        "engine embedded",
+        "engine federatedscope",
+    ]
+
+
+def test_a_study_has_its_axes_in_its_order_with_the_points_that_ran():
+    study = Study("s", "S", [Axis("m", ["z", "a", "gone"]), Axis("k", ["2"])], [0])
+    cells = [Cell("s", {"k": "2", "m": point}, 0) for point in ("a", "z")]
+    labelled = label(found([{}, {}], cells), [study])
+    assert labelled.axes == [Axis("m", ["z", "a"]), Axis("k", ["2"])]
+    assert labelled.from_study
+
+
+def test_a_run_beside_a_study_is_named_by_its_settings():
+    study = Study("s", "S", [Axis("m", ["a"])], [0])
+    runs = found([{"x": 1}, {"x": 2}], [Cell("s", {"m": "a"}, 0), None])
+    labelled = label(runs, [study])
+    assert labelled.labels == [{"m": "a"}, {"m": "x 2"}]
+    assert labelled.axes == [Axis("m", ["a", "x 2"])]
+
+
+def closed(config):
+    run = made([], 0, config, closed_form={"Art": 0.5})
+    return FoundRun(Path(str(config)), run, None)
+
+
+def test_a_run_that_is_a_closed_form_is_named_by_the_form():
+    """Base method, steps and rates would do nothing in it."""
+    trained = [
+        {"ggeur": {"base_method": method, "steps": [1, 2], "closed_form": "none"}}
+        for method in ("fedavg", "fedprox")
+    ]
+    form = {"ggeur": {"base_method": "fedavg", "steps": [], "closed_form": "lda"}}
+    runs = [*found(trained), closed(form)]
+    texts = [labels["settings"] for labels in label(runs, []).labels]
+    assert texts == [
+        "base_method fedavg, closed_form none",
+        "base_method fedprox, closed_form none",
+        "closed_form lda",
+    ]
+
+
+def test_closed_forms_that_differ_in_nothing_else_keep_settings_of_training():
+    forms = [
+        {"ggeur": {"steps": steps, "closed_form": kind}}
+        for steps, kind in (([], "lda"), ([1], "lda"), ([1], "ncm"))
+    ]
+    runs = [closed(form) for form in forms]
+    texts = [labels["settings"] for labels in label(runs, []).labels]
+    assert texts == [
+        "steps [], closed_form lda",
+        "steps [1], closed_form lda",
+        "closed_form ncm",
+    ]
+
+
+# Which head each row left: in every table, and in every form that it is written in.
+
+
+#: Of each row the head, the end of its hash, and whose models were scored.
+ROWS = {
+    "kept": ("closed_form", "a", "global"),
+    "the same": ("closed_form", "a", "global"),
+    "trained": ("trained", "b", "global"),
+    "behind": ("calibrated", "c", "global"),
+    "own": ("trained", "b", "clients"),
+    "alone": ("trained", None, "clients"),
+}
+SEEDS = (1, 2)
+
+
+@pytest.fixture
+def compared(tmp_path) -> Comparison:
+    for name, (head, digest, scored) in ROWS.items():
+        for seed in SEEDS:
+            sha256 = None if digest is None else digest * 63 + str(seed)
+            run = made([{"art": 0.5}, {"art": 0.25}], seed, {"name": name})
+            left = {"head": head, "head_sha256": sha256, "scored": scored}
+            run = replace(run, final=replace(run.final, **left))
+            write(tmp_path / name / str(seed), run)
+    return Comparison.of(tmp_path, baseline="name kept")
+
+
+def shown(head: str) -> str:
+    return head.replace("_", " ")
+
+
+def texts(found: Comparison) -> dict[str, str]:
+    return {
+        "terminal": " ".join(found.to_text().split()),
+        "markdown": found.to_markdown(),
+        "latex": found.to_latex(),
+        "html": found._repr_html_(),
+        "page": found.to_html(),
+    }
+
+
+def test_every_table_marks_the_head_of_each_row(compared):
+    tables = sheets(compared.tables[0], compared.target)
+    assert len(tables) == 3  # scores, differences, what it takes
+    for sheet in tables:
+        place = sheet.columns.index("head") - 1
+        marked = {name: str(cells[place]) for name, cells in sheet.rows}
+        assert marked == {
+            f"name {name}": shown(head) for name, (head, *_) in ROWS.items()
+        }
+
+
+@pytest.mark.parametrize("form", ["terminal", "markdown", "latex", "html", "page"])
+def test_rows_that_left_one_head_are_named(compared, form):
+    text = texts(compared)[form]
+    assert "equal heads, to the bit, on seeds 1, 2: name kept; name the same." in text
+    # Whose clients scored models of their own did not score the head that they share.
+    assert "equal heads, to the bit, on seeds 1, 2: name trained" not in text
+    text = text.replace("&#x27;", "'")
+    whose = "scored by each client's own model, on its own test rows"
+    assert f"{whose}: name alone; name own" in text
+
+
+def test_csv_has_the_head_and_its_hash(compared):
+    lines = list(csv.DictReader(io.StringIO(compared.to_csv())))
+    for name, (head, digest, _) in ROWS.items():
+        theirs = [line for line in lines if line["row"] == f"name {name}"]
+        assert {line["head"] for line in theirs} == {shown(head)}
+        hashes = {line["head_sha256"] for line in theirs if line["seed"] == "2"}
+        assert hashes == {"" if digest is None else digest * 63 + "2"}
+
+
+def test_beside_the_paper_the_head_is_marked_and_what_it_hangs_on_listed(tmp_path):
+    best = {"closed_form": "auto", "init": "closed_form", "keep": "best"}
+    settings = {f"ggeur.{key}": value for key, value in best.items()}
+    config = to_plain(load_config("ggeur_officehome.yaml", settings))
+    domains = paper_table("table7").columns[:-2]
+    run = made([dict.fromkeys(domains, 0.5)], 1, config)
+    run = replace(run, final=replace(run.final, head="closed_form"))
+    row, other = "FedAvg (CLIP+MLP) + GGEUR", "FedAvg (CLIP+MLP)"
+    unknown = "not in the paper"
+    methods = [row, other, unknown]
+    study = Study("s", "S", [Axis("method", methods)], [1], paper="table7")
+    for name in methods:
+        own = dict(config)
+        if name == unknown:
+            own["ggeur"] = {**config["ggeur"], "base_method": "fedprox"}
+        left = replace(run.final, head_sha256="a" * 64)
+        one = replace(run, final=left, config=own)
+        write(tmp_path / name, one, Cell("s", {"method": name}, 1))
+    (tmp_path / "study.json").write_text(to_text(study))
+    figures, differing = beside_paper(Comparison.of(tmp_path), "table7")
+    assert unknown not in [name for name, _ in figures.rows]
+    said = f"equal heads, to the bit, on seed 1: {row}; {other}. These rows share"
+    assert said in " ".join(sheet_text(figures).split())
+    (_, cells), *_ = figures.rows
+    assert str(cells[figures.columns.index("head") - 1]) == "closed form"
+    listed = {name: [str(cell) for cell in cells[:2]] for name, cells in differing.rows}
+    assert listed["ggeur.closed_form"] == ["none", "auto"]
+    assert listed["ggeur.init"] == ["random", "closed_form"]
+    assert listed["ggeur.keep"] == ["trained", "best"]
+    assert "closed form" in listed["score"][1]
+    assert "ggeur.keep" in sheet_text(differing)

@@ -11,7 +11,11 @@ import pytest
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.yaml_file import to_plain
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.extras.studies.paper import PAPER_TABLES, paper_table
+from federatedscope_ggeur.extras.studies.paper import (
+    PAPER_TABLES,
+    paper_table,
+    stated_at,
+)
 
 RUNS = [name for name in PAPER_TABLES if name not in ("table8", "table9")]
 DOMAINS = ["table4", "table5", "table6", "table7"]
@@ -182,3 +186,29 @@ def test_reading_them_imports_no_torch():
         "paper_table('table7'); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+# Looking up a key in a run's config.
+
+
+CONFIG = {
+    "seed": 3,
+    "data": {"splitter_args": [{"alpha": 0.1}, {"fraction": 0.3}], "splits": [0.7]},
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("seed", 3),
+        ("data.splits", [0.7]),
+        ("data.splitter_args.alpha", 0.1),
+        ("data.splitter_args.fraction", 0.3),
+        ("data.splitter_args.other", None),
+        ("data.splits.alpha", None),
+        ("seed.more", None),
+        ("none", None),
+    ],
+)
+def test_values(key, value):
+    assert stated_at(CONFIG, key) == value

@@ -2,11 +2,17 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
+from federatedscope_ggeur.engines.forecast import forecast, set_up
+from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation import Score
+from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
+    AugmentationExchange,
+)
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     Geometry,
     PrepareReply,
@@ -20,6 +26,7 @@ from federatedscope_ggeur.federation.exchanges.training.messages import (
 )
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
 from federatedscope_ggeur.geometry import GeometricShape, Statistics
+from federatedscope_ggeur.reporting import numbers
 
 CLASSES, DIM, PARAMS = 4, 8, 10
 SCHEMA = MessageSchema(CLASSES, DIM, PARAMS)
@@ -124,3 +131,172 @@ def test_one_shape_for_all_classes_travels_once():
     for sent, schema in ((once, SCHEMA), (whole, pooled)):
         with pytest.raises(MessageError, match="ranks"):
             send(sent, schema)
+
+
+# Runs on a share of the augmented set.
+
+
+SHARE = ["ggeur.epoch_share", 0.25, "dataloader.batch_size", 8]
+WHOLE = ["dataloader.batch_size", 8]
+TRAINING = "training of the median client in a round: "
+
+
+def carried_out(cfg):
+    going = Run(cfg)
+    return going, going.follow(lambda record: None)
+
+
+def clients_of(cfg):
+    going, _ = carried_out(cfg)
+    return going.engine.clients.values()
+
+
+def test_clients_train_on_less_and_count_as_much(config):
+    some, all_ = clients_of(config(*SHARE)), clients_of(config(*WHOLE))
+    for part, whole in zip(some, all_):
+        assert part.recipe.rows < 0.3 * whole.recipe.rows
+        assert part.recipe.whole == whole.recipe.rows
+        assert part.aggregation_weight == whole.aggregation_weight
+        assert part.kept_set is None
+        assert whole.kept_set is not None
+
+
+@pytest.mark.parametrize("space", ["raw", "standard"])
+@pytest.mark.parametrize(("own", "momentum"), [(0.0, 0.9), (0.95, 0.95)])
+def test_they_go_as_far(config, space, own, momentum):
+    settings = ["ggeur.space", space, "train.optimizer.momentum", own]
+    settings += ["train.scheduler.type", "StepLR", "train.scheduler.step_size", 1]
+    settings += ["train.scheduler.gamma", 0.5]
+    parts = clients_of(config(*settings, *SHARE))
+    for part, whole in zip(parts, clients_of(config(*settings, *WHOLE))):
+        for number in (1, 2):
+            on_part, on_whole = part.training(number), whole.training(number)
+            reached = on_part.reach(part.recipe.rows)
+            wanted = on_whole.reach(whole.recipe.rows)
+            assert reached == pytest.approx(wanted, rel=1e-9)
+            assert on_part.optimizer.momentum == momentum
+        first, second = (part.training(number).reach(9) for number in (1, 2))
+        assert first == pytest.approx(2 * second)
+
+
+def test_methods_are_told_of_the_rate_that_is_taken(config, monkeypatch):
+    """SCAFFOLD divides by it."""
+    from federatedscope_ggeur.methods import METHODS
+
+    told = []
+    whole = METHODS["scaffold"].local
+
+    def local(self, context):
+        told.append((context.client, context.optimizer.lr))
+        return whole(self, context)
+
+    monkeypatch.setattr(METHODS["scaffold"], "local", local)
+    settings = ["ggeur.base_method", "scaffold", "ggeur.scaffold.server_lr", 0.25]
+    clients = clients_of(config(*SHARE, *settings))
+    rates = {client.number: client.training(1).optimizer.lr for client in clients}
+    assert dict(told) == rates
+    assert min(rates.values()) > 3 * 0.01
+
+
+def test_a_share_of_one_changes_no_bit(config):
+    one, same = run(config()), run(config("ggeur.epoch_share", 1))
+    assert numbers(one) == numbers(same)
+    assert not any("epoch_share" in note for note in one.notes)
+
+
+def test_the_start_says_how_long_clients_train_and_whose_run_it_is_not(config):
+    some, whole = Run(config(*SHARE)), Run(config(*WHOLE))
+    said = [next(x for x in r.describe() if TRAINING in x) for r in (some, whole)]
+    fewer, all_ = (int(x.removeprefix(TRAINING).split()[0]) for x in said)
+    assert fewer < 0.3 * all_
+    assert "rate 0.01," in said[1]
+    assert "rate 0.01," not in said[0]
+    (note,) = [note for note in some.notes if "epoch_share" in note]
+    assert "differs from the paper" in note
+    no_rounds = Run(config("ggeur.closed_form", "lda"))
+    assert not any(TRAINING in line for line in no_rounds.describe())
+
+
+def test_the_forecast_is_of_the_share(config):
+    cfg = config(*SHARE, "federate.make_global_eval", True)
+    found = forecast(set_up(cfg))
+    going, results = carried_out(cfg)
+    rows = {c.number: c.recipe.rows for c in going.engine.clients.values()}
+    assert found.rows == rows
+    assert not found.same_every_round
+    total = results.final.bytes_up, results.final.bytes_down
+    assert (found.total.up, found.total.down) == total
+
+
+# GGEUR along one shape for all classes, by whole runs.
+
+
+POOLED = ["ggeur.geometry", "pooled"]
+COMPRESSED = ["ggeur.statistics", "compressed", "ggeur.compressed.rank", 4]
+
+
+def geometry_of(config, *settings):
+    going = Run(config("ggeur.privacy.min_samples", 1, *settings))
+    results = going.follow(lambda record: None)
+    augmentation = going.engine.coordinator.find(AugmentationExchange)
+    return augmentation.make_geometry(), results, going
+
+
+@pytest.mark.slow
+def test_the_shape_is_that_of_all_rows_less_their_class_means(config):
+    geometry, pooled, going = geometry_of(config, *POOLED)
+    rows, labels = (
+        torch.cat([getattr(client.train, name) for client in going.data.clients])
+        for name in ("features", "labels")
+    )
+    rows = rows.double().numpy()
+    centred = np.array(
+        [row - rows[labels == label].mean(axis=0) for row, label in zip(rows, labels)]
+    )
+    values = np.linalg.eigvalsh(centred.T @ centred / len(rows))[::-1]
+    shapes = list(geometry.shapes.values())
+    assert all(shape is shapes[0] for shape in shapes)
+    assert sorted(geometry.shapes) == list(range(12))
+    np.testing.assert_allclose(shapes[0].eigenvalues, values, rtol=1e-4)
+    # It takes as many times fewer bytes as there are classes.
+    _, whole, _ = geometry_of(config)
+    few = pooled.round0.geometry_bytes_down
+    assert few < whole.round0.geometry_bytes_down / 3
+    assert pooled.round0.statistics_bytes_up == whole.round0.statistics_bytes_up
+    assert pooled.final.avg > 0.5
+
+
+@pytest.mark.parametrize(
+    ("statistics", "steps"),
+    [(["ggeur.statistics", "summed"], [1]), (COMPRESSED, [2]), (COMPRESSED, [1, 2])],
+)
+def test_fewer_statistics_suffice_for_it(config, statistics, steps):
+    settings = [*POOLED, "ggeur.steps", steps]
+    _, exact, _ = geometry_of(config, *settings)
+    geometry, results, going = geometry_of(config, *settings, *statistics)
+    assert results.round0.bytes_up < exact.round0.bytes_up
+    assert results.final.avg == pytest.approx(exact.final.avg, abs=0.05)
+    held = going.engine.server.merged.statistics
+    shape = geometry.shapes[0]
+    assert float(shape.eigenvalues.sum()) == pytest.approx(
+        float(held.scatter().trace()) / int(held.counts.sum()), rel=1e-5
+    )
+    cost = results.round0.compression
+    assert (cost is None) == (statistics is not COMPRESSED)
+
+
+def test_a_class_that_nobody_may_tell_of_is_augmented_as_well(config):
+    """Along the shape of the others; with a shape for each class its rows are repeated,
+    so that it counts as much."""
+    settings = ["ggeur.privacy.min_samples", 4, "ggeur.steps", [1]]
+    held, distinct = {}, {}
+    for name, also in (("class", []), ("pooled", POOLED)):
+        going = Run(config(*settings, *also))
+        results = going.follow(lambda record: None)
+        recipes = [client.recipe for client in going.engine.clients.values()]
+        held[name] = [recipe.rows for recipe in recipes]
+        rows = [recipe.draw()[0] for recipe in recipes]
+        distinct[name] = [len(drawn.unique(dim=0)) for drawn in rows]
+        assert results.round0.uploaded_pairs > 0
+    assert held["class"] == held["pooled"]
+    assert sum(distinct["pooled"]) > sum(distinct["class"])

@@ -41,11 +41,7 @@ from federatedscope_ggeur.federation.exchanges.statistics.upload import Statisti
 from federatedscope_ggeur.federation.wire.schema import StatisticsForm
 from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models import CLOSED_FORMS, to_vector
-from federatedscope_ggeur.models.closed_forms import (
-    Components,
-    Rows,
-    left_out_hits,
-)
+from federatedscope_ggeur.models.closed_forms import Components, Rows, left_out_hits
 from federatedscope_ggeur.models.closed_forms.base import SHRINKAGES
 
 
@@ -240,15 +236,14 @@ def test_a_choice_at_the_end_of_the_grid_is_said(caplog):
     assert "note" not in noted().details
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "is_said"),
     [
         ("ncm", True),
-        ("fedcof", True),
-        ("fisher", True),
-        ("lda", False),
-        ("auto", False),
+        pytest.param("fedcof", True, marks=pytest.mark.slow),
+        pytest.param("fisher", True, marks=pytest.mark.slow),
+        pytest.param("lda", False, marks=pytest.mark.slow),
+        pytest.param("auto", False, marks=pytest.mark.slow),
     ],
 )
 def test_a_dimension_that_hides_the_others_is_said(kind, is_said):

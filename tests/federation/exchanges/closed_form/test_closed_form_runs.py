@@ -4,12 +4,25 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load
+from torch.nn import functional as F
 
+from federatedscope_ggeur import Results
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.data import ClientData, Embeddings, FederatedData
-from federatedscope_ggeur.engines.run import Run
-from federatedscope_ggeur.models import CLOSED_FORMS
-from federatedscope_ggeur.reporting import results_table
+from federatedscope_ggeur.engines.run import Run, run
+from federatedscope_ggeur.errors import DataError
+from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
+    LEAST_VALIDATION,
+)
+from federatedscope_ggeur.models import CLOSED_FORMS, Model
+from federatedscope_ggeur.models.closed_forms import temperatures
+from federatedscope_ggeur.predictor.left_models import LeftModels
+from federatedscope_ggeur.reporting import (
+    STRANGENESS_FILE,
+    Kept,
+    results_table,
+    write_run,
+)
 
 DIM, CLASSES, ROWS = 24, 7, 900
 PARTITION_FREE = tuple(
@@ -110,3 +123,394 @@ def test_a_closed_form_alone_has_no_rounds(solve):
     assert results.round0.geometry_bytes_down == 0
     assert 0 < solved.details["shrinkage"] < 1
     assert "closed form lda" in results_table(results)
+
+
+# Runs that leave the better one of two heads.
+#
+# By what a head is chosen is said by test_choice.py.
+
+
+START = ["ggeur.init", "closed_form"]
+BEST = [*START, "ggeur.keep", "best"]
+#: By lds labels and domains would be confounded.
+IID = ["data.splitter", "iid", "data.splitter_args", [], "federate.client_num", 6]
+FEW = ["ggeur.privacy.min_samples", 3]
+#: Nobody sends most of the classes.
+ABSENT = [*IID, "ggeur.privacy.min_samples", 6]
+VALIDATED = ["data.splits", [0.5, 0.2, 0.3], "eval.split", ["test", "val"]]
+KINDS = {
+    "auto": ["ggeur.closed_form", "auto"],
+    "lda": ["ggeur.closed_form", "lda", "ggeur.lda.shrinkage", 0.3],
+    "ridge": ["ggeur.closed_form", "ridge"],
+}
+
+
+def follow(settings):
+    going = Run(settings)
+    return going.follow(lambda record: None), going.history.head_bytes()
+
+
+def state(head):
+    """The head's weights and biases, of a mixture or of a linear head."""
+    tensors = load(head)
+    names = [
+        next(n for n in tensors if n.endswith(part)) for part in ("weight", "bias")
+    ]
+    return [tensors[name] for name in names]
+
+
+def assert_equal(one, other):
+    assert all(torch.equal(*pair) for pair in zip(state(one), state(other)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "validated"), [("lda", True), ("ridge", False), ("auto", True)]
+)
+def test_the_head_that_is_left_is_one_of_the_two(config, kind, validated):
+    common = [*IID, *FEW, *VALIDATED] if validated else ABSENT
+    results, head = follow(config(*KINDS[kind], *BEST, *common))
+    kept = results.final.kept
+    alone, solved = follow(config(*KINDS[kind], *common))
+    assert results.closed_form.accuracy == alone.final.accuracy
+    if kept.head == "closed_form":
+        assert results.final.head == "closed_form"
+        assert results.final.accuracy == alone.final.accuracy
+        assert_equal(head, solved)
+    else:
+        assert results.final.head == "trained"
+        if validated:
+            assert kept.by == "validation"
+            assert kept.trained > kept.closed_form
+        else:
+            assert kept.by == "absent"
+    if not validated:
+        assert results.round0.closed_form.details["absent_rows"] > 0
+        absent = results.final.probabilities.absent
+        assert absent.classes == results.round0.closed_form.details["left_out"]
+    # What was scored before it was left is what is scored afterwards.
+    assert sum(p.numel() for p in results.model.parameters()) == sum(
+        t.numel() for t in load(head).values()
+    )
+
+
+@pytest.mark.slow
+def test_the_head_that_is_left_may_be_the_mean_of_both(config):
+    average = [*KINDS["auto"], *START, "ggeur.keep", "average", *IID, *FEW]
+    results = run(config(*average))
+    assert results.final.kept == Kept("average", "withheld", None, None)
+    assert results.final.calibrated_by is None
+    assert "kept: the mean of the probabilities of both heads" in results_table(results)
+    rows = torch.randn(20, results.model.in_features)
+    parts = [results.model.one_shot, results.model.trained]
+    mean = torch.stack([part(rows).softmax(dim=1) for part in parts]).mean(dim=0)
+    torch.testing.assert_close(results.model(rows).softmax(dim=1), mean)
+
+
+@pytest.mark.slow
+def test_the_mixture_may_be_left_while_a_linear_head_is_trained(config):
+    """Both are scored and left as mixtures: a linear one has a component a class."""
+    results, head = follow(config(*KINDS["auto"], *BEST, *IID, *FEW, *VALIDATED))
+    details = results.round0.closed_form.details
+    assert details["start"]["closed_form"] == "lda"
+    kinds = {c["closed_form"] for c in details["candidates"]}
+    assert kinds == {"lda", "mixture"}
+    assert set(load(head)) == {"weight", "bias", "classes", "scale"}
+    assert len(results.rounds) == 3
+    assert "kept: the head" in results_table(results)
+
+
+@pytest.mark.slow
+def test_where_labels_and_domains_are_confounded_training_has_the_last_word(config):
+    """As lds divides the digits; training then starts where plain training does."""
+    results = run(config(*KINDS["auto"], *BEST, *FEW))
+    details = results.round0.closed_form.details
+    assert (results.final.kept.by, results.final.head) == ("confounded", "trained")
+    assert details["start"] == {"closed_form": "none"}
+    assert details["confounded_share"] > 0.5
+    assert details["note"] in results.notes
+    plain = run(config("ggeur.space", "raw"))
+    same = run(config(*KINDS["lda"], *BEST, "ggeur.space", "raw"))
+    assert same.final.kept.by == "confounded"
+    assert [r.accuracy for r in same.rounds] == [r.accuracy for r in plain.rounds]
+
+
+# Runs whose clients make one-shot heads of their own, and keep them.
+
+
+OWN = ["ggeur.closed_form", "lda", "ggeur.personal.head", "means"]
+OWN += ["ggeur.privacy.min_samples", 1]
+
+
+def finished(config, *settings):
+    going = Run(config(*settings))
+    return going, going.follow(lambda record: None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "standardize"), [("lda", True), ("auto", False)])
+def test_what_is_scored_is_what_predicts(config, kind, standardize):
+    own = [*OWN, "ggeur.closed_form", kind, "ggeur.lda.standardize", standardize]
+    going, results = finished(config, *own)
+    found = results.round0.personal
+    for client in going.data.clients:
+        test = client.test
+        found_classes = results.predict(test.features, clients=client.number)
+        right = found_classes == test.labels.numpy()
+        assert right.mean() == pytest.approx(found.accuracy[client.domain], abs=1e-12)
+    plain = run(config(*own, "ggeur.personal.head", "none"))
+    features = going.data.clients[0].test.features
+    np.testing.assert_array_equal(
+        results.predict_proba(features), plain.predict_proba(features)
+    )
+    assert plain.round0.personal is None
+    assert results.final.accuracy == plain.final.accuracy
+
+
+@pytest.mark.slow
+def test_the_folder_has_a_head_for_each_client(config, tmp_path):
+    going, results = finished(config, *OWN)
+    history = going.history
+    assert history.own_models().tensors.keys() == {1, 2, 3}
+    assert results.round0.personal.bytes_up > 0
+    write_run(tmp_path, results, history.head_bytes(), history.own_bytes())
+    left = LeftModels(tmp_path)
+    features = going.data.clients[1].test.features
+    models = left.on(features.shape[1])
+    numbers = left.numbers(2, len(features))
+    mine = Model.probabilities(models.logits(features, numbers)).numpy()
+    np.testing.assert_array_equal(mine, results.predict_proba(features, clients=2))
+    assert left.numbers(None, 3).tolist() == [0, 0, 0]
+
+
+@pytest.mark.slow
+def test_own_priors_are_scored_on_both_mixes(config):
+    found = run(config(*OWN, "ggeur.personal.prior", "own")).round0.personal
+    assert found.prior == "own"
+    assert 0 < found.uniform <= 1
+    assert 0 < found.avg <= 1
+
+
+def test_nothing_is_made_beside_a_trained_head(config, caplog):
+    trained = ["ggeur.init", "closed_form", "federate.total_round_num", 1]
+    results = run(config(*OWN, *trained))
+    assert results.round0.personal is None
+    assert "no client has its own head" in caplog.text
+
+
+# Runs that leave what says how unlike all classes a row is.
+
+
+LDA = ["ggeur.closed_form", "lda", "ggeur.privacy.min_samples", 1]
+
+
+def left(config, folder, *settings):
+    going = Run(config(*settings))
+    results = going.follow(lambda record: None)
+    history = going.history
+    folder.mkdir(exist_ok=True)
+    write_run(folder, results, history.head_bytes(), history.own_bytes())
+    return results, going.data.clients[0].test.features
+
+
+@pytest.mark.slow
+def test_the_folder_says_what_the_results_say(config, tmp_path):
+    results, features = left(config, tmp_path, *LDA)
+    found = results.strangeness(features)
+    assert found.shape == (len(features),)
+    assert np.isfinite(found).all()
+    again = LeftModels(tmp_path).strangeness().scores(features).numpy()
+    np.testing.assert_allclose(again, found, rtol=1e-12, atol=1e-12)
+    wild = results.strangeness(100 * features)
+    assert wild.min() > found.max()
+
+
+@pytest.mark.slow
+def test_a_file_of_another_run_is_refused(config, tmp_path):
+    left(config, tmp_path / "a", *LDA)
+    left(config, tmp_path / "b", *LDA, "ggeur.lda.shrinkage", 0.5)
+    data = (tmp_path / "a" / STRANGENESS_FILE).read_bytes()
+    (tmp_path / "b" / STRANGENESS_FILE).write_bytes(data)
+    with pytest.raises(DataError, match=r"and head.* are not from the same run"):
+        LeftModels(tmp_path / "b").strangeness()
+    (tmp_path / "b" / STRANGENESS_FILE).write_bytes(data[:50])
+    with pytest.raises(DataError, match="is damaged"):
+        LeftModels(tmp_path / "b").strangeness()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["ggeur.closed_form", "ridge"],
+        [*LDA, "ggeur.init", "closed_form", "federate.total_round_num", 1],
+    ],
+)
+def test_other_runs_leave_none(config, tmp_path, settings):
+    results, features = left(config, tmp_path, *settings)
+    assert not (tmp_path / STRANGENESS_FILE).exists()
+    assert LeftModels(tmp_path).strangeness() is None
+    with pytest.raises(DataError, match="strangeness: these results have none"):
+        results.strangeness(features)
+
+
+# Runs whose heads have a temperature: chosen by rows left out, or by validation rows.
+#
+# What a client tells for it is said by tests/federation/exchanges/closed_form/
+# test_leave_one_out.py and evaluation/test_evaluation_scores.py.
+
+
+ALL = ["ggeur.privacy.min_samples", 1]
+SIX = ["federate.client_num", 6]
+SIX_IID = [*SIX, "data.splitter", "iid", "data.splitter_args", []]
+LDA_OF_ALL, BEGIN = ["ggeur.closed_form", "lda", *ALL], ["ggeur.init", "closed_form"]
+NONE = ["ggeur.temperature", "none"]
+#: Rows of which heads are not always right.
+DIGITS = ["data.type", "digits_quickstart@ggeur", "data.splits", [0.3, 0.0, 0.7]]
+# More than 150 of the 324 rows are for validation.
+VALIDATION = [
+    "data.splitter", "domain",
+    "data.splitter_args", [],
+    "data.splits", [0.3, 0.55, 0.15],
+    *ALL,
+    "eval.split", ["test", "val"],
+    "eval.best_res_update_round_wise_key", "val_loss",
+    "early_stop.patience", 0,
+]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["lda", "ridge", "mixture"])
+def test_the_log_loss_of_left_out_rows_falls_and_no_class_changes(config, kind):
+    settings = ["ggeur.closed_form", kind, *ALL, *SIX_IID, *DIGITS]
+    with_it = run(config(*settings, "ggeur.confidences", True))
+    without = run(config(*settings, *NONE))
+    details = with_it.closed_form.details
+    assert details["left_out_loss"] <= details["left_out_loss_before"]
+    assert with_it.final.accuracy == without.final.accuracy
+    assert with_it.final.calibrated_by == "leave_one_out"
+    assert without.final.calibrated_by is None
+    before = with_it.final.probabilities.before
+    assert before.ece == pytest.approx(without.final.probabilities.after.ece, abs=1e-3)
+    after = with_it.final.probabilities.after
+    assert after.log_loss <= before.log_loss
+    assert kind != "ridge" or after.log_loss < before.log_loss / 2
+    assert Results.from_json(with_it.to_json()).final == with_it.final
+    assert "calibrated by rows left out" in results_table(with_it)
+    assert "not calibrated" in results_table(without)
+    bins = details["confidence_bins"]
+    assert len(bins) == 65
+    assert sum(bins) == details["temperature_rows"]
+    assert "confidence_bins" not in without.closed_form.details
+
+
+def test_training_starts_from_the_divided_head(config):
+    settings = [*LDA_OF_ALL, *BEGIN, *SIX_IID, *DIGITS, "ggeur.lda.shrinkage", 0.3]
+    settings += ["ggeur.steps", [], "ggeur.space", "raw"]
+    heads, t = [], 1.0
+    for more in ([], NONE):
+        going = Run(config(*settings, *more))
+        next(records := going.engine.run())
+        heads.append(going.engine.server.params)
+        t = t if more else going.history.round0.closed_form.details["temperature"]
+        list(records)
+        kept = going.history.results().final.calibrated_by
+        assert kept == (None if more else "start")
+    assert t != 1
+    torch.testing.assert_close(t * heads[0], heads[1], rtol=1e-5, atol=1e-5)
+
+
+def mean_loss(model, rows, temperature):
+    logits = model(rows.features).double().detach()
+    return float(F.cross_entropy(logits / temperature, rows.labels))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["federate.make_global_eval", True],
+        ["ggeur.space", "standard"],
+        ["ggeur.mlp_hidden_dim", 8],
+    ],
+    ids=str,
+)
+def test_it_is_the_best_on_the_validation_rows_and_changes_no_class(config, more):
+    going = Run(config(*VALIDATION, *more))
+    results = going.follow(lambda record: None)
+    without = run(config(*VALIDATION, *more, *NONE))
+    found = results.temperature_scaling
+    rows = [held.val for held in going.data.clients]
+    assert found.rows == sum(map(len, rows)) >= LEAST_VALIDATION
+
+    def on_validation(temperature):
+        each = [len(r) * mean_loss(without.model, r, temperature) for r in rows]
+        return sum(each) / found.rows
+
+    assert on_validation(1.0) == pytest.approx(found.loss_before, abs=0.01)
+    best = on_validation(found.temperature)
+    assert best <= on_validation(1.0)
+    assert best <= min(map(on_validation, temperatures(16.0))) + 0.01
+    points = torch.cat([r.features for r in rows])
+    torch.testing.assert_close(
+        results.model(points) * found.temperature, without.model(points),
+        rtol=1e-4, atol=1e-4,
+    )  # fmt: skip
+    assert results.final.accuracy == without.final.accuracy
+    assert [r.loss for r in results.rounds] == [r.loss for r in without.rounds]
+    assert results.final.calibrated_by == "validation"
+    after, before = found.probabilities.after, found.probabilities.before
+    assert results.final.probabilities == found.probabilities
+    assert before == pytest.approx(without.final.probabilities.after, abs=1e-3)
+    assert after != before
+    assert "calibrated by validation rows" in results_table(results)
+    assert Results.from_json(results.to_json()) == results
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["data.splits", [0.4, 0.4, 0.2]],
+        ["eval.split", ["test"]],
+        ["ggeur.base_method", "local"],
+        ["ggeur.calibrate", "ccvr", "ggeur.ccvr.samples", 20],
+        NONE,
+    ],
+    ids=str,
+)
+def test_else_nothing_is_asked(config, more):
+    going, asked = Run(config(*VALIDATION, *more)), set()
+    going.engine.listen = lambda request, replies: asked.add(request.kind.name)
+    results = going.follow(lambda record: None)
+    assert "validation_losses" not in asked
+    assert results.temperature_scaling is None
+    assert results.final.calibrated_by is None
+
+
+@pytest.mark.parametrize(
+    ("more", "head", "by"),
+    [
+        ([*LDA_OF_ALL, *BEGIN], "trained", "validation"),
+        (
+            [*LDA_OF_ALL, *BEGIN, "ggeur.keep", "best", "train.optimizer.lr", 1e-9],
+            "closed_form",
+            "leave_one_out",
+        ),
+        (["early_stop.patience", 1, "early_stop.delta", 1e6], "trained", "validation"),
+    ],
+    ids=["a start", "a head that is kept", "an early stop"],
+)
+def test_the_head_that_is_left_has_its_own(config, more, head, by):
+    results = run(config(*VALIDATION, *more))
+    assert (results.final.head, results.final.calibrated_by) == (head, by)
+    assert (results.temperature_scaling is None) == (by == "leave_one_out")
+
+
+@pytest.mark.parametrize("settings", [[], LDA_OF_ALL], ids=str)
+def test_every_client_with_test_rows_has_an_accuracy(config, settings):
+    final = run(config(*SIX, *settings)).final
+    each = final.client_accuracy
+    assert sorted(map(int, each)) == [1, 2, 3, 4, 5, 6]
+    worst = final.worst_client
+    assert min(each.values()) == each[str(worst.client)] == worst.accuracy
+    assert sum(each.values()) / 6 == pytest.approx(worst.mean)

@@ -5,19 +5,29 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from chosen import chosen_federation
 from spoilt_messages import CLASSES, DIM, SCHEMA, pack, refusal
 
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation.exchanges import Request
 from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
+    ConfidenceQuery,
     HitCounts,
     LeaveOneOut,
+    LossQuery,
 )
-from federatedscope_ggeur.federation.exchanges.closed_form.exchange import LEAVE_ONE_OUT
+from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
+    LEAVE_ONE_OUT,
+    ClosedFormClient,
+    kept_head,
+)
 from federatedscope_ggeur.federation.wire.schema import StatisticsForm
 from federatedscope_ggeur.geometry import Statistics
-from federatedscope_ggeur.models import CLOSED_FORMS
-from federatedscope_ggeur.models.closed_forms import Components
+from federatedscope_ggeur.models import CLOSED_FORMS, Model
+from federatedscope_ggeur.models.closed_forms import Components, temperatures
+from federatedscope_ggeur.models.closed_forms.left_out import confidence_edges
+from federatedscope_ggeur.reporting import Kept, Round0, RoundRecord
+from federatedscope_ggeur.reporting.lines import kept_line
 
 
 def components():
@@ -165,3 +175,191 @@ def test_weighted_hits_lie_within_the_weight_of_the_rows(hits, weight, field):
     with pytest.raises(MessageError) as refused:
         HitCounts.from_bytes(sent.to_bytes(), WEIGHTED, "client 1")
     assert refused.value.field == field
+
+
+# What a client tells of its rows for a temperature: of one head, of none withheld.
+
+
+def asked(min_samples):
+    """A client of a federation, and a query with its components."""
+    federation = chosen_federation("ncm", min_samples)
+    clients = federation.clients
+    names = tuple(dict.fromkeys(c.domain for c in clients.values()))
+    parts = []
+    for k, client in clients.items():
+        classes = client.task.num_classes
+        counts = torch.bincount(client.labels, minlength=classes)
+        kept = (counts >= min_samples)[client.labels]
+        held = Statistics.from_embeddings(
+            client.features[kept], client.labels[kept], classes
+        )
+        parts.append(Components.of_client(held, k, client.domain, names))
+    message = LeaveOneOut(Components.joined(parts).merged("class"))
+    return clients[1], message, LossQuery((0,), (temperatures(1.0),))
+
+
+def test_a_client_answers_one_query_alone():
+    client, message, query = asked(1)
+    side = ClosedFormClient(client, {})
+    first = side.log_losses(message, query)
+    assert first.rows == len(client.labels)
+    assert torch.equal(side.log_losses(None, query).losses, first.losses)
+    other = LossQuery((0,), (temperatures(3.0),))
+    with pytest.raises(MessageError, match="reported log-losses before"):
+        side.log_losses(None, other)
+    with pytest.raises(MessageError, match="there is no candidate 7"):
+        ClosedFormClient(client, {}).log_losses(
+            message, LossQuery((7,), query.temperatures)
+        )
+
+
+def test_one_that_was_started_again_or_holds_few_rows_tells_of_none():
+    client, message, query = asked(1)
+    for given, least in ((None, 1), (message, 1000)):
+        client.settings = replace(client.settings, min_samples=least)
+        answer = ClosedFormClient(client, {}).log_losses(given, query)
+        assert answer.rows == 0
+        assert not answer.losses.any()
+
+
+@pytest.mark.parametrize("min_samples", [3, 6, 7])
+@pytest.mark.parametrize("scale", [1.0, 1e-6])
+def test_no_answer_depends_on_rows_of_withheld_classes(min_samples, scale):
+    """Whatever components and temperatures a server makes up."""
+    client, message, query = asked(min_samples)
+    parts = message.components
+    made_up = LeaveOneOut(replace(parts, means=parts.means * 3, scatter=None))
+    query = LossQuery((0,), (tuple(scale * t for t in query.temperatures[0]),))
+    is_withheld = (client.counts < min_samples)[client.labels]
+    assert is_withheld.any()
+
+    def answers(components):
+        side = ClosedFormClient(client, {})
+        hits = side.hit_counts(components)
+        return hits.to_bytes() + side.log_losses(None, query).to_bytes()
+
+    before = [answers(message), answers(made_up)]
+    assert before[0] != before[1]
+    client.features[is_withheld] = 100 * torch.randn_like(client.features[is_withheld])
+    assert [answers(message), answers(made_up)] == before
+    side = ClosedFormClient(client, {})
+    scored = side.hit_counts(message).scored
+    assert scored == int((~is_withheld).sum()) < len(client.labels)
+    assert side.log_losses(None, query).rows == scored
+
+
+@pytest.mark.parametrize("missing", [0, 1, 2])
+def test_rows_of_classes_that_nobody_sent_are_counted_from_the_threshold_on(missing):
+    client, message, _ = asked(1)
+    parts = message.components
+    kept = parts.labels >= missing
+    fewer = {
+        name: getattr(parts, name)[kept]
+        for name in ("labels", "counts", "means", "clients", "domains")
+    }
+    message = LeaveOneOut(replace(parts, **fewer))
+    rows = int(client.counts[:missing].sum())
+    for least, told in ((1, rows), (max(rows, 1), rows), (rows + 1, 0)):
+        client.settings = replace(client.settings, min_samples=least)
+        assert ClosedFormClient(client, {}).hit_counts(message).absent == told
+
+
+def test_a_client_counts_confidences_of_one_head_alone():
+    client, message, query = asked(1)
+    side = ClosedFormClient(client, {})
+    side.log_losses(message, query)
+    first = side.confidences(ConfidenceQuery(0, 0.5))
+    scores = message.scores(side.form, 0)
+    sure = torch.cat(
+        [
+            Model.probabilities(scores(rows)[0] / 0.5).amax(dim=1)
+            for rows in side.parts(message)
+        ]
+    )
+    ends = [0.0, *confidence_edges().tolist()]
+    pairs = zip(ends, ends[1:])
+    expected = [int(((low < sure) & (sure <= high)).sum()) for low, high in pairs]
+    assert first.counts.tolist() == expected
+    assert torch.equal(side.confidences(ConfidenceQuery(0, 0.5)).counts, first.counts)
+    with pytest.raises(MessageError, match="reported confidences before"):
+        side.confidences(ConfidenceQuery(0, 0.6))
+
+
+# Which of two heads a run leaves, by its records alone.
+
+
+def record(number, val_acc=None, test=0.5, **made_by):
+    metrics = {"test_acc": test}
+    if val_acc is not None:
+        metrics["val_acc"] = val_acc
+    scores = ({"a": test}, test, 0.0, 1.0, 0.1, 1, 1)
+    return RoundRecord(number, [1], *scores, metrics=metrics, **made_by)
+
+
+def skipped(number):
+    return RoundRecord(number, [1], None, None, None, None, 0.1, 1, 1)
+
+
+def start(val_acc=None, test=0.5, **details):
+    head = record(0, val_acc, test, method="auto", details=details)
+    return Round0([1], 0.1, {"1": 5}, 1, 0, 1, 0, closed_form=head)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+@pytest.mark.parametrize(
+    ("before", "after", "head"),
+    [(0.8, 0.9, "trained"), (0.9, 0.8, "closed_form"), (0.8, 0.8, "closed_form")],
+)
+def test_validation_rows_decide(share, before, after, head):
+    round0 = start(before, confounded_share=share, chosen_by="leave_one_out")
+    rounds = [record(1, 0.1), record(2, after), skipped(3)]
+    assert kept_head(round0, rounds) == Kept(head, "validation", before, after)
+
+
+def test_without_them_it_is_what_rows_left_out_have_chosen():
+    round0 = start(chosen_by="leave_one_out", confounded_share=0.1)
+    kept = kept_head(round0, [record(1)])
+    assert kept == Kept("closed_form", "leave_one_out", None, None)
+    assert kept_head(start(confounded_share=0.1), [record(1)]).by == "default"
+
+
+def test_classes_that_nobody_sent_are_known_to_the_trained_one_alone():
+    details = {"chosen_by": "leave_one_out", "confounded_share": 0.1}
+    round0 = start(**details, withheld_share=0.3, absent_rows=5)
+    assert kept_head(round0, [record(1)]) == Kept("trained", "absent", None, None)
+    round0 = start(**details, withheld_share=0.3, absent_rows=0)
+    assert kept_head(round0, [record(1)]).head == "closed_form"
+
+
+def test_a_mean_of_both_takes_the_place_of_the_trained_one():
+    details = {"chosen_by": "leave_one_out", "absent_rows": 0, "averaged": True}
+    kept = kept_head(start(**details), [record(1)])
+    assert kept == Kept("average", "withheld", None, None)
+    for after, head in ((0.9, "average"), (0.7, "closed_form")):
+        kept = kept_head(start(0.8, **details), [record(1, after)])
+        assert kept == Kept(head, "validation", 0.8, after)
+        said = f"right in closed form, {100 * after:.2f}% by both heads' mean)"
+        assert said in kept_line(kept, averaged=True)
+    assert "0.00% trained" in kept_line(Kept("trained", "validation", 0.8, 0.0))
+
+
+@pytest.mark.parametrize("values", [(None, None), (0.9, 0.1)])
+def test_where_labels_and_domains_are_confounded_it_is_the_trained_one(values):
+    before, after = values
+    round0 = start(before, confounded_share=0.51, chosen_by="default")
+    kept = kept_head(round0, [record(1, after)])
+    assert kept == Kept("trained", "confounded", before, after)
+
+
+@pytest.mark.parametrize("val", [(None, None), (0.6, 0.7)])
+def test_test_rows_have_no_say(val):
+    heads = set()
+    for before, after in [(0.1, 0.9), (0.9, 0.1)]:
+        round0 = start(val[0], before, chosen_by="leave_one_out")
+        heads.add(kept_head(round0, [record(1, val[1], after)]))
+    assert len(heads) == 1
+
+
+def test_before_any_round_there_is_only_the_one_in_closed_form():
+    kept = kept_head(start(0.5, confounded_share=0.9), [])
+    assert kept == Kept("closed_form", "default", None, None)

@@ -3,19 +3,40 @@
 Tests of exchanges/evaluation/probabilities.py, too: calibration error, log-loss, Brier.
 """
 
+from __future__ import annotations
+
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from by_bytes import Federation, make_client_data, make_rows
+from early_stop_oracle import LARGER_IS_BETTER, stops_at
 from torch.nn import functional as F
 
-from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.data import Embeddings
+from federatedscope_ggeur.engines.run import Run, load_federated_data
+from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
 from federatedscope_ggeur.federation import Score, evaluate
+from federatedscope_ggeur.federation.course.client_handler import (
+    ClientHandler,
+    DecodedParts,
+)
+from federatedscope_ggeur.federation.exchanges.closed_form.choice import LossQuery
+from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
+    EVALUATE,
+    EvaluationClient,
+)
 from federatedscope_ggeur.federation.exchanges.evaluation.scores import (
     BINS,
     Reliability,
+    ScoreReport,
     average_metrics,
 )
+from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 from federatedscope_ggeur.models import ModelSettings, build_model, to_vector
+from federatedscope_ggeur.models.closed_forms import temperatures
+from federatedscope_ggeur.reporting import results_table
 from federatedscope_ggeur.reporting.lines import absent_line
 
 
@@ -24,14 +45,14 @@ def model(request):
     return build_model(3, 4, request.param).reset(torch.Generator().manual_seed(0))
 
 
-def make_rows(n):
+def made_rows(n):
     generator = torch.Generator().manual_seed(1)
     labels = torch.randint(4, (n,), generator=generator)
     return torch.randn(n, 3, generator=generator), labels
 
 
 def test_equals_a_plain_count(model):
-    features, labels = make_rows(200)
+    features, labels = made_rows(200)
     params = torch.randn(len(to_vector(model)))
     score = evaluate(model, params, features, labels)
     logits = model.at(params)(features)
@@ -45,7 +66,7 @@ def test_equals_a_plain_count(model):
 
 
 def test_many_rows_score_as_their_parts_do(model):
-    features, labels = make_rows(20_000)
+    features, labels = made_rows(20_000)
     params = to_vector(model)
     whole = evaluate(model, params, features, labels)
     parts = Score()
@@ -56,7 +77,7 @@ def test_many_rows_score_as_their_parts_do(model):
 
 
 def test_no_rows_give_no_accuracy(model):
-    score = evaluate(model, to_vector(model), *make_rows(0))
+    score = evaluate(model, to_vector(model), *made_rows(0))
     assert score == Score(0, 0, 0.0)
     assert score.accuracy is None
 
@@ -64,7 +85,7 @@ def test_no_rows_give_no_accuracy(model):
 def test_leaves_the_heads_own_weights_and_mode_alone(model):
     before = to_vector(model)
     model.train()
-    evaluate(model, torch.zeros_like(before), *make_rows(5))
+    evaluate(model, torch.zeros_like(before), *made_rows(5))
     assert torch.equal(to_vector(model), before)
     assert model.training
 
@@ -72,7 +93,7 @@ def test_leaves_the_heads_own_weights_and_mode_alone(model):
 def test_a_loss_beyond_numbers_is_an_error_that_says_what_to_do(model):
     params = torch.full_like(to_vector(model), 3e38)
     with pytest.raises(GGEURError, match=r"diverged.*train\.optimizer\.lr"):
-        evaluate(model, params, *make_rows(5))
+        evaluate(model, params, *made_rows(5))
 
 
 class TestMetrics:
@@ -167,7 +188,7 @@ def test_a_row_that_is_certain_and_wrong_stays_finite():
 
 class TestClassesThatNobodySent:
     def test_their_rows_are_told_apart_over_any_parts(self, model):
-        features, labels = make_rows(300)
+        features, labels = made_rows(300)
         params, absent = torch.randn(len(to_vector(model))), (1, 3)
         parts = Score()
         for part in torch.arange(300).split(70):
@@ -192,7 +213,7 @@ class TestClassesThatNobodySent:
 
     def test_a_few_rows_count_with_the_others(self, model):
         params = to_vector(model)
-        x, y = make_rows(20)
+        x, y = made_rows(20)
         score = evaluate(model, params, x, y, temperature=1.0, absent=(1,))
         few = min(int((y == 1).sum()), int((y != 1).sum()))
         assert score.told(few) == score
@@ -205,3 +226,220 @@ class TestClassesThatNobodySent:
         assert f"1, with {few} test rows (" in absent_line(score.absent(1), few)
         both = score + kept_back
         assert both.of_sent.rows == score.of_sent.rows + 20
+
+
+# What a client tells of its validation rows, and of rows of classes nobody sent.
+
+
+def test_a_client_answers_for_one_head_and_enough_rows_alone():
+    federation = Federation(make_client_data(), min_samples=4).round0()
+    server, client = federation.server, federation.clients[1]
+    params = server.head_params()
+    query = LossQuery((0,), (temperatures(16.0),))
+    rows = Embeddings(*make_rows(40, seed=9), "domain 1")
+    side = EvaluationClient(client, {"val": rows})
+    answer = side.validation_losses(Broadcast(4, params), query)
+    assert answer.rows == len(rows)
+    logits = server.scored_model.at(params)(rows.features).double()
+    logs = F.cross_entropy(
+        logits / query.temperatures[0][0], rows.labels, reduction="none"
+    )
+    wanted = -(0.999 * (-logs).exp() + 0.001 / logits.shape[1]).log().sum()
+    assert float(answer.losses[0, 0]) == pytest.approx(64 * float(wanted), abs=0.51)
+    with pytest.raises(MessageError, match="asked for before, for another head"):
+        side.validation_losses(Broadcast(4, params + 1), query)
+    for few, told in ((3, 0), (4, 4)):
+        side = EvaluationClient(client, {"val": rows.select(range(few))})
+        answer = side.validation_losses(Broadcast(4, params), query)
+        assert answer.rows == told
+        assert bool(answer.losses.any()) == bool(told)
+
+
+def test_a_client_tells_rows_apart_for_one_list_of_classes_alone():
+    federation = Federation(make_client_data(), min_samples=4).round0()
+    client, params = federation.clients[1], federation.server.head_params()
+    rows = Embeddings(*make_rows(40, seed=9), "domain 1")
+    side = EvaluationClient(client, {"test": rows})
+    asked = Broadcast(4, params, absent=(0,))
+    assert Broadcast.from_bytes(asked.to_bytes(), client.schema).absent == (0,)
+    report = side.evaluate(asked)
+    told = report.scores["test"].of_sent
+    assert told.rows == int((rows.labels != 0).sum()) < 40
+    data = report.to_bytes()
+    again = ScoreReport.from_bytes(data, client.schema, "client 1")
+    assert again.scores == report.scores
+    side.evaluate(Broadcast(5, params))
+    with pytest.raises(MessageError, match="other classes were told apart before"):
+        side.evaluate(Broadcast(6, params, absent=(1,)))
+
+
+def test_a_restart_opens_no_other_list_of_classes():
+    """Round 0 is answered again after a restart, also if it named no classes."""
+    federation = Federation(make_client_data(), min_samples=4).round0()
+    client, params = federation.clients[1], federation.server.head_params()
+    rows = Embeddings(*make_rows(40, seed=9), "domain 1")
+    asked = EVALUATE, (Broadcast(0, params).to_bytes(),)
+    for _ in range(2):
+        handler = ClientHandler(client, {"test": rows}, DecodedParts())
+        handler.resume([asked], {})
+        with pytest.raises(MessageError, match="told apart before"):
+            handler.answer(EVALUATE, (Broadcast(4, params, absent=(1,)).to_bytes(),))
+
+
+# Validation rows: what they choose, what they stop, and that test rows do neither.
+
+
+KEY = "eval.best_res_update_round_wise_key"
+VALIDATED = [
+    "data.splits", [0.5, 0.2, 0.3],
+    "eval.split", ["test", "val"],
+    KEY, "val_loss",
+    "early_stop.patience", 0,
+    "federate.total_round_num", 6,
+]  # fmt: skip
+
+
+def finished(cfg, data=None) -> Run:
+    run = Run(cfg, data)
+    run.follow(lambda record: None)
+    return run
+
+
+def with_labels_of_test_rows_permuted(data):
+    """`data` as far as training and validation go; every client's test labels mixed."""
+    generator = torch.Generator().manual_seed(5)
+
+    def mixed(rows: Embeddings) -> Embeddings:
+        order = torch.randperm(len(rows), generator=generator)
+        return Embeddings(rows.features, rows.labels[order], rows.domain)
+
+    clients = [replace(client, test=mixed(client.test)) for client in data.clients]
+    pooled = data.pooled and {
+        **data.pooled,
+        "test": {name: mixed(rows) for name, rows in data.pooled["test"].items()},
+    }
+    return replace(data, clients=tuple(clients), pooled=pooled)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        [KEY, "test_acc"],
+        ["early_stop.patience", 1, "train.optimizer.lr", 0.3],
+        ["federate.make_global_eval", True],
+        ["ggeur.base_method", "local"],
+    ],
+    ids=str,
+)
+def test_labels_of_test_rows_choose_nothing(config, settings):
+    cfg = config(*VALIDATED, *settings)
+    data = load_federated_data(cfg)
+    before = finished(cfg, data).history.results()
+    after = finished(cfg, with_labels_of_test_rows_permuted(data)).history.results()
+    assert before.final.avg != after.final.avg
+    first, second = before.final.chosen, after.final.chosen
+    assert (first.round, first.key, first.value) == (
+        second.round, second.key, second.value,
+    )  # fmt: skip
+    assert first.key.startswith("val_")
+    assert before.stopped_early == after.stopped_early
+    assert len(before.rounds) == len(after.rounds)
+
+
+def test_the_chosen_round_is_the_first_of_the_best(config):
+    results = finished(config(*VALIDATED, "train.optimizer.lr", 0.5)).history.results()
+    losses = [record.metrics["val_loss"] for record in results.rounds]
+    best = results.rounds[int(np.argmin(losses))]
+    chosen = results.final.chosen
+    assert (chosen.round, chosen.value) == (best.round, min(losses))
+    assert (chosen.accuracy, chosen.avg) == (best.accuracy, best.avg)
+    assert f"round {chosen.round} by val_loss" in results_table(results)
+
+
+def test_validation_rows_are_scored_and_not_trained_on(config):
+    """They can be anything: only what they score changes."""
+    cfg = config(*VALIDATED)
+    data = load_federated_data(cfg)
+    spoilt = replace(
+        data,
+        clients=tuple(
+            replace(c, val=Embeddings(c.val.features * 50, c.val.labels, c.domain))
+            for c in data.clients
+        ),
+    )
+    before, after = finished(cfg, data), finished(cfg, spoilt)
+    server = before.engine.server
+    assert torch.equal(server.params, after.engine.server.params)
+    one, two = (run.history.rounds[-1].metrics for run in (before, after))
+    assert one["val_loss"] != two["val_loss"]
+    assert one["test_loss"] == two["test_loss"]
+    scores = [
+        evaluate(server.model, server.params, held.val.features, held.val.labels)
+        for held in data.clients
+    ]
+    assert min(score.total for score in scores) > 0
+    rows = sum(score.total for score in scores)
+    for name in ("acc", "avg_loss", "loss"):
+        wanted = sum(s.metrics("val")[f"val_{name}"] * s.total for s in scores) / rows
+        assert one[f"val_{name}"] == pytest.approx(wanted, rel=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("key", "patience", "delta", "mode", "lr", "by_server"),
+    [
+        ("val_loss", 1, 0.0, "best", 3.0, False),
+        ("val_acc", 2, 0.001, "mean", 0.5, False),
+        ("train_loss", 3, 50.0, "best", 0.05, True),
+    ],
+)
+def test_a_run_ends_where_the_plain_rule_says(
+    config, key, patience, delta, mode, lr, by_server
+):
+    """The rule itself is said by tests/federation/test_optimizers.py."""
+    common = [*VALIDATED, "eval.split", ["train", "test", "val"], KEY, key]
+    common += ["train.optimizer.lr", lr, "federate.total_round_num", 12]
+    common += ["federate.make_global_eval", by_server]
+    whole = finished(config(*common)).history.results()
+    curve = [record.metrics[key] for record in whole.rounds]
+    larger = LARGER_IS_BETTER[key.partition("_")[2]]
+    wanted = stops_at(curve, patience, delta, mode, larger)
+    assert wanted < 12
+    rule = ["early_stop.patience", patience, "early_stop.delta", delta]
+    rule += ["early_stop.improve_indicator_mode", mode]
+    stopped = finished(config(*common, *rule)).history.results()
+    assert len(stopped.rounds) == stopped.stopped_early == wanted
+    assert f"stopped early, after round {wanted}" in results_table(stopped)
+    for one, other in zip(stopped.rounds, whole.rounds):
+        assert one.metrics == other.metrics
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ([], "data.splits keeps no rows for validation"),
+        (["data.splits", [0.5, 0.2, 0.3]], "eval.split does not hold val"),
+    ],
+)
+def test_without_rows_fs_s_default_key_finds_nothing_and_a_note_says_so(
+    config, settings, why
+):
+    plain = [KEY, "val_loss", "early_stop.patience", 2, "eval.split", ["test"]]
+    run = finished(config(*plain, *settings))
+    note = f"there is no val_loss ({why}), so early_stop.patience 2 does nothing"
+    assert f"note: {note}" in run.describe()
+    results = run.history.results()
+    assert results.notes[0] == note
+    assert (results.final.chosen, results.stopped_early) == (None, None)
+
+
+def test_test_rows_may_not_stop_a_run(config):
+    with pytest.raises(ConfigError, match=r"early_stop\.patience: must be 0 with"):
+        config(*VALIDATED, KEY, "test_loss", "early_stop.patience", 1)
+
+
+def test_nothing_stops_what_is_not_averaged(config):
+    settings = ["early_stop.patience", 1, "train.optimizer.lr", 3.0]
+    run = finished(config(*VALIDATED, *settings, "eval.report", ["raw"]))
+    assert len(run.history.rounds) == 6
+    assert "eval.report holds neither" in run.history.results().notes[0]

@@ -3,19 +3,26 @@
 Tests of exchanges/statistics/compressed_upload.py and compression_log.py, too.
 """
 
+from __future__ import annotations
+
 import zlib
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from federatedscope_ggeur import FederatedData, run
+from federatedscope_ggeur.data import load_data
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation import wire
+from federatedscope_ggeur.federation.exchanges.space import rows_for_totals
 from federatedscope_ggeur.federation.exchanges.statistics.upload import (
     CompressionLog,
     StatisticsUpload,
+    apply_min_count,
 )
 from federatedscope_ggeur.federation.wire.schema import MessageSchema, StatisticsForm
 from federatedscope_ggeur.geometry import CompressedStatistics, Compression, Statistics
@@ -326,3 +333,138 @@ def test_a_wrong_weight_is_refused(wrong):
     held.weights[0] = wrong
     with pytest.raises(MessageError, match="weights"):
         arrive(upload(held, form).to_bytes(), form)
+
+
+# The min-count threshold: a class of too few samples leaves no trace.
+
+
+# Class c has SIZES[c] samples.
+CLASS_SIZES = (0, 1, 2, 4, 5)
+THRESHOLD_DIM = 6
+
+
+def make_rows():
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(len(CLASS_SIZES)).repeat_interleave(torch.tensor(CLASS_SIZES))
+    return torch.randn(len(labels), THRESHOLD_DIM, generator=generator), labels
+
+
+def upload_with_threshold(min_samples):
+    statistics = Statistics.from_embeddings(*make_rows(), len(CLASS_SIZES))
+    return StatisticsUpload(1, "art", apply_min_count(statistics, min_samples))
+
+
+@pytest.mark.parametrize("min_samples", [1, 2, 5, 6])
+def test_bytes_are_those_of_a_client_without_the_withheld_classes(min_samples):
+    features, labels = make_rows()
+    held = torch.tensor(CLASS_SIZES)[labels] >= min_samples
+    without = Statistics.from_embeddings(features[held], labels[held], len(CLASS_SIZES))
+    data = upload_with_threshold(min_samples).to_bytes()
+    assert data == StatisticsUpload(1, "art", without).to_bytes()
+
+
+def allowed_rows(sizes, min_samples, after_statistics):
+    """Classes of the rows that totals are of, where class c has sizes[c] rows."""
+    counts = torch.tensor(sizes)
+    labels = torch.arange(len(sizes)).repeat_interleave(counts)
+    mask = rows_for_totals(labels, counts, min_samples, after_statistics)
+    return labels[mask].tolist()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "alone", "beside"),
+    [
+        # Classes 1 to 3 are withheld, seven rows in all: enough to be told of.
+        ((5, 1, 2, 4), [0] * 5 + [1] + [2] * 2 + [3] * 4, [1] + [2] * 2 + [3] * 4),
+        # Four withheld rows are too few, whatever else there is.
+        ((6, 4), [0] * 6, []),
+        ((6, 2, 2), [0] * 6, []),
+        # Of no class enough, but of all together.
+        ((3, 2), [0] * 3 + [1] * 2, [0] * 3 + [1] * 2),
+        ((3, 1), [], []),
+        ((5, 5), [0] * 5 + [1] * 5, []),
+        ((0, 0), [], []),
+    ],
+    ids=str,
+)
+def test_which_rows_totals_are_of(sizes, alone, beside):
+    assert allowed_rows(sizes, 5, after_statistics=False) == alone
+    assert allowed_rows(sizes, 5, after_statistics=True) == beside
+
+
+@settings(deadline=None)
+@given(
+    sizes=st.lists(st.integers(0, 12), min_size=1, max_size=6),
+    min_samples=st.integers(1, 8),
+)
+def test_no_difference_of_sums_is_over_fewer_rows_than_the_threshold(
+    sizes, min_samples
+):
+    """Whichever of the totals is sent, less what statistics or methods tell of the
+    classes that pass: the rest is nobody, or as many rows as the threshold asks."""
+    passing = {c for c, n in enumerate(sizes) if n >= min_samples}
+    alone = allowed_rows(sizes, min_samples, after_statistics=False)
+    beside = allowed_rows(sizes, min_samples, after_statistics=True)
+    rest = [c for c in alone if c not in passing]
+    assert len(rest) == 0 or len(rest) >= min_samples
+    assert sorted(set(alone) - set(rest)) == sorted(passing)
+    # Beside statistics the others are not summed a second time.
+    assert beside == rest
+
+
+@settings(deadline=None)
+@given(sizes=st.lists(st.integers(0, 9), min_size=1, max_size=5))
+def test_without_a_threshold_totals_are_of_all_rows(sizes):
+    assert len(allowed_rows(sizes, 1, after_statistics=False)) == sum(sizes)
+    assert allowed_rows(sizes, 1, after_statistics=True) == []
+
+
+# A client with rows of another kind is named, and honest clients are not.
+
+
+ONE_SHOT = {
+    "ggeur.closed_form": "lda",
+    "ggeur.lda.shrinkage": 0.1,
+    "ggeur.init": "random",
+    "ggeur.keep": "trained",
+}
+
+
+def digits():
+    found = load_data("digits_quickstart@ggeur", "", [0.7, 0, 0.3], 0).domains
+    parts = [(d.train.features.numpy(), d.train.labels.numpy()) for d in found]
+    site = np.repeat(np.arange(4), [len(y) for _, y in parts])
+    return (
+        np.concatenate([x for x, _ in parts]),
+        np.concatenate([y for _, y in parts]),
+        site,
+    )
+
+
+def findings(x, y, site):
+    results = run(
+        "ggeur_own_embeddings.yaml",
+        FederatedData.from_arrays(x, y, site),
+        overrides=ONE_SHOT,
+    )
+    return {one.client: one.problem for one in results.screening.findings}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["rotated", "shuffled", "inverted", "as it is"])
+def test_rows_of_another_kind(kind):
+    x, y, site = digits()
+    rng = np.random.default_rng(0)
+    change = {
+        "rotated": lambda rows: rows @ np.linalg.qr(rng.normal(size=(324, 324)))[0],
+        "shuffled": lambda rows: rows[:, rng.permutation(324)],
+        "inverted": lambda rows: rows.max() - rows,
+        "as it is": lambda rows: rows,
+    }[kind]
+    x[site == 1] = change(x[site == 1])
+    found = findings(x, y, site)
+    if kind in ("inverted", "as it is"):
+        assert found == {}
+    else:
+        assert list(found) == [2]
+        assert "may be of another encoder" in found[2]

@@ -7,10 +7,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from by_bytes import CLASSES, DIM, make_rows
+from by_bytes import CLASSES, DIM, SGD, Federation, make_rows
+from every_method import ADDED, FEDERATED
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 from own_process import python
 
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings, fit
 from federatedscope_ggeur.federation.client import TrainingSet
 from federatedscope_ggeur.federation.exchanges.training.batched.fit import (
@@ -18,16 +21,29 @@ from federatedscope_ggeur.federation.exchanges.training.batched.fit import (
     fit_group,
     groups,
 )
-from federatedscope_ggeur.methods import BatchedHooks, LinearCorrection, LocalHooks
+from federatedscope_ggeur.federation.exchanges.training.exchange import (
+    RoundSettings,
+    TrainingClient,
+    train_group,
+)
+from federatedscope_ggeur.methods import (
+    METHODS,
+    BatchedHooks,
+    FedAvg,
+    LinearCorrection,
+    LocalHooks,
+    build_method,
+)
 from federatedscope_ggeur.models import (
+    CPU,
     ModelSettings,
     build_model,
     num_trainable,
     to_vector,
 )
 
-SGD = OptimizerSettings("SGD", 0.1, {"momentum": 0.9, "weight_decay": 1e-2})
-EPOCHS = TrainingSettings(SGD, 3, "epoch", 8)
+SGD_WITH_DECAY = OptimizerSettings("SGD", 0.1, {"momentum": 0.9, "weight_decay": 1e-2})
+EPOCHS = TrainingSettings(SGD_WITH_DECAY, 3, "epoch", 8)
 SIZES = (37, 20, 9, 0)
 
 
@@ -160,3 +176,186 @@ def test_fused_kernels_take_the_same_steps():
     pytest.importorskip("triton")
     found = python("-c", FUSED, path=":".join(sys.path))
     assert found.returncode == 0, found.stderr
+
+
+# Clients that train at once send what they send one after the other.
+#
+# For each client the norm of the difference is at most 1e-5 of the norm.
+
+
+#: Methods of extras, too, which a head without norms makes FedAvg.
+OTHERS = ("local", *(name for name in METHODS if METHODS.is_expected(name)))
+ALL = {**FEDERATED, **{name: METHODS[name]() for name in OTHERS}}
+BATCHED = {name: method for name, method in ALL.items() if method.batched}
+MODELS = {"linear": ModelSettings(), "mlp": ModelSettings(hidden=6, dropout=0.3)}
+OPTIMIZERS = {
+    "sgd": OptimizerSettings("SGD", 0.1),
+    "momentum": OptimizerSettings("SGD", 0.05, {"momentum": 0.9, "weight_decay": 1e-3}),
+    "nesterov": OptimizerSettings("SGD", 0.05, {"momentum": 0.9, "nesterov": True}),
+    "adam": OptimizerSettings("Adam", 0.01),
+    "amsgrad": OptimizerSettings("Adam", 0.01, {"amsgrad": True}),
+}
+CLIENT_SIZES = (20, 33, 1, 8, 0)
+TWO_EPOCHS = TrainingSettings(OPTIMIZERS["momentum"], 2, "epoch", 8)
+
+
+def data(sizes=CLIENT_SIZES):
+    return {
+        k: (f"domain {k}", *make_rows(n, seed=k)) for k, n in enumerate(sizes, start=1)
+    }
+
+
+class Run(Federation):
+    """A federation whose clients train one by one ("never") or at once ("always")."""
+
+    def __init__(self, held, method, batched, **options):
+        super().__init__(held, method, **options)
+        own = replace(self.settings.of(RoundSettings), batched=batched)
+        for client in self.clients.values():
+            client.settings = client.settings.with_own(own)
+
+    def updates(self, number):
+        """The updates of a round, by client."""
+        broadcast = self.send(self.broadcast(number))
+        sides = [self.side(k, TrainingClient) for k in self.sample(number)]
+        sent = train_group(sides, [(broadcast,)] * len(sides))
+        if sent is None:
+            sent = [side.train(broadcast) for side in sides]
+        return {update.client: update for update in sent}
+
+    def rounds(self, number):
+        """The updates of each of so many rounds."""
+        self.round0()
+        for r in range(1, number + 1):
+            updates = self.updates(r)
+            yield updates
+            self.step(r, updates.values())
+
+
+def assert_agree(method, rounds=3, held=None, device=CPU, training=SGD, **options):
+    """Three rounds on the CPU one by one, and at once on the device."""
+    one, other = (
+        Run(held or data(), method, batched, training=own, **options)
+        for batched, own in (
+            ("never", training),
+            ("always", replace(training, device=device)),
+        )
+    )
+    for alone, at_once in zip(one.rounds(rounds), other.rounds(rounds)):
+        assert alone.keys() == at_once.keys()
+        for k, update in alone.items():
+            assert update.steps == at_once[k].steps
+            assert_near(at_once[k].params, update.params)
+            assert update.upload.keys() == at_once[k].upload.keys()
+            for name, tensor in update.upload.items():
+                assert_near(at_once[k].upload[name], tensor)
+
+
+def assert_near(ours, theirs):
+    difference = float((ours - theirs).double().norm())
+    assert difference <= 1e-5 * max(float(theirs.double().norm()), 1e-2)
+
+
+def test_which_methods_have_a_batched_form():
+    assert {"fedavg", "fedavgm", "fedopt", "fedprox", "scaffold", "feddyn"} <= set(
+        BATCHED
+    )
+    assert {"fedsam", "moon", "fedntd", "fedproto", "local"} <= set(BATCHED)
+
+
+@pytest.mark.parametrize(
+    "model", ["mlp", pytest.param("linear", marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize("name", BATCHED)
+def test_every_batched_method_agrees(name, model):
+    assert_agree(BATCHED[name], 2, model=MODELS[model], training=TWO_EPOCHS)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("batch", [8, 20])
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("name", BATCHED)
+def test_graphs_on_a_gpu_take_the_steps_of_the_cpu(name, model, batch):
+    training = replace(TWO_EPOCHS, batch_size=batch, local_update_steps=15)
+    device = torch.device("cuda", 0)
+    assert_agree(BATCHED[name], model=MODELS[model], training=training, device=device)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BATCHED)
+def test_every_batched_method_agrees_with_another_optimizer(name):
+    chosen = OPTIMIZERS["amsgrad"]
+    if not list(BATCHED[name].optimizer_problems(chosen)):
+        training = replace(TWO_EPOCHS, optimizer=chosen)
+        assert_agree(BATCHED[name], 2, model=MODELS["mlp"], training=training)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_every_optimizer_agrees(optimizer):
+    training = replace(TWO_EPOCHS, optimizer=OPTIMIZERS[optimizer])
+    assert_agree(FedAvg(), 2, model=MODELS["mlp"], training=training)
+
+
+@given(
+    sizes=st.lists(st.integers(0, 40), min_size=1, max_size=5).filter(any),
+    batch=st.integers(1, 41),
+    epochs=st.integers(1, 3),
+    by_batches=st.booleans(),
+    drop_last=st.booleans(),
+    clip=st.sampled_from([-1.0, 0.5]),
+)
+@settings(deadline=None, max_examples=20)
+def test_sizes_batches_and_epochs(sizes, batch, epochs, by_batches, drop_last, clip):
+    assume(not drop_last or max(sizes) >= batch)
+    kind = "batch" if by_batches else "epoch"
+    training = TrainingSettings(
+        OPTIMIZERS["momentum"],
+        epochs,
+        kind,
+        batch,
+        drop_last=drop_last,
+        grad_clip=clip,
+    )
+    assert_agree(FedAvg(), 1, data(sizes), training=training)
+
+
+@pytest.mark.parametrize("memory", [1e9, 5000, 0])
+@pytest.mark.parametrize("noise", ["fixed", "fresh"])
+def test_augmented_sets_that_are_kept_drawn_anew_or_too_many(noise, memory):
+    assert_agree(FedAvg(), 2, noise=noise, memory=memory, steps=(1, 2))
+
+
+def test_some_clients_are_drawn_and_rows_have_no_order():
+    training = replace(TWO_EPOCHS, shuffle=False)
+    assert_agree(FedAvg(), sample_client_num=2, training=training)
+
+
+def test_a_client_that_diverges_is_named():
+    held = data((12, 30, 20))
+    held[2][1][4, 2] = float("nan")  # readers refuse such rows
+    run = Run(held, FedAvg(), "always", training=TWO_EPOCHS)
+    run.round0()
+    with pytest.raises(GGEURError, match=r"^client 2, round 1: .* NaN"):
+        run.updates(1)
+
+
+def test_what_has_no_batched_form_trains_one_by_one():
+    name = next(iter(ADDED))
+    run = Run(data(), build_method("fedavg", name), "always")
+    run.round0()
+    broadcast = run.send(run.broadcast(1))
+    side = run.side(1, TrainingClient)
+    assert train_group([side], [(broadcast,)]) is None
+
+
+def test_a_method_with_hooks_of_its_own_says_so_again():
+    class Nudged(METHODS["fedprox"]):
+        def local(self, context):
+            return super().local(context)
+
+    class Averaged(METHODS["fedprox"]):
+        def step(self, params, updates, state, context):
+            return params, state
+
+    assert not Nudged.batched
+    assert Averaged.batched

@@ -1,0 +1,353 @@
+"""Commands that end at once: what they read, print and refuse."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from own_process import PATIENCE, program
+from pictures import write_images
+
+import federatedscope_ggeur
+from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.commands.doctor import diagnose
+from federatedscope_ggeur.data.encoders import ENCODERS, register_encoder
+
+# ``ggeur --cfg FILE``: what is read of the command line.
+
+
+def test_wrong_settings_exit_with_1_and_no_traceback(capsys):
+    assert main(["--cfg", "ggeur_quickstart.yaml", "no.such", "1"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error:")
+    assert "no.such" in error
+
+
+@pytest.mark.parametrize("before", [[], ["seed", "1"]])
+def test_a_key_without_a_value_is_named(capsys, before):
+    assert main(["--cfg", "ggeur_quickstart.yaml", *before, "ggeur.steps"]) == 1
+    assert "error: 'ggeur.steps' has no value" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["missing.yaml", "no/missing.yaml", "x" * 5000])
+def test_a_missing_config_says_where_to_find_some(capsys, name):
+    assert main(["--cfg", name]) == 1
+    error = capsys.readouterr().err
+    assert f"'{name[:40]}" in error
+    assert "does not exist" in error
+    assert len(error) < 1500  # a long name is cut
+    assert "ggeur configs" in error
+
+
+def test_settings_of_single_clients_need_federatedscope(capsys):
+    command = ["--cfg", "ggeur_quickstart.yaml", "--client_cfg", "clients.yaml"]
+    assert main(command) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: --client_cfg: ")
+    assert "--engine federatedscope" in error
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--log-level", "loud"],
+        ["--quiet", "--log-level", "info"],
+        ["seed", "1", "--log-level"],
+        ["seed", "1", "--loud"],
+    ],
+)
+def test_wrong_options_are_wrong_usage_wherever_they_stand(capsys, words):
+    with pytest.raises(SystemExit) as caught:
+        main(["--cfg", "ggeur_quickstart.yaml", *words])
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith("ggeur:")
+
+
+@pytest.mark.slow
+def test_a_value_that_looks_like_an_option_is_a_value(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command = ["--cfg", "ggeur_quickstart.yaml", "expname", "--quiet", "--dry-run"]
+    assert main(command) == 0
+    assert "bytes" in capsys.readouterr().out
+    assert not list(tmp_path.iterdir())
+
+
+# ``ggeur --cfg FILE --dry-run``.
+
+
+@pytest.fixture
+def dry_run(config, tmp_path, capsys):
+    """Dry runs of a small config with settings added; gives what is printed."""
+
+    def go(*settings) -> str:
+        path = tmp_path / "small.yaml"
+        path.write_text(config("outdir", tmp_path / "exp").dump())
+        before = sorted(tmp_path.rglob("*"))
+        assert main(["--cfg", str(path), "--dry-run", *map(str, settings)]) == 0
+        assert sorted(tmp_path.rglob("*")) == before
+        return capsys.readouterr().out
+
+    return go
+
+
+def test_it_says_rows_bytes_memory_and_time(dry_run):
+    said = dry_run()
+    assert re.search(
+        r"^client 1 \(art\): \d+ rows of \d+ classes to train on$", said, re.M
+    )
+    assert "ggeur.privacy.min_samples 5 withholds " in said
+    for phase in (
+        "statistics",
+        "geometry",
+        "prototypes",
+        "prepare",
+        "train",
+        "evaluate",
+    ):
+        assert re.search(rf"^  {phase} +", said, re.M), phase
+    assert re.search(r"^the run, 3 rounds, 3 scored +\S+ k?B +\S+ k?B$", said, re.M)
+    assert "of ggeur.memory_limit 1 GB, sets stay in memory" in said
+    assert re.search(r"^time: about .* a mini-batch\)$", said, re.M)
+
+
+def test_it_says_how_long_heads_are_tried(dry_run):
+    same = ["data.splitter", "iid", "data.splitter_args", "[]"]
+    said = dry_run("ggeur.closed_form", "auto", *same)
+    assert re.search(
+        r"^time: .*\(round 0 .* s; of it .* s trying heads on left-out rows", said, re.M
+    )
+
+
+def test_many_clients_are_said_in_short(dry_run):
+    said = dry_run("federate.client_num", 30, "ggeur.steps", "[]")
+    line = r"^rows of a client: \d+ \(client \d+\) to \d+ \(client \d+\), median \d+$"
+    assert re.search(line, said, re.M)
+    assert "client 1 (" not in said.replace("(client 1)", "")
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["ggeur.memory_limit", 100], "sets beyond this limit are drawn anew"),
+        (
+            ["ggeur.noise", "fresh", "ggeur.privacy.min_samples", 1],
+            "sets are drawn anew in every round",
+        ),
+        (["ggeur.closed_form", "lda"], "the run, 0 rounds"),
+    ],
+)  # fmt: skip
+def test_what_becomes_of_the_sets(dry_run, settings, said):
+    assert said in dry_run(*settings)
+
+
+def test_the_option_may_stand_last(quickstart, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["--cfg", str(quickstart), "ggeur.steps", "[]", "--dry-run"]
+    assert main(words) == 0
+    assert "the run, 20 rounds" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+class TestImages:
+    @pytest.fixture
+    def settings(self, tmp_path):
+        tree = write_images(tmp_path / "tree", per_class=12)
+        return [
+            "data.type", "image_folder@ggeur", "data.root", tree,
+            "ggeur.encoder.name", "hog", "ggeur.encoder.batch_size", 4,
+            "ggeur.encoder.cache", tmp_path / "cache", "ggeur.encoder.num_workers", 0,
+            "federate.client_num", 2, "federate.total_round_num", 1,
+        ]  # fmt: skip
+
+    @pytest.mark.slow
+    def test_those_that_are_not_embedded_are_counted(
+        self, dry_run, settings, quickstart, capsys
+    ):
+        said = dry_run(*settings)
+        assert said.startswith("72 of 72 images are not in the cache ")
+        assert re.search(
+            r"^embedding them takes about \S+ (s|min|h), estimated from one batch$",
+            said,
+            re.M,
+        )
+        assert "the run," not in said
+        words = ["embed", "--cfg", str(quickstart), *map(str, settings)]
+        assert main(words) == 0
+        capsys.readouterr()
+        assert "the run, 1 rounds" in dry_run(*settings)
+
+    def test_no_weights_are_fetched(self, dry_run, settings, monkeypatch):
+        name = "dry_run_far_away"
+        monkeypatch.setattr(ENCODERS, "_parts", dict(ENCODERS))
+
+        def make(chosen, device):
+            raise AssertionError("weights are fetched")
+
+        register_encoder(name, stamp=lambda chosen: {"weights": None})(make)
+        said = dry_run(*settings, "ggeur.encoder.name", name)
+        assert said.startswith("72 of 72 images are not in the cache ")
+        assert "a dry run downloads nothing" in said
+
+
+# ``ggeur configs``.
+
+
+def test_configs_lists_and_copies(tmp_path, capsys):
+    assert main(["configs"]) == 0
+    assert "ggeur_quickstart.yaml" in capsys.readouterr().out
+    assert main(["configs", str(tmp_path / "mine")]) == 0
+    copied = tmp_path / "mine" / "ggeur_quickstart.yaml"
+    assert copied.is_file()
+    copied.write_text("changed")
+    assert main(["configs", str(tmp_path / "mine")]) == 1
+    assert "ggeur_quickstart.yaml" in capsys.readouterr().err
+    assert copied.read_text() == "changed"
+
+
+@pytest.mark.parametrize("below", ["", "mine"])
+def test_configs_into_what_is_no_folder(tmp_path, capsys, below):
+    target = tmp_path / "taken"
+    target.write_text("kept")
+    assert main(["configs", str(target / below)]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert str(target) in error
+    assert target.read_text() == "kept"
+
+
+# ``ggeur keys``.
+
+
+MODULE = """\
+from federatedscope_ggeur import register_method
+from federatedscope_ggeur.methods import Method
+from federatedscope_ggeur.settings import Key, positive
+
+@register_method("of_my_own")
+class OfMyOwn(Method):
+    meaning = source = "mine"
+    SETTINGS = (Key("rate", 0.25, "How fast it goes.", positive),)
+"""
+
+
+def test_keys_lists_every_setting(capsys):
+    assert main(["keys"]) == 0
+    assert "ggeur.privacy.min_samples = 5\n" in capsys.readouterr().out
+
+
+def test_words_search_names_and_meanings(capsys):
+    assert main(["keys", "min_samples"]) == 0
+    by_name = capsys.readouterr().out
+    assert by_name.startswith("ggeur.privacy.min_samples = 5\n    ")
+    assert main(["keys", "SHRINKAGE", "leave-one-out"]) == 0
+    both = capsys.readouterr().out
+    names = [line for line in both.splitlines() if line.startswith("ggeur")]
+    assert "ggeur.lda.shrinkage = -1" in names
+    assert len(names) < 10
+    for line in names:
+        assert main(["keys", line.split()[0]]) == 0
+        assert line in capsys.readouterr().out
+
+
+def test_a_word_that_no_key_has(capsys):
+    assert main(["keys", "min_sample_number"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "no key contains 'min_sample_number'; near it are " in line
+    assert "ggeur.privacy.min_samples" in line
+
+
+def test_a_config_is_read_first(capsys):
+    assert main(["keys", "--cfg", "ggeur_quickstart.yaml", "seed", "3"]) == 0
+    assert "ggeur.privacy.min_samples = 5\n" in capsys.readouterr().out
+    assert main(["keys", "--cfg", "nowhere.yaml"]) == 1
+    assert "'nowhere.yaml' does not exist" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_keys_of_plugins_are_listed_even_if_the_config_is_wrong(tmp_path):
+    (tmp_path / "my_methods.py").write_text(MODULE)
+    (tmp_path / "my.yaml").write_text("ggeur: {plugins: [my_methods], nosuch: 1}\n")
+    done = program("keys", "--cfg", "my.yaml", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "ggeur.of_my_own.rate = 0.25\n    How fast it goes.\n" in done.stdout
+
+
+# ``ggeur doctor``: its report, and that nothing broken stops it.
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def report(capsys):
+    """What the command prints, which finds nothing wrong unless said."""
+
+    def ask(status: int = 0) -> str:
+        assert main(["doctor"]) == status
+        return capsys.readouterr().out
+
+    return ask
+
+
+def test_it_says_what_is_there(report):
+    shown = report()
+    assert "torch: " in shown
+    assert "weights for images: open_clip ViT-B-16, openai: " in shown
+
+
+def test_it_says_what_is_missing_and_how_to_get_it(report, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    shown = report(status=1)
+    assert "MISSING matplotlib" in shown
+    assert "pip install matplotlib" in shown
+
+
+def test_lines_come_one_by_one():
+    version = next(diagnose())[0]
+    assert version.startswith(
+        f"federatedscope_ggeur {federatedscope_ggeur.__version__}"
+    )
+
+
+def start(tmp_path, torch: str) -> subprocess.Popen:
+    """doctor, where importing torch runs `torch`."""
+    (tmp_path / "torch.py").write_text(torch)
+    return subprocess.Popen(
+        [sys.executable, "-m", "federatedscope_ggeur", "doctor"],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)]),
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_the_first_lines_come_before_torch(tmp_path):
+    process = start(tmp_path, "import time\ntime.sleep(10_000)\n")
+    try:
+        # A pipe: what is read here has been flushed.
+        assert process.stdout.readline().startswith("federatedscope_ggeur ")
+        assert process.stdout.readline().startswith("Python ")
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("error", ["ImportError", "OSError"])
+def test_a_torch_that_does_not_work_is_named(tmp_path, error):
+    process = start(tmp_path, f"raise {error}('no such library')\n")
+    report, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1
+    assert "MISSING torch: " in report
+    assert "no such library" in report
+    assert "accelerator: unknown without torch" in report
+    assert not errors
