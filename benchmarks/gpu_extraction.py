@@ -27,7 +27,7 @@ from federatedscope_ggeur.data import (
     build_encoder,
     extract,
 )
-from federatedscope_ggeur.data.decoding import Preparation, batch_of
+from federatedscope_ggeur.data.decoding import ImagePreparation, batch_of
 from federatedscope_ggeur.data.images import Images
 from federatedscope_ggeur.data.processes import Processes
 from federatedscope_ggeur.errors import GGEURError
@@ -55,7 +55,7 @@ def encoder_of(bench: Bench, precision: str, decode: str) -> Encoder:
 
 def inputs(encoder: Encoder, images: Images, rows: int) -> Tensor:
     """The encoder's input for the first images, in bytes."""
-    prepare = Preparation.of(encoder)
+    prepare = ImagePreparation.of(encoder)
     prepared = [prepare(images.load, row) for row in range(rows)]
 
     def again(row: int) -> Tensor:

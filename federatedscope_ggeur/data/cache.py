@@ -408,7 +408,7 @@ class DomainRecord:
 
 
 @dataclass(frozen=True)
-class Request:
+class RecordQuery:
     """The settings of a run that find a data set's record.
 
     Parameters
@@ -489,7 +489,7 @@ class Record:
         }
 
 
-def record_path(folder: Path, request: Request) -> Path:
+def record_path(folder: Path, request: RecordQuery) -> Path:
     """The file of a request's record. Different requests have different files."""
     text = json.dumps([request.without_root(), request.root], sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()
@@ -498,7 +498,7 @@ def record_path(folder: Path, request: Request) -> Path:
     )
 
 
-def write_record(folder: Path, request: Request, record: Record) -> None:
+def write_record(folder: Path, request: RecordQuery, record: Record) -> None:
     """Write the record of a request into a cache."""
     content = {"version": VERSION, **asdict(record)}
     text = json.dumps(content, indent=1, ensure_ascii=False)
@@ -539,7 +539,7 @@ def _domain(content: dict) -> DomainRecord:
 
 
 def find_carried(
-    folder: Path, request: Request, defaults: Mapping[str, object]
+    folder: Path, request: RecordQuery, defaults: Mapping[str, object]
 ) -> list[Record]:
     """The records that match a request.
 

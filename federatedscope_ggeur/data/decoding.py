@@ -31,7 +31,7 @@ _MOST_BYTES, _MOST_PIXELS = 64_000_000, 256_000_000
 
 
 @dataclass(frozen=True)
-class Preparation:
+class ImagePreparation:
     """The part of the way that needs no encoder. It can be sent to another process.
 
     Parameters
@@ -49,7 +49,7 @@ class Preparation:
     grey_bits: int = GREY_BITS
 
     @classmethod
-    def of(cls, encoder: Encoder) -> Preparation:
+    def of(cls, encoder: Encoder) -> ImagePreparation:
         return cls(encoder.preprocess, encoder.decode, encoder.frame, encoder.grey_bits)
 
     def __call__(self, load: Loader, row: int) -> Any:
@@ -74,13 +74,13 @@ def prepared(encoder: Encoder, load: Loader, row: int) -> Tensor:
     def again(_: int) -> Tensor:
         return encoder.preprocess(load(row))
 
-    return batch_of(encoder, [Preparation.of(encoder)(load, row)], again)[0]
+    return batch_of(encoder, [ImagePreparation.of(encoder)(load, row)], again)[0]
 
 
 def batch_of(
     encoder: Encoder, images: Sequence[Tensor], again: Callable[[int], Tensor]
 ) -> Tensor:
-    """Make a batch [B, ...] for `encoder.encode` from what a `Preparation` gave.
+    """Make a batch [B, ...] for `encoder.encode` from what an `ImagePreparation` gave.
 
     `again` prepares an image of the batch by Pillow, if nothing else can decode it.
     """

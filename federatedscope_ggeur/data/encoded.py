@@ -9,7 +9,14 @@ from pathlib import Path
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.printable import Lines, get_logger
 
-from .cache import DamagedError, Entry, Request, SplitRecord, all_records, find_carried
+from .cache import (
+    DamagedError,
+    Entry,
+    RecordQuery,
+    SplitRecord,
+    all_records,
+    find_carried,
+)
 from .embeddings import DataSet, Domain, Embeddings
 from .split import split_domain
 
@@ -75,7 +82,7 @@ class Encoded:
 
 
 def read_carried(
-    folder: Path, request: Request, error: DataError, defaults: Mapping[str, object]
+    folder: Path, request: RecordQuery, error: DataError, defaults: Mapping[str, object]
 ) -> Encoded:
     """Read a data set from a cache, without its images.
 
@@ -83,7 +90,7 @@ def read_carried(
     ----------
     folder : Path
         The folder of the cache.
-    request : Request
+    request : RecordQuery
     error : DataError
         The reason why there are no images. It is raised again if the cache has no such
         data set.

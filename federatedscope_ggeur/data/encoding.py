@@ -19,7 +19,7 @@ from .cache import (
     DomainRecord,
     Entry,
     Record,
-    Request,
+    RecordQuery,
     SplitRecord,
     content_key,
     entry_file,
@@ -132,7 +132,7 @@ def find_images(
         The encoder does not accept these settings.
     """
     check_encoder(settings.encoder)
-    request = Request(
+    request = RecordQuery(
         data_type,
         str(root),
         resolve(settings.encoder),
@@ -160,7 +160,7 @@ class Encoding:
     """Embeds the images of a data set, by way of the cache."""
 
     folder: Path
-    request: Request
+    request: RecordQuery
     settings: EncodingSettings
     images: ImageDataSet
     extracted: int = 0

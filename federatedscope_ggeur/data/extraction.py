@@ -26,7 +26,7 @@ from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.machine import start_method, torch_threads, usable_cores
 from federatedscope_ggeur.printable import Lines, get_logger
 
-from .decoding import Preparation, batch_of
+from .decoding import ImagePreparation, batch_of
 from .encoders import Encoder
 from .images.files import GREY_BITS, largest_grey
 from .images.layout import Images, Loader, shown
@@ -95,7 +95,7 @@ def extract(
         died.
     """
     join = list if encoder.decode == "gpu" else partial(_joined, encoder.device)
-    prepare = Preparation.of(encoder)
+    prepare = ImagePreparation.of(encoder)
     batches = _loaded(images, prepare, join, settings, first, processes=processes)
     waiting: deque[tuple[int, Callable[[], Tensor]]] = deque()
     with torch_threads(settings.num_threads or usable_cores()), closing(batches):
@@ -166,7 +166,7 @@ def hash_contents(
     UnreadableError
         An image cannot be read.
     """
-    digest = Preparation(_digest, grey_bits=grey_bits)
+    digest = ImagePreparation(_digest, grey_bits=grey_bits)
     batches = _loaded(images, digest, list, settings)
     return tuple(chain.from_iterable(batches))
 

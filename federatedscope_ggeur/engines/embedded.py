@@ -23,7 +23,7 @@ from federatedscope_ggeur.federation.course.checkpoint import (
     DEFAULT_NAME,
     Checkpointing,
     CheckpointWriter,
-    Progress,
+    FinishedPart,
     refusal,
 )
 from federatedscope_ggeur.federation.course.client_handler import (
@@ -223,7 +223,7 @@ class EmbeddedEngine:
             return (answer.to_bytes(),)
         return Carried(answer, answer.packed_size)
 
-    def _take_states(self, progress: Progress | None) -> None:
+    def _take_states(self, progress: FinishedPart | None) -> None:
         """Load the states of clients that belong to the checkpoint."""
         if progress is None:
             return

@@ -56,7 +56,7 @@ from federatedscope_ggeur.federation.course.checkpoint import (
     DEFAULT_NAME,
     Checkpointing,
     CheckpointWriter,
-    Progress,
+    FinishedPart,
     check_place,
     taken,
 )
@@ -107,7 +107,10 @@ def checkpoint_place(folder: Path, settings: RunSettings) -> str:
 
 
 def server_checkpoints(
-    folder: Path, settings: RunSettings, handshake: Handshake, progress: Progress | None
+    folder: Path,
+    settings: RunSettings,
+    handshake: Handshake,
+    progress: FinishedPart | None,
 ) -> Checkpointing | None:
     """Make the object that writes the server's checkpoints; None if it writes none.
 

@@ -29,7 +29,7 @@ from federatedscope_ggeur.cfg_ggeur.transform import expected_rows
 from federatedscope_ggeur.data import ClientData, Embeddings, Given
 from federatedscope_ggeur.errors import ConfigError, GGEURError, setting
 from federatedscope_ggeur.federation import MemoryBudget, Server
-from federatedscope_ggeur.federation.course.checkpoint import Progress, restore
+from federatedscope_ggeur.federation.course.checkpoint import FinishedPart, restore
 from federatedscope_ggeur.federation.course.client_handler import (
     ClientHandler,
     DecodedParts,
@@ -70,7 +70,7 @@ class ServerSide(NamedTuple):
     """The server's role and course, and the checkpoint if they were restored."""
 
     coordinator: Coordinator
-    progress: Progress | None
+    progress: FinishedPart | None
 
 
 def settings_for(

@@ -44,7 +44,7 @@ def chosen_rows(
     return features[chosen], labels[chosen]
 
 
-class Rows(Protocol):
+class LabelledRows(Protocol):
     """Rows with their labels, such as `Embeddings`."""
 
     @property
@@ -63,7 +63,7 @@ class Held(Protocol):
     @property
     def domain(self) -> str: ...
     @property
-    def train(self) -> Rows: ...
+    def train(self) -> LabelledRows: ...
 
 
 class TrainingSet(NamedTuple):
@@ -102,7 +102,7 @@ class _Tensors(NamedTuple):
 class _OfTensors(NamedTuple):
     number: int
     domain: str
-    train: Rows
+    train: LabelledRows
 
 
 #: What a client begins with; it is replaced and never changed.

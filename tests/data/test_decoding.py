@@ -18,8 +18,8 @@ from federatedscope_ggeur.data import (
     build_encoder,
     extract,
 )
-from federatedscope_ggeur.data.cache import Request, record_path
-from federatedscope_ggeur.data.decoding import Preparation, prepared
+from federatedscope_ggeur.data.cache import RecordQuery, record_path
+from federatedscope_ggeur.data.decoding import ImagePreparation, prepared
 from federatedscope_ggeur.data.images import IMAGE_READERS
 from federatedscope_ggeur.data.images.files import FileLoader, images_from_files
 from federatedscope_ggeur.errors import ConfigError, DataError
@@ -160,7 +160,7 @@ def test_processes_batches_and_sizes_change_nothing(tmp_path, decode, monkeypatc
     for settings in (HERE, replace(HERE, num_workers=2, batch_size=3)):
         assert torch.equal(torch.cat([*extract(encoder, images, settings)]), wanted)
     for limit in ("_MOST_BYTES", "_MOST_PIXELS"):  # large photographs go one by one
-        monkeypatch.setattr(f"{Preparation.__module__}.{limit}", 1)
+        monkeypatch.setattr(f"{ImagePreparation.__module__}.{limit}", 1)
         assert torch.equal(torch.cat([*extract(encoder, images, HERE)]), wanted)
 
 
@@ -169,7 +169,7 @@ def test_images_that_share_a_file_are_pillow_s(tmp_path):
     images = IMAGE_READERS["image_folder"](str(tree)).domains[0].train
     load = images.load.__call__  # has no path
     for decode in OTHERS:
-        found = Preparation.of(encoder_of(decode))(load, 1)
+        found = ImagePreparation.of(encoder_of(decode))(load, 1)
         assert torch.equal(found, encoder_of("pillow").preprocess(images.load(1)))
 
 
@@ -187,7 +187,7 @@ def test_each_way_has_an_identity_of_its_own_and_pillow_that_of_before():
 
 def test_caches_from_before_are_found():
     def request(**changed):
-        return Request("x@ggeur", "r", replace(SETTINGS, **changed), False, False)
+        return RecordQuery("x@ggeur", "r", replace(SETTINGS, **changed), False, False)
 
     assert "decode" not in request().without_root()["encoder"]
     paths = {record_path(Path("c"), request(decode=way)) for way in WAYS}

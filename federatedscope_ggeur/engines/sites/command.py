@@ -156,7 +156,7 @@ def _by_folder(options: argparse.Namespace, serves: bool) -> int:
     # Imported here: torch takes seconds, and --help needs none of it.
     from federatedscope_ggeur.commands.console import shown_on_console
 
-    from .keys import Known, read_identity
+    from .keys import PinnedKeys, read_identity
     from .server import lead
     from .site import take_part
     from .transport.certificates import require_cryptography
@@ -169,7 +169,7 @@ def _by_folder(options: argparse.Namespace, serves: bool) -> int:
         keys, "ggeur serve --new" if serves else "ggeur join --new NAME"
     )
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    _compare(Known(keys, own, serves), options.yes)
+    _compare(PinnedKeys(keys, own, serves), options.yes)
     with shown_on_console(options.log_level or "info"):
         if serves:
             say(lead(path, shared, keys, own, options.once))

@@ -9,7 +9,7 @@ from federatedscope_ggeur.federation.wire.schema import PLAIN
 from federatedscope_ggeur.printable import get_logger
 
 from .content import ends_file, packed, unpacked
-from .keys import Identity, Known
+from .keys import Identity, PinnedKeys
 from .leading import JOIN, failed
 from .sealed import Channel, greeting, largest_file, read_greeting, sha256
 from .store import FROM, TO, Mail, SharedFolder, Store
@@ -73,12 +73,12 @@ class FolderHub:
     shared : SharedFolder
     store : Store
     own : Identity
-    known : Known
+    known : PinnedKeys
     settings : TransportSettings
 
     Attributes
     ----------
-    known : Known
+    known : PinnedKeys
         It may be replaced when the file has changed.
     """
 
@@ -87,7 +87,7 @@ class FolderHub:
         shared: SharedFolder,
         store: Store,
         own: Identity,
-        known: Known,
+        known: PinnedKeys,
         settings: TransportSettings,
     ):
         self._shared, self._store, self._own = shared, store, own

@@ -120,7 +120,7 @@ def read_identity(folder: Path, command: str) -> Identity:
     return Identity(name, secret)
 
 
-class Known:
+class PinnedKeys:
     """The keys that a side has pinned, from its ``known.txt``.
 
     A line counts once two people have compared the words of its key.

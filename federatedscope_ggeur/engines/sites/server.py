@@ -35,7 +35,7 @@ from federatedscope_ggeur.settings import NOT_SET
 from .distributed_data import server_data
 from .federation import DistributedRun
 from .hub import FolderHub
-from .keys import Identity, Known
+from .keys import Identity, PinnedKeys
 from .leading import Leader
 from .roles import role_config
 from .sealed import Context, largest_file, read_greeting, sha256
@@ -99,7 +99,8 @@ class FolderServer:
         check_folder_run(cfg)
         self._cfg, self._keys, self._own, self._now = cfg, keys, own, 0.0
         self.folder = Path(cfg.outdir, experiment_name(cfg))
-        self._shared, self._known = SharedFolder(shared), Known(keys, own, serves=True)
+        self._shared = SharedFolder(shared)
+        self._known = PinnedKeys(keys, own, serves=True)
         if own.name in self._known.names:
             raise ConfigError(
                 f"known.txt: {own.name} is this side; the file names the sites"
@@ -180,7 +181,7 @@ class FolderServer:
         looking = Looking()
         while not self._is_over:
             self._now = max(self._now, time.time())
-            self._hub.known = Known(self._keys, self._own, serves=True)
+            self._hub.known = PinnedKeys(self._keys, self._own, serves=True)
             if (name := self._hub.new_site()) is not None:
                 self._note(number_of=name)
             elif (name := self._hub.ungreeted()) is not None:

@@ -37,7 +37,7 @@ from federatedscope_ggeur.lock import AtWork, locked
 from federatedscope_ggeur.printable import get_logger
 
 from .content import ends_file, packed, unpacked
-from .keys import Identity, Known
+from .keys import Identity, PinnedKeys
 from .leading import FAILED, FINISH, JOIN, failed
 from .roles import role_config
 from .sealed import Channel, Context, greeting, largest_file, read_greeting
@@ -125,7 +125,7 @@ class Meeting:
 
     def __init__(self, shared: Path, keys: Path, own: Identity):
         self.shared, self.keys, self.own = SharedFolder(shared), keys, own
-        self.known = Known(keys, own, serves=False)
+        self.known = PinnedKeys(keys, own, serves=False)
         if len(self.known.names) != 1 or own.name in self.known.names:
             raise ConfigError(
                 f"'{keys}/known.txt' must hold the server's line alone; the person who "
@@ -322,7 +322,7 @@ class FolderSite:
     def _open(self, data: bytes) -> bytes:
         """The content of the server's next file."""
         known, number = (
-            Known(self._met.keys, self._met.own, False),
+            PinnedKeys(self._met.keys, self._met.own, False),
             self._mail.taken + 1,
         )
         return self._mail.open(data, known.key(self._met.server, number))[0]

@@ -30,7 +30,7 @@ from federatedscope_ggeur.reporting import ELSEWHERE, obstacle
 
 from .distributed_data import SiteData
 from .facts import Facts
-from .keys import Known, read_identity
+from .keys import PinnedKeys, read_identity
 from .site import Meeting, site_settings
 from .site_folder import Site
 from .store import FROM
@@ -84,7 +84,7 @@ def folder_findings(
     try:
         own = read_identity(keys, "ggeur join --new NAME")
         more = site_settings(own.name, 1)
-        known = Known(keys, own, serves=False)
+        known = PinnedKeys(keys, own, serves=False)
         for words in known.words:
             new = words in known.uncompared
             said = "; compare them by telephone: ggeur join asks for it" if new else ""

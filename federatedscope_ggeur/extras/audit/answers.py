@@ -22,15 +22,15 @@ from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
 from federatedscope_ggeur.models import ClosedForm
 from federatedscope_ggeur.models.closed_forms import (
     LOSS_UNITS,
-    Rows,
+    ScoredRows,
     is_right,
     log_losses,
 )
 
 from .base import (
     Attack,
+    AttackResult,
     Clock,
-    Finding,
     Transcript,
     Truth,
     nothing,
@@ -67,7 +67,7 @@ class Numbers(NamedTuple):
     losses: Tensor
 
 
-def a13(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
+def a13(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
     """A13, by the server: subtract known rows from hits and log-losses.
 
     The rest is due to withheld rows. The attack assumes that the server knows all
@@ -211,7 +211,7 @@ def _posterior(
 
 
 def numbers_of(
-    rows: Rows, form: ClosedForm, left_out: LeaveOneOut, query: LossQuery | None
+    rows: ScoredRows, form: ClosedForm, left_out: LeaveOneOut, query: LossQuery | None
 ) -> Numbers:
     """Compute each row's contribution to all candidates' hits and to log-losses."""
     form = form.for_components(left_out.components)
@@ -278,7 +278,7 @@ class _Known:
 
     def _of(self, features, labels, k: int, domain: int, inside: bool) -> Numbers:
         where = torch.full((len(labels),), inside)
-        rows = Rows(features, labels, k, domain, where)
+        rows = ScoredRows(features, labels, k, domain, where)
         seen = self._seen
         return numbers_of(rows, seen.form, seen.left_out, seen.loss_query)
 
@@ -317,7 +317,7 @@ def audit_run(
     truth: Truth,
     seconds: float = 60.0,
     attacks: Iterable[str] = tuple(ATTACKS),
-) -> list[Finding]:
+) -> list[AttackResult]:
     """Run each attack for at most `seconds`, and return the findings."""
     found = []
     for name in attacks:
@@ -327,7 +327,7 @@ def audit_run(
 
 def self_audit(
     seen: Transcript, truth: Truth, number: int, seconds: float = 60.0
-) -> list[Finding]:
+) -> list[AttackResult]:
     """Run the server's attacks that need only the messages of client `number`."""
     only = replace(
         seen,
@@ -361,7 +361,9 @@ class Verdict:
     untried: tuple[str, ...]
 
     @classmethod
-    def of(cls, findings: Iterable[Finding], level: str, adversary: str) -> Verdict:
+    def of(
+        cls, findings: Iterable[AttackResult], level: str, adversary: str
+    ) -> Verdict:
         by: dict[str, list[str]] = {}
         for one in findings:
             if (one.level, one.adversary) == (level, adversary):
@@ -381,7 +383,7 @@ class Verdict:
         return "nothing to attack"
 
 
-def _outcome(one: Finding) -> str:
+def _outcome(one: AttackResult) -> str:
     if one.passed is not None:
         return "passed" if one.passed else "failed"
     if one.tried is None:

@@ -52,7 +52,7 @@ def has_secure_sums(demands: Demands) -> bool:
 
 
 @dataclass(frozen=True)
-class Update:
+class HeadUpdate:
     """One client's change of a linear head in a round: weights [C, D], biases [C]."""
 
     weight: Tensor
@@ -80,7 +80,7 @@ class Transcript:
     replies : mapping from client to PrepareReply
     trains : bool
         Whether clients train and send updates.
-    updates : mapping from client to tuple of Update
+    updates : mapping from client to tuple of HeadUpdate
         Updates of a linear head in the first rounds, in `space`, which the server gets.
     head : tuple of Tensor or None
         Weights [C, D] and biases [C] of the one-shot head, which everyone gets.
@@ -110,7 +110,7 @@ class Transcript:
     space: Space = field(default_factory=lambda: Space.raw(1))
     replies: Mapping[int, PrepareReply] = field(default_factory=dict)
     trains: bool = False
-    updates: Mapping[int, tuple[Update, ...]] = field(default_factory=dict)
+    updates: Mapping[int, tuple[HeadUpdate, ...]] = field(default_factory=dict)
     head: tuple[Tensor, Tensor] | None = None
     head_classes: tuple[int, ...] = ()
     left_out: LeaveOneOut | None = None
@@ -214,7 +214,7 @@ class Truth:
 
 
 @dataclass(frozen=True)
-class Finding:
+class AttackResult:
     """The result of an attack.
 
     Attributes
@@ -268,18 +268,18 @@ class Clock:
         return time.monotonic() > self._until
 
 
-Attack = Callable[[Transcript, Truth, Clock], Iterable[Finding]]
+Attack = Callable[[Transcript, Truth, Clock], Iterable[AttackResult]]
 
 
-def nothing(attack: str, observer: str, level: str, why: str, **more) -> Finding:
+def nothing(attack: str, observer: str, level: str, why: str, **more) -> AttackResult:
     """Make the finding of an attack that had nothing to attack."""
-    return Finding(attack, observer, "", level=level, note=why, **more)
+    return AttackResult(attack, observer, "", level=level, note=why, **more)
 
 
-def untried(attack: str, observer: str, level: str, why: str, **more) -> Finding:
+def untried(attack: str, observer: str, level: str, why: str, **more) -> AttackResult:
     """Make the finding of an attack that was possible but was not tried."""
     note = f"not tried: {why}"
-    return Finding(attack, observer, "", level=level, tried=0, note=note, **more)
+    return AttackResult(attack, observer, "", level=level, tried=0, note=note, **more)
 
 
 def counted(
@@ -290,7 +290,7 @@ def counted(
     tried: int,
     note: str = "",
     adversary: str = CURIOUS,
-) -> Finding:
+) -> AttackResult:
     """Make the finding of an attack that guessed `right` of `tried` secrets.
 
     The run fails if one guess is right.
@@ -298,7 +298,7 @@ def counted(
     if not tried:
         why = "the time ran out"
         return untried(attack, observer, "rows", why, adversary=adversary)
-    return Finding(
+    return AttackResult(
         attack,
         observer,
         f"{what}, of {tried}",
@@ -314,7 +314,7 @@ def counted(
 
 def recovered(
     attack: str, observer: str, found: int, tried: int, clock: Clock, note: str = ""
-) -> Finding:
+) -> AttackResult:
     """Make the finding of an attack that recovers rows."""
     missed = f"not recovered in {clock.seconds:g} s" if not found else ""
     note = "; ".join(filter(None, [missed, note]))
@@ -412,7 +412,7 @@ def reidentified(
     among: str,
     recovered: int | None = None,
     notes: Sequence[str] = (),
-) -> Finding:
+) -> AttackResult:
     """Make a finding of how many classes were re-identified, compared with chance.
 
     A class is re-identified if a row of the client has rank 1. `among` names the ranked
@@ -429,7 +429,7 @@ def reidentified(
     )
     rank = f"median rank of its nearest row {np.median(ranks):g} of {among}"
     found = "" if recovered is None else f"{recovered} rows recovered"
-    return Finding(
+    return AttackResult(
         attack=attack,
         observer="server",
         figure=f"{what} re-identified, of {tried}",
@@ -452,7 +452,7 @@ def membership(
     others: np.ndarray,
     attacks: int = 4,
     note: str = "",
-) -> Finding:
+) -> AttackResult:
     """Make the finding of a membership attack from the scores of all rows."""
     if not len(members) or not len(others):
         why = (
@@ -465,7 +465,7 @@ def membership(
     fails = low > AUC_LIMIT or least > RATE_LIMIT
     said = f"{rate:.3f} of members at {AT:.0%} false ones ({least:.3f} at least)"
     power = f"about {AUC_LIMIT + value - low:.2f} or more fail" if low else ""
-    return Finding(
+    return AttackResult(
         attack=attack,
         observer=observer,
         figure="AUC",

@@ -16,7 +16,7 @@ from federatedscope_ggeur.extras.differential_privacy.noisy_release import (
     ReleasePlan,
 )
 
-from .base import Finding, hit_rate
+from .base import AttackResult, hit_rate
 
 #: The rates of false alarms at which attacks are scored.
 ALARMS = (0.01, 0.05, 0.1)
@@ -32,7 +32,7 @@ def canaries(
     clients: int,
     runs: int = 1000,
     made_by: ReleasePlan | None = None,
-) -> Iterable[Finding]:
+) -> Iterable[AttackResult]:
     """Attack many runs of the noise mechanism; half of them have one more row.
 
     This row, the canary, changes the release as much as one row can. The attacker knows
@@ -76,7 +76,7 @@ def canaries(
         false = alarms * runs
         most = float(stats.beta.ppf(0.95, false + 1, runs - false))
         limit = float(stats.norm.sf(stats.norm.isf(most) - mu))
-        yield Finding(
+        yield AttackResult(
             "D1",
             who,
             f"canaries found at {100 * alarms:g}% false alarms, of {runs}",

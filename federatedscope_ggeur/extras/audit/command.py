@@ -20,7 +20,7 @@ from federatedscope_ggeur.reporting import new_run_folder
 from federatedscope_ggeur.reporting.tables import text_table
 
 from .answers import LEVELS, Verdict, audit_run, self_audit
-from .base import ADVERSARIES, Finding, has_secure_sums
+from .base import ADVERSARIES, AttackResult, has_secure_sums
 from .transcript import recorded, truth_of
 
 PASSED, COULD_NOT, FAILED = 0, 2, 3
@@ -131,12 +131,12 @@ def verdict_line(one: Verdict) -> str:
     return f"{_WHO[one.adversary]}, level {one.level}: {one.outcome}{about}"
 
 
-def table(found: Sequence[Finding]) -> list[str]:
+def table(found: Sequence[AttackResult]) -> list[str]:
     """The findings as lines of a table."""
     return text_table([_HEAD, *map(_cells, found)], left=range(len(_HEAD)))
 
 
-def _cells(one: Finding) -> tuple[str, ...]:
+def _cells(one: AttackResult) -> tuple[str, ...]:
     value = "-" if one.value is None else f"{one.value:.4g}"
     span = "-" if one.low is None else f"{one.low:.3f}..{one.high:.3f}"
     chance = "-" if one.chance is None else f"{one.chance:.3g}"
@@ -156,7 +156,7 @@ def _cells(one: Finding) -> tuple[str, ...]:
     )
 
 
-def _canaries(cfg) -> list[Finding]:
+def _canaries(cfg) -> list[AttackResult]:
     """Attack the noise mechanism of the run with canaries."""
     if not demands_of(cfg).noisy:
         raise ConfigError(
@@ -172,7 +172,7 @@ def _canaries(cfg) -> list[Finding]:
     return list(canaries(settings, len(run.held.numbers)))
 
 
-def _own(cfg, number: int, seconds: float) -> list[Finding]:
+def _own(cfg, number: int, seconds: float) -> list[AttackResult]:
     """Attack the messages of client `number`, in a run with only this client."""
     data = load_federated_data(cfg)
     mine = [client for client in data.clients if client.number == number]

@@ -22,8 +22,8 @@ from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
 from federatedscope_ggeur.geometry import Statistics
 
 from .base import (
+    AttackResult,
     Clock,
-    Finding,
     Transcript,
     Truth,
     cosine,
@@ -38,7 +38,7 @@ _LEVEL = "membership"
 Scores = list[tuple[np.ndarray, np.ndarray]]
 
 
-def a2(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
+def a2(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
     """A2, by the server: test whether a known row is in one client's statistics.
 
     If row x is a member, ``x - mu`` lies in the span of the scatter. Without a scatter,
@@ -63,7 +63,7 @@ def a2(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
     yield _finding("A2", "server", scores)
 
 
-def a3(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
+def a3(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
     """A3, by client 1: test known rows with the shapes that the server sent.
 
     It works like A2, with any class mean that the client knows.
@@ -89,7 +89,7 @@ def a3(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
     yield _finding("A3", f"client {k}", scores)
 
 
-def a8(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
+def a8(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
     """A8, by client 1: test rows by their distance to the received prototypes."""
     k = min(truth.clients)
     got = seen.prototypes.get(k)
@@ -110,7 +110,7 @@ def a8(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
     yield _finding("A8", f"client {k}", scores)
 
 
-def a10(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
+def a10(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
     """A10, by the server: test rows by their leverage in the sums over all clients."""
     if seen.noisy is not None:
         from .released import a10_of_release  # for which the extra is needed
@@ -133,7 +133,9 @@ def a10(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
     yield _finding("A10", "server", scores, "of sums over all clients")
 
 
-def _finding(attack: str, observer: str, scores: Scores, note: str = "") -> Finding:
+def _finding(
+    attack: str, observer: str, scores: Scores, note: str = ""
+) -> AttackResult:
     members, others = (
         np.concatenate([np.zeros(0), *(pair[i] for pair in scores)]) for i in (0, 1)
     )
@@ -197,7 +199,7 @@ def _known_mean(seen: Transcript, truth: Truth, k: int, c: int) -> Tensor | None
 _MOST_ROWS, _MOST_BY_NORM = 40, 4
 
 
-def a1(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
+def a1(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
     """A1: compute non-negative rows, which are vertices of a polytope.
 
     The polytope is ``{u : mu + F^T u >= 0}``. A row with enough zeros is one of its
@@ -206,7 +208,7 @@ def a1(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
     yield from _attacked("A1", seen, truth, clock, _MOST_ROWS, by_vertices)
 
 
-def a1b(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
+def a1b(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
     """A1b: solve for the rows of a class if all rows have length 1.
 
     The known length gives n - 1 more equations, enough for up to n = 4 rows.
@@ -214,7 +216,7 @@ def a1b(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
     yield from _attacked("A1b", seen, truth, clock, _MOST_BY_NORM, by_norms)
 
 
-def _attacked(name, seen, truth, clock, most, solve) -> Iterator[Finding]:
+def _attacked(name, seen, truth, clock, most, solve) -> Iterator[AttackResult]:
     targets = dict(_targets(seen, most))
     if not targets:
         why = f"no client sends the mean and covariance of up to {most} rows"

@@ -36,9 +36,9 @@ from federatedscope_ggeur.extras.secure_sums.vectors import (
 
 from .base import (
     LYING,
+    AttackResult,
     Claim,
     Clock,
-    Finding,
     Transcript,
     Truth,
     counted,
@@ -142,7 +142,7 @@ def _few(truth: Truth, k: int, least: int) -> list[int]:
     return torch.nonzero((others > 0) & (others < least)).flatten().tolist()
 
 
-def a11(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
+def a11(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
     """A11, by one lying client: subtract the invented rows from class means.
 
     The means are those that the server sent, or are computed from the head.

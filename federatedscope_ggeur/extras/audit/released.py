@@ -21,11 +21,11 @@ from federatedscope_ggeur.extras.differential_privacy.noisy_release import (
 from .base import (
     LYING,
     RECOVERED,
+    AttackResult,
     Clock,
-    Finding,
+    HeadUpdate,
     Transcript,
     Truth,
-    Update,
     auc,
     cosine,
     counted,
@@ -42,7 +42,9 @@ _FEW = 4
 _WHO = "everyone who sees the release"
 
 
-def a10_of_release(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
+def a10_of_release(
+    seen: Transcript, truth: Truth, clock: Clock
+) -> Iterator[AttackResult]:
     """A10, a matched filter: score a row by its fit to the noisy sums of the release.
 
     These are the sum of its class and the second moment.
@@ -59,7 +61,9 @@ def a10_of_release(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Fin
     yield membership("A10", _WHO, *scores, note="a matched filter on the release")
 
 
-def a11_of_release(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
+def a11_of_release(
+    seen: Transcript, truth: Truth, clock: Clock
+) -> Iterator[AttackResult]:
     """A11, by server and one client: subtract the client's rows from the release.
 
     Lying gains them nothing, because they know the contribution of an invented row.
@@ -123,7 +127,7 @@ _MOST_ROWS = 4
 _MOST_CLASSES = 400
 
 
-def a4(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
+def a4(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
     """A4, by the server: the weights of a class with few rows move along these rows.
 
     The attack finds, among all known rows, the row nearest to the direction in which
@@ -172,7 +176,7 @@ def a4(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
     yield reidentified("A4", what, ranks, chances, among, found, notes)
 
 
-def guesses(updates: Sequence[Update], c: int, absent: Tensor) -> Tensor:
+def guesses(updates: Sequence[HeadUpdate], c: int, absent: Tensor) -> Tensor:
     """Guess the direction of rows of class `c`: Tensor [rounds + 1, D].
 
     There is a guess for each round, and a last one for all rounds together.
@@ -227,13 +231,13 @@ def _sent(seen: Transcript, k: int, c: int) -> Tensor:
     return rows if got.counts is None else seen.space.features(rows)
 
 
-def _without_updates(attack: str, seen: Transcript, level: str) -> Finding:
+def _without_updates(attack: str, seen: Transcript, level: str) -> AttackResult:
     if seen.trains:
         return untried(attack, "server", level, "the model is no linear head")
     return nothing(attack, "server", level, "nothing is trained")
 
 
-def a5(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
+def a5(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
     """A5, by the server: biases rise for the classes that a client holds."""
     if not seen.updates:
         yield _without_updates("A5", seen, "")
@@ -247,7 +251,7 @@ def a5(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
         yield nothing("A5", "server", "", "every client holds every class")
         return
     value, low, high = auc(np.array(held), np.array(absent))
-    yield Finding(
+    yield AttackResult(
         attack="A5",
         observer="server",
         figure="AUC of held classes",

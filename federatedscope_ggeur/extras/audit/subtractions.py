@@ -20,7 +20,7 @@ from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
 from federatedscope_ggeur.models.closed_forms.ridge import RidgeRegression
 from federatedscope_ggeur.models.closed_forms.shrinkage import common_covariance
 
-from .base import Clock, Finding, Transcript, Truth, counted, nothing, untried
+from .base import AttackResult, Clock, Transcript, Truth, counted, nothing, untried
 
 #: A mean counts as known if its error is less than this share of its distance from the
 #: client's own mean.
@@ -37,7 +37,7 @@ _MOST_UNKNOWN = 600
 F64 = torch.float64
 
 
-def a9(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
+def a9(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
     """A9, with two clients: each computes the other's counts by subtraction.
 
     The audit has only one run, so it cannot compare runs with different clients.
@@ -177,13 +177,13 @@ class Owner:
         return sum(self.is_right(c, guess) for c, guess in guesses.items())
 
 
-def s1(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
+def s1(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
     """S1, by every client: use means that the server sent, or a head made of means."""
 
     yield from _by_every_client("S1", seen, truth, clock, by_means)
 
 
-def s2(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
+def s2(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
     """S2, by every client: compute class means from a head and the pooled shape.
 
     It is ``mu = A V``, with the weights V of the head and the covariance A of the
@@ -193,7 +193,7 @@ def s2(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
     yield from _by_every_client("S2", seen, truth, clock, by_covariance)
 
 
-def s3(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
+def s3(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
     """S3, by a client that lacks at most one row of each class: use only the head.
 
     The covariance is estimated from the client's rows and the rows guessed so far.
@@ -209,7 +209,7 @@ def s3(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
     yield from _by_every_client("S3", seen, truth, clock, guesses)
 
 
-def s4(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
+def s4(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
     """S4, by a client that alone holds more classes than dimensions: use only the head.
 
     ``V_c mu_c' = mu_c V_c'`` holds, up to a part that all classes share.
@@ -304,7 +304,7 @@ def _rows_that_fit(
     return {c: held[c] for c in few}
 
 
-def _by_every_client(attack, seen, truth, clock, guesses) -> Iterator[Finding]:
+def _by_every_client(attack, seen, truth, clock, guesses) -> Iterator[AttackResult]:
     """Make one finding over all clients, for the classes that each nearly owns."""
     who, form = "every client", seen.form
     if seen.noisy is not None:

@@ -9,10 +9,10 @@ import torch
 from federatedscope_ggeur.federation.exchanges.base import plugin_exchanges
 from federatedscope_ggeur.geometry import TotalSizes
 
-from .base import Clock, Finding, Transcript, Truth, counted, nothing, untried
+from .base import AttackResult, Clock, Transcript, Truth, counted, nothing, untried
 
 
-def a6(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
+def a6(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
     """A6, by a client: the rank of a class's shape is its number of rows minus one."""
     geometry = seen.geometry
     if geometry is None or geometry.pooled or not geometry.shapes:
@@ -38,7 +38,7 @@ def _rows_of_classes(seen: Transcript, truth: Truth) -> torch.Tensor:
     return sum((upload.counts for upload in seen.uploads.values()), zero)
 
 
-def a7(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
+def a7(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
     """A7, by the server: compute the number of withheld rows from a client's weight.
 
     The number is the weight minus the number of rows in the client's statistics.
@@ -106,7 +106,7 @@ def _shaped(seen: Transcript) -> torch.Tensor:
     return there
 
 
-def a12(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
+def a12(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[AttackResult]:
     """A12: report each exchange of a plugin as not tried, since no attack exists."""
     asked = plugin_exchanges(seen.role.demands)
     if not asked:

@@ -33,7 +33,7 @@ from federatedscope_ggeur.federation.exchanges.training.messages import Broadcas
 from federatedscope_ggeur.geometry import Space
 from federatedscope_ggeur.models import LinearHead
 
-from .base import Lied, Transcript, Truth, Update, has_secure_sums
+from .base import HeadUpdate, Lied, Transcript, Truth, has_secure_sums
 from .liar import a_claim, spoken_of
 
 #: The number of rounds whose updates the audit attacks.
@@ -166,7 +166,7 @@ class _Recorder:
             self.trains = True
             before = Broadcast.from_bytes(parts[0], schema)
             if isinstance(server.model, LinearHead):
-                moved = Update(*_split(server.model, answer.params - before.params))
+                moved = HeadUpdate(*_split(server.model, answer.params - before.params))
                 self.updates[k] = (*self.updates.get(k, ()), moved)
         elif kind is EVALUATE and request.round_number == 0:
             model = server.scored_model

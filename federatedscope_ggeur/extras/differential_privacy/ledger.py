@@ -26,7 +26,7 @@ _SLACK = 1e-9
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """One release in a ledger.
 
     Attributes
@@ -57,14 +57,14 @@ class Spendings:
 
     Attributes
     ----------
-    entries : tuple of Entry
+    entries : tuple of LedgerEntry
     spent : mapping from preparation to mapping from digest to float
         The sum of mu^2 over the releases of each row. Digests of rows that were
         prepared in different ways cannot be compared, so they may belong to the same
         row.
     """
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[LedgerEntry, ...] = ()
     spent: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def of_row(self, digest: str, preparation: str) -> float:
@@ -81,7 +81,7 @@ class Spendings:
         """An upper limit on the mu that any row has spent."""
         return math.sqrt(sum(max(r.values(), default=0.0) for r in self.spent.values()))
 
-    def charged(self, entry: Entry, rows: Collection[str]) -> Spendings:
+    def charged(self, entry: LedgerEntry, rows: Collection[str]) -> Spendings:
         """The spendings after one more release of the rows with these digests."""
         own = dict(self.spent.get(entry.preparation, {}))
         for digest in rows:
@@ -163,7 +163,7 @@ class Ledger:
                 self._write(self._held)
                 return
             now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-            entry = Entry(session, now, mu, len(rows), preparation, [stage])
+            entry = LedgerEntry(session, now, mu, len(rows), preparation, [stage])
             worst = max((held.of_row(d, preparation) for d in digests), default=0.0)
             if worst + mu**2 > most**2 * (1 + _SLACK):
                 raise GGEURError(
@@ -238,7 +238,7 @@ def _parsed(data: bytes, path: Path) -> tuple[Spendings, str]:
         content: dict[str, Any] = json.loads(data)
         if content["form"] != _FORM:
             raise ValueError("another version of this program wrote it")
-        entries = tuple(Entry(**one) for one in content["releases"])
+        entries = tuple(LedgerEntry(**one) for one in content["releases"])
         spent = {
             str(name): {str(d): float(v) for d, v in rows.items()}
             for name, rows in content["spent"].items()

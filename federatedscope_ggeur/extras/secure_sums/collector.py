@@ -21,7 +21,7 @@ from .messages import (
     SumKey,
     SumKeysRequest,
 )
-from .settings import COUNTS, MEANS, POOLED, SumSettings, Totals
+from .settings import COUNTS, MEANS, POOLED, SummandSide, SumSettings
 from .vectors import (
     SESSION_BYTES,
     MeanTotals,
@@ -124,7 +124,7 @@ class Collector:
 
     Attributes
     ----------
-    totals : Totals or None
+    totals : SummandSide or None
         With a summand, its totals.
 
     Raises
@@ -157,7 +157,7 @@ class Collector:
         self._means: MeanTotals | None = None
         self._held: Statistics | None = None
         self._summed: Statistics | None = None
-        self.totals: Totals | None = None
+        self.totals: SummandSide | None = None
         if settings.summand is not None:
             self.totals = settings.summand.totals(len(roster))
 

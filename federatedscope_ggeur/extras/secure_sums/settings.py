@@ -36,7 +36,7 @@ class Adder(Protocol):
         """The client's vector of a stage: int64 [length]."""
 
 
-class Totals(Protocol):
+class SummandSide(Protocol):
     """The server's side of a summand, over one session.
 
     Attributes
@@ -93,7 +93,7 @@ class Summand(Protocol):
     def of_client(self, number: int, features: Tensor, labels: Tensor) -> Adder:
         """A client's side, with its rows [n, D] and labels [n]."""
 
-    def totals(self, clients: int) -> Totals:
+    def totals(self, clients: int) -> SummandSide:
         """The server's side, for a session with this number of clients."""
 
 

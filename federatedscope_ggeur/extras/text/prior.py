@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.models.closed_forms.base import Report, Seen
-from federatedscope_ggeur.models.closed_forms.components import Components, Rows
+from federatedscope_ggeur.models.closed_forms.components import Components, ScoredRows
 from federatedscope_ggeur.models.closed_forms.left_out import (
     DiscriminantLeftOut,
     LeftOut,
@@ -114,7 +114,7 @@ def with_ensemble(score: LeftOut, text: ClassTexts) -> LeftOut:
     if not text.ensemble:
         return score
 
-    def together(rows: Rows) -> list[Tensor]:
+    def together(rows: ScoredRows) -> list[Tensor]:
         zero_shot = text.logits(rows.features)
         return [zero_shot + text.ensemble * found for found in score(rows)]
 
@@ -161,7 +161,7 @@ class PriorLeftOut:
         self._lengths = self._offsets.square().sum(dim=1)
         self._products = (self._means * self._offsets).sum(dim=1)
 
-    def __call__(self, rows: Rows) -> list[Tensor]:
+    def __call__(self, rows: ScoredRows) -> list[Tensor]:
         parts, left = self._parts, self._plain.left(rows)
         x, z, at, taken = (
             left.x,

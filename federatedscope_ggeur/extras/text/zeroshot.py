@@ -12,7 +12,7 @@ from federatedscope_ggeur.models.closed_forms import (
     Statistics,
     register_closed_form,
 )
-from federatedscope_ggeur.models.closed_forms.components import Components, Rows
+from federatedscope_ggeur.models.closed_forms.components import Components, ScoredRows
 from federatedscope_ggeur.models.heads import LinearHead
 
 from .classes import ClassTexts
@@ -74,7 +74,7 @@ class ZeroShot(ClosedForm):
     def left_out(self, components: Components) -> LeftOut:
         text = self.known_text
 
-        def score(rows: Rows) -> list:
+        def score(rows: ScoredRows) -> list:
             return [text.logits(rows.features)]
 
         return score

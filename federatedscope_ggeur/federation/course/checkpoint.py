@@ -118,7 +118,7 @@ def refusal(path: str | Path, problem: str) -> ConfigError:
 
 
 @dataclass(frozen=True)
-class Progress:
+class FinishedPart:
     """The finished part of a restored run; `run` is the id of the run."""
 
     round0: Round0
@@ -128,7 +128,7 @@ class Progress:
 
 def restore(
     path: str | Path, coordinator: Coordinator, handshake: Handshake
-) -> Progress | None:
+) -> FinishedPart | None:
     """Set `coordinator` to the state of the checkpoint at `path`.
 
     Parameters
@@ -173,7 +173,7 @@ def restore(
 
 def _restore(
     path: Path, data: bytes, coordinator: Coordinator, handshake: Handshake
-) -> Progress:
+) -> FinishedPart:
     server = coordinator.server
     progress = _unpack(data, "checkpoint", path)
     started = _round0_at(path)
@@ -187,7 +187,7 @@ def _restore(
     size = len(server.params) if server.model.fixed_size else None
     params = progress.tensor("trained", torch.float32, (size,))
     records = _records(progress)
-    done = Progress(
+    done = FinishedPart(
         from_json_value(Round0, records["round0"], "round0"),
         from_json_value(list[RoundRecord], records["rounds"], "rounds"),
         progress.text("run"),
@@ -357,7 +357,7 @@ def _unpack(data: bytes, kind: str, path: Path) -> wire.Message:
         raise refusal(path, error.problem) from error
 
 
-def ready_at(path: Path, restored: Progress | None) -> set[int] | None:
+def ready_at(path: Path, restored: FinishedPart | None) -> set[int] | None:
     """The ready clients that the round-0 file at `path` lists.
 
     None if there is no such file, or if it does not belong to the run `restored`.
@@ -410,7 +410,7 @@ class CheckpointWriter:
         ``federate.save_to``, or a place in the run's folder.
     handshake : Handshake
         Kept in the file. Only a run with the same handshake can continue from the file.
-    restored : Progress, optional
+    restored : FinishedPart, optional
         The restored run. It keeps its id. Its file of round 0 is not written again.
 
     Raises
@@ -420,7 +420,10 @@ class CheckpointWriter:
     """
 
     def __init__(
-        self, path: str | Path, handshake: Handshake, restored: Progress | None = None
+        self,
+        path: str | Path,
+        handshake: Handshake,
+        restored: FinishedPart | None = None,
     ):
         self.path, self._handshake = Path(path), handshake
         self._run = restored.run if restored else secrets.token_hex(8)

@@ -34,7 +34,7 @@ from ..exchanges.closed_form.exchange import kept_head
 from ..exchanges.evaluation.scores import METRICS
 from ..exchanges.training.exchange import head_broadcast
 from ..exchanges.training.messages import Broadcast
-from .checkpoint import Checkpointing, Progress
+from .checkpoint import Checkpointing, FinishedPart
 from .coordinator import Coordinator, Ending
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ class History:
         The facts known before round 0: settings, domains, clients.
     checkpoints : Checkpointing, optional
         Writes the state of the run to disk; see `keep`.
-    progress : Progress, optional
+    progress : FinishedPart, optional
         The finished part of a restored run.
     capture : Capture, optional
         Measures the run. By default a new one starts now.
@@ -69,7 +69,7 @@ class History:
         coordinator: Coordinator,
         results: Results,
         checkpoints: Checkpointing | None = None,
-        progress: Progress | None = None,
+        progress: FinishedPart | None = None,
         capture: Capture | None = None,
     ):
         self._coordinator, self._results = coordinator, results

@@ -16,7 +16,7 @@ from .base import (
     linear_head,
     register_closed_form,
 )
-from .components import ComponentBook, Components, Rows
+from .components import ComponentBook, Components, ScoredRows
 from .left_out import (
     LOSS_UNITS,
     LeftOut,

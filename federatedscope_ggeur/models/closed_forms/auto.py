@@ -19,7 +19,7 @@ from ..base import Model
 from ..heads import LinearHead, MixtureHead
 from ..own import Strangeness
 from .base import ClosedForm, Seen, Statistics, register_closed_form
-from .components import Components, Rows
+from .components import Components, ScoredRows
 from .left_out import LeftOut
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class Automatic(ClosedForm):
             return self.choice.leave_out(components)
         scores = [kind.leave_out(components) for kind in self.kinds()]
 
-        def score(rows: Rows) -> list:
+        def score(rows: ScoredRows) -> list:
             return [found for each in scores for found in each(rows)]
 
         return score

@@ -212,7 +212,7 @@ class Components:
 
 
 @dataclass(frozen=True)
-class Rows:
+class ScoredRows:
     """Rows of one client that a head is to score.
 
     Attributes
@@ -238,11 +238,11 @@ class Rows:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def divided(self, by: Tensor) -> Rows:
+    def divided(self, by: Tensor) -> ScoredRows:
         """The rows with their dimensions divided by `by` [D]."""
         return replace(self, features=self.features.double() / by)
 
-    def part(self, rows: slice) -> Rows:
+    def part(self, rows: slice) -> ScoredRows:
         return replace(
             self,
             features=self.features[rows],

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..base import Model
 from .base import ClosedForm, Seen, linear_head, register_closed_form, strength_key
-from .components import Components, Rows
+from .components import Components, ScoredRows
 from .left_out import ROUNDING, LeftOut
 
 #: A shorter vector counts as a vector of length 0.
@@ -70,7 +70,7 @@ class FedCOF(ClosedForm):
 
     def work_out(self, seen: Seen) -> tuple[Model, dict]:
         strength = self.chosen
-        spread = Spread.of(seen.components)
+        spread = ScatterEstimate.of(seen.components)
         size = strength * spread.size(spread.total)
         gram = spread.matrix + size * torch.eye(seen.dim, dtype=torch.float64)
         origin = seen.components.origin
@@ -86,7 +86,7 @@ class FedCOF(ClosedForm):
 
 
 @dataclass(frozen=True)
-class Spread:
+class ScatterEstimate:
     """The scatter within classes, estimated from the class means of clients.
 
     Attributes
@@ -112,7 +112,7 @@ class Spread:
     classes: list[int]
 
     @classmethod
-    def of(cls, parts: Components) -> Spread:
+    def of(cls, parts: Components) -> ScatterEstimate:
         whole = parts.merged("class")
         place = torch.zeros(parts.num_classes, dtype=torch.int64)
         place[whole.labels] = torch.arange(len(whole.labels))
@@ -189,7 +189,7 @@ class FedCOFLeftOut:
 
     def __init__(self, parts: Components, strengths: Sequence[float]):
         self._parts, self._strengths = parts, strengths
-        self._spread = spread = Spread.of(parts)
+        self._spread = spread = ScatterEstimate.of(parts)
         values, self._basis = torch.linalg.eigh(spread.matrix)
         self._values = values.clamp(min=0)
         self._means = parts.means @ self._basis
@@ -197,7 +197,7 @@ class FedCOFLeftOut:
         self._sums = spread.counts[:, None] * self._class_means
         self._origin = parts.origin @ self._basis
 
-    def __call__(self, rows: Rows) -> list[Tensor]:
+    def __call__(self, rows: ScoredRows) -> list[Tensor]:
         own = rows.own(self._parts)
         features = rows.features.double() @ self._basis
         shape = len(rows), self._parts.num_classes
@@ -322,7 +322,7 @@ class _Change:
         The result of `gamma`, which is for a strength of 1.
     vectors : Tensor of shape (r, p, D)
     signs : Tensor of shape (p,)
-        ``sum_i signs_i v_i v_i'`` is added to the matrix of `Spread`.
+        ``sum_i signs_i v_i v_i'`` is added to the matrix of `ScatterEstimate`.
     own : int or None
         The index of the rows' class among the classes with samples; None without one.
     is_gone : bool

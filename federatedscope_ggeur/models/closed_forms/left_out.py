@@ -24,10 +24,10 @@ from torch import Tensor
 from federatedscope_ggeur.progress import tick
 
 from ..base import SMOOTHING, Model
-from .components import Components, Rows
+from .components import Components, ScoredRows
 
 #: Turns rows into scores [n, C], a tensor for each candidate; -inf for unseen classes.
-LeftOut = Callable[[Rows], "list[Tensor]"]
+LeftOut = Callable[[ScoredRows], "list[Tensor]"]
 
 #: Rounding leaves up to this share of a trace when the trace is subtracted from itself.
 ROUNDING = 1e-12
@@ -42,7 +42,7 @@ def is_right(scores: Tensor, labels: Tensor) -> Tensor:
     return (scores.argmax(dim=1) == labels) & torch.isfinite(scores.amax(dim=1))
 
 
-def left_out_hits(score: LeftOut, rows: Rows) -> Tensor:
+def left_out_hits(score: LeftOut, rows: ScoredRows) -> Tensor:
     """How many rows each candidate classifies rightly: shape (candidates,), int64.
 
     If rows have weights, it is the sum of their weights, float64. A row counts as wrong
@@ -125,7 +125,7 @@ class DiscriminantLeftOut:
             self._values = values.clamp(min=0)
         self.means = (parts.means - parts.origin) @ self.basis
 
-    def __call__(self, rows: Rows) -> list[Tensor]:
+    def __call__(self, rows: ScoredRows) -> list[Tensor]:
         left = self.left(rows)
 
         def scores(g: float) -> Tensor:
@@ -141,7 +141,7 @@ class DiscriminantLeftOut:
         # Nearest means use no scatter, so any shrinkage gives the same.
         return [scores(g) for g in self._shrinkages or [1.0]]
 
-    def left(self, rows: Rows) -> Left:
+    def left(self, rows: ScoredRows) -> Left:
         """The rows, and the statistics without each row."""
         parts, own, taken = self.parts, rows.own(self.parts), rows.taken
         x = (rows.features.double() - parts.origin) @ self.basis
@@ -252,7 +252,7 @@ class RidgeLeftOut:
         values, self._basis = torch.linalg.eigh(parts.within() + offsets.T @ sums)
         self._values, self._sums = values.clamp(min=0), sums @ self._basis
 
-    def __call__(self, rows: Rows) -> list[Tensor]:
+    def __call__(self, rows: ScoredRows) -> list[Tensor]:
         parts, own = self._parts, rows.own(self._parts)
         x = (rows.features.double() - parts.origin) @ self._basis
         inside, n = own >= 0, parts.total
@@ -323,7 +323,7 @@ def spread_of_scores(model: Model, components: Components) -> float:
 
 
 def left_out_losses(
-    score: LeftOut, rows: Rows, by: Sequence[float]
+    score: LeftOut, rows: ScoredRows, by: Sequence[float]
 ) -> tuple[Tensor, int]:
     """The summed `log_losses` of rows at each temperature, and the number of rows.
 
@@ -332,7 +332,7 @@ def left_out_losses(
     Parameters
     ----------
     score : LeftOut
-    rows : Rows
+    rows : ScoredRows
     by : sequence of float
         The temperatures.
 
@@ -393,7 +393,9 @@ def confidence_edges() -> Tensor:
     return torch.cat([wide, narrow, torch.ones(1, dtype=torch.float64)])
 
 
-def left_out_confidences(score: LeftOut, rows: Rows, temperature: float) -> Tensor:
+def left_out_confidences(
+    score: LeftOut, rows: ScoredRows, temperature: float
+) -> Tensor:
     """The number of rows whose largest probability lies in each bin: int64.
 
     `score` must have one candidate. If no class is left without a row, the row counts

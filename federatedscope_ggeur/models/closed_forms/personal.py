@@ -18,7 +18,7 @@ from federatedscope_ggeur.geometry import Statistics
 
 from ..heads import LinearHead
 from .base import Seen, linear_head
-from .components import Components, Rows
+from .components import Components, ScoredRows
 from .lda import LinearDiscriminant, discriminant
 from .left_out import DiscriminantLeftOut, Left
 from .shrinkage import common_covariance
@@ -90,7 +90,7 @@ class PersonalLeftOut:
         means = (own.means - self._parts.origin) @ of_all.basis
         self._own = OwnMeans(own.counts, means)
 
-    def __call__(self, rows: Rows) -> list[Tensor]:
+    def __call__(self, rows: ScoredRows) -> list[Tensor]:
         of_all = self._of_all
         left = of_all.left(rows)
         inverse, b = of_all.covariance(self._shrinkage, left)

@@ -10,7 +10,11 @@ import yaml
 
 from federatedscope_ggeur.cfg_ggeur.load import default_config
 from federatedscope_ggeur.cfg_ggeur.yaml_file import plain_config
-from federatedscope_ggeur.engines.sites.keys import Known, make_identity, read_identity
+from federatedscope_ggeur.engines.sites.keys import (
+    PinnedKeys,
+    make_identity,
+    read_identity,
+)
 from federatedscope_ggeur.engines.sites.server import lead
 from federatedscope_ggeur.engines.sites.site import take_part
 from federatedscope_ggeur.settings import flatten
@@ -39,7 +43,7 @@ class Side:
 
     def compare(self) -> None:
         """Compare the words of all keys, as two people do."""
-        known = Known(self.keys, read_identity(self.keys, ""), self.name == SERVER)
+        known = PinnedKeys(self.keys, read_identity(self.keys, ""), self.name == SERVER)
         for words in list(known.uncompared):
             known.note_compared(words)
 

@@ -14,7 +14,7 @@ from folder_world import World
 from test_folder_runs import LDA, check_as_embedded
 
 from federatedscope_ggeur.engines.sites import sealed
-from federatedscope_ggeur.engines.sites.keys import Identity, Known, make_identity
+from federatedscope_ggeur.engines.sites.keys import Identity, PinnedKeys, make_identity
 from federatedscope_ggeur.engines.sites.sealed import padded_size
 from federatedscope_ggeur.engines.sites.site import FolderSite
 from federatedscope_ggeur.errors import ConfigError
@@ -235,14 +235,14 @@ def test_names_that_no_side_may_have(name, tmp_path):
 def test_wrong_lines_of_known_keys_are_named(line, tmp_path):
     (tmp_path / "known.txt").write_text(f"# note\ns1 {'0' * 64}\n{line}\n")
     with pytest.raises(ConfigError, match="line 3"):
-        Known(tmp_path, Identity("x", bytes(32)), serves=True)
+        PinnedKeys(tmp_path, Identity("x", bytes(32)), serves=True)
 
 
 def test_a_line_holds_from_its_number_on(tmp_path):
     one, other = "0" * 64, "1" * 64
     lines = f"s1 {one}\ns2 {one}\ns1 {other} from 3\ns1 out from 5\n"
     (tmp_path / "known.txt").write_text(lines)
-    known = Known(tmp_path, Identity("x", bytes(32)), serves=True)
+    known = PinnedKeys(tmp_path, Identity("x", bytes(32)), serves=True)
     assert known.key("s1", 2) is None
     for words in list(known.uncompared):
         known.note_compared(words)
@@ -254,8 +254,8 @@ def test_a_line_holds_from_its_number_on(tmp_path):
 def test_both_sides_show_the_same_words(world: World):
     here = world(*ONE)
     site, server = here.sites[0], here.server
-    (of_server,) = Known(site.keys, site.own, serves=False).words
-    of_site = Known(server.keys, server.own, serves=True).words[0]
+    (of_server,) = PinnedKeys(site.keys, site.own, serves=False).words
+    of_site = PinnedKeys(server.keys, server.own, serves=True).words[0]
     words = of_server.removeprefix("hearts: ")
     assert of_site == f"s1: {words}"
     assert len(words.replace(" ", "")) * 4 == 128

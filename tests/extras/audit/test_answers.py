@@ -5,7 +5,7 @@ import torch
 from planted import CLOCK, gaussian, only, transcript, truth_of, uploaded
 
 from federatedscope_ggeur.extras.audit.answers import a13, likely, numbers_of
-from federatedscope_ggeur.extras.audit.base import Clock, Update
+from federatedscope_ggeur.extras.audit.base import Clock, HeadUpdate
 from federatedscope_ggeur.extras.audit.released import a4, a5, guesses
 from federatedscope_ggeur.extras.audit.told_numbers import a6, a7
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
@@ -23,7 +23,7 @@ from federatedscope_ggeur.geometry import GeometricShape, Space, Statistics
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.models.closed_forms import (
     Components,
-    Rows,
+    ScoredRows,
     left_out_hits,
     left_out_losses,
     log_losses,
@@ -62,7 +62,7 @@ def sent(clients):
 def parts_of(k, x, y, is_sent):
     """The rows in the statistics, and the others."""
     return [
-        Rows(x[kept], y[kept], k, 0, torch.full((int(kept.sum()),), inside))
+        ScoredRows(x[kept], y[kept], k, 0, torch.full((int(kept.sum()),), inside))
         for kept, inside in ((is_sent, True), (~is_sent, False))
     ]
 
@@ -140,7 +140,7 @@ def test_exact_log_losses_of_all_candidates_give_rows_away():
     y = torch.arange(1649) % CLASSES
     known = rows_of(y, 7)
     nowhere = torch.zeros(len(y), dtype=torch.bool)
-    rows = exact_losses(left_out, Rows(known, y, 1, 0, nowhere))
+    rows = exact_losses(left_out, ScoredRows(known, y, 1, 0, nowhere))
     own = torch.tensor([3, 500, 901, 1500])
     total = rows[own].sum(dim=0)
     one_class, counts = torch.zeros_like(y), torch.tensor([4])
@@ -192,7 +192,7 @@ def step(x, y, classes=4):
     """One step of gradient descent of the cross-entropy from 0."""
     one_hot = torch.nn.functional.one_hot(y, classes).float()
     error = 1 / classes - one_hot
-    return Update(-error.T @ x / len(x), -error.mean(dim=0))
+    return HeadUpdate(-error.T @ x / len(x), -error.mean(dim=0))
 
 
 def training_clients(few):
@@ -246,7 +246,9 @@ def test_five_rows_are_not_attacked():
 
 def test_in_an_update_of_noise_it_is_not():
     _, truth = training_clients(few=1)
-    noise = [Update(gaussian(k, 4, UPDATE_DIM), gaussian(k, 1, 4)[0]) for k in (8, 9)]
+    noise = [
+        HeadUpdate(gaussian(k, 4, UPDATE_DIM), gaussian(k, 1, 4)[0]) for k in (8, 9)
+    ]
     found = attacked_updates(truth, *noise)
     assert (found.value, found.passed) == (0.0, True)
     assert "1 or more fail" in found.note
@@ -261,7 +263,7 @@ def test_with_as_much_noise_in_each_of_several_updates_it_is_in_their_sum():
         for one in noise:
             one[2:] = 0  # absent classes do not move
             one[1] += row
-            noisy.append(Update(one, torch.zeros(4)))
+            noisy.append(HeadUpdate(one, torch.zeros(4)))
         truths.append(attacked_updates(truth, *noisy))
     assert [found.value for found in truths] == [0.0, 1.0]
 
@@ -272,7 +274,7 @@ def test_what_the_server_sent_for_step_2_is_taken_off():
     row, mean = clients[1][0][-1], gaussian(70, 1, UPDATE_DIM)
     weight = torch.zeros(4, UPDATE_DIM)
     weight[1] = row + 30 * mean[0]
-    update = Update(weight, torch.zeros(4))
+    update = HeadUpdate(weight, torch.zeros(4))
     sent = {1: Prototypes(torch.tensor([1]), mean)}
     assert attacked_updates(truth, update).value == 0.0
     found = attacked_updates(truth, update, prototypes=sent)
@@ -288,7 +290,7 @@ def test_too_few_known_rows_give_no_verdict():
     y[-1] = 1
     others = gaussian(3, 3, UPDATE_DIM), torch.ones(3, dtype=torch.int64)
     truth = truth_of({1: (x, y.long())}, others)
-    noise = Update(gaussian(8, 4, UPDATE_DIM), gaussian(8, 1, 4)[0])
+    noise = HeadUpdate(gaussian(8, 4, UPDATE_DIM), gaussian(8, 1, 4)[0])
     found = attacked_updates(truth, noise)
     assert (found.passed, found.tried, found.limit) == (None, 1, None)
     assert "too few known rows" in found.note
@@ -311,7 +313,7 @@ def test_biases_say_which_classes_a_client_holds_and_noise_does_not():
     assert only(a5(seen, truth, CLOCK)).value == 1.0
     many = dict.fromkeys(range(1, 101), clients[1])
     noise = {
-        k: (Update(gaussian(k, 4, UPDATE_DIM), gaussian(k, 1, 4)[0]),) for k in many
+        k: (HeadUpdate(gaussian(k, 4, UPDATE_DIM), gaussian(k, 1, 4)[0]),) for k in many
     }
     found = only(a5(transcript(updates=noise), truth_of(many), CLOCK))
     assert abs(found.value - 0.5) < 0.15

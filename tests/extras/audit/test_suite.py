@@ -21,7 +21,12 @@ from federatedscope_ggeur.extras.audit.answers import (
     audit_run,
     self_audit,
 )
-from federatedscope_ggeur.extras.audit.base import Clock, Finding, Transcript, Truth
+from federatedscope_ggeur.extras.audit.base import (
+    AttackResult,
+    Clock,
+    Transcript,
+    Truth,
+)
 from federatedscope_ggeur.extras.audit.canaries import canaries
 from federatedscope_ggeur.extras.audit.known_rows import a10
 from federatedscope_ggeur.extras.audit.liar import a11
@@ -123,9 +128,10 @@ OUTCOMES = [
 @pytest.mark.parametrize(("passed", "tried", "outcome"), OUTCOMES)
 def test_a_verdict_claims_nothing_that_was_not_tried(passed, tried, outcome):
     findings = [
-        Finding("A", "x", "", level="rows", passed=one, tried=tried) for one in passed
+        AttackResult("A", "x", "", level="rows", passed=one, tried=tried)
+        for one in passed
     ]
-    other = Finding("B", "x", "", level="rows", passed=False, adversary="lying")
+    other = AttackResult("B", "x", "", level="rows", passed=False, adversary="lying")
     found = Verdict.of([*findings, other], "rows", "curious")
     assert found.outcome == outcome
     assert Verdict.of([*findings, other], "rows", "lying").failed == ("B",)

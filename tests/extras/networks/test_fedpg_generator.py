@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from federatedscope_ggeur.extras.networks.methods.fedpg import (
-    Generator,
     GeneratorTraining,
+    ImageGenerator,
     generator_loss,
     virtual_prototypes,
 )
@@ -30,7 +30,7 @@ def trainable(module):
     [((3, 32, 32), 3_909_504), ((1, 28, 28), 1_564_304), ((3, 64, 64), 13_355_904)],
 )
 def test_the_fully_connected_one_has_the_authors_size(shape, size):
-    assert trainable(Generator("fc", 512, 10, shape)) == size
+    assert trainable(ImageGenerator("fc", 512, 10, shape)) == size
 
 
 def test_the_convolutional_one_has_the_size_that_is_said():
@@ -41,14 +41,14 @@ def test_the_convolutional_one_has_the_size_that_is_said():
         64 * 128 * 9 + 64 + 2 * 64,
         3 * 64 * 9 + 3,
     ]
-    assert trainable(Generator("conv", 512, 10, (3, 32, 32))) == sum(parts)
+    assert trainable(ImageGenerator("conv", 512, 10, (3, 32, 32))) == sum(parts)
 
 
 @pytest.mark.parametrize("kind", ["fc", "conv"])
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 10, 10), (1, 7, 7)])
 class TestDraws:
     def made(self, kind, shape):
-        return Generator(kind, 4, 3, shape).reset(seeded())
+        return ImageGenerator(kind, 4, 3, shape).reset(seeded())
 
     def test_they_are_balanced_rows_of_pixels(self, kind, shape):
         images = self.made(kind, shape).draw(5, seeded(1))
@@ -72,7 +72,9 @@ class TestDraws:
 
 
 def test_the_start_is_drawn_as_torch_does_from_the_generator_alone():
-    one, again = (Generator("conv", 6, 4, (1, 8, 8)).reset(seeded(3)) for _ in "ab")
+    one, again = (
+        ImageGenerator("conv", 6, 4, (1, 8, 8)).reset(seeded(3)) for _ in "ab"
+    )
     for mine, other in zip(one.parameters(), again.parameters()):
         assert torch.equal(mine, other)
     for layer in one.layers:
@@ -134,7 +136,7 @@ def test_the_slope_for_prototypes_is_that_of_differences():
 
 @pytest.mark.parametrize("kind", ["fc", "conv"])
 def test_the_slope_for_the_generator_is_that_of_differences(kind):
-    made = Generator(kind, 3, 4, (1, 4, 4)).reset(seeded()).double()
+    made = ImageGenerator(kind, 3, 4, (1, 4, 4)).reset(seeded()).double()
     _, _, virtual, prototypes, known = map(torch.tensor, numbers(5, [1, 3]))
     labels = torch.tensor([0, 1, 2, 3, 1, 0])
     noise = torch.rand(6, 3, generator=seeded(1)).double()
@@ -203,7 +205,7 @@ class TestTraining:
     prototypes = torch.tensor([[2.0, 0.0, 0.0], [0.0, 0.0, -2.0]])
 
     def run(self, model, **changes):
-        made = Generator("fc", 4, 4, (1, 4, 4)).reset(seeded())
+        made = ImageGenerator("fc", 4, 4, (1, 4, 4)).reset(seeded())
         virtual = torch.randn(4, 3, generator=seeded(5))
         moved = training(**changes).run(
             made, model, virtual, self.prototypes, self.known, seeded(6)
@@ -236,7 +238,7 @@ class TestTraining:
 
     @pytest.mark.slow
     def test_a_rate_of_zero_moves_the_one_thing_and_not_the_other(self):
-        start = Generator("fc", 4, 4, (1, 4, 4)).reset(seeded())
+        start = ImageGenerator("fc", 4, 4, (1, 4, 4)).reset(seeded())
         made, before, after = self.run(Flat(), lr=1e-30)
         for one, other in zip(made.parameters(), start.parameters()):
             torch.testing.assert_close(one, other)

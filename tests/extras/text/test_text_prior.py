@@ -26,7 +26,11 @@ from federatedscope_ggeur.models import (
     load_vector,
     to_vector,
 )
-from federatedscope_ggeur.models.closed_forms import CLOSED_FORMS, Components, Rows
+from federatedscope_ggeur.models.closed_forms import (
+    CLOSED_FORMS,
+    Components,
+    ScoredRows,
+)
 from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
 
 CLASSES, DIM, KAPPA = 5, 4, 3.0
@@ -91,7 +95,7 @@ def test_rows_left_out_are_scored_as_if_they_had_never_been(kind, priors, seed):
     score, places = form.left_out(parts), clients if kind == "mixture" else 0 * clients
     for k in (1, 2, 3):
         own = np.nonzero(clients == k)[0]
-        held = Rows(
+        held = ScoredRows(
             torch.from_numpy(rows[own]).float(),
             torch.from_numpy(labels[own]),
             k,
@@ -115,7 +119,7 @@ def test_rows_that_are_in_nothing_are_scored_by_the_head():
     rows, labels, clients, texts = some(4)
     form = LinearDiscriminant(shrinkage=0.3)
     form = form.knowing(oracle.class_texts(texts, prior=KAPPA))
-    held = Rows(
+    held = ScoredRows(
         torch.from_numpy(rows).float(), torch.from_numpy(labels), 1, 1,
         torch.zeros(len(rows), dtype=torch.bool),
     )  # fmt: skip
@@ -171,7 +175,7 @@ def test_rows_left_out_have_its_cosine_logits():
     rng = np.random.default_rng(1)
     texts, rows = class_texts(rng.normal(size=(3, 4))), rng.normal(size=(5, 4))
     form = CLOSED_FORMS["zeroshot"]().knowing(texts)
-    held = Rows(
+    held = ScoredRows(
         torch.from_numpy(rows), torch.zeros(5, dtype=torch.int64), 1, 0,
         torch.ones(5, dtype=torch.bool),
     )  # fmt: skip

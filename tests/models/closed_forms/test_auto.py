@@ -19,7 +19,7 @@ from federatedscope_ggeur.models import (
 )
 from federatedscope_ggeur.models.closed_forms.auto import Automatic
 from federatedscope_ggeur.models.closed_forms.base import SHRINKAGES
-from federatedscope_ggeur.models.closed_forms.components import Rows
+from federatedscope_ggeur.models.closed_forms.components import ScoredRows
 
 CLASSES = 4
 DATA = make_federation(SHAPES["many rows"])
@@ -101,7 +101,7 @@ def test_scores_are_those_of_the_kinds_in_order():
     rows, labels, clients = DATA
     parts = components_of(rows, labels, clients, CLASSES)
     here = clients == 2
-    held = Rows(
+    held = ScoredRows(
         torch.from_numpy(rows[here]),
         torch.from_numpy(labels[here]),
         2,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from solving import stats
 
 from federatedscope_ggeur.models import CLOSED_FORMS
-from federatedscope_ggeur.models.closed_forms.components import Components, Rows
+from federatedscope_ggeur.models.closed_forms.components import Components, ScoredRows
 from federatedscope_ggeur.models.closed_forms.left_out import left_out_hits
 from federatedscope_ggeur.models.closed_forms.personal import (
     KAPPAS,
@@ -58,7 +58,7 @@ def parts_of(rows, labels, clients, domains, inside):
 
 def rows_of(k, rows, labels, clients, domains, inside):
     here = clients == k
-    return Rows(
+    return ScoredRows(
         torch.from_numpy(rows[here]),
         torch.from_numpy(labels[here]),
         k,
@@ -257,7 +257,7 @@ def test_left_out_scores_are_those_of_refitting(standardize):
     scale = x.std(0) if standardize else np.ones(DIM)
     score = PersonalHeads(form, personal_parts(x, y)).left_out(own_of(x, y, k))
     mine = np.flatnonzero(k == 1)
-    rows = Rows(
+    rows = ScoredRows(
         torch.from_numpy(x[mine] / scale),
         torch.from_numpy(y[mine]),
         1,

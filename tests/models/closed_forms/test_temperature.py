@@ -11,7 +11,7 @@ from solving import stats
 
 from federatedscope_ggeur.models import CLOSED_FORMS, Model
 from federatedscope_ggeur.models.closed_forms import (
-    Rows,
+    ScoredRows,
     best_temperature,
     in_units,
     left_out_losses,
@@ -32,7 +32,7 @@ def rows(n=60, seed=0, classes=CLASSES):
 
 
 def at_one_place(x, y):
-    return Rows(
+    return ScoredRows(
         torch.tensor(x), torch.tensor(y), 1, 0, torch.ones(len(y), dtype=torch.bool)
     )
 

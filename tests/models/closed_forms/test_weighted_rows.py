@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models import CLOSED_FORMS
-from federatedscope_ggeur.models.closed_forms.components import Components, Rows
+from federatedscope_ggeur.models.closed_forms.components import Components, ScoredRows
 from federatedscope_ggeur.models.closed_forms.left_out import left_out_hits
 
 CLASSES = 3
@@ -49,7 +49,7 @@ def parts_of(rows, labels, weights, clients):
 def rows_of(rows, labels, weights):
     inside = torch.ones(len(rows), dtype=torch.bool)
     held = torch.from_numpy(rows), torch.from_numpy(labels)
-    return Rows(*held, 1, 0, inside, torch.from_numpy(weights).double())
+    return ScoredRows(*held, 1, 0, inside, torch.from_numpy(weights).double())
 
 
 @pytest.mark.slow

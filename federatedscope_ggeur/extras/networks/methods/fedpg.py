@@ -53,7 +53,7 @@ _HIDDEN = (128, 256, 512, 1024)
 _CHUNK_ROWS = 256
 
 
-class Generator(nn.Module):
+class ImageGenerator(nn.Module):
     """The generator G(e, y): it maps noise e and labels y to images in [-1, 1].
 
     Parameters
@@ -80,7 +80,7 @@ class Generator(nn.Module):
         hot = F.one_hot(labels, self.num_classes).to(noise.dtype)
         return self.layers(torch.cat([noise, hot], dim=1)).flatten(1)
 
-    def reset(self, rng: torch.Generator) -> Generator:
+    def reset(self, rng: torch.Generator) -> ImageGenerator:
         """Draw the initial parameters as torch's layers do. Returns the generator."""
         with torch.no_grad():
             for layer in self.layers:
@@ -218,7 +218,7 @@ class GeneratorTraining:
 
     def run(
         self,
-        generator: Generator,
+        generator: ImageGenerator,
         model: Model,
         virtual: Tensor,
         prototypes: Tensor,
@@ -458,10 +458,10 @@ class FedPG(Method):
         kept = {"prototypes": virtual.cpu()} if self.prototypes == "kept" else {}
         return {"images": images, "generator": vector, **kept}
 
-    def generator_of(self, model: Model) -> Generator:
+    def generator_of(self, model: Model) -> ImageGenerator:
         """The generator that makes input images for `model`, on the CPU."""
         classes, shape = model.num_classes, shape_of(model)
-        return Generator(self.generator, self.noise_dim, classes, shape)
+        return ImageGenerator(self.generator, self.noise_dim, classes, shape)
 
     @property
     def _training(self) -> GeneratorTraining:

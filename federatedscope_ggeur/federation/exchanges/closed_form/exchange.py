@@ -27,7 +27,7 @@ from federatedscope_ggeur.models.closed_forms import (
     ComponentBook,
     Components,
     LeftOut,
-    Rows,
+    ScoredRows,
     Solved,
     confounded_share,
     in_units,
@@ -275,7 +275,7 @@ class ClosedFormClient(ClientSide):
             )
         self._asked = self.client.merged = message
 
-    def parts(self, message: LeaveOneOut) -> tuple[Rows, Rows]:
+    def parts(self, message: LeaveOneOut) -> tuple[ScoredRows, ScoredRows]:
         """The rows in the statistics, and the validation rows of the same classes."""
         client, names = self.client, message.components.domain_names
         if client.domain not in names:
@@ -288,11 +288,11 @@ class ClosedFormClient(ClientSide):
 
         def of_sent(
             features: Tensor, labels: Tensor, weights: Tensor | None, inside: bool
-        ) -> Rows:
+        ) -> ScoredRows:
             kept = is_sent[labels]
             everywhere = torch.full((int(kept.sum()),), inside)
             of_kept = None if weights is None else weights[kept]
-            return Rows(features[kept], labels[kept], *where, everywhere, of_kept)
+            return ScoredRows(features[kept], labels[kept], *where, everywhere, of_kept)
 
         return (
             of_sent(client.features, client.labels, client.weights, inside=True),
@@ -308,21 +308,21 @@ class ClosedFormClient(ClientSide):
         return rows.features, rows.labels, rows.weights
 
 
-def _weight_of(parts: Sequence[Rows]) -> float | None:
+def _weight_of(parts: Sequence[ScoredRows]) -> float | None:
     """The summed weight of all rows; None if they have no weights."""
     held = [rows.weights for rows in parts if rows.weights is not None]
     return float(torch.cat(held).sum()) if held else None
 
 
 def sum_losses(
-    score: LeftOut, parts: Iterable[Rows], by: Sequence[float], least: int
+    score: LeftOut, parts: Iterable[ScoredRows], by: Sequence[float], least: int
 ) -> tuple[int, Tensor, float | None]:
     """Sum a client's log-losses on left-out rows; returns the rows and the sums.
 
     Parameters
     ----------
     score : LeftOut
-    parts : iterable of Rows
+    parts : iterable of ScoredRows
         First the rows in the statistics. Then other rows, which count only if there are
         at least `least`.
     by : sequence of float

@@ -41,7 +41,11 @@ from federatedscope_ggeur.federation.exchanges.statistics.upload import Statisti
 from federatedscope_ggeur.federation.wire.schema import StatisticsForm
 from federatedscope_ggeur.geometry import Statistics
 from federatedscope_ggeur.models import CLOSED_FORMS, to_vector
-from federatedscope_ggeur.models.closed_forms import Components, Rows, left_out_hits
+from federatedscope_ggeur.models.closed_forms import (
+    Components,
+    ScoredRows,
+    left_out_hits,
+)
 from federatedscope_ggeur.models.closed_forms.base import SHRINKAGES
 
 
@@ -63,7 +67,7 @@ def hits_by_hand(carried, form):
         inside = (counts >= client.settings.min_samples)[client.labels]
         domain = parts.domain_names.index(client.domain)
         x, y = client.features[inside], client.labels[inside]
-        held = Rows(x, y, k, domain, inside[inside])
+        held = ScoredRows(x, y, k, domain, inside[inside])
         hits, rows = hits + left_out_hits(scorer, held), rows + len(held)
     return hits.tolist(), rows
 
