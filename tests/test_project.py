@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from own_process import python
 
 from federatedscope_ggeur import __version__
 from federatedscope_ggeur.extras import manifests
@@ -364,3 +365,19 @@ class TestExchanges:
                     assert whose not in answers, f"{file}, line {node.lineno}"
                     asking = Path("federation/course/asking.py")
                     assert whose != "answer" or file == asking
+
+
+COUNTED = """\
+import sys
+from federatedscope_ggeur.cli import main
+words = ["--cfg", "ggeur_quickstart.yaml", "outdir", sys.argv[1]]
+main([*words, "federate.total_round_num", "1"])
+print(sum(name.split(".")[0] == "federatedscope_ggeur" for name in sys.modules))
+"""
+
+
+@pytest.mark.slow
+def test_a_first_run_loads_few_modules(tmp_path):
+    done = python("-c", COUNTED, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[-1]) <= 220

@@ -42,6 +42,8 @@ STOPPING = [
 BEST = [
     *IID, "ggeur.closed_form", "auto", "ggeur.init", "closed_form", "ggeur.keep", "best"
 ]  # fmt: skip
+#: Of labels and domains; each client has few classes of few domains.
+LDS = ["data.splitter", "lds", "data.splitter_args", [{"alpha": 0.01}]]
 WAYS = {
     "clients score": ["federate.client_num", 6, "federate.sample_client_num", 2],
     "the server scores": BY_SERVER,
@@ -262,6 +264,10 @@ def test_test_rows_select_nothing_final_is_the_last_round(finished):
         (["federate.unseen_clients_rate", 0.25], "trained"),
         (["ggeur.calibrate", "ccvr", "ggeur.ccvr.samples", 20], "calibrated"),
         (BEST, "closed_form"),
+        (
+            [*BEST, *LDS],
+            "trained",
+        ),
     ],
     ids=str,
 )
