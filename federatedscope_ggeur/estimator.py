@@ -189,7 +189,8 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(
                 f"y has only one class, {found!r}; give rows of at least two"
             )
-        if sample_weight is not None and sample_weight.sum() < len(self.classes_):
+        least = min(len(X), 2 * len(self.classes_))
+        if sample_weight is not None and sample_weight.sum() < least:
             raise ValueError(
                 f"sample_weight: all weights sum to {sample_weight.sum():g}, but there "
                 f"are {len(self.classes_)} classes. A row of weight 2 counts as two "
@@ -583,7 +584,7 @@ def _weights(sample_weight: Any, X: np.ndarray) -> np.ndarray:
 
 def _kept(column: Any, kept: np.ndarray) -> Any:
     """The entries of `column` of the rows that are kept; a number stays."""
-    if column is None or _is_number(column) or len(column) != len(kept):
+    if column is None or np.shape(column)[:1] != kept.shape:
         return column  # a wrong length is refused by its own name
     return as_array(column)[kept]
 

@@ -352,6 +352,24 @@ def test_a_stored_state_writes_nothing_elsewhere(name):
         FederatedClassifier().__setstate__(state)
 
 
+@pytest.mark.parametrize("poor", [0, 1, 2])
+@pytest.mark.parametrize("method", ["lda", "ridge"])
+def test_a_client_below_the_threshold_takes_part_with_weights(method, poor):
+    site = np.arange(600) % 3
+    kept = (site != poor) | (np.arange(600) < 12)
+    weights = np.ones(kept.sum())
+    plain, weighted = (
+        FederatedClassifier(method).fit(X[kept], y[kept], site[kept], **more)
+        for more in ({}, {"sample_weight": weights})
+    )
+    assert np.array_equal(weighted.predict_proba(X), plain.predict_proba(X))
+
+
+def test_weights_that_sum_to_little_more_than_the_classes_are_refused():
+    with pytest.raises(ValueError, match="sum to 15"):
+        FederatedClassifier("lda").fit(X, y, SITE, sample_weight=np.full(600, 0.025))
+
+
 def test_a_clone_is_not_fitted():
     copy = clone(fitted("lda"))
     assert copy.method == "lda"

@@ -391,16 +391,28 @@ def _mask(name: str, values: Any, rows: int) -> np.ndarray:
     return column
 
 
+#: As many rows as a message may tell.
+_MOST_WEIGHT = 2.0**40
+
+
 def _weights(values: Any, rows: int) -> torch.Tensor:
-    column = torch.from_numpy(column_of("weights", values, rows, 1).astype("float64"))
-    bad = ~(torch.isfinite(column) & (column > 0))
+    column = column_of("weights", values, rows, 1)
+    if column.dtype.kind not in "biuf":
+        raise DataError(f"weights: must be numbers, but have dtype {column.dtype}")
+    found = torch.from_numpy(column.astype("float64"))
+    bad = ~(torch.isfinite(found) & (found > 0))
     if bad.any():
         row = int(bad.nonzero()[0, 0])
         raise DataError(
-            f"weights: row {row} has {float(column[row]):g}. Weights must be positive "
+            f"weights: row {row} has {float(found[row]):g}. Weights must be positive "
             "and finite."
         )
-    return column
+    if found.sum() > _MOST_WEIGHT:
+        raise DataError(
+            f"weights: all weights sum to {float(found.sum()):g}, more than "
+            f"{_MOST_WEIGHT:g}. Scale them, for instance to the mean 1."
+        )
+    return found
 
 
 def _refuse_domains(client: object, domains: np.ndarray) -> None:

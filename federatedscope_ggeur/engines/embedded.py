@@ -201,7 +201,10 @@ class EmbeddedEngine:
     def _shown(self, request: Request) -> AbstractContextManager[object]:
         if not request.kind.doing or self._workers is not None:
             return nullcontext()
-        rows = sum(len(self.clients[k].labels) for k in request.parts)
+        rows = sum(
+            len(self.clients[k].labels) + len(self._handlers[k].rows.get("val", ()))
+            for k in request.parts
+        )
         return self.phase(request.kind.doing, rows)
 
     def _answers(self, request: Request) -> dict:

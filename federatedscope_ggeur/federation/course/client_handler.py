@@ -192,7 +192,7 @@ class ClientHandler:
         Keeps the method's state of this client, so that it survives a restart.
     """
 
-    __slots__ = ("_answers", "_begun", "_cache", "_rows", "_sides", "_store", "client")
+    __slots__ = ("_answers", "_begun", "_cache", "rows", "_sides", "_store", "client")
 
     def __init__(
         self,
@@ -201,7 +201,7 @@ class ClientHandler:
         cache: DecodedParts,
         store: ClientStore | None = None,
     ):
-        self.client, self._rows = client, rows
+        self.client, self.rows = client, rows
         self._cache, self._store = cache, store
         self._answers = cache.answered(client.settings.demands)
         self._sides: tuple[ClientSide, ...] = ()
@@ -238,7 +238,7 @@ class ClientHandler:
         for side in self._sides:
             if type(side) is kind:
                 return side
-        side = kind(self.client, self._rows)
+        side = kind(self.client, self.rows)
         self._keep(side)
         return side
 

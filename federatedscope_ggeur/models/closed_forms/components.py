@@ -88,6 +88,8 @@ class Components:
     def joined(cls, parts: Iterable[Components]) -> Components:
         """Join the components of several clients."""
         parts = list(parts)
+        # A client that may send nothing does not say whether its rows have weights.
+        parts = [part for part in parts if len(part.counts)] or parts[:1]
         first = parts[0]
         names = ["labels", "counts", "means", "clients", "domains"]
         if first.sums is not None:

@@ -324,8 +324,8 @@ def spread_of_scores(model: Model, components: Components) -> float:
 
 def left_out_losses(
     score: LeftOut, rows: ScoredRows, by: Sequence[float]
-) -> tuple[Tensor, int]:
-    """The summed `log_losses` of rows at each temperature, and the number of rows.
+) -> tuple[Tensor, int, float]:
+    """The summed `log_losses` of rows at each temperature, and of how many rows.
 
     Losses are summed by the rows' weights, if they have weights.
 
@@ -341,16 +341,22 @@ def left_out_losses(
     Tensor of shape (candidates, len(by)), float64
         The sums in nats, without the rows whose class has no score.
     int
+        The number of the other rows.
+    float
+        The sum of their weights.
     """
     candidates = len(score(rows.part(slice(0))))
-    total, known = torch.zeros(candidates, len(by), dtype=torch.float64), 0
+    total = torch.zeros(candidates, len(by), dtype=torch.float64)
+    known, weight = 0, 0.0
     for start in range(0, len(rows), _CHUNK_ROWS):
         part = rows.part(slice(start, start + _CHUNK_ROWS))
         for place, scores in enumerate(score(part)):
             losses, scored = log_losses(scores, part.labels, by)
             total[place] += part.summed(losses, scored)
-        known += int(scored.sum())  # the same rows for every candidate
-    return total, known
+        rows_now = int(scored.sum())  # the same rows for every candidate
+        known += rows_now
+        weight += float(part.summed(torch.ones(rows_now), scored))
+    return total, known, weight
 
 
 def log_losses(

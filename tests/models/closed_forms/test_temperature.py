@@ -76,7 +76,7 @@ def test_log_losses_are_those_of_heads_fitted_without_the_row(kind):
     form = CLOSED_FORMS[kind](**settings_of.get(kind, {"shrinkage": 0.3}))
     held = Components.of_classes(stats(x, y, CLASSES))
     by = (0.25, 1.0, 3.0)
-    found, known = left_out_losses(form.leave_out(held), at_one_place(x, y), by)
+    found, known, _ = left_out_losses(form.leave_out(held), at_one_place(x, y), by)
     wanted = np.zeros(len(by))
     for i in range(len(y)):
         rest = np.arange(len(y)) != i
@@ -92,10 +92,10 @@ def test_rows_of_a_class_without_a_score_are_left_out_and_counted():
     held = Components.of_classes(stats(x, y, CLASSES))
     score = CLOSED_FORMS["lda"](shrinkage=0.3).leave_out(held)
     more = np.concatenate([y, [4, 4]])
-    found, known = left_out_losses(
+    found, known, weight = left_out_losses(
         score, at_one_place(np.concatenate([x, x[:2]]), more), (1.0,)
     )
-    assert known == 30
+    assert (known, weight) == (30, 30.0)
     assert torch.equal(found, left_out_losses(score, at_one_place(x, y), (1.0,))[0])
 
 

@@ -296,6 +296,7 @@ def across(tables: Sequence[Table]) -> list[tuple[str, Table, list[Row]]]:
     axes = dict.fromkeys(axis for table in tables for axis in table.shared)
     telling = [a for a in axes if len({table.shared.get(a) for table in tables}) > 1]
     found: list[tuple[str, Table, list[Row]]] = []
+    times: Counter[str] = Counter()
     for table in tables:
         others = [axis.name for axis in table.axes[1:]]
         settings: dict[str, list[Row]] = {}
@@ -304,8 +305,9 @@ def across(tables: Sequence[Table]) -> list[tuple[str, Table, list[Row]]]:
         name = heading(table.shared, telling) or table.title
         for setting, rows in settings.items():
             title = ", ".join(filter(None, [name, setting]))
-            same = sum(one.startswith(title) for one, _, _ in found)
-            found.append((f"{title} ({same + 1})" if same else title, table, rows))
+            times[title] += 1
+            same = f" ({times[title]})" if times[title] > 1 else ""
+            found.append((title + same, table, rows))
     return found
 
 

@@ -7,6 +7,7 @@ Solves the one-shot head on the server.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -179,14 +180,16 @@ class ClosedFormClient(ClientSide):
         validation = len(self._validation()[1])
         counts, known = self.client.counts, message.components.labels.unique()
         absent = int(counts.sum() - counts[known].sum())
+        scored, weight = sum(len(rows) for rows in parts), _weight_of(parts)
+        summed = sum(hits[1:], hits[0])
         return HitCounts(
             self.client.number,
             len(self.client.labels) + validation,
-            sum(hits[1:], hits[0]),
+            summed if weight is None else rounded_hits(summed, weight, scored),
             validation,
-            sum(len(rows) for rows in parts),
+            scored,
             absent if absent >= self.client.settings.min_samples else 0,
-            _weight_of(parts),
+            weight,
         )
 
     def log_losses(self, message: LeaveOneOut | None, query: LossQuery) -> LogLosses:
@@ -314,6 +317,26 @@ def _weight_of(parts: Sequence[ScoredRows]) -> float | None:
     return float(torch.cat(held).sum()) if held else None
 
 
+def rounded_hits(hits: Tensor, weight: float, rows: int) -> Tensor:
+    """Sums of the weights of hits, rounded: exact ones tell which rows are hit.
+
+    The unit is the power of two below a 64th of the mean weight, so that whole weights
+    stay exact up to a mean of 128.
+
+    Parameters
+    ----------
+    hits : Tensor of shape (candidates,), float64
+    weight : float
+        The summed weight of all scored rows.
+    rows : int
+        Their number.
+    """
+    if not rows:
+        return hits
+    unit = 2.0 ** math.floor(math.log2(weight / rows / 64))
+    return ((hits / unit).round() * unit).clamp(max=weight)
+
+
 def sum_losses(
     score: LeftOut, parts: Iterable[ScoredRows], by: Sequence[float], least: int
 ) -> tuple[int, Tensor, float | None]:
@@ -338,15 +361,16 @@ def sum_losses(
     float or None
         The summed weight of these rows; None if rows have no weights.
     """
+    parts = list(parts)
     found = [(part, *left_out_losses(score, part, by)) for part in parts]
     counted = [one for one in found if one[0].inside.all() or one[2] >= least]
-    losses = torch.stack([losses for _, losses, _ in counted]).sum(dim=0)
-    known, weight = sum(rows for _, _, rows in counted), None
+    losses = torch.stack([losses for _, losses, *_ in counted]).sum(dim=0)
+    known = sum(rows for _, _, rows, _ in counted)
+    weight = sum(weight for *_, weight in counted)
     if known < least:
-        known, losses = 0, torch.zeros_like(losses)
-    if any(part.weights is not None for part, _, _ in counted):
-        weight = _weight_of([part for part, _, _ in counted]) if known else 0.0
-    return known, in_units(losses), weight
+        known, weight, losses = 0, 0.0, torch.zeros_like(losses)
+    is_weighted = any(part.weights is not None for part in parts)
+    return known, in_units(losses), weight if is_weighted else None
 
 
 def _refused(field: str, problem: str) -> MessageError:
@@ -458,7 +482,8 @@ class ClosedFormExchange(Exchange):
     objections = staticmethod(keys.objections)
     REVEALS = (
         "for each client, how many of the rows in its statistics each candidate "
-        "head classifies correctly, and the rounded log-losses of the chosen head, or "
+        "head classifies correctly (with weights of rows: rounded sums of the weights "
+        "of these rows), and the rounded log-losses of the chosen head, or "
         "of up to six among which auto chooses, on these rows; with ggeur.confidences "
         "also how sure this head is of them, in 64 bins"
     )

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from chosen import chosen_federation
@@ -20,6 +21,7 @@ from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
     LEAVE_ONE_OUT,
     ClosedFormClient,
     kept_head,
+    rounded_hits,
 )
 from federatedscope_ggeur.federation.wire.schema import StatisticsForm
 from federatedscope_ggeur.geometry import Statistics
@@ -175,6 +177,22 @@ def test_weighted_hits_lie_within_the_weight_of_the_rows(hits, weight, field):
     with pytest.raises(MessageError) as refused:
         HitCounts.from_bytes(sent.to_bytes(), WEIGHTED, "client 1")
     assert refused.value.field == field
+
+
+def test_weighted_hits_are_rounded_to_a_64th_of_the_mean_weight():
+    whole = torch.tensor([0.0, 17.0, 31.0, 40.0]).double()
+    assert torch.equal(rounded_hits(whole, 40.0, 20), whole)
+    rng = np.random.default_rng(0)
+    weights = rng.uniform(0.5, 2, 20)
+    total = float(weights.sum())
+    hit = torch.tensor(np.cumsum(weights))
+    found = rounded_hits(hit, total, 20)
+    assert (found - hit).abs().max() <= total / 20 / 64 / 2
+    assert found[-1] == total
+    for scale in (1e-3, 1e6):
+        scaled = rounded_hits(hit * scale, total * scale, 20)
+        assert len(set((scaled / total).tolist())) == 20
+        assert not torch.equal(scaled[:-1], hit[:-1] * scale)
 
 
 # What a client tells of its rows for a temperature: of one head, of none withheld.
