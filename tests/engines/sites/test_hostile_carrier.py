@@ -276,3 +276,18 @@ def test_nothing_is_exchanged_before_the_words_are_compared(world: World):
     done.write_text("\n".join(lines))
     here.turn(here.server)
     assert (here.server.shared / "to" / "s1").is_dir()
+
+
+def test_a_new_key_ends_the_old_one_before_anybody_has_compared_it(tmp_path):
+    server = make_identity(tmp_path / "server", "hearts")
+    old, new = (make_identity(tmp_path / name, "berlin") for name in ("a", "b"))
+    lines = tmp_path / "server" / "known.txt"
+    lines.write_text(f"{old.line}\n")
+    known = PinnedKeys(tmp_path / "server", server, serves=True)
+    known.note_compared(known.uncompared[0])
+    lines.write_text(f"{old.line}\n{new.line} from 5\n")
+    known = PinnedKeys(tmp_path / "server", server, serves=True)
+    assert [known.key("berlin", number) for number in (4, 5)] == [old.key, None]
+    assert not known.is_out("berlin", 5)
+    known.note_compared(known.uncompared[0])
+    assert [known.key("berlin", number) for number in (4, 5)] == [old.key, new.key]
