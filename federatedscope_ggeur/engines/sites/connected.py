@@ -135,7 +135,7 @@ class _Site:
         if settings.restore_from:
             states = ClientStore(settings.restore_from, self.number).load()
         self._memory = self._remember(new_run)
-        handler.resume(self._memory.asked, states)
+        self._memory.refused = handler.resume(self._memory.asked, states)
         self._client = handler.client
         self._leaves = self._site.leaves(folder, ENGINE, handler)
         self._left: Results | None = None
@@ -190,9 +190,9 @@ class _Site:
         if kind is TRAIN and self._client.recipe is None:
             logger.warning("ignored a request that was sent to an earlier connection")
             return
-        self._memory.keep(kind, envelope.parts, even_last=False)
         try:
-            answer = self._leaves.reply(envelope, kind)
+            with self._memory.keep(kind, envelope.parts, even_last=False):
+                answer = self._leaves.reply(envelope, kind)
         except GGEURError as error:
             self._link.send(failed(without_folders(str(error)), state))
             raise

@@ -410,6 +410,9 @@ class SiteMemory:
         Facts of the run. It is empty before the first run.
     asked : list of (RequestKind, parts)
         The requests that a new process must answer again; see `ClientHandler.resume`.
+    refused : set of int
+        The positions in `asked` of requests that were refused. They may have left
+        something, but they take no other's place.
     """
 
     def __init__(self, folder: Path):
@@ -418,29 +421,38 @@ class SiteMemory:
         if self._path.exists():
             self.run = json.loads(self._path.read_text(encoding="utf-8"))
         self.asked = self._read("[0-9]*")
+        self.refused: set[int] = set()
 
     def save(self, **facts: Any) -> None:
         """Change facts of the run."""
         self.run = {**self.run, **facts}
         write_atomically(self._path, json.dumps(self.run), mode=0o600)
 
+    @contextmanager
     def keep(
         self, kind: RequestKind, parts: Sequence[bytes], even_last: bool = True
-    ) -> None:
-        """Keep a request, before it is answered.
+    ) -> Iterator[None]:
+        """Keep a request that is answered or refused in this context.
 
         Of a kind that clients need not remember, only the last request is kept; with
         `even_last` False, none is.
         """
-        asked = kind, tuple(parts)
-        is_first = sum(one is kind for one, _ in self.asked) < kind.remembered
-        if asked in self.asked or not (is_first or even_last):
-            return
-        name = f"{len(self.asked):06d}" if is_first else f"last_{kind.message}"
-        data = packed([Envelope(kind.message, 0, asked[1])], UNLIMITED)
-        write_atomically(self._folder / f"{name}.request", data, mode=0o600)
-        if is_first:
+        asked, position = (kind, tuple(parts)), len(self.asked)
+        taken = [one for at, one in enumerate(self.asked) if at not in self.refused]
+        is_first = sum(one is kind for one, _ in taken) < kind.remembered
+        is_new = asked not in taken
+        if is_new and (is_first or even_last):
+            name = f"{position:06d}" if is_first else f"last_{kind.message}"
+            data = packed([Envelope(kind.message, 0, asked[1])], UNLIMITED)
+            write_atomically(self._folder / f"{name}.request", data, mode=0o600)
+        if is_new and is_first:
             self.asked.append(asked)
+        try:
+            yield
+        except GGEURError:
+            if is_new and is_first:
+                self.refused.add(position)
+            raise
 
     def last(self) -> list[tuple[RequestKind, tuple[bytes, ...]]]:
         """The last requests of the kinds that clients need not remember."""
@@ -456,7 +468,7 @@ class SiteMemory:
 
     def forget(self) -> None:
         """Forget all requests."""
-        self.asked = []
+        self.asked, self.refused = [], set()
         for path in self._folder.glob("*.request"):
             path.unlink()
 
@@ -528,7 +540,8 @@ class ResumedSite:
             raise MessageError(problem, field="run", sender="the server")
         handler = self._site.handler(str(self._state))
         number = handler.client.number
-        handler.resume(memory.asked, ClientStore(self._state, number).load())
+        states = ClientStore(self._state, number).load()
+        memory.refused = handler.resume(memory.asked, states)
         own = self._folder / memory.run["folder"]
         own.mkdir(exist_ok=True)
         leaves = self._site.leaves(own, self._engine, handler)
@@ -547,8 +560,8 @@ class ResumedSite:
                 logger.info("client %d: the run is finished", number)
             else:
                 kind = question(one)
-                memory.keep(kind, one.parts)
-                answer = leaves.reply(one, kind)
+                with memory.keep(kind, one.parts):
+                    answer = leaves.reply(one, kind)
                 memory.save(up=leaves.up, down=leaves.down)
                 if answer:
                     answers.append(answer)

@@ -54,7 +54,11 @@ def site(config, tmp_path, monkeypatch):
 
     def start(*absent, finished=False, **options) -> list[str]:
         asked = [
-            Envelope("evaluate", 1, (Broadcast(1, head.params, absent=a).to_bytes(),))
+            Envelope("evaluate", 1, (a,))
+            if isinstance(a, bytes)
+            else Envelope(
+                "evaluate", 1, (Broadcast(1, head.params, absent=a).to_bytes(),)
+            )
             for a in absent
         ]
         if finished:
@@ -84,6 +88,31 @@ def test_what_it_was_asked_outlives_its_process(site, tmp_path):
     (kept,) = (tmp_path / "runs" / "it" / "private").iterdir()
     assert oct(kept.stat().st_mode)[-3:] == "700"
     assert {oct(path.stat().st_mode)[-3:] for path in kept.iterdir()} == {"600"}
+
+
+def test_a_request_that_is_refused_takes_no_other_s_place(site):
+    for _ in range(2):
+        assert site(b"no broadcast")[0] == "failed"
+    assert site((1, 2)) == ["metrics"]
+    assert site(b"another one")[0] == "failed"
+    assert "rows of other classes were told apart before" in site((3,))[1]
+    assert site((1, 2)) == ["metrics"]
+
+
+def test_a_request_that_is_refused_as_its_connection_breaks(site, monkeypatch):
+    """The same process joins again and goes on; what it answers then is kept, too."""
+    send = Server.send
+
+    def broken(self, envelope) -> None:
+        if envelope.kind == "failed":
+            raise ConnectionLost("the stream broke")
+        send(self, envelope)
+
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    monkeypatch.setattr(Server, "send", broken)
+    assert site(b"no broadcast", (1, 2)) == ["metrics"]
+    monkeypatch.setattr(Server, "send", send)
+    assert "rows of other classes were told apart before" in site((3,))[1]
 
 
 def test_another_run_is_another_one(site):
