@@ -335,9 +335,14 @@ class Membership:
         return len(self._wanted)
 
     @property
+    def missing(self) -> list[int]:
+        """The clients that may join and are not here, ascending."""
+        return [number for number in self._wanted if number not in self.joined]
+
+    @property
     def complete(self) -> bool:
         """Whether the wait for clients is over."""
-        return self._closed or all(number in self.joined for number in self._wanted)
+        return self._closed or not self.missing
 
     @property
     def connected(self) -> list[int]:
@@ -392,8 +397,11 @@ class Membership:
     def check_all_left(self) -> None:
         """Raise `GGEURError` if all clients came before the run and none could stay.
 
-        Nobody is left to wait for then. The error holds the clients' own errors.
+        Nobody is left to wait for then. The error holds the clients' own errors, or
+        says that all clients were put out.
         """
+        if not self._wanted:
+            raise GGEURError("joining: all clients were put out; nobody may join")
         if self.started or self.joined or not set(self._wanted) <= self._errors.keys():
             return
         said = "; ".join(of_client(k, self._errors[k]) for k in self._wanted)
@@ -473,8 +481,7 @@ class Membership:
             Fewer clients than the quorum have joined, or fewer agree. The error names
             the missing clients.
         """
-        self._closed = True
-        missing = [number for number in self._wanted if number not in self.joined]
+        self._closed, missing = True, self.missing
         within = f"within {seconds:g} s ({setting('deadline.join')})"
         logger.warning("clients %s did not join %s", missing, within)
         if len(self.joined) < max(self._quorum, 1):
