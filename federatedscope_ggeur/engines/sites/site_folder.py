@@ -403,6 +403,9 @@ class SiteMemory:
     ----------
     folder : path
         It must exist.
+    reads : bool
+        False begins another run: what the folder holds counts no more. It stays there
+        until `forget` is called.
 
     Attributes
     ----------
@@ -415,12 +418,12 @@ class SiteMemory:
         something, but they take no other's place.
     """
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, reads: bool = True):
         self._folder, self._path = folder, folder / "run.json"
         self.run: dict[str, Any] = {}
-        if self._path.exists():
+        if reads and self._path.exists():
             self.run = json.loads(self._path.read_text(encoding="utf-8"))
-        self.asked = self._read("[0-9]*")
+        self.asked = self._read("[0-9]*") if reads else []
         self.refused: set[int] = set()
 
     def save(self, **facts: Any) -> None:
@@ -507,7 +510,7 @@ class ResumedSite:
         what = f"the site's folder '{self._folder}'"
         with (
             _private_files(),
-            locked(self._place / "lock", what, _unusable),
+            locked(self._place / "lock", what, unusable),
             logging_to(self._folder / LOG_FILE),
         ):
             torch.set_num_threads(int(self._cfg.ggeur.num_threads))
@@ -590,7 +593,7 @@ def _in_folder(cfg, folder: Path):
     return own
 
 
-def _unusable(path: Path, error: Exception) -> ConfigError:
+def unusable(path: Path, error: Exception) -> ConfigError:
     problem = getattr(error, "strerror", None) or error
     return ConfigError(f"the site's folder: '{path}' cannot be used: {problem}")
 
