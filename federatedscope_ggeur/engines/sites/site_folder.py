@@ -43,7 +43,7 @@ from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 from federatedscope_ggeur.federation.holdings import Holdings
-from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.files import read_regular, write_atomically
 from federatedscope_ggeur.lock import locked
 from federatedscope_ggeur.models import (
     Model,
@@ -416,13 +416,18 @@ class SiteMemory:
     refused : set of int
         The positions in `asked` of requests that were refused. They may have left
         something, but they take no other's place.
+
+    Raises
+    ------
+    ConfigError
+        A file in the folder cannot be used; the error names it.
     """
 
     def __init__(self, folder: Path, reads: bool = True):
         self._folder, self._path = folder, folder / "run.json"
         self.run: dict[str, Any] = {}
         if reads and self._path.exists():
-            self.run = json.loads(self._path.read_text(encoding="utf-8"))
+            self.run = self._read_run()
         self.asked = self._read("[0-9]*") if reads else []
         self.refused: set[int] = set()
 
@@ -462,12 +467,23 @@ class SiteMemory:
         return self._read("last_*")
 
     def _read(self, pattern: str) -> list[tuple[RequestKind, tuple[bytes, ...]]]:
-        kinds = {kind.message: kind for kind in all_kinds()}
         found = []
         for path in sorted(self._folder.glob(f"{pattern}.request")):
-            (one,) = unpacked(path.read_bytes(), UNLIMITED, f"'{path}'")
-            found.append((kinds[one.kind], one.parts))
+            try:
+                (one,) = unpacked(read_regular(path), UNLIMITED, "this site")
+                found.append((question(one), one.parts))
+            except (OSError, ValueError, MessageError) as error:
+                raise _broken(path, error) from error
         return found
+
+    def _read_run(self) -> dict[str, Any]:
+        try:
+            run = json.loads(read_regular(self._path))
+            if not {"run", "folder", "up", "down"} <= run.keys():
+                raise ValueError
+        except (OSError, ValueError, AttributeError) as error:
+            raise _broken(self._path, error) from error
+        return run
 
     def forget(self) -> None:
         """Forget all requests."""
@@ -591,6 +607,14 @@ def _in_folder(cfg, folder: Path):
             put_key(own.ggeur, key.name, str(folder / value))
     own.freeze()
     return own
+
+
+def _broken(path: Path, error: Exception) -> ConfigError:
+    problem = getattr(error, "strerror", None) or "it is not a file of this program"
+    return ConfigError(
+        f"'{path}' cannot be used: {problem}. It says what this site was asked; if "
+        "that run is over: ggeur join ... --new-run, or with Flower delete the file"
+    )
 
 
 def unusable(path: Path, error: Exception) -> ConfigError:

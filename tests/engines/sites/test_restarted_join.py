@@ -147,3 +147,14 @@ def test_a_second_process_of_a_site_is_refused(site, monkeypatch):
     assert site((1, 2)) == ["metrics"]
     assert "another process of client 1 is at work" in said[0]
     assert "rows of other classes were told apart before" in site((3,))[1]
+
+
+@pytest.mark.parametrize("data", [b"", b"rubbish", b"0" * 99])
+def test_a_broken_file_of_what_it_was_asked_is_named(data, site, tmp_path):
+    assert site((1, 2)) == ["metrics"]
+    (kept,) = tmp_path.rglob("*.request")
+    kept.write_bytes(data)
+    (said,) = site((1, 2))
+    assert kept.name in said
+    assert "--new-run" in said
+    assert site((3,), new_run=True) == ["metrics"]
