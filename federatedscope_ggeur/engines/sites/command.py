@@ -182,13 +182,21 @@ def _compare(known: Any, yes: bool) -> None:
     """Ask for the words of keys that nobody has compared, if somebody can be asked."""
     for line in list(known.uncompared):
         say(f"words of {line}")
-        if not yes and sys.stdin.isatty():
-            said = input("Compare them by telephone. Are they the same there? [y/N] ")
-            if said.strip().lower() != "y":
-                say("then nothing is exchanged with that side")
-                continue
-        if yes or sys.stdin.isatty():
+        asks = not yes and sys.stdin.isatty()
+        if yes or (asks and _agrees()):
             known.note_compared(line)
+        elif asks:
+            say("then nothing is exchanged with that side")
+
+
+def _agrees() -> bool:
+    """Whether the person at the terminal says y; the end of the input says no."""
+    try:
+        said = input("Compare them by telephone. Are they the same there? [y/N] ")
+        return said.strip().lower() == "y"
+    except EOFError:
+        say("")  # the question's line has no end
+        return False
 
 
 def _start(

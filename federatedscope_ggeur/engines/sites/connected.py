@@ -14,6 +14,7 @@ from federatedscope_ggeur.federation.course.client_handler import ClientStore
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.federation.wire.schema import PLAIN
 from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.lock import AtWork, locked
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import Results, new_run_folder
 from federatedscope_ggeur.reporting.run_files import (
@@ -29,7 +30,7 @@ from .facts import facts_of
 from .federation import DistributedRun
 from .keys import private_folder
 from .leading import CONVERGED, FINISH, Leader, failed
-from .site_folder import Site, SiteMemory, model_line, question
+from .site_folder import Site, SiteMemory, model_line, question, unusable
 from .site_link import Rejoining, SiteLink
 from .streams import transport_settings
 from .transport import Envelope, Hub
@@ -127,21 +128,41 @@ class _Site:
         self._join = self._site.join()
 
     def run(self, folder: Path, watch: Watch, new_run: bool) -> str:
-        """Answer the server until the run is over; where the model is."""
+        """Answer the server until the run is over; where the model is.
+
+        Raises
+        ------
+        ConfigError
+            Another process of this client is at work.
+        """
+        with self._remembered(new_run) as self._memory:
+            return self._run(folder, watch, new_run)
+
+    def _run(self, folder: Path, watch: Watch, new_run: bool) -> str:
         settings = self._site.settings
         place = checkpoint_place(folder, settings)
         handler = self._site.handler(place, bool(settings.save_to))
         states = handler.client.states
         if settings.restore_from:
             states = ClientStore(settings.restore_from, self.number).load()
-        self._memory = self._remember(new_run)
-        handler.resume(self._memory.asked, states)
+        asked = self._memory.asked
+        if asked:
+            logger.info(
+                "client %d: it has answered %d questions of a run that did not end, "
+                "and answers no others of their kinds; if the federation begins "
+                "another run: ggeur join ... --new-run",
+                self.number,
+                len(asked),
+            )
+        self._memory.refused = handler.resume(asked, states)
         self._client = handler.client
         self._leaves = self._site.leaves(folder, ENGINE, handler)
         self._left: Results | None = None
         rejoining = Rejoining()
         try:
             self._link.join(self.number, self._join)
+            if new_run:  # not before: the server may refuse this process
+                self._memory.forget()
             rejoining.until(
                 self._step, lambda: self._link.join(self.number, self._join)
             )
@@ -154,23 +175,22 @@ class _Site:
         assert self._left is not None, "the run is over"
         return model_line(self.number, folder, self._left)
 
-    def _remember(self, new_run: bool) -> SiteMemory:
+    @contextmanager
+    def _remembered(self, new_run: bool) -> Iterator[SiteMemory]:
         """What the site was asked in a run that it has not finished."""
         place = Path(self._cfg.outdir, experiment_name(self._cfg), PRIVATE)
+        own = place / f"asked_{self.number}"
         private_folder(place)
-        private_folder(place / f"asked_{self.number}")
-        memory = SiteMemory(place / f"asked_{self.number}")
-        if new_run:
-            memory.forget()
-        if memory.asked:
-            logger.info(
-                "client %d: it has answered %d questions of a run that did not end, "
-                "and answers no others of their kinds; if the federation begins "
-                "another run: ggeur join ... --new-run",
-                self.number,
-                len(memory.asked),
-            )
-        return memory
+        private_folder(own)
+        lock = own / "lock"
+        try:
+            with locked(lock, "what this site was asked", unusable, waits=False):
+                yield SiteMemory(own, reads=not new_run)
+        except AtWork as error:
+            raise ConfigError(
+                f"another process of client {self.number} is at work, and goes on; "
+                f"end it first (it holds the lock '{lock}')"
+            ) from error
 
     def _step(self) -> bool:
         """Answer the next message; returns whether it was the last one."""
@@ -190,9 +210,9 @@ class _Site:
         if kind is TRAIN and self._client.recipe is None:
             logger.warning("ignored a request that was sent to an earlier connection")
             return
-        self._memory.keep(kind, envelope.parts, even_last=False)
         try:
-            answer = self._leaves.reply(envelope, kind)
+            with self._memory.keep(kind, envelope.parts, even_last=False):
+                answer = self._leaves.reply(envelope, kind)
         except GGEURError as error:
             self._link.send(failed(without_folders(str(error)), state))
             raise

@@ -196,14 +196,14 @@ class PinnedKeys:
     def key(self, name: str, number: int) -> bytes | None:
         """The key that must have signed the file `number` of `name`.
 
-        None if it was put out, or if nobody has compared the words of a key.
+        None if it was put out, or if nobody has compared the words of this key. An
+        earlier key does not stand in for it.
         """
         found = None
         for since, key in self._lines.get(name, ()):
-            if since <= number and (
-                key is None or self._words(name, key) not in self.uncompared
-            ):
-                found = key
+            if since <= number:
+                is_new = key is not None and self._words(name, key) in self.uncompared
+                found = None if is_new else key
         return found
 
     def is_out(self, name: str, number: int) -> bool:

@@ -185,7 +185,7 @@ class Leading:
         members = self._members
         members.conduct.bar(number, reason)
         self.lose(number, reason, may_return=False)
-        members.put_out(number)
+        self._refuse(members.put_out(number))
         if not members.started:
             members.check_all_left()
             if members.complete:

@@ -243,8 +243,7 @@ class FolderServer:
         leading = self._leading
         members, waiting = leading.federation.membership, leading.driver.waiting
         if not members.started:
-            what, wanted = "the sites join", range(1, members.awaited + 1)
-            missing = [number for number in wanted if number not in members.joined]
+            what, missing = "the sites join", members.missing
         else:
             assert waiting is not None, "a run that goes on waits for somebody"
             name, number, missing = waiting

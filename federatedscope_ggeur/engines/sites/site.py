@@ -255,8 +255,10 @@ class FolderSite:
             refuse_other_results(self.folder)
         lock = self._store.folder / "lock"
         role = f"site {self._met.own.name}"
-        watch = Watch(self.folder, role, lambda: {"doing": self._doing})
-        with locked(lock, "the store of this run", unusable, not once), closing(watch):
+        with (
+            locked(lock, "the store of this run", unusable, not once),
+            closing(Watch(self.folder, role, lambda: {"doing": self._doing})) as watch,
+        ):
             with quiet():
                 ended = self._replay()
             self._mail.check_store(self._most)

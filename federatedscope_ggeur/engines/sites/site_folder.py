@@ -43,7 +43,7 @@ from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 from federatedscope_ggeur.federation.holdings import Holdings
-from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.files import read_regular, write_atomically
 from federatedscope_ggeur.lock import locked
 from federatedscope_ggeur.models import (
     Model,
@@ -403,6 +403,9 @@ class SiteMemory:
     ----------
     folder : path
         It must exist.
+    reads : bool
+        False begins another run: what the folder holds counts no more. It stays there
+        until `forget` is called.
 
     Attributes
     ----------
@@ -410,53 +413,81 @@ class SiteMemory:
         Facts of the run. It is empty before the first run.
     asked : list of (RequestKind, parts)
         The requests that a new process must answer again; see `ClientHandler.resume`.
+    refused : set of int
+        The positions in `asked` of requests that were refused. They may have left
+        something, but they take no other's place.
+
+    Raises
+    ------
+    ConfigError
+        A file in the folder cannot be used; the error names it.
     """
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, reads: bool = True):
         self._folder, self._path = folder, folder / "run.json"
         self.run: dict[str, Any] = {}
-        if self._path.exists():
-            self.run = json.loads(self._path.read_text(encoding="utf-8"))
-        self.asked = self._read("[0-9]*")
+        if reads and self._path.exists():
+            self.run = self._read_run()
+        self.asked = self._read("[0-9]*") if reads else []
+        self.refused: set[int] = set()
 
     def save(self, **facts: Any) -> None:
         """Change facts of the run."""
         self.run = {**self.run, **facts}
         write_atomically(self._path, json.dumps(self.run), mode=0o600)
 
+    @contextmanager
     def keep(
         self, kind: RequestKind, parts: Sequence[bytes], even_last: bool = True
-    ) -> None:
-        """Keep a request, before it is answered.
+    ) -> Iterator[None]:
+        """Keep a request that is answered or refused in this context.
 
         Of a kind that clients need not remember, only the last request is kept; with
         `even_last` False, none is.
         """
-        asked = kind, tuple(parts)
-        is_first = sum(one is kind for one, _ in self.asked) < kind.remembered
-        if asked in self.asked or not (is_first or even_last):
-            return
-        name = f"{len(self.asked):06d}" if is_first else f"last_{kind.message}"
-        data = packed([Envelope(kind.message, 0, asked[1])], UNLIMITED)
-        write_atomically(self._folder / f"{name}.request", data, mode=0o600)
-        if is_first:
+        asked, position = (kind, tuple(parts)), len(self.asked)
+        taken = [one for at, one in enumerate(self.asked) if at not in self.refused]
+        is_first = sum(one is kind for one, _ in taken) < kind.remembered
+        is_new = asked not in taken
+        if is_new and (is_first or even_last):
+            name = f"{position:06d}" if is_first else f"last_{kind.message}"
+            data = packed([Envelope(kind.message, 0, asked[1])], UNLIMITED)
+            write_atomically(self._folder / f"{name}.request", data, mode=0o600)
+        if is_new and is_first:
             self.asked.append(asked)
+        try:
+            yield
+        except GGEURError:
+            if is_new and is_first:
+                self.refused.add(position)
+            raise
 
     def last(self) -> list[tuple[RequestKind, tuple[bytes, ...]]]:
         """The last requests of the kinds that clients need not remember."""
         return self._read("last_*")
 
     def _read(self, pattern: str) -> list[tuple[RequestKind, tuple[bytes, ...]]]:
-        kinds = {kind.message: kind for kind in all_kinds()}
         found = []
         for path in sorted(self._folder.glob(f"{pattern}.request")):
-            (one,) = unpacked(path.read_bytes(), UNLIMITED, f"'{path}'")
-            found.append((kinds[one.kind], one.parts))
+            try:
+                (one,) = unpacked(read_regular(path), UNLIMITED, "this site")
+                found.append((question(one), one.parts))
+            except (OSError, ValueError, MessageError) as error:
+                raise _broken(path, error) from error
         return found
+
+    def _read_run(self) -> dict[str, Any]:
+        try:
+            run = json.loads(read_regular(self._path))
+            if not {"run", "folder", "up", "down"} <= run.keys():
+                raise ValueError
+        except (OSError, ValueError, AttributeError) as error:
+            raise _broken(self._path, error) from error
+        return run
 
     def forget(self) -> None:
         """Forget all requests."""
-        self.asked = []
+        self.asked, self.refused = [], set()
         for path in self._folder.glob("*.request"):
             path.unlink()
 
@@ -495,7 +526,7 @@ class ResumedSite:
         what = f"the site's folder '{self._folder}'"
         with (
             _private_files(),
-            locked(self._place / "lock", what, _unusable),
+            locked(self._place / "lock", what, unusable),
             logging_to(self._folder / LOG_FILE),
         ):
             torch.set_num_threads(int(self._cfg.ggeur.num_threads))
@@ -528,7 +559,8 @@ class ResumedSite:
             raise MessageError(problem, field="run", sender="the server")
         handler = self._site.handler(str(self._state))
         number = handler.client.number
-        handler.resume(memory.asked, ClientStore(self._state, number).load())
+        states = ClientStore(self._state, number).load()
+        memory.refused = handler.resume(memory.asked, states)
         own = self._folder / memory.run["folder"]
         own.mkdir(exist_ok=True)
         leaves = self._site.leaves(own, self._engine, handler)
@@ -547,8 +579,8 @@ class ResumedSite:
                 logger.info("client %d: the run is finished", number)
             else:
                 kind = question(one)
-                memory.keep(kind, one.parts)
-                answer = leaves.reply(one, kind)
+                with memory.keep(kind, one.parts):
+                    answer = leaves.reply(one, kind)
                 memory.save(up=leaves.up, down=leaves.down)
                 if answer:
                     answers.append(answer)
@@ -577,7 +609,15 @@ def _in_folder(cfg, folder: Path):
     return own
 
 
-def _unusable(path: Path, error: Exception) -> ConfigError:
+def _broken(path: Path, error: Exception) -> ConfigError:
+    problem = getattr(error, "strerror", None) or "it is not a file of this program"
+    return ConfigError(
+        f"'{path}' cannot be used: {problem}. It says what this site was asked; if "
+        "that run is over: ggeur join ... --new-run, or with Flower delete the file"
+    )
+
+
+def unusable(path: Path, error: Exception) -> ConfigError:
     problem = getattr(error, "strerror", None) or error
     return ConfigError(f"the site's folder: '{path}' cannot be used: {problem}")
 

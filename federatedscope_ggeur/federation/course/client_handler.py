@@ -6,7 +6,6 @@ Keeps the method's state of a client in a file beside the server's checkpoint.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -268,7 +267,7 @@ class ClientHandler:
         self,
         asked: Iterable[tuple[RequestKind, Sequence[bytes]]],
         states: dict[int, dict[str, Tensor]],
-    ) -> None:
+    ) -> set[int]:
         """Become what an earlier process of this client was.
 
         Parameters
@@ -277,12 +276,21 @@ class ClientHandler:
             The requests that it answered, in order, of the kinds that are `remembered`.
         states : dict from round to dict from str to Tensor
             The states of the client's method that it kept in its `ClientStore`.
+
+        Returns
+        -------
+        set of int
+            The positions of the requests that were refused.
         """
         store, self._store = self._store, None
-        for kind, parts in asked:
-            with suppress(GGEURError):  # it said so when it was asked
+        refused = set()
+        for position, (kind, parts) in enumerate(asked):
+            try:
                 self.answer(kind, parts)
+            except GGEURError:  # it said so when it was asked
+                refused.add(position)
         self._store, self.client.states = store, states
+        return refused
 
     def _asked(
         self, kind: RequestKind, parts: Sequence[bytes]

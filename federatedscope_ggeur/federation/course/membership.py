@@ -92,8 +92,16 @@ class Agreement:
         if self._is_servers:
             return {}
         self._said[number] = theirs
+        return self._settle()
+
+    def expect(self, clients: int) -> dict[int, MessageError]:
+        """Expect another number of clients before the run; refusals as of `note`."""
+        self.clients = clients
+        return self._settle()
+
+    def _settle(self) -> dict[int, MessageError]:
         if self.handshake is None:
-            first = self._sides()[0]
+            first = [*self._sides(), []][0]
             if 2 * len(first) > self.clients:
                 self.handshake = self._said[first[0]]
         return self._misfits()
@@ -128,7 +136,7 @@ class Agreement:
     @property
     def is_hopeless(self) -> bool:
         """Whether all clients have joined without any majority."""
-        return self.handshake is None and len(self._said) >= self.clients
+        return self.handshake is None and 0 < self.clients <= len(self._said)
 
     def _sides(self) -> list[list[int]]:
         """The groups of clients with equal handshakes, the largest first.
@@ -327,9 +335,14 @@ class Membership:
         return len(self._wanted)
 
     @property
+    def missing(self) -> list[int]:
+        """The clients that may join and are not here, ascending."""
+        return [number for number in self._wanted if number not in self.joined]
+
+    @property
     def complete(self) -> bool:
         """Whether the wait for clients is over."""
-        return self._closed or all(number in self.joined for number in self._wanted)
+        return self._closed or not self.missing
 
     @property
     def connected(self) -> list[int]:
@@ -356,20 +369,39 @@ class Membership:
         self._errors.update({k: str(error) for k, error in refusals.items()})
         return refusals
 
-    def put_out(self, number: int) -> None:
-        """Wait no longer for a client that may not join, before the run."""
+    def put_out(self, number: int) -> dict[int, MessageError]:
+        """Wait no longer for a client that may not join, before the run.
+
+        Returns the refusals of clients that do not fit the majority of the others.
+
+        Raises
+        ------
+        GGEURError
+            All others have joined, and they are fewer than the quorum, or fewer agree.
+        """
         if self.started or number not in self._wanted:
-            return
+            return {}
         self._wanted.remove(number)
-        self._agreement.clients = len(self._wanted)
         if self._needs_all:
             self._quorum = len(self._wanted)
+        refusals = self._put_out(self._agreement.expect(len(self._wanted)))
+        self._errors.update({k: str(error) for k, error in refusals.items()})
+        if self.complete and 0 < len(self.joined) < self._quorum:
+            raise GGEURError(
+                f"joining: clients {sorted(self.joined)} have joined and no others "
+                f"may, but {setting('quorum')} needs {self._quorum}; lower it, or "
+                "begin a run with more clients"
+            )
+        return refusals
 
     def check_all_left(self) -> None:
         """Raise `GGEURError` if all clients came before the run and none could stay.
 
-        Nobody is left to wait for then. The error holds the clients' own errors.
+        Nobody is left to wait for then. The error holds the clients' own errors, or
+        says that all clients were put out.
         """
+        if not self._wanted:
+            raise GGEURError("joining: all clients were put out; nobody may join")
         if self.started or self.joined or not set(self._wanted) <= self._errors.keys():
             return
         said = "; ".join(of_client(k, self._errors[k]) for k in self._wanted)
@@ -429,12 +461,11 @@ class Membership:
         if self.started:
             self.come_back(number)
             return {}
-        refusals = self._agreement.note(number, join.handshake)
-        if self._agreement.is_hopeless:
-            refusals = self._agreement.close(self._quorum)
-        return self._put_out(refusals)
+        return self._put_out(self._agreement.note(number, join.handshake))
 
     def _put_out(self, refusals: dict[int, MessageError]) -> dict[int, MessageError]:
+        if self._agreement.is_hopeless:
+            refusals = self._agreement.close(self._quorum)
         for number in refusals:
             self.lose(number, "")
         return refusals
@@ -450,8 +481,7 @@ class Membership:
             Fewer clients than the quorum have joined, or fewer agree. The error names
             the missing clients.
         """
-        self._closed = True
-        missing = [number for number in self._wanted if number not in self.joined]
+        self._closed, missing = True, self.missing
         within = f"within {seconds:g} s ({setting('deadline.join')})"
         logger.warning("clients %s did not join %s", missing, within)
         if len(self.joined) < max(self._quorum, 1):

@@ -103,8 +103,8 @@ class RequestKind:
         Makes the answers of several clients of one process at once; each is what
         `respond` would make. It returns None if each client must answer by itself.
     remembered : int
-        So many requests of a run, the first ones, a client remembers in its process
-        alone. A new process of this client must answer them again; see
+        So many requests of a run, the first that it does not refuse, a client remembers
+        in its process alone. A new process of this client must answer them again; see
         `ClientHandler.resume`. A client must not go by the round: a server that lies
         may name any.
     """

@@ -321,6 +321,24 @@ def test_what_is_answered_once_is_answered_once_by_all_its_processes(ask):
         ask(head(1.0))
 
 
+def test_a_request_that_is_refused_takes_no_other_s_place(ask):
+    ask(join())
+    for rubbish in (b"no broadcast", b"another one"):
+        with pytest.raises(MessageError):
+            ask(Envelope("evaluate", 0, (rubbish,)))
+    assert [one.kind for one in ask(head(0.0))] == ["metrics"]
+    with pytest.raises(MessageError, match="has only one"):
+        ask(head(1.0))
+
+
+@pytest.mark.parametrize("said", ["{", "[]", "{}"])
+def test_a_broken_file_of_its_run_is_named(said, ask, tmp_path):
+    ask(join())
+    (tmp_path / "site" / "private" / "run.json").write_text(said)
+    with pytest.raises(ConfigError, match=r"run\.json' cannot be used"):
+        ask(head(0.0))
+
+
 def test_it_answers_the_run_that_it_has_joined(ask, tmp_path):
     with pytest.raises(MessageError, match="has not joined this run"):
         ask(Envelope("statistics_request"))

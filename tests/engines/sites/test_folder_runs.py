@@ -7,6 +7,7 @@ in `tests/engines/contract/`; here what a folder alone has to do.
 from __future__ import annotations
 
 import shutil
+import threading
 
 import pytest
 from folder_world import Deaths, Killed
@@ -17,6 +18,7 @@ from federatedscope_ggeur.engines.sites import server as server_module
 from federatedscope_ggeur.engines.sites.keys import make_identity
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.federation.course import client_handler
+from federatedscope_ggeur.lock import locked
 from federatedscope_ggeur.reporting import read_results
 from federatedscope_ggeur.reporting import run as reporting_run
 
@@ -221,3 +223,18 @@ def test_a_key_that_changes_from_a_number_on(world, embedded):
     here.server.pin(f"{line} from 3")
     here.run()
     check_as_embedded(here, embedded(*LDA))
+
+
+def test_beside_another_process_a_site_leaves_the_status_as_it_is(world):
+    here = world(*LDA)
+    site = here.sites[0]
+    here.turn(here.server)
+    here.turn(site)
+    status = site.left / "status.json"
+    status.write_text(said := '{"doing": "what the other process does"}')
+    (store,) = site.keys.glob("run_*")
+    with locked(store / "lock", "this run", server_module.unusable):
+        before = set(threading.enumerate())
+        assert "another process" in here.turn(site)
+        assert set(threading.enumerate()) <= before  # nothing writes it later, either
+    assert status.read_text() == said

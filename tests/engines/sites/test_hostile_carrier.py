@@ -5,6 +5,7 @@ docs/privacy.md says what a carrier sees.
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import socket
@@ -13,6 +14,7 @@ import pytest
 from folder_world import World
 from test_folder_runs import LDA, check_as_embedded
 
+from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.sites import sealed
 from federatedscope_ggeur.engines.sites.keys import Identity, PinnedKeys, make_identity
 from federatedscope_ggeur.engines.sites.sealed import padded_size
@@ -276,3 +278,33 @@ def test_nothing_is_exchanged_before_the_words_are_compared(world: World):
     done.write_text("\n".join(lines))
     here.turn(here.server)
     assert (here.server.shared / "to" / "s1").is_dir()
+
+
+def test_a_new_key_ends_the_old_one_before_anybody_has_compared_it(tmp_path):
+    server = make_identity(tmp_path / "server", "hearts")
+    old, new = (make_identity(tmp_path / name, "berlin") for name in ("a", "b"))
+    lines = tmp_path / "server" / "known.txt"
+    lines.write_text(f"{old.line}\n")
+    known = PinnedKeys(tmp_path / "server", server, serves=True)
+    known.note_compared(known.uncompared[0])
+    lines.write_text(f"{old.line}\n{new.line} from 5\n")
+    known = PinnedKeys(tmp_path / "server", server, serves=True)
+    assert [known.key("berlin", number) for number in (4, 5)] == [old.key, None]
+    assert not known.is_out("berlin", 5)
+    known.note_compared(known.uncompared[0])
+    assert [known.key("berlin", number) for number in (4, 5)] == [old.key, new.key]
+
+
+def test_the_end_of_the_input_is_no_answer_that_the_words_are_the_same(
+    world: World, monkeypatch, capsys
+):
+    here = world(*ONE)
+    (here.server.keys / "compared.txt").unlink()
+    path, shared, keys, _ = map(str, here.server.place)
+    terminal = io.StringIO()  # Ctrl-D at once
+    terminal.isatty = lambda: True
+    monkeypatch.setattr("sys.stdin", terminal)
+    options = ["--cfg", path, "--folder", shared, "--keys", keys, "--once"]
+    assert main(["serve", *options]) == 0
+    assert capsys.readouterr().out.count("nothing is exchanged with that side") == 3
+    assert len(PinnedKeys(here.server.keys, here.server.own, True).uncompared) == 3

@@ -213,6 +213,18 @@ def test_a_file_of_somebody_else_is_no_lost_store(world):
         here.turn(here.sites[0])
 
 
+def test_who_is_put_out_before_the_start_is_not_awaited(world):
+    here = world(*LDA)
+    here.turn(here.server)
+    here.turn(here.sites[1])
+    here.server.pin("s1 out from 1")
+    assert here.turn(here.server) == "the sites join; awaited: s3"
+    here.server.pin("s2 out from 3")
+    here.server.pin("s3 out from 1")
+    with pytest.raises(GGEURError, match="all clients were put out"):
+        here.turn(here.server)
+
+
 @pytest.mark.slow
 def test_a_site_that_is_put_out_before_it_joins_is_not_awaited(world):
     here = world(*LDA)
@@ -224,3 +236,22 @@ def test_a_site_that_is_put_out_before_it_joins_is_not_awaited(world):
     here.sides.pop()
     assert here.turn(here.server) == "statistics, round 0; awaited: s1, s2"
     here.run()
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"), [((), "statistics, round 0"), (TWO[-2:], "quorum needs 2")]
+)
+def test_the_one_site_that_is_left_begins_unless_the_quorum_is_more(
+    settings, words, world
+):
+    here = world(*LDA, *settings)
+    for side in (here.server, here.sites[0], here.server):
+        here.turn(side)
+    here.server.pin("s2 out from 1")
+    here.server.pin("s3 out from 1")
+    for _ in range(2):  # a restart replays it
+        try:
+            line = here.turn(here.server)
+        except GGEURError as error:
+            line = str(error)
+        assert words in line

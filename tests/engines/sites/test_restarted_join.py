@@ -54,7 +54,11 @@ def site(config, tmp_path, monkeypatch):
 
     def start(*absent, finished=False, **options) -> list[str]:
         asked = [
-            Envelope("evaluate", 1, (Broadcast(1, head.params, absent=a).to_bytes(),))
+            Envelope("evaluate", 1, (a,))
+            if isinstance(a, bytes)
+            else Envelope(
+                "evaluate", 1, (Broadcast(1, head.params, absent=a).to_bytes(),)
+            )
             for a in absent
         ]
         if finished:
@@ -83,7 +87,33 @@ def test_what_it_was_asked_outlives_its_process(site, tmp_path):
     assert "rows of other classes were told apart before" in why
     (kept,) = (tmp_path / "runs" / "it" / "private").iterdir()
     assert oct(kept.stat().st_mode)[-3:] == "700"
-    assert {oct(path.stat().st_mode)[-3:] for path in kept.iterdir()} == {"600"}
+    requests = list(kept.glob("*.request"))
+    assert {oct(path.stat().st_mode)[-3:] for path in requests} == {"600"}
+
+
+def test_a_request_that_is_refused_takes_no_other_s_place(site):
+    for _ in range(2):
+        assert site(b"no broadcast")[0] == "failed"
+    assert site((1, 2)) == ["metrics"]
+    assert site(b"another one")[0] == "failed"
+    assert "rows of other classes were told apart before" in site((3,))[1]
+    assert site((1, 2)) == ["metrics"]
+
+
+def test_a_request_that_is_refused_as_its_connection_breaks(site, monkeypatch):
+    """The same process joins again and goes on; what it answers then is kept, too."""
+    send = Server.send
+
+    def broken(self, envelope) -> None:
+        if envelope.kind == "failed":
+            raise ConnectionLost("the stream broke")
+        send(self, envelope)
+
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    monkeypatch.setattr(Server, "send", broken)
+    assert site(b"no broadcast", (1, 2)) == ["metrics"]
+    monkeypatch.setattr(Server, "send", send)
+    assert "rows of other classes were told apart before" in site((3,))[1]
 
 
 def test_another_run_is_another_one(site):
@@ -91,3 +121,40 @@ def test_another_run_is_another_one(site):
     assert site((3,), new_run=True) == ["metrics"]
     assert site((3,), finished=True) == ["metrics"]
     assert site((4,)) == ["metrics"]
+
+
+def test_what_it_was_asked_is_not_forgotten_before_it_has_joined(site, monkeypatch):
+    def refuse(self, *join) -> None:
+        raise GGEURError("client 1 has joined already")
+
+    assert site((1, 2)) == ["metrics"]
+    with monkeypatch.context() as patched:
+        patched.setattr(Server, "join", refuse)
+        assert site((3,), new_run=True) == ["client 1 has joined already"]
+    assert "rows of other classes were told apart before" in site((3,))[1]
+
+
+def test_a_second_process_of_a_site_is_refused(site, monkeypatch):
+    said = []
+    receive = Server.receive
+
+    def while_another_one_starts(self) -> Envelope:
+        monkeypatch.setattr(Server, "receive", receive)
+        said.extend(site((3,), new_run=True))
+        return receive(self)
+
+    monkeypatch.setattr(Server, "receive", while_another_one_starts)
+    assert site((1, 2)) == ["metrics"]
+    assert "another process of client 1 is at work" in said[0]
+    assert "rows of other classes were told apart before" in site((3,))[1]
+
+
+@pytest.mark.parametrize("data", [b"", b"rubbish", b"0" * 99])
+def test_a_broken_file_of_what_it_was_asked_is_named(data, site, tmp_path):
+    assert site((1, 2)) == ["metrics"]
+    (kept,) = tmp_path.rglob("*.request")
+    kept.write_bytes(data)
+    (said,) = site((1, 2))
+    assert kept.name in said
+    assert "--new-run" in said
+    assert site((3,), new_run=True) == ["metrics"]

@@ -113,6 +113,33 @@ def test_too_few_that_agree_are_an_error():
         members.close(5.0)
 
 
+def test_one_that_is_put_out_leaves_a_majority_of_the_others(members):
+    join(members, 1, FALSE)
+    join(members, 2)
+    join(members, 3)
+    assert members.handshake is None
+    assert list(members.put_out(4)) == [1]
+    assert members.handshake == TRUE
+    assert not members.complete
+    assert members.put_out(1) == {}
+    assert members.complete
+
+
+def test_who_is_left_may_be_too_few_or_of_two_minds():
+    members = Membership(CLIENTS, 2, SETTINGS)
+    join(members, 1)
+    members.put_out(2)
+    members.put_out(3)
+    with pytest.raises(GGEURError, match=r"clients \[1\] have joined .* needs 2"):
+        members.put_out(4)
+    members = Membership(CLIENTS, 2, SETTINGS)
+    join(members, 1)
+    join(members, 2, FALSE)
+    members.put_out(3)
+    with pytest.raises(GGEURError, match="describe their data differently"):
+        members.put_out(4)
+
+
 def test_two_sides_of_the_same_size_are_an_error(members):
     for number in (1, 2):
         join(members, number, FALSE)
