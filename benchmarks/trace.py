@@ -21,6 +21,7 @@ from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.federation.course.asking import Asking
 from federatedscope_ggeur.federation.course.client_handler import ClientHandler
+from federatedscope_ggeur.federation.exchanges import ORDER
 from federatedscope_ggeur.federation.merge import Merge
 
 FEDERATION = Path(federatedscope_ggeur.__file__).parent / "federation"
@@ -77,7 +78,7 @@ class Trace:
 def room_of(file: str) -> str:
     """The exchange or the shared room that a file belongs to; "" for what all share."""
     first, *rest = Path(file).with_suffix("").parts
-    if first == "exchanges" and len(rest) > 1:
+    if first == "exchanges" and rest[0] in ORDER:
         return rest[0]
     return first if first in SHARED_ROOMS else ""
 

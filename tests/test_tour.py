@@ -71,7 +71,8 @@ def without_numbers(cell) -> list:
 
 def _averages(html: str) -> dict[str, float]:
     """AVG of each row of the comparison's first table."""
-    table = html.split("<caption>Accuracy</caption>")[1].split("</table>")[0]
+    start = "<caption><span>Accuracy</span></caption>"
+    table = html.split(start)[1].split("</table>")[0]
     rows = re.findall(r'<th scope="row">(.*?)</th>(.*?)</tr>', table)
     names = re.findall(r'<th scope="col">(.*?)</th>', table)
     at = names.index("AVG") - 1

@@ -13,14 +13,14 @@ import warnings
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
-
-import matplotlib
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from federatedscope_ggeur.errors import ConfigError, shown
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import LINE, as_html, printable
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # A spreadsheet reads a text that begins with one of these characters as a formula.
 # The last four are their full-width forms.
@@ -141,6 +141,8 @@ def figure_bytes(figure: Figure, form: str, **saving: Any) -> bytes:
     """
     check_formats([form])
     file, unsaid = io.BytesIO(), dict.fromkeys(_UNSAID[form])
+    import matplotlib  # takes half a second
+
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
         # The picture itself shows a box for a character that the font lacks.
         warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)

@@ -66,9 +66,9 @@ from pathlib import Path
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.data import images
 from federatedscope_ggeur.data.cache import Parts
-from federatedscope_ggeur.data.images import base
+from federatedscope_ggeur.data.images import layout
 
-read, add = base.IMAGE_READERS["image_folder"], Parts.add
+read, add = layout.IMAGE_READERS["image_folder"], Parts.add
 gate, *words = sys.argv[1:]
 
 def held(root):
@@ -91,7 +91,7 @@ def opened(*how):
     signal.default_int_handler(*how)
 
 vars(held).update(vars(read))
-base.IMAGE_READERS._parts["image_folder"] = held
+layout.IMAGE_READERS._parts["image_folder"] = held
 Parts.add = told
 signal.signal(signal.SIGINT, opened)
 sys.exit(main(words))

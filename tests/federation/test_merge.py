@@ -97,7 +97,7 @@ def test_statistics_enter_each_exchange_once(trace, tmp_path):
     entered = found.exchanges()
     assert entered == ["statistics", "space", "augmentation"]
     assert set(found.rooms()) <= {*trace.SHARED_ROOMS, *ORDER}
-    assert "exchanges/statistics/threshold.py" in found.files
+    assert "exchanges/statistics/upload.py" in found.files
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """Client and server over the rounds: weights, refusals, reproducibility.
 
-Tests of federation/memory.py, federation/server.py, federation/settings.py and
-federation/task.py.
+Tests of federation/memory.py, federation/server.py and federation/settings.py.
 """
 
 from dataclasses import replace

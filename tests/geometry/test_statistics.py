@@ -1,7 +1,4 @@
-"""Class statistics: the exact merge, the algebra, and the edges.
-
-Tests of geometry/moments.py.
-"""
+"""Class statistics: the exact merge, the algebra, and the edges."""
 
 import geometry_oracle as oracle
 import numpy as np

@@ -191,7 +191,7 @@ class ClientHandler:
         Keeps the method's state of this client, so that it survives a restart.
     """
 
-    __slots__ = ("_answers", "_begun", "_cache", "rows", "_sides", "_store", "client")
+    __slots__ = ("_answers", "_begun", "_cache", "_sides", "_store", "client", "rows")
 
     def __init__(
         self,

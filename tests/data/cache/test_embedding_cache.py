@@ -1,7 +1,4 @@
-"""The embedding cache: used when it fits, made again when not, and whole always.
-
-Tests of data/cache/entry.py, data/cache/files.py and data/cache/index.py.
-"""
+"""The embedding cache: used when it fits, made again when not, and whole always."""
 
 from __future__ import annotations
 

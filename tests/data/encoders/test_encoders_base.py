@@ -1,7 +1,4 @@
-"""Encoders by name, and their identities.
-
-Tests of data/encoders/keys.py.
-"""
+"""Encoders by name, and their identities."""
 
 from __future__ import annotations
 

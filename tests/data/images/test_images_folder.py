@@ -1,7 +1,4 @@
-"""Trees of image files: every layout is read, everything else refused by name.
-
-Tests of data/images/base.py and data/images/layout.py.
-"""
+"""Trees of image files: every layout is read, everything else refused by name."""
 
 import os
 import pickle

@@ -156,7 +156,6 @@ def test_fs_s_models_are_the_head_that_is_left(fs, more):
 
 # What a standalone run leaves: FederatedScope's (FS's) own files and the plugin's.
 #
-# Tests of engines/federation.py, engines/fs/fs_scores.py and engines/fs/setup.py.
 
 
 EXAMPLES = Path(__file__).parents[3] / "scripts" / "example_configs"

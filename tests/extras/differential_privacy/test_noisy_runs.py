@@ -272,9 +272,6 @@ def test_public_rows_that_lack_a_class_are_refused_before_anything_is_spent(
 
 # What a run with noise says of its privacy, word by word.
 #
-# More tests of cfg_ggeur/privacy_record.py.
-
-
 DP_KEY = "ggeur.privacy.dp."
 OWN = [
     "ggeur.closed_form",

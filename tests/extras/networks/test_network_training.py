@@ -1,8 +1,4 @@
-"""`fit` and the roles on networks, beside plain torch loops.
-
-Tests of federation/rows.py, exchanges/training/running_statistics.py and
-federation/training_settings.py, too.
-"""
+"""`fit` and the roles on networks, beside plain torch loops."""
 
 from __future__ import annotations
 

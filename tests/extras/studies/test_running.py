@@ -1,7 +1,4 @@
-"""Studies run as a user runs them: what they leave, whatever cuts them off.
-
-Tests of studies/jobs.py, studies/workers.py and reporting/log_file.py.
-"""
+"""Studies run as a user runs them: what they leave, whatever cuts them off."""
 
 import os
 import shutil

@@ -1,7 +1,4 @@
-"""Means of prompts against plain numpy; the file that a user may bring.
-
-Tests of extras/text/features.py.
-"""
+"""Means of prompts against plain numpy; the file that a user may bring."""
 
 from __future__ import annotations
 

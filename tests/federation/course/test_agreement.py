@@ -2,7 +2,7 @@
 
 Tests of federation/course/membership.py, too: who is put out for it.
 
-Tests of federation/course/strikes.py, too, and of federation/course/membership.py: who
+Also who
 is put out for it, and for messages that are refused or late again and again.
 """
 

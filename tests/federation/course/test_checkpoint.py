@@ -1,8 +1,6 @@
 """Runs that are stopped, or killed, and go on from their checkpoint.
 
 That they end as if nothing had happened: `tests/engines/test_same_bits.py`.
-
-Tests of federation/course/checkpointing.py: when a checkpoint is written.
 """
 
 from __future__ import annotations

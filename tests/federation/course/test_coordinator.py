@@ -1,7 +1,4 @@
-"""The course of a federation whose clients fail.
-
-Tests of federation/course/plan.py.
-"""
+"""The course of a federation whose clients fail."""
 
 from copy import deepcopy
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """What a client declares when it joins bounds what it may send.
 
-Tests of federation/wire/limits.py, too: no answer is longer than the server would read.
+No answer is longer than the server would read.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """What holds of every closed form: every partition, classes left out, what is refused.
 
 Each one's numbers stand in its own test; the base's and the registry's here.
-
-Tests of models/closed_forms/seen.py.
 """
 
 import json

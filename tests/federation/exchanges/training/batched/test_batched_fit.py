@@ -156,11 +156,11 @@ import os
 os.environ["TRITON_INTERPRET"] = "1"
 import torch
 from test_batched_fit import EPOCHS, alone, corrected, head, members
-from federatedscope_ggeur.federation.exchanges.training.batched import graphs
+from federatedscope_ggeur.federation.exchanges.training.batched import fit
 from federatedscope_ggeur.methods import LinearCorrection, LocalHooks
 from federatedscope_ggeur.models import num_trainable
 
-assert graphs.fused_kernels(torch.device("cpu")) is not None
+assert fit.fused_kernels(torch.device("cpu")) is not None
 constants = torch.randn(4, num_trainable(head()))
 for result, member, own in zip(
     corrected(members(), constants, 0.3, exact=False), members(), constants
