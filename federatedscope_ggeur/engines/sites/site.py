@@ -323,11 +323,9 @@ class FolderSite:
 
     def _open(self, data: bytes) -> bytes:
         """The content of the server's next file."""
-        known, number = (
-            PinnedKeys(self._met.keys, self._met.own, False),
-            self._mail.taken + 1,
-        )
-        return self._mail.open(data, known.key(self._met.server, number))[0]
+        known = PinnedKeys(self._met.keys, self._met.own, serves=False)
+        key = known.key(self._met.server, self._mail.taken + 1)
+        return self._mail.open(data, key)[0]
 
     def _take(self, data: bytes) -> str:
         """Answer the server's next file; returns why this site ends, or ""."""

@@ -1,8 +1,9 @@
 """Defines an exchange: one question that the server asks its clients.
 
-Each folder or file of `exchanges` holds everything about one question: its messages and
-their limits, the client's answer, the server's use of the answer, its settings, its
-records and its part of a checkpoint. It may import only those before it in this order:
+Each folder or file of `exchanges` holds everything about one question. It has the
+messages with their limits, the client's answer, and what the server makes of it. It
+also has the settings, the records and the part of a checkpoint. It may import only
+those before it in this order:
 statistics, closed_form, space, augmentation, training, evaluation, personal,
 calibration.
 """
