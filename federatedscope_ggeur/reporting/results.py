@@ -17,7 +17,6 @@ from federatedscope_ggeur.printable import Lines, as_html, printable
 from federatedscope_ggeur.settings import ENTRY_POINTS
 from federatedscope_ggeur.version import __version__
 
-from .client_table import joined
 from .json_values import as_json_value, from_json_value, json_text, parse_json
 from .lines import (
     absent_line,
@@ -287,16 +286,14 @@ class Results:
         return json_text(as_json_value(self, "results"))
 
     @staticmethod
-    def from_json(text: str, clients: str = "") -> "Results":
+    def from_json(text: str) -> "Results":
         """Read results from the `text` that `to_json` wrote.
-
-        `clients` is the text of a run's ``clients.csv``, if the run wrote this file.
 
         Raises
         ------
         DataError
             `text` is not JSON or has another schema version; or a field is missing,
-            unknown or of another type; or `clients` does not belong to it.
+            unknown or of another type.
         """
         try:
             raw = parse_json(text)
@@ -308,11 +305,7 @@ class Results:
                 f"results.schema_version: this version of federatedscope-ggeur reads "
                 f"{SCHEMA_VERSION}, found {shown(found)}; use the version that wrote it"
             )
-        try:
-            raw = {"given": None, **joined(raw, clients)}
-        except DataError as error:
-            raise DataError(f"results: {error}") from error
-        return from_json_value(Results, raw, "results")
+        return from_json_value(Results, {"given": None, **raw}, "results")
 
 
 def results_table(results: Results) -> str:
