@@ -114,6 +114,12 @@ _own_workers = rule_of(
     lambda value: value in (False, None),
 )
 
+_fs_alone = rule_of(
+    "must be False: FederatedScope alone sends scores to Weights & Biases; each "
+    "round's scores are in metrics.csv",
+    lambda value: value is False,
+)
+
 HONOURED = (
     FSKey("seed", 0, _at_least(-LARGEST, 2**32 - 1)),
     FSKey("outdir", "exp", anything),
@@ -150,7 +156,7 @@ HONOURED = (
     FSKey("grad.grad_clip", -1.0, anything),
     FSKey("eval.freq", 1, _at_least(1)),
     FSKey("eval.count_flops", True, anything),  # where FS's own trainers run
-    FSKey("wandb.use", False, anything),
+    FSKey("wandb.use", False, _fs_alone, anything),
     FSKey("wandb.name_user", "", anything),
     FSKey("wandb.name_project", "", anything),
     FSKey("wandb.online_track", True, anything),

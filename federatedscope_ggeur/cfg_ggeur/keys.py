@@ -103,20 +103,16 @@ _RUN_KEYS = (
         "memory.",
         not_negative,
     ),
-    Key(
-        "tensorboard",
-        False,
-        "Also write each round's scores into the run folder for TensorBoard.",
-        one_of(True, False),
-    ),
     PLUGINS,
 )
 
 
 #: Former keys of parts, each with advice on what to do now.
 _REMOVED = {
+    "tensorboard": "each round's scores are in metrics.csv and results.json, so remove "
+    "this key",
     "fisher.steps": "the head is trained to its optimum now, so remove this key "
-    "(ggeur.fisher.penalty bounds the head's weights)"
+    "(ggeur.fisher.penalty bounds the head's weights)",
 }
 
 
@@ -168,7 +164,6 @@ name_settings(
         **FS_FIELDS,
         "deadline": "ggeur.deadline.*",
         "transform": "data.transform",
-        "wandb": "wandb.use",
     }
 )
 

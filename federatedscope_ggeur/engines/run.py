@@ -77,7 +77,6 @@ from federatedscope_ggeur.reporting import (
     Results,
     Round0,
     RoundRecord,
-    Tracking,
 )
 from federatedscope_ggeur.settings import flatten, kind_of
 
@@ -339,22 +338,15 @@ class Run:
         return [f"training on {device}{one_by_one}"]
 
     @plain_torch()
-    def follow(self, watch: Watch, folder: Path | None = None) -> Results:
+    def follow(self, watch: Watch) -> Results:
         """Run to the end, and call `watch` with each record.
 
         Records are those of round 0, of each round, and of the calibrated head.
-        `folder` is the run's folder, for TensorBoard's files.
         """
         for note in [*device_notes(self.cfg), *self._faults]:
             logger.warning(note)
-        tracking, done = Tracking(self.settings.tracking, folder), False
-        try:
-            for record in self.engine.run():
-                tracking.note(record)
-                watch(record)
-            done = True
-        finally:
-            tracking.close(failed=not done)
+        for record in self.engine.run():
+            watch(record)
         return self.history.results()
 
 

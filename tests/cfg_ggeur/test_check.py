@@ -22,7 +22,6 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import (
     experiment_name,
     local_schedule,
     run_settings,
-    tracking_settings,
     training_device,
     training_settings,
 )
@@ -257,19 +256,13 @@ def test_with_a_gpu_or_without_asking_there_is_no_warning(quickstart, gpus):
     assert device_notes(load_config(quickstart)) == []
 
 
-# What a run is called where it is tracked.
+# What a run is called.
 
 
 def test_the_name_is_the_one_given_or_made_of_the_main_settings(config):
     assert experiment_name(config("expname", "mine", "expname_tag", "a")) == "mine_a"
     made = experiment_name(config("expname", ""))
     assert made == "ggeur_ggeur_head_on_embeddings@ggeur_lr0.01_lstep1"
-
-
-def test_without_trackers_nobody_is_told(config):
-    settings = tracking_settings(config())
-    assert not settings.wandb
-    assert not settings.tensorboard
 
 
 # Keys of distributed runs, and what settings alone say of the data.

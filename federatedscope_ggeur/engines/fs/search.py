@@ -13,7 +13,6 @@ from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.run_settings import server_evaluates
 from federatedscope_ggeur.federation.exchanges.evaluation.scores import METRICS
-from federatedscope_ggeur.reporting import missing_package
 
 EXTRA = "hpo"
 #: The schedulers, and what each needs beside ConfigSpace.
@@ -31,6 +30,14 @@ _BEST_OF_CLIENTS = {
     "client_best_individual": "",
 }
 _BEST_OF_SERVER = "server_global_eval"
+
+
+def missing_package(name: str, extra: str) -> str:
+    """Tell how to install a missing package; "" if it is installed."""
+    if find_spec(name) is not None:
+        return ""
+    command = f"pip install 'federatedscope-ggeur[{extra}]'"
+    return f"needs the package {name}, which is not installed: {command}"
 
 
 def is_search() -> bool:
@@ -87,10 +94,7 @@ def _impossible(cfg) -> Iterator[str]:
     if cfg.federate.mode != "standalone":
         yield "federate.mode: hpo.py searches in standalone mode only"
     if cfg.wandb.use:
-        yield (
-            "wandb.use: FederatedScope's own search fails with it; take ggeur."
-            "tensorboard, which writes into each trial's folder"
-        )
+        yield "wandb.use: FederatedScope's own search fails with it"
     yield from _metric_problems(cfg)
 
 

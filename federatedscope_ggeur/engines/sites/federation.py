@@ -46,7 +46,6 @@ from federatedscope_ggeur.reporting import (
     Round0,
     RoundRecord,
     TemperatureScaling,
-    Tracking,
     record_lines,
     results_table,
     write_run,
@@ -85,8 +84,6 @@ class DistributedRun:
         See `Membership`.
     go_on : callable (path) -> str
         Returns the command that continues from a checkpoint.
-    begins : bool
-        See `Tracking`. FS starts the W&B run itself, and logs its own lines there.
 
     Attributes
     ----------
@@ -107,11 +104,10 @@ class DistributedRun:
         folder: str | Path,
         proven: bool,
         go_on: Callable[[Path], str] = command_to_go_on,
-        begins: bool = False,
     ):
         self._cfg, self._data, self._dismiss = cfg, data, dismiss
         self._engine, self._folder, self._go_on = engine, Path(folder), go_on
-        self._begins, self.is_begun = begins, False
+        self.is_begun = False
         settings, path = agreed_settings(cfg), cfg.federate.restore_from
         check_place(cfg.federate.save_to, path)
         handshake = None
@@ -159,7 +155,6 @@ class DistributedRun:
                 roles[k], {}
             ).eval_params(scored)
             self.history.personal_params = lambda k: roles[k].personal
-        self._tracking = Tracking(settings.tracking, self._folder, self._begins)
         self._leave_sigterm = take_sigterm()
         atexit.register(self.write_unfinished)
         self.is_begun = True
@@ -194,7 +189,6 @@ class DistributedRun:
             self._tell(record)
 
     def _tell(self, record: Round0 | RoundRecord) -> None:
-        self._tracking.note(record)
         if isinstance(record, RoundRecord) and record.method is None:
             logger.info("%s", round_line(self.history.rounds, self.history.total))
         if isinstance(record, Round0) or record.method is not None:
@@ -211,7 +205,6 @@ class DistributedRun:
         """
         atexit.unregister(self.write_unfinished)
         self._leave_sigterm()
-        self._tracking.close(failed=status != "finished")
         self.history.flush()
         results, head = self.history.results(status), self.history.head_bytes()
         with writing_files(self.coordinator.server.settings, self._folder):
