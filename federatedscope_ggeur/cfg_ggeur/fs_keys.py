@@ -109,8 +109,8 @@ _one_process = rule_of("the plugin runs in one process", lambda value: value <= 
 
 #: The rule for FS's searches within one run, which have their own server and clients.
 _own_workers = rule_of(
-    "must be False: FS would replace the plugin's workers by its own; hpo.py with "
-    "hpo.scheduler rs or sha searches over whole runs",
+    "must be False: FS would replace the plugin's workers by its own; `ggeur study` "
+    "tunes settings",
     lambda value: value in (False, None),
 )
 
