@@ -226,9 +226,8 @@ def _print_text(
 ) -> None:
     for one in found:
         shown = ", ".join(f"{name} {share:.3f}" for name, share in one.classes)
-        strange = "" if one.strangeness is None else f" (strange {one.strangeness:.3g})"
         flag = " (flagged)" if _is_flagged(one, least) else ""
-        say(f"{one.image}: {shown or 'cannot be read'}{strange}{flag}")
+        say(f"{one.image}: {shown or 'cannot be read'}{flag}")
 
 
 def _print_json(
@@ -240,7 +239,6 @@ def _print_json(
             "classes": [{"class": c, "probability": p} for c, p in one.classes],
             "calibrated_by": calibrated_by,
             "confidence": one.confidence,
-            "strangeness": one.strangeness,
             "flagged": None if least is None else _is_flagged(one, least),
             "error": one.problem or None,
         }
@@ -256,14 +254,13 @@ def _print_csv(
         print(csv_text([cells]), end="", flush=True)
 
     titles = ["image", "rank", "class", "probability", "error", "confidence"]
-    show(*titles, "strangeness", "flagged")
+    show(*titles, "flagged")
     for one in found:
-        strange = "" if one.strangeness is None else one.strangeness
         if one.problem:
-            show(one.image, "", "", "", one.problem, "", "", "")
+            show(one.image, "", "", "", one.problem, "", "")
         for rank, (name, share) in enumerate(one.classes, 1):
             flag = "" if least is None else int(_is_flagged(one, least))
-            show(one.image, rank, name, share, "", one.confidence, strange, flag)
+            show(one.image, rank, name, share, "", one.confidence, flag)
 
 
 _PRINTERS = {"text": _print_text, "csv": _print_csv, "json": _print_json}

@@ -66,16 +66,12 @@ class Prediction:
         Why there are no classes; else "".
     confidence : float or None
         The largest probability.
-    strangeness : float or None
-        How unlike all classes the embedding is, see `Results.strangeness`. None if the
-        run left no such measure.
     """
 
     image: str
     classes: tuple[tuple[str, float], ...]
     problem: str = ""
     confidence: float | None = None
-    strangeness: float | None = None
 
 
 class Predictor:
@@ -142,7 +138,6 @@ class Predictor:
         made: Predictor = cls.__new__(cls)
         made.encoder, made.class_names = encoder, list(class_names)
         made._left, made._models = None, OwnModels(head, {})
-        made._strange = None
         made._extraction = extraction or ExtractionSettings()
         return made
 
@@ -178,7 +173,6 @@ class Predictor:
                 "the encoder's package"
             )
         self._models = self._left.on(self.encoder.dim)
-        self._strange = self._left.strangeness()
         self._extraction = settings.extraction
 
     def predict(
@@ -258,11 +252,8 @@ class Predictor:
         results = self._results(rows)
         # In float64, classes with different logits get different probabilities.
         shares = Model.probabilities(results.logits(rows, clients).double())
-        strange: list[float | None] = [None] * len(shares)
-        if results.strange is not None:
-            strange = results.strangeness(rows).tolist()
-        for row, (one, how) in enumerate(zip(shares, strange)):
-            yield self._prediction(f"{path}[{row}]", one, how, top)
+        for row, one in enumerate(shares):
+            yield self._prediction(f"{path}[{row}]", one, top)
 
     @property
     def expected(self) -> Expected:
@@ -334,7 +325,7 @@ class Predictor:
             done += len(paths)
             for path, one in zip(paths, found):
                 if isinstance(one, Tensor):
-                    yield self._prediction(path, *next(scores), top)
+                    yield self._prediction(path, next(scores), top)
                 else:
                     yield Prediction(path, (), one)
 
@@ -365,28 +356,20 @@ class Predictor:
         except Exception as error:  # an encoder of a user's own may fail in any way
             return f"{path}: {type(error).__name__}: {error}"
 
-    def _classify(
-        self, images: Sequence[Tensor], clients: Tensor
-    ) -> Iterator[tuple[Tensor, float | None]]:
-        """The class probabilities [C] and the strangeness of each image."""
+    def _classify(self, images: Sequence[Tensor], clients: Tensor) -> Tensor:
+        """The class probabilities of each image: Tensor of shape [n, C]."""
         assert self.encoder is not None, "a run on embeddings predicts no images"
         with torch.no_grad():
             features = self.encoder.encode(torch.stack(list(images))).cpu()
-            found = Model.probabilities(self._models.logits(features, clients))
-            strange: list[float | None] = [None] * len(found)
-            if self._strange is not None:
-                strange = self._strange.scores(features).tolist()
-        return zip(found, strange)
+            return Model.probabilities(self._models.logits(features, clients))
 
-    def _prediction(
-        self, path: str, scores: Tensor, strange: float | None, top: int
-    ) -> Prediction:
+    def _prediction(self, path: str, scores: Tensor, top: int) -> Prediction:
         if not torch.isfinite(scores).all():
             return Prediction(path, (), f"{path}: the embedding is not finite")
         best = scores.topk(min(top, len(scores)))
         pairs = zip(best.indices.tolist(), best.values.tolist())
         named = tuple((self.class_names[c], p) for c, p in pairs)
-        return Prediction(path, named, "", float(best.values[0]), strange)
+        return Prediction(path, named, "", float(best.values[0]))
 
 
 def find_images(places: Sequence[str]) -> list[str]:

@@ -118,8 +118,6 @@ class Results:
         and equality ignores it. The same is true of the next three.
     own_models : OwnModels or None
         The models that clients keep as their own, if they ran in this process.
-    strange : Strangeness or None
-        The measure that the method `strangeness` uses.
     prepare : callable (rows, pixels) -> Tensor [n, D], or None
         Turns rows of any kind into what the model takes, see `Expected.take`.
     """
@@ -151,7 +149,6 @@ class Results:
     given: Optional[dict[str, Any]] = None
     model: Any = field(default=None, repr=False, compare=False)
     own_models: Any = field(default=None, repr=False, compare=False)
-    strange: Any = field(default=None, repr=False, compare=False)
     prepare: Any = field(default=None, repr=False, compare=False)
 
     @classmethod
@@ -208,24 +205,6 @@ class Results:
         return model.probabilities(logits).numpy()
 
     @plain_torch()
-    def strangeness(self, features: Any) -> "np.ndarray":
-        """How unlike all classes each row of `features` is: float64 array of shape [n].
-
-        It is the relative Mahalanobis distance, see `models.strangeness`. The run must
-        have left LDA's one-shot head.
-
-        Raises
-        ------
-        DataError
-            The run left no such head, or as `predict_proba`.
-        """
-        if self.strange is None:
-            raise DataError(
-                "strangeness: these results have none. It needs the folder of a run "
-                "that left the one-shot head of lda, without secure sums and text"
-            )
-        return self.strange.scores(self._rows(features, self.model)).numpy()
-
     @plain_torch()
     def logits(self, features: Any, clients: Any = None, exact: bool = False) -> Any:
         """The logits of each class: float32 Tensor of shape [n, C].

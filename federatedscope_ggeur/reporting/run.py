@@ -19,7 +19,6 @@ from .run_files import (
     METRICS_FILE,
     OWN_FOLDER,
     RESULTS_FILE,
-    STRANGENESS_FILE,
 )
 
 #: What to do where no folder for a run can be made.
@@ -40,9 +39,8 @@ def write_run(
     """Write ``results.json``, ``metrics.csv``, ``curve.png`` and the models.
 
     The models are ``head.safetensors`` and clients' own models, by number, if there are
-    any; LDA's head comes with ``strangeness.safetensors``. They are written even if
-    another file fails. Each file is written atomically. It replaces an earlier state
-    of the same run, so a run may write as it goes.
+    any. They are written even if another file fails. Each file is written atomically.
+    It replaces an earlier state of the same run, so a run may write as it goes.
 
     Raises
     ------
@@ -95,9 +93,6 @@ def _write_models(
         except OSError as error:
             raise ConfigError(f"cannot make '{path.parent}': {error}") from error
         write_atomically(path, data)
-    if results.strange is not None:
-        data = results.strange.to_bytes(results.final.head_sha256)
-        write_atomically(folder / STRANGENESS_FILE, data)
 
 
 def read_results(folder: str | os.PathLike) -> Results:

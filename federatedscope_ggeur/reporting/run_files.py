@@ -18,7 +18,6 @@ from federatedscope_ggeur.errors import ConfigError
 RESULTS_FILE, HEAD_FILE = "results.json", "head.safetensors"
 #: The folder of clients' own models.
 OWN_FOLDER = "heads"
-STRANGENESS_FILE = "strangeness.safetensors"
 METRICS_FILE, CURVE_FILE = "metrics.csv", "curve.png"
 STATUS_FILE, LOG_FILE = "status.json", "log.txt"
 #: The same as status.json, for Prometheus.
@@ -41,7 +40,6 @@ MADE_FILES = (
     RESULTS_FILE,
     HEAD_FILE,
     OWN_FOLDER,
-    STRANGENESS_FILE,
     METRICS_FILE,
     CURVE_FILE,
     STATUS_FILE,
@@ -50,6 +48,7 @@ MADE_FILES = (
     PRIVATE,
     # of older releases
     "clients.csv",
+    "strangeness.safetensors",
     *(f"checkpoint{end}" for end in CHECKPOINT_ENDS),
     REPORT_FOLDER,
     f"{REPORT_FOLDER}_*",

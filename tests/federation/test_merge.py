@@ -55,9 +55,6 @@ def made_of_statistics(kind, faults=(), **options):
         made["space"] = SpaceBroadcast(server.space).to_bytes()
         made["shapes"] = augmentation.geometry
         made["prototypes"] = augmentation.prototypes(1).to_bytes()
-    else:
-        tensors = server.strangeness.tensors()
-        made["strangeness"] = {name: t.tolist() for name, t in tensors.items()}
     return made
 
 

@@ -40,7 +40,6 @@ from federatedscope_ggeur.settings import (
 
 from ..base import Model
 from ..heads import LinearHead, MixtureHead
-from ..own import Strangeness
 from .components import Components, deviations
 from .left_out import LeftOut
 
@@ -636,10 +635,6 @@ class ClosedForm:
         model, report = self.work_out(seen.divided(by))
         _divide_inputs(model, by)
         return model, {**report, "standardize": True}
-
-    def strangeness(self, statistics: Statistics) -> Strangeness | None:
-        """The score of how unlike all classes a row is; None if the form has none."""
-        return None
 
     def shows_means(self, statistics: Statistics) -> bool:
         """Whether the head's weights nearly equal the class means and reveal them."""
