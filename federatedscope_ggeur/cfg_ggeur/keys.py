@@ -111,8 +111,6 @@ _RUN_KEYS = (
 _REMOVED = {
     "tensorboard": "each round's scores are in metrics.csv and results.json, so remove "
     "this key",
-    "fisher.steps": "the head is trained to its optimum now, so remove this key "
-    "(ggeur.fisher.penalty bounds the head's weights)",
 }
 
 

@@ -398,7 +398,7 @@ STRENGTH = ["ggeur.ridge.strength", 0.1]
         (["ggeur.keep", "best"], "keep"),
         (["ggeur.keep", "both"], "keep"),
         (
-            ["ggeur.closed_form", "fisher", *START, "ggeur.keep", "average"],
+            ["ggeur.closed_form", "ridge", *START, "ggeur.keep", "average"],
             "closed_form: must be auto or .*lda.* with ggeur.keep: average",
         ),
         ([*LDA, "ggeur.keep", "best"], "keep"),
@@ -418,14 +418,6 @@ STRENGTH = ["ggeur.ridge.strength", 0.1]
         ([STATISTICS, "summed"], "statistics: summed needs one of"),
         ([STATISTICS, "means"], "statistics: means needs one of"),
         ([STATISTICS, "compressed"], "compressed needs one of .*geometry: pooled"),
-        (
-            ["ggeur.closed_form", "fisher", STATISTICS, "summed"],
-            "statistics: must be class",
-        ),
-        (
-            ["ggeur.closed_form", "fisher", STATISTICS, "compressed"],
-            "statistics: must be class with ggeur.closed_form: fisher",
-        ),
         (
             [*LDA, *START, STATISTICS, "summed"],
             "statistics: must be class with ggeur.steps",

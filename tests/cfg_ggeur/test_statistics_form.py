@@ -34,7 +34,6 @@ def task_of(config, *settings):
         ([], StatisticsForm("class")),
         (LDA, StatisticsForm("class", exact=True)),
         ([*LDA, *SUMMED], StatisticsForm("pooled", exact=True)),
-        (["ggeur.closed_form", "fisher"], StatisticsForm("class", exact=True)),
         (NCM, StatisticsForm("means", exact=True)),
         ([*NCM, *SUMMED], StatisticsForm("means", exact=True)),
         ([*NCM, "ggeur.statistics", "means"], StatisticsForm("means", exact=True)),

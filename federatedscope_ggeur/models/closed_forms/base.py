@@ -281,7 +281,10 @@ CLOSED_FORMS: Registry[type[ClosedForm]] = Registry(
     "closed form",
     "closed_form",
     taken=("none",),
-    removed={"qda": "take lda, or mixture; qda was never better than mixture"},
+    removed={
+        "qda": "take lda, or mixture; qda was never better than mixture",
+        "fisher": "take ridge; fisher was never better than both ridge and lda",
+    },
 )
 
 

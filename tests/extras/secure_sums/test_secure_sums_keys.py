@@ -42,7 +42,6 @@ def test_what_is_said_to_go_with_them_goes(config):
         (["ggeur.closed_form", "fedcof"], "ggeur.closed_form"),
         (["ggeur.closed_form", "mixture"], "ggeur.closed_form"),
         (["ggeur.closed_form", "auto"], "ggeur.closed_form"),
-        (["ggeur.closed_form", "fisher"], "ggeur.closed_form"),
         ([*LDA, "ggeur.statistics", "compressed"], "ggeur.statistics"),
         (
             [*LDA, "ggeur.init", "closed_form", "ggeur.keep", "best", *OTHERS],

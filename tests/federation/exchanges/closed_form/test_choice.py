@@ -116,7 +116,6 @@ def test_its_bytes_count_among_those_of_the_head_and_it_is_scored_by_client():
         ("lda", {"rule": "ledoit_wolf"}),
         ("ridge", {"alpha": 1.0}),
         ("ncm", {}),
-        ("fisher", {}),
     ],
 )
 def test_nobody_is_asked_where_nothing_is_open(kind, settings):
@@ -245,7 +244,6 @@ def test_a_choice_at_the_end_of_the_grid_is_said(caplog):
     [
         ("ncm", True),
         pytest.param("fedcof", True, marks=pytest.mark.slow),
-        pytest.param("fisher", True, marks=pytest.mark.slow),
         pytest.param("lda", False, marks=pytest.mark.slow),
         pytest.param("auto", False, marks=pytest.mark.slow),
     ],
