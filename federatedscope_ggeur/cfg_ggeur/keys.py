@@ -109,6 +109,7 @@ _RUN_KEYS = (
 
 #: Former keys of parts, each with advice on what to do now.
 _REMOVED = {
+    "whitened.shrinkage": "there is no whitened space any more, so remove this key",
     "tensorboard": "each round's scores are in metrics.csv and results.json, so remove "
     "this key",
 }

@@ -39,7 +39,6 @@ from federatedscope_ggeur.federation.exchanges.statistics.upload import (
 )
 from federatedscope_ggeur.federation.exchanges.training.exchange import RoundSettings
 from federatedscope_ggeur.federation.settings import Prepared
-from federatedscope_ggeur.geometry import SpaceSettings
 from federatedscope_ggeur.machine import free_memory
 from federatedscope_ggeur.models import ModelSettings, two_kinds
 from federatedscope_ggeur.settings import NOT_SET, not_negative, positive_share, whole
@@ -215,9 +214,7 @@ def run_settings(
         statistics=statistics_form(demands),
         pooled_geometry=ggeur.geometry == "pooled",
         # Another model takes rows as they are.
-        space=SpaceSettings(
-            ggeur.space if model.other is None else "raw", ggeur.whitened.shrinkage
-        ),
+        space=ggeur.space if model.other is None else "raw",
         scored=scored if two_kinds(scored, model) else None,
         counted_prototypes=demands.only_totals,
     )

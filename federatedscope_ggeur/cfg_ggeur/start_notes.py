@@ -185,7 +185,7 @@ def _training_notes(
     task, training = settings.role.task, settings.role.training
     model = task.model
     is_head = model.other is None
-    if task.space.kind == "raw" and model.hidden == 0 and is_head:
+    if task.space == "raw" and model.hidden == 0 and is_head:
         median = median_rows(rows.tolist())
         training = training.on_share(median_rows(whole.tolist()), median)
         batches = settings.rounds * training.batches(median)

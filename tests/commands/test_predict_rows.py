@@ -58,7 +58,7 @@ METHODS = {
     "transformed": ["data.transform", "['l2']"],
     "trained": [
         "ggeur.closed_form", "none", "ggeur.init", "random", "ggeur.keep", "trained",
-        "ggeur.steps", "[]", "ggeur.space", "whitened",
+        "ggeur.steps", "[]", "ggeur.space", "standard",
     ],
 }  # fmt: skip
 
