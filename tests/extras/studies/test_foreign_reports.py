@@ -16,6 +16,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from federatedscope_ggeur.extras.studies.comparison.class_figures import (
+    class_csv,
+)
 from foreign_text import ORDINARY, WORST, foreign, hidden_in
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,10 +27,6 @@ from written_runs import made
 
 from federatedscope_ggeur.extras.inspect.heatmaps import draw_heatmap
 from federatedscope_ggeur.extras.studies.comparison import Comparison
-from federatedscope_ggeur.extras.studies.comparison.class_figures import (
-    class_csv,
-    class_figures,
-)
 from federatedscope_ggeur.extras.studies.comparison.figures import figures
 from federatedscope_ggeur.extras.studies.comparison.latex import escaped
 from federatedscope_ggeur.extras.studies.comparison.pictures import render
@@ -250,8 +249,6 @@ def test_figures_are_drawn_whatever_they_name(tmp_path):
     names = ("\ud800\n$\\frac", "x" * 100_000, "<script>\x1b--></script>")
     comparison = comparison_of(names)
     pictures = figures(comparison, "one")
-    counts = {Path(f"/runs/{names[2][:200]}"): np.array([[2, 1], [0, 3]])}
-    pictures += class_figures(comparison, counts, "one")
     page = comparison.to_html(pictures)
     assert not {tag for tag, *_ in elements(page)} & {"script", "img", "iframe"}
     assert not hidden_in(page)
