@@ -11,7 +11,6 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from federatedscope_ggeur.data import ENCODERS
 from federatedscope_ggeur.data.transforms import LIFT
 from federatedscope_ggeur.extras import all_of
 from federatedscope_ggeur.federation.advice import (
@@ -43,7 +42,6 @@ from federatedscope_ggeur.federation.holdings import (
 )
 from federatedscope_ggeur.geometry import AugmentationSettings
 from federatedscope_ggeur.reporting import Privacy
-from federatedscope_ggeur.settings import flatten
 
 from .demands import demands_of
 from .method_settings import base_method, parts_in_use, run_notes
@@ -68,7 +66,7 @@ def start_notes(
     """
     role, demands = settings.role, settings.demands
     share = role.of(SetSettings).augmentation.share
-    notes = [*run_notes(cfg, demands), _encoder_note(cfg), share_note(share)]
+    notes = [*run_notes(cfg, demands), share_note(share)]
     if 2 in demands.steps:
         kind = role.of(SetSettings).prototypes
         own = sources(list(client_domains.values()), kind)
@@ -90,11 +88,6 @@ def start_notes(
     elif role.training.batch_or_epoch == "batch":
         notes += _few_batches(cfg, settings, np.array([role.training.batch_size]))
     return [note for note in notes if note]
-
-
-def _encoder_note(cfg) -> str:
-    part = ENCODERS.get(cfg.ggeur.encoder.name)
-    return "" if part is None or part.note is None else part.note(dict(flatten(cfg)))
 
 
 def client_notes(

@@ -123,13 +123,6 @@ COMMANDS = {
         0,
         "",
     ),
-    "inspect by the features of its network": (
-        ["inspect", "--cfg", "ggeur_quickstart", *DIGITS, "ggeur.encoder.name", "run",
-         "ggeur.encoder.image_size", "-1",
-         "ggeur.encoder.model", "{network}", "outdir", "{here}/exp"],
-        0,
-        "",
-    ),
     "audit": (
         ["audit", "--cfg", "ggeur_quickstart", *DIGITS, "federate.restore_from",
          "{folder}/checkpoint", "outdir", "{here}/exp", "--seconds", "0.1"],
@@ -239,7 +232,6 @@ class TestPlacesOutside:
             {"name": "open_clip", "pretrained": "/somebody/else.pt"},
             {"name": "open_clip", "pretrained": "weights_here"},
             {"name": "timm", "model": "resnet18", "pretrained": "../else.pth"},
-            {"name": "run", "model": "/somebody/else"},
         ],
     )
     def test_weights(self, mine, encoder, capsys):
