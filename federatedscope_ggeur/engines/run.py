@@ -32,7 +32,6 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import (
 from federatedscope_ggeur.cfg_ggeur.start_notes import (
     batched_because,
     privacy_of,
-    reach_line,
     set_rows,
     start_notes,
     withheld_line,
@@ -319,9 +318,8 @@ class Run:
             other = self.settings.role.task.model.other
             space = f"space of training: {cfg.ggeur.space}"
             lines.append((other is not None and other.told) or space)
-        withheld = withheld_line(self.settings, self.held)
-        reach = reach_line(self.settings, self.held)
-        lines += [line for line in (withheld, reach) if line]
+        if withheld := withheld_line(self.settings, self.held):
+            lines.append(withheld)
         notes = [*idle_notes(cfg), *self.notes]
         return lines + [f"note: {note}" for note in notes]
 

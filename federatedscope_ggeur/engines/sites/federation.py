@@ -17,7 +17,6 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import (
 )
 from federatedscope_ggeur.cfg_ggeur.start_notes import (
     privacy_of,
-    reach_line,
     start_notes,
     withheld_line,
 )
@@ -243,8 +242,7 @@ class DistributedRun:
         held = self._data.held if self._data is not None else None
         if held is not None:
             held = held.among(server.participants)
-            lines = withheld_line(settings, held), reach_line(settings, held)
-            for line in filter(None, lines):
+            if line := withheld_line(settings, held):
                 logger.info(line)
         domains = {k: server.client_domains[k] for k in server.participants}
         notes = start_notes(cfg, settings, domains, held)
