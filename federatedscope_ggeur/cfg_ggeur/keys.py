@@ -101,6 +101,8 @@ _RUN_KEYS = (
 
 #: Former keys of parts, each with advice on what to do now.
 _REMOVED = {
+    "encoder.skip_unreadable": "move the images elsewhere that the error names",
+    "encoder.hash_files": "images are told apart by size and time of their files",
     "whitened.shrinkage": "there is no whitened space any more, so remove this key",
     "workers": "a run has one process now, so remove this key",
     "tensorboard": "each round's scores are in metrics.csv and results.json, so remove "

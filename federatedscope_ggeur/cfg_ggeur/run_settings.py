@@ -429,8 +429,6 @@ def encoding_settings(ggeur, auto: str = "auto") -> EncodingSettings:
         device=auto if chosen.device == "auto" else chosen.device,
         cache=chosen.cache,
         float16=chosen.float16_cache,
-        hash_files=chosen.hash_files,
-        skip_unreadable=chosen.skip_unreadable,
     )
 
 

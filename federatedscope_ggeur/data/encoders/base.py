@@ -437,20 +437,6 @@ ENCODER_KEYS = (
         "image cannot use it.",
         one_of(True, False),
     ),
-    Key(
-        "encoder.hash_files",
-        False,
-        "Compare images by their contents, not by size and time of their files. Every "
-        "run then reads all images.",
-        one_of(True, False),
-    ),
-    Key(
-        "encoder.skip_unreadable",
-        False,
-        "True: leave out images that cannot be loaded, and name them in the log. "
-        "False: stop with an error.",
-        one_of(True, False),
-    ),
 )
 
 
