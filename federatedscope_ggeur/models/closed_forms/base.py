@@ -283,6 +283,7 @@ CLOSED_FORMS: Registry[type[ClosedForm]] = Registry(
     taken=("none",),
     removed={
         "qda": "take lda, or mixture; qda was never better than mixture",
+        "fedcof": "take lda with ggeur.statistics compressed, which sends less",
         "fisher": "take ridge; fisher was never better than both ridge and lda",
     },
 )

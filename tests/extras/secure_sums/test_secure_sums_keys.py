@@ -38,7 +38,6 @@ def test_what_is_said_to_go_with_them_goes(config):
 @pytest.mark.parametrize(
     ("settings", "key"),
     [
-        (["ggeur.closed_form", "fedcof"], "ggeur.closed_form"),
         (["ggeur.closed_form", "mixture"], "ggeur.closed_form"),
         (["ggeur.closed_form", "auto"], "ggeur.closed_form"),
         ([*LDA, "ggeur.statistics", "compressed"], "ggeur.statistics"),

@@ -156,7 +156,7 @@ class TestSettings:
             CLOSED_FORMS[kind](**{name: value})
 
     def test_unknown_names_are_refused(self):
-        with pytest.raises(ConfigError, match="'svm'; known: none, auto, fedcof, lda"):
+        with pytest.raises(ConfigError, match="'svm'; known: none, auto, lda"):
             build_closed_form("svm", {})
         with pytest.raises(TypeError, match="ncm has no setting alpha"):
             CLOSED_FORMS["ncm"](alpha=1.0)

@@ -75,7 +75,7 @@ def hits_by_hand(carried, form):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "min_samples"),
-    [("lda", 1), ("mixture", 6), ("ridge", 6), ("fedcof", 1)],
+    [("lda", 1), ("mixture", 6), ("ridge", 6)],
 )
 def test_the_candidate_with_the_most_hits_is_taken(kind, min_samples):
     carried = Carrier(chosen_federation(kind, min_samples))
@@ -200,7 +200,7 @@ def confounded(**options):
     return chosen_federation(data=data, **options)
 
 
-@pytest.mark.parametrize("kind", ["lda", "mixture", "ridge", "fedcof", "auto"])
+@pytest.mark.parametrize("kind", ["lda", "mixture", "ridge", "auto"])
 def test_confounded_labels_and_domains_are_said_and_nobody_is_asked(kind, caplog):
     carried = Carrier(confounded(kind=kind))
     details = carried.round0().closed_form.details
@@ -243,7 +243,6 @@ def test_a_choice_at_the_end_of_the_grid_is_said(caplog):
     ("kind", "is_said"),
     [
         ("ncm", True),
-        pytest.param("fedcof", True, marks=pytest.mark.slow),
         pytest.param("lda", False, marks=pytest.mark.slow),
         pytest.param("auto", False, marks=pytest.mark.slow),
     ],
