@@ -397,10 +397,6 @@ STRENGTH = ["ggeur.ridge.strength", 0.1]
         ),
         (["ggeur.keep", "best"], "keep"),
         (["ggeur.keep", "both"], "keep"),
-        (
-            ["ggeur.closed_form", "ridge", *START, "ggeur.keep", "average"],
-            "closed_form: must be auto or .*lda.* with ggeur.keep: average",
-        ),
         ([*LDA, "ggeur.keep", "best"], "keep"),
         ([*LDA, *START, "ggeur.keep", "best", "ggeur.calibrate", "ccvr"], "keep"),
         (

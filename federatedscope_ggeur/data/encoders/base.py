@@ -143,7 +143,11 @@ def identity_hash(identity: Mapping[str, object]) -> str:
 Make = Callable[..., Encoder]
 Stamp = Callable[[EncoderSettings], Mapping[str, "str | None"]]
 Places = Callable[[EncoderSettings], Sequence[str]]
-ENCODERS: Registry[Make] = Registry("encoder", "ggeur.encoder.name")
+ENCODERS: Registry[Make] = Registry(
+    "encoder",
+    "ggeur.encoder.name",
+    removed={"run": "register an encoder of your own that loads the network"},
+)
 
 
 def register_encoder(

@@ -252,7 +252,6 @@ def test_it_is_the_default_and_papers_configs_are_raw(quickstart):
         quickstart.name,
         "compare_own_embeddings.yaml",
         "ggeur_own_embeddings.yaml",
-        "network_then_ggeur.yaml",
     }
     for path in quickstart.parent.glob("*.yaml"):
         ggeur = load_config(path).ggeur
