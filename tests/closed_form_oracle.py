@@ -63,19 +63,6 @@ def lda(rows, labels, rho=None, priors=True):
     return np.array(weights), np.array(biases)
 
 
-def ridge(rows, labels, alpha):
-    """The least squares ``|[rows, 1] w - one_hot|^2 + alpha |w|^2``, as one system.
-
-    Not by the normal equations: far from the origin they lose half of all digits.
-    """
-    extended = np.hstack([rows, np.ones((len(rows), 1))])
-    one_hot = np.array([labels == c for c in seen(labels)], dtype=float).T
-    penalty = np.sqrt(alpha) * np.eye(extended.shape[1])
-    targets = np.vstack([one_hot, np.zeros((len(penalty), one_hot.shape[1]))])
-    solution = np.linalg.lstsq(np.vstack([extended, penalty]), targets, rcond=None)[0]
-    return solution[:-1].T, solution[-1]
-
-
 def relative_ridge(rows, labels, strength):
     """Least squares of the centred indicators on centred rows; the intercept is free.
 

@@ -101,6 +101,7 @@ _RUN_KEYS = (
 
 #: Former keys of parts, each with advice on what to do now.
 _REMOVED = {
+    "ridge.alpha": "set ggeur.ridge.strength, which is relative to the embeddings",
     "encoder.skip_unreadable": "move the images elsewhere that the error names",
     "encoder.hash_files": "images are told apart by size and time of their files",
     "whitened.shrinkage": "there is no whitened space any more, so remove this key",

@@ -378,7 +378,6 @@ START = ["ggeur.init", "closed_form"]
 STATISTICS, GEOMETRY = "ggeur.statistics", ["ggeur.geometry", "pooled"]
 PERSONAL = ["ggeur.personal.head", "means"]
 SHARE = ["ggeur.epoch_share", 0.5]
-STRENGTH = ["ggeur.ridge.strength", 0.1]
 
 
 @pytest.mark.parametrize(
@@ -390,11 +389,8 @@ STRENGTH = ["ggeur.ridge.strength", 0.1]
         ([*LDA, "ggeur.mlp_hidden_dim", 8], "mlp_hidden_dim: must be 0"),
         ([*LDA, "ggeur.calibrate", "ccvr"], "calibrate: must be none"),
         (["ggeur.lda.shrinkage", 1.5], "lda.shrinkage: "),
-        (["ggeur.ridge.alpha", 0.0], "ridge.alpha: "),
-        (
-            [*STRENGTH, "ggeur.closed_form", "ridge", "ggeur.ridge.alpha", 1.0],
-            "ridge.alpha: cannot go with",
-        ),
+        (["ggeur.ridge.strength", 0.0], "ridge.strength: "),
+        (["ggeur.ridge.alpha", 1.0], "ridge.alpha: set ggeur.ridge.strength"),
         (["ggeur.keep", "best"], "keep"),
         (["ggeur.keep", "both"], "keep"),
         ([*LDA, "ggeur.keep", "best"], "keep"),
@@ -443,7 +439,3 @@ STRENGTH = ["ggeur.ridge.strength", 0.1]
 def test_contradictions_are_refused_by_name(config, settings, problem):
     with pytest.raises(ConfigError, match=problem):
         config(*settings)
-
-
-def test_an_alpha_beside_a_strength_is_nothing_to_another_form(config):
-    assert config(*LDA, *STRENGTH, "ggeur.ridge.alpha", 1.0)

@@ -148,7 +148,7 @@ class TestSettings:
             ("lda", "shrinkage", float("nan")),
             ("lda", "priors", "even"),
             ("lda", "shrinkage", 1.5),
-            ("ridge", "alpha", 0.0),
+            ("ridge", "strength", 0.0),
         ],
     )
     def test_out_of_range_are_refused(self, kind, name, value):
@@ -158,8 +158,8 @@ class TestSettings:
     def test_unknown_names_are_refused(self):
         with pytest.raises(ConfigError, match="'svm'; known: none, auto, lda"):
             build_closed_form("svm", {})
-        with pytest.raises(TypeError, match="ncm has no setting alpha"):
-            CLOSED_FORMS["ncm"](alpha=1.0)
+        with pytest.raises(TypeError, match="ncm has no setting strength"):
+            CLOSED_FORMS["ncm"](strength=1.0)
 
     def test_are_read_from_the_sections_of_a_config(self):
         sections = {
