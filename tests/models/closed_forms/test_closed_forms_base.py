@@ -61,7 +61,7 @@ LDA = CLOSED_FORMS["lda"]
 ASKING = [name for name, form in CLOSED_FORMS.items() if form.asks]
 CHOSEN = [CLOSED_FORMS[k]() for k in ASKING if CLOSED_FORMS[k].partition_free] + [
     LDA(shrinkage=0.1, priors="none"),
-    CLOSED_FORMS["ridge"](alpha=0.01),
+    CLOSED_FORMS["ridge"](strength=0.01),
 ]
 
 
