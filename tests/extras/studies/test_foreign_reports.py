@@ -16,9 +16,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from federatedscope_ggeur.extras.studies.comparison.class_figures import (
-    class_csv,
-)
 from foreign_text import ORDINARY, WORST, foreign, hidden_in
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -215,9 +212,6 @@ def test_a_comparison_as_csv(names):
     assert all(is_quiet(cell) for row in read for cell in row)
     values = [row[read[0].index("value")] for row in read[1:]]
     assert any(float(value) < 0 for value in values if value)  # differences
-    counts = {Path(f"/runs/{names[2][:200]}"): np.array([[2, 1], [0, 3]])}
-    by_class = class_csv(comparison, counts)
-    assert all(is_quiet(c) for row in csv.reader(io.StringIO(by_class)) for c in row)
 
 
 @pytest.mark.parametrize("text", [t for t in WORST if t])
