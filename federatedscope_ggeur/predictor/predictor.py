@@ -28,7 +28,6 @@ from federatedscope_ggeur.data import (
     SUFFIX,
     EncodingSettings,
     Expected,
-    ExtractionSettings,
     Rows,
     is_image_type,
 )
@@ -43,7 +42,7 @@ from federatedscope_ggeur.data.encoders import (
 from federatedscope_ggeur.data.images.files import FileLoader, is_image_name
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.machine import torch_threads
-from federatedscope_ggeur.models import Model, OwnModels
+from federatedscope_ggeur.models import Model
 from federatedscope_ggeur.models.closed_forms.left_out import confidence_edges
 from federatedscope_ggeur.reporting import RESULTS_FILE, Results
 from federatedscope_ggeur.settings import flatten
@@ -124,24 +123,6 @@ class Predictor:
         plugins: Sequence[str] = (),
         trust: bool = False,
     ):
-        self._read(folder, pretrained, device, plugins, trust)
-
-    @classmethod
-    def of(
-        cls,
-        encoder: Encoder,
-        head: Model,
-        class_names: Sequence[str],
-        extraction: ExtractionSettings | None = None,
-    ) -> Predictor:
-        """A predictor from an encoder and a head on its embeddings, without a run."""
-        made: Predictor = cls.__new__(cls)
-        made.encoder, made.class_names = encoder, list(class_names)
-        made._left, made._models = None, OwnModels(head, {})
-        made._extraction = extraction or ExtractionSettings()
-        return made
-
-    def _read(self, folder, pretrained: str, device: str, plugins, trust: bool) -> None:
         load_plugins(plugins, Path.cwd(), asked_by="--plugins")
         self._left = LeftModels(folder)
         results = self._left.results
@@ -201,16 +182,14 @@ class Predictor:
             `clients` is wrong or missing, or a client's model is damaged or not in the
             folder.
         """
-        if self.encoder is None and self._left is not None:
+        if self.encoder is None:
             made = self._left.results.encoder
             raise ConfigError(
                 f"the run was on embeddings (made by: {made}) and has no encoder for "
                 "images; name files of embeddings (npz, npy or csv) instead, or name a "
                 "run on images, with a data.type such as image_folder@ggeur"
             )
-        numbers = torch.zeros(len(images), dtype=torch.int64)
-        if self._left is not None:
-            numbers = self._left.numbers(clients, len(images))
+        numbers = self._left.numbers(clients, len(images))
         return self._predictions(images, top, numbers)
 
     def predict_proba(self, features: Any, clients: Any = None) -> np.ndarray:
@@ -257,22 +236,11 @@ class Predictor:
 
     @property
     def expected(self) -> Expected:
-        """What the head expects of rows of embeddings.
-
-        Raises
-        ------
-        ConfigError
-            The predictor has no run.
-        """
-        if self._left is None:
-            raise ConfigError(
-                "embeddings cannot be classified without a run; name one by --run"
-            )
+        """What the head expects of rows of embeddings."""
         return self._left.expected
 
     def _results(self, rows: Rows) -> Results:
         """The run's results with its models, for rows with the shape of `rows`."""
-        self.expected  # noqa: B018
         if self._with_models is None:
             try:
                 dim = rows.features.shape[1]
