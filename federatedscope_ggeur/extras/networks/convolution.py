@@ -1,9 +1,13 @@
-"""Convolutions whose gradients repeat exactly on a GPU and still are fast.
+"""Large convolutions whose gradients repeat exactly on a GPU and still are fast.
 
-Of cuDNN's algorithms for the gradient in a convolution's input, those that repeat their
-bits take up to six times as long as the others. A convolution of stride 1 does not need
-them. That gradient is a convolution, too: of the gradient in the output with the
-mirrored weights.
+Of cuDNN's algorithms for gradients in float32, those that repeat their bits take up to
+six times as long as the others where maps are large. A convolution of stride 1 does not
+need them. The gradient in its input is a convolution, too: of the gradient in its
+output with the mirrored weights. And where few numbers meet in one number of the
+output, as in the first layer, the gradient in the weights is a matrix product.
+
+Small convolutions stay cuDNN's. There its algorithms that repeat are as fast as the
+others, and a GPU waits for Python.
 """
 
 from __future__ import annotations
@@ -11,8 +15,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.grad import conv2d_weight
 
 Padding = tuple[int, int]
+
+#: A convolution is large if a batch has more places than this.
+_PLACES = 1 << 14
+#: So many numbers are few.
+_FEW = 64
 
 
 def use_repeating_convolutions(module: nn.Module) -> None:
@@ -23,19 +33,24 @@ def use_repeating_convolutions(module: nn.Module) -> None:
 
 
 class RepeatingConv2d(nn.Conv2d):
-    """A convolution that trains on a GPU by `convolve`."""
+    """A convolution that trains on a GPU by `convolve` where that is faster."""
 
     def _conv_forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        trains = torch.is_grad_enabled() and not torch.is_autocast_enabled()
-        if not x.is_cuda or not trains:
-            return super()._conv_forward(x, weight, bias)
-        return convolve(x, weight, bias, self.padding)  # type: ignore[arg-type]
+        if x.is_cuda and torch.is_grad_enabled() and _is_slow(x):
+            return convolve(x, weight, bias, self.padding)  # type: ignore[arg-type]
+        return super()._conv_forward(x, weight, bias)
+
+
+def _is_slow(x: Tensor) -> bool:
+    """Whether cuDNN's algorithms that repeat are slow on such a batch."""
+    is_reduced = torch.backends.cudnn.allow_tf32 or torch.is_autocast_enabled()
+    return x.shape[0] * x.shape[2] * x.shape[3] > _PLACES and not is_reduced
 
 
 def convolve(
     x: Tensor, weight: Tensor, bias: Tensor | None, padding: Padding
 ) -> Tensor:
-    """`conv2d` of stride 1 whose gradient in `x` is computed by a convolution.
+    """`conv2d` of stride 1, with gradients by other convolutions and products.
 
     Parameters
     ----------
@@ -58,29 +73,20 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     def backward(ctx, back):
         x, weight = ctx.saved_tensors
-        for_x, *others = ctx.needs_input_grad[:3]
+        for_x, for_weight, for_bias, _ = ctx.needs_input_grad
         of_x = of_weight = of_bias = None
         if for_x:
             mirrored = weight.transpose(0, 1).flip(2, 3)
-            high, wide = weight.shape[2:]
-            down, across = ctx.padding
-            of_x = F.conv2d(
-                back, mirrored, padding=(high - 1 - down, wide - 1 - across)
-            )
-        if any(others):
-            _, of_weight, of_bias = torch.ops.aten.convolution_backward(
-                back,
-                x,
-                weight,
-                weight.shape[:1],
-                (1, 1),
-                ctx.padding,
-                (1, 1),
-                False,
-                (0, 0),
-                1,
-                (False, *others),
-            )
+            reach = [k - 1 - p for k, p in zip(weight.shape[2:], ctx.padding)]
+            of_x = F.conv2d(back, mirrored, padding=reach)
+        if for_weight and weight[0].numel() <= _FEW:
+            patches = F.unfold(x, weight.shape[2:], padding=ctx.padding)
+            products = back.flatten(2) @ patches.transpose(1, 2)
+            of_weight = products.sum(0).view_as(weight)
+        elif for_weight:
+            of_weight = conv2d_weight(x, weight.shape, back, padding=ctx.padding)
+        if for_bias:
+            of_bias = back.sum((0, 2, 3))
         return of_x, of_weight, of_bias, None
 
 

@@ -26,7 +26,8 @@ def convolutions(draw):
     """Rows, weights, bias and padding of a convolution of stride 1."""
     high, wide = (draw(st.integers(1, 5)) for _ in range(2))
     padding = draw(st.integers(0, high - 1)), draw(st.integers(0, wide - 1))
-    rows, inputs, outputs = (draw(st.integers(1, 3)) for _ in range(3))
+    rows, outputs = (draw(st.integers(1, 3)) for _ in range(2))
+    inputs = draw(st.sampled_from((1, 2, 3, 33)))  # of the last, many meet in an output
     sides = high + draw(st.integers(0, 3)), wide + draw(st.integers(0, 3))
     seed = draw(st.integers(0, 99))
     bias = numbers(outputs, seed=seed + 2) if draw(st.booleans()) else None
@@ -81,12 +82,11 @@ def test_layers_that_it_can_take_are_taken(layer, is_simple):
 
 
 @needs_gpu
-def test_a_gpu_trains_by_it():
-    module = nn.Sequential(nn.Conv2d(3, 5, 3, padding=1))
+@pytest.mark.parametrize("side", [8, 80])
+def test_a_gpu_trains_by_it_where_maps_are_large(side):
+    module = nn.Sequential(nn.Conv2d(3, 5, 3, padding=1)).cuda()
     use_repeating_convolutions(module)
-    module.cuda()
-    x = torch.randn(4, 3, 8, 8, device="cuda", requires_grad=True)
-    y = module(x)
-    assert "_Convolution" in type(y.grad_fn).__name__
-    with torch.no_grad():
-        assert torch.allclose(y, module(x), atol=1e-5)
+    x = torch.randn(4, 3, side, side, device="cuda", requires_grad=True)
+    with torch.backends.cudnn.flags(True, deterministic=True, allow_tf32=False):
+        y = module(x)
+    assert ("_Convolution" in type(y.grad_fn).__name__) == (side == 80)
