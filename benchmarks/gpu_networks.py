@@ -9,7 +9,6 @@ stands in a column of its own.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from statistics import median
 
 import torch
 from gpu_bench import Bench
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from federatedscope_ggeur.extras.networks.image_network import (
@@ -81,9 +80,11 @@ class Case:
         """An epoch in plain torch; `repeats` asks for algorithms that repeat."""
         pixels, labels = self.rows(steps)
         images = pixels.view(-1, 3, self.side, self.side)
-        module = as_in_torch(self.model.network)
+        module = self.model.network
 
         def epoch() -> None:
+            for parameter in module.parameters():  # `fit` has bound them to a vector
+                parameter.data = parameter.data.clone()
             module.train()
             optimizer = torch.optim.SGD(module.parameters(), RATE, **SGD)
             order = torch.randperm(len(labels), device=self.device)
@@ -107,17 +108,6 @@ class Case:
                 epoch()
 
         return run
-
-
-def as_in_torch(network: nn.Module) -> nn.Module:
-    """A copy of a network whose layers are torch's own."""
-    plain = copy.deepcopy(network)
-    for layer in plain.modules():
-        if isinstance(layer, nn.Conv2d):
-            layer.__class__ = nn.Conv2d
-    for parameter in plain.parameters():  # `fit` has bound them to a vector
-        parameter.data = parameter.data.clone()
-    return plain
 
 
 def moved(images: Tensor) -> Tensor:

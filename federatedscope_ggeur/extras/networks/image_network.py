@@ -45,7 +45,6 @@ from .base import (
     image_shape,
     put_norms,
 )
-from .convolution import use_repeating_convolutions
 from .keys import NETWORK_KEYS, OWN
 from .pretrained import load_weights
 
@@ -255,7 +254,6 @@ class ImageNetwork(Model):
             made = make(image, self.num_classes, settings, self.dropout)
         check_returned(f"the network '{settings.name}'", make, made, Network)
         put_norms(made.module, settings.norm, settings.name)
-        use_repeating_convolutions(made.module)
         for layer in norm_modules(made.module):
             setattr(layer, _COUNTER, None)
         return made
