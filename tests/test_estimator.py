@@ -275,6 +275,18 @@ def test_labels_of_any_kind_come_back(labels, tmp_path):
     assert read.classes_.dtype.kind == made.classes_.dtype.kind
 
 
+def test_masked_entries_are_refused():
+    rows, labels = np.ma.masked_array(X), np.ma.masked_array(y)
+    made = FederatedClassifier("lda").fit(rows, labels, clients=SITE)
+    rows[3, 2] = labels[5] = np.ma.masked
+    with pytest.raises(ValueError, match="X: row 3 has a masked entry"):
+        FederatedClassifier("lda").fit(rows, y, clients=SITE)
+    with pytest.raises(ValueError, match="y: row 5 has a masked entry"):
+        FederatedClassifier("lda").fit(X, labels, clients=SITE)
+    with pytest.raises(ValueError, match="X: row 3 has a masked entry"):
+        made.predict(rows)
+
+
 @pytest.mark.slow
 def test_names_of_columns_are_kept(tmp_path):
     frame = pandas.DataFrame(X, columns=[f"pixel{i}" for i in range(64)])
