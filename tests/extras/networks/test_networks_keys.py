@@ -76,7 +76,7 @@ def test_a_network():
     assert other_model_of(cfg) == NetworkSettings("digits_cnn", mean=(0.0, 0.5, 1.0))
     task = run_settings(cfg, 10, 64, 4).role.task
     assert task.model.other.name == "digits_cnn"
-    assert task.space.kind == "raw"
+    assert task.space == "raw"
     assert other_model_of(default_config()) is None
 
 
