@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from kept_rounds import checkpoint_rounds
 from standalone import outcome
 
 from federatedscope_ggeur.engines import run as checkpoints
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.federation.course.checkpoint import checkpoint_rounds
 from federatedscope_ggeur.reporting import Round0
 
 ROUNDS = ("federate.total_round_num", 4)
@@ -126,21 +126,6 @@ def test_a_run_that_was_over_goes_on_to_its_end(engines, tmp_path, more):
 
 class TestFilesOfFS:
     """FS pickles ``{"cur_round": ..., "model": state dict}``."""
-
-    @pytest.mark.slow
-    def test_weights_alone_start_a_run(self, engines, fs, tmp_path):
-        from federatedscope.core.aggregators import ClientsAvgAggregator
-
-        path = tmp_path / "fs.pt"
-        trained = fs.run()
-        ClientsAvgAggregator(trained.server.model, config=trained.config).save_model(
-            path, cur_round=3
-        )
-        results = engines["standalone"]("federate.restore_from", path)
-        rounds = results["rounds"]
-        assert [record["round"] for record in rounds] == [1, 2, 3, 4]
-        assert rounds[0]["avg"] > trained.results.rounds[0].avg
-        assert results == engines["embedded"]("federate.restore_from", path)
 
     @pytest.mark.slow
     def test_a_malicious_pickle_runs_nothing(self, engines, tmp_path):

@@ -213,7 +213,7 @@ def test_federatedscope_runs_with_the_plugin_and_untouched(toy, home):
 LATE = """\
 import sys
 from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.federation.course.checkpoint import checkpoint_rounds
+from kept_rounds import checkpoint_rounds
 sys.path.insert(0, sys.argv.pop(1))
 from federatedscope.core.configs.config import global_cfg
 before = list(sys.argv)
