@@ -152,6 +152,7 @@ def test_a_head_of_an_older_release_reads_labels_that_fit_one_way(tmp_path, caps
         ("a.csv", "", "the file has no rows"),
         ("a.csv", "1,2,3,4,5\n1,2,3,4\n", "row 2: it has not as many columns"),
         ("a.csv", "1,2,3,4,5\n1,2,x,4,5\n", "row 2: 'x' is no number"),
+        ("a.csv", "a;b;label\n1;2;x\n", "row 1: '1;2;x' is no number; commas sep"),
         (
             "a.csv",
             "1,2,3\n",
