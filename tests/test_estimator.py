@@ -150,7 +150,7 @@ def test_thresholds_count_rows_never_weights():
     ("method", "settings", "named"),
     [
         ("auto", {}, "closed_form auto, space, augmentation, training"),
-        ("fedcof", {}, "closed_form fedcof"),
+        ("mixture", {}, "closed_form mixture"),
         ("fedavg", {}, "training"),
         ("lda", {"ggeur.statistics": "compressed"}, "statistics compressed"),
         ("lda", {"ggeur.personal.head": "means"}, "personal"),

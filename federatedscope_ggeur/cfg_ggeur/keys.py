@@ -82,14 +82,6 @@ _RUN_KEYS = (
         positive_up_to(1e9, not_set_allowed=True),
     ),
     Key(
-        "workers",
-        0.0,
-        "Processes that train and score the clients of an embedded run. The results "
-        "are the same for any number. 0: one process in Python; in commands as many "
-        "as there are cores if that is faster.",
-        whole(0, maximum=1024),
-    ),
-    Key(
         "num_threads",
         1.0,
         "Number of torch threads of each process.",
@@ -103,20 +95,19 @@ _RUN_KEYS = (
         "memory.",
         not_negative,
     ),
-    Key(
-        "tensorboard",
-        False,
-        "Also write each round's scores into the run folder for TensorBoard.",
-        one_of(True, False),
-    ),
     PLUGINS,
 )
 
 
 #: Former keys of parts, each with advice on what to do now.
 _REMOVED = {
-    "fisher.steps": "the head is trained to its optimum now, so remove this key "
-    "(ggeur.fisher.penalty bounds the head's weights)"
+    "ridge.alpha": "set ggeur.ridge.strength, which is relative to the embeddings",
+    "encoder.skip_unreadable": "move the images elsewhere that the error names",
+    "encoder.hash_files": "images are told apart by size and time of their files",
+    "whitened.shrinkage": "there is no whitened space any more, so remove this key",
+    "workers": "a run has one process now, so remove this key",
+    "tensorboard": "each round's scores are in metrics.csv and results.json, so remove "
+    "this key",
 }
 
 
@@ -168,7 +159,6 @@ name_settings(
         **FS_FIELDS,
         "deadline": "ggeur.deadline.*",
         "transform": "data.transform",
-        "wandb": "wandb.use",
     }
 )
 

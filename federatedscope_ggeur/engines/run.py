@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from shlex import quote
 
@@ -32,8 +32,6 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import (
 from federatedscope_ggeur.cfg_ggeur.start_notes import (
     batched_because,
     privacy_of,
-    reach_line,
-    set_rows,
     start_notes,
     withheld_line,
 )
@@ -66,7 +64,7 @@ from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.federation.server import unseen_clients
 from federatedscope_ggeur.federation.settings import Prepared
 from federatedscope_ggeur.federation.wire.handshake import Handshake
-from federatedscope_ggeur.machine import plain_torch, torch_threads, usable_cores
+from federatedscope_ggeur.machine import plain_torch, torch_threads
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import (
@@ -77,12 +75,11 @@ from federatedscope_ggeur.reporting import (
     Results,
     Round0,
     RoundRecord,
-    Tracking,
 )
 from federatedscope_ggeur.settings import flatten, kind_of
 
 from .embedded import EmbeddedEngine, Order
-from .workers import known_of_rows, settings_for, workers_problem
+from .sides import known_of_rows, settings_for
 
 logger = get_logger(__name__)
 
@@ -180,10 +177,6 @@ def take_sigterm() -> Callable[[], object]:
     return partial(signal.signal, signal.SIGTERM, signal.SIG_DFL)
 
 
-#: Rows of clients' sets, times rounds, from which several workers pay. One takes some
-#: seconds for them; to begin the others takes tenths of one.
-PAYING_ROWS = 1_000_000
-
 #: Settings that a dict need not hold if data come with it.
 _WITH_DATA = {
     "federate.method": "ggeur",
@@ -272,31 +265,10 @@ class Run:
         if not is_noisy:
             capture.data = DataFingerprint(*fingerprint(self.data))
         capture.gpu = gpu_name(self.settings.role.training.device)
-        workers = self.settings.workers or 1
-        if workers > 1 and (problem := self._workers_problem):
-            raise ConfigError(f"{setting('workers')} {workers}: {problem}")
         self.engine = EmbeddedEngine(
-            self.data, self.settings, begun, order, self.prepared, capture, workers
+            self.data, self.settings, begun, order, self.prepared, capture
         )
         self.history = self.engine.history
-
-    def use_cores(self) -> None:
-        """Use several workers if this is faster and no number was set."""
-        rows = set_rows(self.settings, self.held) * self.settings.rounds
-        pays = rows.sum() > PAYING_ROWS or self.data.image_shape is not None
-        pays = pays and not self._at_once[0]
-        if not self.settings.workers and pays and not self._workers_problem:
-            self.engine.workers = usable_cores()
-
-    @cached_property
-    def _at_once(self) -> tuple[bool, str]:
-        """Whether clients train at once; if not, why. It takes a model to know."""
-        return batched_because(self.settings)
-
-    @property
-    def _workers_problem(self) -> str:
-        settings = self.settings
-        return workers_problem(settings.role.training.device, settings.num_threads)
 
     def describe(self) -> list[str]:
         """Lines that describe the run: data, and rows of domains and clients."""
@@ -320,16 +292,15 @@ class Run:
             other = self.settings.role.task.model.other
             space = f"space of training: {cfg.ggeur.space}"
             lines.append((other is not None and other.told) or space)
-        withheld = withheld_line(self.settings, self.held)
-        reach = reach_line(self.settings, self.held)
-        lines += [line for line in (withheld, reach) if line]
+        if withheld := withheld_line(self.settings, self.held):
+            lines.append(withheld)
         notes = [*idle_notes(cfg), *self.notes]
         return lines + [f"note: {note}" for note in notes]
 
     def _training_lines(self) -> list[str]:
         """On which device clients train, and whether all of a round train at once."""
         device = self.settings.role.training.device
-        at_once, why = self._at_once
+        at_once, why = batched_because(self.settings)
         is_usual = device.type == "cpu" and not at_once and not why
         if is_usual or not self.settings.rounds:
             return []
@@ -339,22 +310,15 @@ class Run:
         return [f"training on {device}{one_by_one}"]
 
     @plain_torch()
-    def follow(self, watch: Watch, folder: Path | None = None) -> Results:
+    def follow(self, watch: Watch) -> Results:
         """Run to the end, and call `watch` with each record.
 
         Records are those of round 0, of each round, and of the calibrated head.
-        `folder` is the run's folder, for TensorBoard's files.
         """
         for note in [*device_notes(self.cfg), *self._faults]:
             logger.warning(note)
-        tracking, done = Tracking(self.settings.tracking, folder), False
-        try:
-            for record in self.engine.run():
-                tracking.note(record)
-                watch(record)
-            done = True
-        finally:
-            tracking.close(failed=not done)
+        for record in self.engine.run():
+            watch(record)
         return self.history.results()
 
 

@@ -213,7 +213,6 @@ class Runner:
         capture, cfg = Capture(job.origin), job.config()
         data = divide(cfg, self._data_set(cfg))
         run = _begun(cfg, data, capture, part)
-        run.engine.workers = 1  # a study has processes of its own
         write_atomically(part / CONFIG_FILE, cfg.dump())
         run.engine.keep_in(part)
         for line in run.describe():
@@ -231,7 +230,7 @@ class Runner:
                     tell(min(record.round, total), total, score)
 
         try:
-            results = run.follow(watch, part)
+            results = run.follow(watch)
         except BaseException:
             run.history.flush()
             raise
