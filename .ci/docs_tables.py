@@ -165,9 +165,8 @@ def _own_settings(part) -> str:
     found = []
     for key in part.SETTINGS:
         default = "" if key.default is None else f" {_plain(key.default)}"
-        meaning = key.meaning[0].lower() + key.meaning[1:].rstrip(".")
-        found.append(f"`{prefix}{key.name}`{default} ({meaning})")
-    return "; ".join(found)
+        found.append(f"`{prefix}{key.name}`{default}")
+    return ", ".join(found)
 
 
 def _plain(default: object) -> object:
