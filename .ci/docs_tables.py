@@ -8,7 +8,6 @@ rows.
 
 from __future__ import annotations
 
-import inspect
 import re
 from math import prod
 from pathlib import Path
@@ -42,7 +41,6 @@ DOCS = (
     "networks.md",
     "text.md",
     "study_files.md",
-    "plugins.md",
 )
 FILES = tuple(ROOT / "docs" / name for name in DOCS)
 REGISTRIES = {r.field: r for r in (METHODS, AUGMENTATIONS, CLOSED_FORMS)}
@@ -58,6 +56,8 @@ _COLUMNS = (
     "down, beside the model",
     "source",
 )
+#: A part with more settings than these has its own command in their place.
+_MOST = 6
 
 
 def table(registry: Registry) -> str:
@@ -87,30 +87,15 @@ def text_table() -> str:
     return _markdown([heads, ("---",) * 4, *rows])
 
 
-def hook_table() -> str:
-    """What `Method` says of each hook that a docstring gives a side."""
-    rows = [("hook", "called on", "returns"), ("---",) * 3]
-    for name, hook in vars(Method).items():
-        said = inspect.getdoc(hook) if inspect.isfunction(hook) else ""
-        side, colon, what = said.partition("\n\n")[0].partition(": ")
-        if colon and side.split(",")[0] in ("Client", "Server", "Both sides"):
-            given = ", ".join(list(inspect.signature(hook).parameters)[1:])
-            what = " ".join(what.split())
-            rows.append((f"`{name}({given})`", side.lower(), what))
-    return _markdown(rows)
-
-
 def study_table() -> str:
     """The same of the bundled study files."""
-    rows = [("study", "what it is of", "runs: rows x columns x seeds"), ("---",) * 3]
+    rows = [("study", "what it is of", "runs"), ("---",) * 3]
     for path in sorted(study_folder().glob("*.yaml"), key=_natural):
         text = path.read_text(encoding="utf-8")
         study = yaml.safe_load(text)
-        points, *others = (len(found) for found in study["axes"].values())
-        sizes = (points, prod(others), len(study["seeds"]))
-        shown = f"{prod(sizes)}: {' x '.join(map(str, sizes))}"
+        sizes = (*(len(found) for found in study["axes"].values()), len(study["seeds"]))
         title = text.partition("\n")[0].lstrip("# ").rstrip(".")
-        rows.append((f"`{path.stem}`", title, shown))
+        rows.append((f"`{path.stem}`", title, str(prod(sizes))))
     return _markdown(rows)
 
 
@@ -179,6 +164,8 @@ def settings(part: type[Method] | type[ClosedForm]) -> str:
     found, section = [], f"ggeur.{part.name}"
     if issubclass(part, Method):
         section = section_of(part)
+    if len(part.SETTINGS) > _MOST:
+        return f"`{section}.*`: `ggeur keys {part.name}`"
     for key in part.SETTINGS:
         note = key.meaning[0].lower() + key.meaning[1:].rstrip(".")
         default = f"({note})" if key.default is None else key.read(key.default)
@@ -200,7 +187,7 @@ def updated(content: str) -> str:
     """`content` with its tables as the registry has them."""
     tables = {field: data_table(field) for field in DATA}
     tables |= {NETWORKS.field: network_table(), TEXT_MODELS.field: text_table()}
-    tables |= {"studies": study_table(), "Method": hook_table()}
+    tables |= {"studies": study_table()}
     tables |= {field: table(registry) for field, registry in REGISTRIES.items()}
     for field, new in tables.items():
         mark = re.escape(f"<!-- table: {field} -->")
