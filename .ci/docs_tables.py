@@ -137,10 +137,13 @@ def _of_methods(registry: Registry[type[Method]]) -> list[tuple[str, ...]]:
 
 def data_table(field: str) -> str:
     """A Markdown table of the readers, encoders or splitters that `field` chooses."""
-    rows = [(f"`{field}`", "what it does", "settings and defaults"), ("---",) * 3]
+    rows = [(f"`{field}`", "what it does (its settings and defaults)"), ("---",) * 2]
     for name, part in DATA[field].items():
         shown = f"`{name}{SUFFIX}`" if field == READERS.field else f"`{name}`"
-        rows.append((shown, part.meaning, _own_settings(part)))
+        settings = _own_settings(part)
+        rows.append(
+            (shown, f"{part.meaning} ({settings})" if settings else part.meaning)
+        )
     return _markdown(rows)
 
 
