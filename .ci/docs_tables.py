@@ -52,8 +52,7 @@ DATA = {
 _COLUMNS = (
     "what it does",
     "settings and defaults",
-    "up, beside the model",
-    "down, beside the model",
+    "beside the model",
     "source",
 )
 #: A part with more settings than these has its own command in their place.
@@ -129,10 +128,15 @@ def _of_methods(registry: Registry[type[Method]]) -> list[tuple[str, ...]]:
         (f"`ggeur.{registry.field}`", *_COLUMNS),
         ("---",) * (len(_COLUMNS) + 1),
         *(
-            (f"`{name}`", p.meaning, settings(p), p.sends, p.receives, p.source)
+            (f"`{name}`", p.meaning, settings(p), _travels(p), p.source)
             for name, p in registry.items()
         ),
     ]
+
+
+def _travels(method: type[Method]) -> str:
+    ways = {"up": method.sends, "down": method.receives}
+    return "; ".join(f"{way}: {what}" for way, what in ways.items() if what)
 
 
 def data_table(field: str) -> str:
