@@ -174,14 +174,18 @@ def settings(part: type[Method] | type[ClosedForm]) -> str:
     if len(part.SETTINGS) > _MOST:
         return f"`{section}.*`: `ggeur keys {part.name}`"
     for key in part.SETTINGS:
-        note = key.meaning[0].lower() + key.meaning[1:].rstrip(".")
-        default = f"({note})" if key.default is None else key.read(key.default)
-        default = -1 if default is None else default
-        found.append(f"`{section}.{key.name}` {default}")
+        has_default = key.default is not None
+        default = f" {_shown(key.read(key.default))}" if has_default else ""
+        found.append(f"`{section}.{key.name}`{default}")
         section = ""
     others = [o for o in getattr(part, "READS", ()) if CLOSED_FORMS[o].SETTINGS]
     found += [f"those of `{other}`" for other in others]
     return ", ".join(found)
+
+
+def _shown(value: object) -> object:
+    """A value as FederatedScope's dialect writes it, which knows no None."""
+    return -1 if value is None else value
 
 
 def _cell(text: str) -> str:
