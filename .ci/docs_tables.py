@@ -1,4 +1,4 @@
-"""Write what the docs list of registered parts and bundled files, from these.
+"""Write what the docs list of registered parts, from these.
 
     python .ci/docs_tables.py
 
@@ -9,10 +9,7 @@ rows.
 from __future__ import annotations
 
 import re
-from math import prod
 from pathlib import Path
-
-import yaml
 
 from federatedscope_ggeur.cfg_ggeur.fs_keys import section_of
 from federatedscope_ggeur.data import (
@@ -22,7 +19,6 @@ from federatedscope_ggeur.data import (
     SPLITTERS,
     SUFFIX,
 )
-from federatedscope_ggeur.examples import study_folder
 from federatedscope_ggeur.extras.networks.keys import NETWORKS
 from federatedscope_ggeur.extras.text.keys import TEXT_MODELS
 from federatedscope_ggeur.methods import (
@@ -40,7 +36,6 @@ DOCS = (
     "data.md",
     "networks.md",
     "text.md",
-    "study_files.md",
 )
 FILES = tuple(ROOT / "docs" / name for name in DOCS)
 REGISTRIES = {r.field: r for r in (METHODS, AUGMENTATIONS, CLOSED_FORMS)}
@@ -84,23 +79,6 @@ def text_table() -> str:
         for name, p in sorted(TEXT_MODELS.items())
     ]
     return _markdown([heads, ("---",) * 4, *rows])
-
-
-def study_table() -> str:
-    """The same of the bundled study files."""
-    rows = [("study", "what it is of", "runs"), ("---",) * 3]
-    for path in sorted(study_folder().glob("*.yaml"), key=_natural):
-        text = path.read_text(encoding="utf-8")
-        study = yaml.safe_load(text)
-        sizes = (*(len(found) for found in study["axes"].values()), len(study["seeds"]))
-        title = text.partition("\n")[0].lstrip("# ").rstrip(".")
-        rows.append((f"`{path.stem}`", title, str(prod(sizes))))
-    return _markdown(rows)
-
-
-def _natural(path: Path) -> list:
-    """table2 before table10."""
-    return [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", path.stem)]
 
 
 def _markdown(rows) -> str:
@@ -198,7 +176,6 @@ def updated(content: str) -> str:
     """`content` with its tables as the registry has them."""
     tables = {field: data_table(field) for field in DATA}
     tables |= {NETWORKS.field: network_table(), TEXT_MODELS.field: text_table()}
-    tables |= {"studies": study_table()}
     tables |= {field: table(registry) for field, registry in REGISTRIES.items()}
     for field, new in tables.items():
         mark = re.escape(f"<!-- table: {field} -->")
