@@ -6,9 +6,10 @@ from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.reporting import numbers
 
 
-def outcome(cfg, order=sorted):
+def outcome(cfg, workers=1, order=sorted):
     """All that a run gives but times, and all that it has sent."""
     going, sent = Run(cfg, order=order), []
+    going.engine.workers = workers
 
     def listen(request, replies):
         sent.append((request.kind.name, dict(request.parts), replies))

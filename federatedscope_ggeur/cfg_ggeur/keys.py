@@ -82,6 +82,14 @@ _RUN_KEYS = (
         positive_up_to(1e9, not_set_allowed=True),
     ),
     Key(
+        "workers",
+        0.0,
+        "Processes that train and score the clients of an embedded run. The results "
+        "are the same for any number. 0: one process in Python; in commands as many "
+        "as there are cores if that is faster.",
+        whole(0, maximum=1024),
+    ),
+    Key(
         "num_threads",
         1.0,
         "Number of torch threads of each process.",
@@ -106,7 +114,6 @@ _REMOVED = {
     "encoder.float16_cache": "the cache keeps float32, so remove this key",
     "encoder.hash_files": "images are told apart by size and time of their files",
     "whitened.shrinkage": "there is no whitened space any more, so remove this key",
-    "workers": "a run has one process now, so remove this key",
     "tensorboard": "each round's scores are in metrics.csv and results.json, so remove "
     "this key",
 }

@@ -159,6 +159,7 @@ class RunSettings:
 
     role: RoleSettings
     plan: Plan
+    workers: int
     num_threads: int
     memory_limit: float
     save_to: str
@@ -261,6 +262,7 @@ def run_settings(
             evaluation=evaluation_settings(cfg),
             screen=ggeur.screen,
         ),
+        workers=int(ggeur.workers),
         num_threads=int(ggeur.num_threads),
         memory_limit=_memory_limit(ggeur, training.device),
         save_to=cfg.federate.save_to,

@@ -75,6 +75,7 @@ def run_with_files(
     shown = cfg.verbose > 0 if level is None else level
     with shown_on_console(shown):
         run = Run(cfg, data)
+        run.use_cores()
     folder = new_run_folder(cfg.outdir, experiment_name(cfg))
     begun(folder)
     log = logging_to(folder / LOG_FILE)

@@ -16,9 +16,11 @@ from federatedscope_ggeur.machine import plain_torch
 
 from .clients import SPLITS, ClientData, ClientRanges, all_rows, held_lazily, held_out
 from .embeddings import DataSet, Domain, Embeddings, check_alike
-from .labels import as_array, checked_names, classes_of, numbered
+from .encoders import EncoderSettings
+from .labels import POSITIONS, as_array, checked_names, classes_of, numbered
 from .rows import NOT_KNOWN, Given, Rows
 from .splitters import Task, divide, read_arguments
+from .torch_datasets import embed_datasets
 
 #: The domain of rows that come without a domain.
 ALL = "all"
@@ -179,6 +181,44 @@ class FederatedData:
             names,
             encoder,
             given=Given(how, rows_in.titles),
+        )
+
+    @classmethod
+    def from_torch(
+        cls,
+        datasets: Mapping[str, Any],
+        encoder: str | EncoderSettings,
+        *,
+        domains: Mapping[str, str] | None = None,
+        **more: Any,
+    ) -> FederatedData:
+        """Make data from one image data set for each client, in torchvision's style.
+
+        Parameters
+        ----------
+        datasets : mapping from client to data set
+            The clients are numbered from 1 in this order.
+        encoder : str or EncoderSettings
+        domains : mapping from client to str, optional
+            The domain of each client. By default there is one domain.
+        more
+            Test sets, class names, cache and device, as for `embed_datasets`. The
+            errors are the same, too.
+        """
+        encoded = embed_datasets(datasets, encoder, **more)
+        clients = []
+        for number, name in enumerate(datasets, 1):
+            domain = str((domains or {}).get(name, ALL))
+            parts = [part.of_domain(domain) for part in encoded.domains[name]]
+            clients.append(ClientData(number, domain, *parts))
+        return cls(
+            tuple(clients),
+            tuple(dict.fromkeys(client.domain for client in clients)),
+            (),
+            encoded.class_names,
+            encoded.encoder,
+            identity=encoded.identity,
+            given=Given(POSITIONS),
         )
 
     def mapped(

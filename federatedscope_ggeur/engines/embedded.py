@@ -8,7 +8,7 @@ are the exception: their sizes are computed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -42,7 +42,7 @@ from federatedscope_ggeur.federation.settings import Prepared
 from federatedscope_ggeur.machine import torch_threads
 from federatedscope_ggeur.reporting import Capture, Results, Round0, RoundRecord
 
-from .sides import Shared, client_side, handshake_of, server_side
+from .workers import Shared, Workers, client_side, handshake_of, server_side
 
 Order = Callable[[list[int]], list[int]]
 T = TypeVar("T")
@@ -64,9 +64,14 @@ class EmbeddedEngine:
     prepared : Prepared, optional
     capture : Capture, optional
         Measures the run. By default a new one starts now.
+    workers : int
+        The number of processes; see the attribute.
 
     Attributes
     ----------
+    workers : int
+        The number of processes that answer for clients. With 1, this process answers.
+        The results do not depend on this number.
     history : History
         The record of the run so far.
     listen : callable (Request, replies) or None
@@ -86,11 +91,14 @@ class EmbeddedEngine:
         order: Order = sorted,
         prepared: Prepared | None = None,
         capture: Capture | None = None,
+        workers: int = 1,
     ):
         self.data, self.settings, self._order = data, settings, order
+        self.workers = workers
         self.packs = False
         self.phase: Callable[[str, int], AbstractContextManager[object]]
         self.phase = lambda what, rows: nullcontext()
+        self._workers: Workers | None = None
         shared, save_to = Shared(MemoryBudget(settings.memory_limit)), settings.save_to
         self._handlers = {
             held.number: client_side(held, settings, shared, save_to)
@@ -139,7 +147,7 @@ class EmbeddedEngine:
         checkpoint.
         """
         history = self.history
-        with torch_threads(self.settings.num_threads):
+        with torch_threads(self.settings.num_threads), self._working():
             course = history.course(self._note, history.end)
             self.carry(next(course))
             yield history.round0
@@ -150,6 +158,19 @@ class EmbeddedEngine:
                 yield from history.rounds[known:]
             if history.calibrated is not None:
                 yield history.calibrated
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """A context in which the worker processes run, if there are several."""
+        number = min(self.workers, len(self._handlers))
+        if number > 1:
+            self._workers = Workers(self._handlers, number)
+        try:
+            yield
+        finally:
+            if self._workers is not None:
+                self._workers.close()
+                self._workers = None
 
     def _note(self, record: Round0 | RoundRecord) -> None:
         """Add a record to the history; round 0's gets the number of withheld pairs."""
@@ -178,7 +199,7 @@ class EmbeddedEngine:
                 self.listen(request, dict(replies))
 
     def _shown(self, request: Request) -> AbstractContextManager[object]:
-        if not request.kind.doing:
+        if not request.kind.doing or self._workers is not None:
             return nullcontext()
         rows = sum(
             len(self.clients[k].labels) + len(self._handlers[k].rows.get("val", ()))
@@ -188,6 +209,8 @@ class EmbeddedEngine:
 
     def _answers(self, request: Request) -> dict:
         order = self._order(list(request.parts))
+        if self._workers is not None:
+            return self._workers.answer(request, order)
         handlers, kind = [self._handlers[k] for k in order], request.kind
         parts = [request.parts[k] for k in order]
         answers = answer_group(handlers, kind, parts)

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from shlex import quote
 
@@ -32,6 +32,7 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import (
 from federatedscope_ggeur.cfg_ggeur.start_notes import (
     batched_because,
     privacy_of,
+    set_rows,
     start_notes,
     withheld_line,
 )
@@ -64,7 +65,7 @@ from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.federation.server import unseen_clients
 from federatedscope_ggeur.federation.settings import Prepared
 from federatedscope_ggeur.federation.wire.handshake import Handshake
-from federatedscope_ggeur.machine import plain_torch, torch_threads
+from federatedscope_ggeur.machine import plain_torch, torch_threads, usable_cores
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import (
@@ -79,7 +80,7 @@ from federatedscope_ggeur.reporting import (
 from federatedscope_ggeur.settings import flatten, kind_of
 
 from .embedded import EmbeddedEngine, Order
-from .sides import known_of_rows, settings_for
+from .workers import known_of_rows, settings_for, workers_problem
 
 logger = get_logger(__name__)
 
@@ -177,6 +178,10 @@ def take_sigterm() -> Callable[[], object]:
     return partial(signal.signal, signal.SIGTERM, signal.SIG_DFL)
 
 
+#: Rows of clients' sets, times rounds, from which several workers pay. One takes some
+#: seconds for them; to begin the others takes tenths of one.
+PAYING_ROWS = 1_000_000
+
 #: Settings that a dict need not hold if data come with it.
 _WITH_DATA = {
     "federate.method": "ggeur",
@@ -265,10 +270,31 @@ class Run:
         if not is_noisy:
             capture.data = DataFingerprint(*fingerprint(self.data))
         capture.gpu = gpu_name(self.settings.role.training.device)
+        workers = self.settings.workers or 1
+        if workers > 1 and (problem := self._workers_problem):
+            raise ConfigError(f"{setting('workers')} {workers}: {problem}")
         self.engine = EmbeddedEngine(
-            self.data, self.settings, begun, order, self.prepared, capture
+            self.data, self.settings, begun, order, self.prepared, capture, workers
         )
         self.history = self.engine.history
+
+    def use_cores(self) -> None:
+        """Use several workers if this is faster and no number was set."""
+        rows = set_rows(self.settings, self.held) * self.settings.rounds
+        pays = rows.sum() > PAYING_ROWS or self.data.image_shape is not None
+        pays = pays and not self._at_once[0]
+        if not self.settings.workers and pays and not self._workers_problem:
+            self.engine.workers = usable_cores()
+
+    @cached_property
+    def _at_once(self) -> tuple[bool, str]:
+        """Whether clients train at once; if not, why. It takes a model to know."""
+        return batched_because(self.settings)
+
+    @property
+    def _workers_problem(self) -> str:
+        settings = self.settings
+        return workers_problem(settings.role.training.device, settings.num_threads)
 
     def describe(self) -> list[str]:
         """Lines that describe the run: data, and rows of domains and clients."""
@@ -300,7 +326,7 @@ class Run:
     def _training_lines(self) -> list[str]:
         """On which device clients train, and whether all of a round train at once."""
         device = self.settings.role.training.device
-        at_once, why = batched_because(self.settings)
+        at_once, why = self._at_once
         is_usual = device.type == "cpu" and not at_once and not why
         if is_usual or not self.settings.rounds:
             return []

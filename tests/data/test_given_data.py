@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from federatedscope_ggeur import run
 from federatedscope_ggeur.data import (
@@ -187,3 +188,67 @@ def test_test_rows_that_are_training_rows_are_counted():
     ).faults()
     assert problem.startswith("2 of 2 test rows")
     assert FederatedData.from_arrays(X, Y, SITE, test=test).faults() == []
+
+
+class Pictures:
+    """A data set of grey squares, as torchvision has them."""
+
+    classes = ("dark", "light")
+
+    def __init__(self, n, seed):
+        rng = np.random.default_rng(seed)
+        self.shades = rng.integers(0, 100, size=n) + 100 * (np.arange(n) % 2)
+
+    def __len__(self):
+        return len(self.shades)
+
+    def __getitem__(self, row):
+        shade = int(self.shades[row])
+        return Image.new("RGB", (8, 8), (shade,) * 3), row % 2
+
+
+def as_mappings(pictures):
+    return [{"image": image, "label": y} for image, y in map(pictures.__getitem__,
+            range(len(pictures)))]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", [lambda held: held, as_mappings, list])
+def test_torch_data_sets_are_embedded_through_the_cache(tmp_path, form):
+    sites = {"north": Pictures(30, 1), "south": Pictures(20, 2)}
+    given = {name: form(held) for name, held in sites.items()}
+    made = [
+        FederatedData.from_torch(
+            given, "pixels", test={"south": form(Pictures(10, 3))},
+            cache=str(tmp_path / "cache"), device="cpu",
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    data, again = made
+    assert [len(c.train) for c in data.clients] == [30, 20]
+    assert [len(c.test) for c in data.clients] == [0, 10]
+    assert torch.equal(data.clients[1].train.features, again.clients[1].train.features)
+    assert data.class_names == (Pictures.classes if form(sites["north"]) is
+                                sites["north"] else ("0", "1"))  # fmt: skip
+    settings = {"ggeur.closed_form": "ncm", "ggeur.keep": "trained"}
+    found = run("ggeur_own_embeddings.yaml", data,
+                overrides={**settings, "ggeur.init": "random"})  # fmt: skip
+    assert found.final.avg > 0.9
+
+
+def test_what_is_no_such_data_set_is_named(tmp_path):
+    more = {"cache": str(tmp_path), "device": "cpu"}
+    with pytest.raises(ConfigError, match="must hold a data set"):
+        FederatedData.from_torch({}, "pixels", **more)
+    with pytest.raises(ConfigError, match="'west' is not the name of a client"):
+        FederatedData.from_torch({"a": Pictures(4, 0)}, "pixels",
+                                 test={"west": Pictures(4, 0)}, **more)  # fmt: skip
+    other = Pictures(4, 0)
+    other.classes = ("light", "dark")
+    with pytest.raises(DataError, match=r"'b': its classes are .* those of 'a'"):
+        FederatedData.from_torch({"a": Pictures(4, 0), "b": other}, "pixels", **more)
+    with pytest.raises(DataError, match="data set 'a': row 0 must be a pair"):
+        FederatedData.from_torch({"a": [1, 2]}, "pixels", **more)
+    tensors = [(torch.ones(3, 8, 8), 0)]
+    with pytest.raises(DataError, match="row 0 has a Tensor and not a PIL image"):
+        FederatedData.from_torch({"a": tensors}, "pixels", **more)

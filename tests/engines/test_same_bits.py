@@ -5,6 +5,7 @@ Each row of `RUNS` is a run with an exchange, or a state, that no other row has.
 
 from __future__ import annotations
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from copy import deepcopy
@@ -106,6 +107,12 @@ def whole():
 @pytest.mark.parametrize("name", slow_but(RUNS, ORDERED))
 def test_in_another_order_of_clients(made, whole, name):
     assert outcome(made(name), order=backwards) == whole(made, name)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are forked")
+@pytest.mark.parametrize("name", slow_but([*RUNS, *PARTS], ("scaffold", "own heads")))
+def test_in_two_processes(made, whole, name):
+    assert outcome(made(name), workers=2) == whole(made, name)
 
 
 @pytest.mark.parametrize("name", ["ggeur", "calibrated"])

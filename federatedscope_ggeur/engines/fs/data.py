@@ -18,8 +18,8 @@ from federatedscope_ggeur.federation.settings import Prepared
 from federatedscope_ggeur.printable import get_logger
 
 from ..run import load_federated_data
-from ..sides import Described, Shared
 from ..sites.distributed_data import ServerData, SiteData, server_data, site_data
+from ..workers import Described, Shared
 from .client_configs import complete
 from .config import check
 from .user_errors import follow_fs_logging

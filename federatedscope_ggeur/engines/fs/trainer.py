@@ -24,7 +24,7 @@ from federatedscope_ggeur.models import load_vector, to_vector
 from federatedscope_ggeur.printable import get_logger
 
 from ..run import checkpoint_place
-from ..sides import client_side, settings_for
+from ..workers import client_side, settings_for
 from .data import ClientSplits, ServerSplits, Splits
 
 logger = get_logger(__name__)

@@ -58,7 +58,7 @@ from ..run import (
     server_checkpoints,
     take_sigterm,
 )
-from ..sides import handshake_of, known_of_rows, server_side, settings_for
+from ..workers import handshake_of, known_of_rows, server_side, settings_for
 from .distributed_data import ServerData
 from .streams import transport_settings
 from .watch import round_line

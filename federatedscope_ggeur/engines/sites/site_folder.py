@@ -67,7 +67,7 @@ from federatedscope_ggeur.reporting.lines import percent
 from federatedscope_ggeur.reporting.results import Status
 from federatedscope_ggeur.reporting.run_files import LOG_FILE, PRIVATE, logging_to
 
-from ..sides import (
+from ..workers import (
     Described,
     Shared,
     client_side,

@@ -82,6 +82,7 @@ def audit(arguments: Sequence[str]) -> int:
             found = _canaries(cfg)
         elif options.own is None:
             run = Run(cfg)
+            run.engine.workers = 1
             found = audit_run(recorded(run), truth_of(run), options.seconds)
         else:
             found = _own(cfg, options.own, options.seconds)

@@ -85,6 +85,7 @@ def _lied(run: Run) -> Lied | None:
         for held in run.data.clients
     ]
     again = Run(run.cfg, replace(run.data, clients=clients))
+    again.engine.workers = 1
     client, own = again.engine.clients[claim.liar], replace(sums, store="")
     liar = lying(client.number, client.features, client.labels, own, claim)
     again.engine.side(claim.liar, SumsClient).participant = liar

@@ -213,6 +213,7 @@ class Runner:
         capture, cfg = Capture(job.origin), job.config()
         data = divide(cfg, self._data_set(cfg))
         run = _begun(cfg, data, capture, part)
+        run.engine.workers = 1  # a study has processes of its own
         write_atomically(part / CONFIG_FILE, cfg.dump())
         run.engine.keep_in(part)
         for line in run.describe():

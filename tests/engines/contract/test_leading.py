@@ -19,7 +19,6 @@ from private_words import LDA, SUMS
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run
-from federatedscope_ggeur.engines.sides import handshake_of, join_of
 from federatedscope_ggeur.engines.sites.federation import DistributedRun
 from federatedscope_ggeur.engines.sites.leading import (
     FAILED,
@@ -29,6 +28,7 @@ from federatedscope_ggeur.engines.sites.leading import (
     Leader,
 )
 from federatedscope_ggeur.engines.sites.transport import Envelope, Event
+from federatedscope_ggeur.engines.workers import handshake_of, join_of
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
 

@@ -104,6 +104,9 @@ def objections(run: Demands) -> Objections:
             "trained"
         )
         yield Objection("batch_or_epoch", {"shuffle": [True]}, why)
+    if run["workers"] > 1:
+        why = "which trains clients in other processes than their own"
+        yield Objection("workers", {"batched": ["gpu", "never"]}, why)
 
 
 logger = get_logger(__name__)

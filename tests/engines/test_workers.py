@@ -1,0 +1,181 @@
+"""Several processes answer for the clients of an embedded run: `ggeur.workers`.
+
+That they give the same bits as one is said by test_same_bits.py.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from every_method import words
+
+from federatedscope_ggeur.engines.run import Run, run
+from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
+from federatedscope_ggeur.federation.exchanges.training.exchange import TrainingClient
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked")
+
+FIVE = ["federate.client_num", 5, "federate.sample_client_num", 3]
+#: Only a hang takes so long.
+PATIENCE = 300.0
+
+
+def shared(cfg, workers=2) -> Run:
+    """A run whose clients are in several processes, which has not begun."""
+    started = Run(cfg)
+    started.engine.workers = workers
+    return started
+
+
+@pytest.mark.slow
+def test_what_is_logged_in_one_is_heard(config, caplog):
+    started = shared(config("dataloader.batch_size", 220, "dataloader.drop_last", True))
+    with caplog.at_level(logging.WARNING):
+        started.follow(lambda record: None)
+    never = [r for r in caplog.records if "never trains" in r.getMessage()]
+    assert [r.getMessage()[:8] for r in never] == ["client 3"]
+
+
+@pytest.mark.slow
+def test_an_error_in_one_is_that_of_the_run(config):
+    cfg = config(*words("fedproto"), "train.optimizer.lr", 3)
+    said = []
+    for workers in (1, 2):
+        with pytest.raises(
+            GGEURError, match=r"client \d, round \d: training diverged"
+        ) as caught:
+            shared(cfg, workers).follow(lambda record: None)
+        said.append((type(caught.value), str(caught.value)))
+        assert children() == []
+    assert said[0] == said[1]
+
+
+def test_a_refusal_can_be_passed_on():
+    error = MessageError("is wrong", field="mean", sender="client 3")
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.field) == (str(error), "mean")
+
+
+@pytest.mark.slow
+def test_a_bug_in_one_shows_where_it_is(config, monkeypatch):
+    def broken(self, broadcast):
+        raise ZeroDivisionError("of a test")
+
+    monkeypatch.setattr(TrainingClient, "train", broken)
+    with pytest.raises(ZeroDivisionError, match="of a test") as caught:
+        shared(config()).follow(lambda record: None)
+    assert "in broken" in str(caught.value.__cause__)
+
+
+@pytest.mark.slow
+def test_a_killed_one_is_named_and_none_is_left(config):
+    def kill(record):
+        os.kill(children()[0], signal.SIGKILL)
+
+    with pytest.raises(GGEURError, match=r"worker \d \(process \d+\).*SIGKILL"):
+        shared(config()).follow(kill)
+    assert children() == []
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.slow
+def test_a_stopped_run_leaves_none_behind(tmp_path, quickstart, stop):
+    settings = ["federate.total_round_num", "100000", "ggeur.workers", "2"]
+    settings += ["outdir", str(tmp_path), "verbose", "0"]
+    command = [sys.executable, "-m", "federatedscope_ggeur", "--cfg", str(quickstart)]
+    process = subprocess.Popen(
+        [*command, *settings], stderr=subprocess.PIPE, start_new_session=True
+    )
+
+    def at_work() -> list[int]:
+        assert process.poll() is None
+        found = children(process.pid)
+        return found if len(found) == 2 and all(map(has_run, found)) else []
+
+    try:
+        workers = awaited(at_work)
+        (os.killpg if stop == signal.SIGINT else os.kill)(process.pid, stop)
+        process.communicate(timeout=PATIENCE)
+        assert process.returncode == (130 if stop == signal.SIGINT else -stop)
+    finally:
+        process.kill()
+    awaited(lambda: not any(map(is_there, workers)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 7])
+def test_a_run_goes_on_with_another_number(config, tmp_path, workers):
+    """With more than there are clients, too."""
+    scaffold = [*words("scaffold"), *FIVE, "federate.total_round_num"]
+    place = str(tmp_path / "half")
+    half = ["federate.save_to", place, "ggeur.workers", 2]
+    run(config(*scaffold, 2), overrides=half)
+    rest = ["federate.restore_from", place, "ggeur.workers", workers]
+    again = run(config(*scaffold, 4), overrides=rest)
+    assert again.final.head_sha256 == run(config(*scaffold, 4)).final.head_sha256
+
+
+def test_what_it_cannot_be_with_is_named(config):
+    with pytest.raises(ConfigError, match=r"ggeur.workers 2: .*ggeur.num_threads 1"):
+        Run(config("ggeur.workers", 2, "ggeur.num_threads", 2))
+    for workers, threads in ((1, 2), (2, 1)):
+        assert Run(config("ggeur.workers", workers, "ggeur.num_threads", threads))
+
+
+@pytest.mark.parametrize(
+    ("settings", "workers"),
+    [
+        ([], 1),
+        (["federate.total_round_num", 10_000], None),
+        (["federate.total_round_num", 10_000, "ggeur.workers", 3], 3),
+    ],
+)
+def test_commands_take_the_cores_where_that_pays(config, settings, workers):
+    going = Run(config(*settings))
+    going.use_cores()
+    assert going.engine.workers == (workers or len(os.sched_getaffinity(0)))
+
+
+def awaited(found):
+    """What `found` gives once it is true."""
+    end = time.monotonic() + PATIENCE
+    while not (value := found()):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    return value
+
+
+def children(of: int | None = None) -> list[int]:
+    """The processes that a process has started and that are there."""
+    of = of or os.getpid()
+    found = []
+    for task in os.listdir(f"/proc/{of}/task"):
+        with open(f"/proc/{of}/task/{task}/children") as file:
+            found += map(int, file.read().split())
+    return [pid for pid in found if is_there(pid)]
+
+
+def stat_of(pid: int) -> list[str]:
+    """What /proc/PID/stat holds behind the name; nothing of a process that is gone."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()
+    except FileNotFoundError:
+        return ["Z"]
+
+
+def is_there(pid: int) -> bool:
+    """Whether a process runs: it is neither gone nor waiting to be collected."""
+    return stat_of(pid)[0] != "Z"
+
+
+def has_run(pid: int) -> bool:
+    """Whether a process has taken more time than it takes to begin."""
+    return sum(map(int, stat_of(pid)[11:13])) > 20  # hundredths of a second
