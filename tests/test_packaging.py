@@ -21,7 +21,6 @@ STUDIES = "federatedscope_ggeur/extras/studies"
 DATA = {
     ".": ("federatedscope_ggeur", "py.typed"),
     "cfg_ggeur": ("federatedscope_ggeur/cfg_ggeur", "*.yaml"),
-    "commands": ("federatedscope_ggeur/commands", "*.json"),
     "extras/text": ("federatedscope_ggeur/extras/text", "*.txt"),
     "example_configs": ("scripts/example_configs", "*.yaml"),
     "study_files": ("scripts/studies", "*.yaml"),
