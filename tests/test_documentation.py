@@ -277,7 +277,7 @@ FEW_ROUNDS = ["federate.total_round_num", "2"]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", **named([*RUNNABLE.values()][::-1]))
-def test_commands_run(block, place, request, capfd, parser_of, monkeypatch):
+def test_commands_run(block, place, request, capfd, monkeypatch):
     """As they stand, but for the number of rounds, and of a study's seeds."""
     monkeypatch.setattr(study_file, "load_study", _two_seeds)
     plain = re.compile(
