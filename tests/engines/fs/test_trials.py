@@ -134,15 +134,17 @@ def documented() -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def searched(enabled, tmp_path_factory):
-    """Exit status, output and folder of each search."""
+def ends(enabled, tmp_path_factory):
+    """Exit status, output and folder of each search, and of what cannot be searched."""
     folder = tmp_path_factory.mktemp("searches")
     (folder / "quickstart.yaml").write_text(SEARCH)
-    calls = []
+    (folder / "space.yaml").write_text(SPACE)
+    (folder / "list.yaml").write_text("[1, 2]")
+    cfg = ("--cfg", "quickstart.yaml")
+    calls = {}
     for name, (space, scheduler, settings) in SEARCHES.items():
-        cfg = ("--cfg", "quickstart.yaml")
+        file = ("--cfg", "search.yaml") if name == "docs" else cfg
         if name == "docs":
-            cfg = ("--cfg", "search.yaml")
             for path, text in documented().items():
                 (folder / path).write_text(text)
         else:
@@ -150,10 +152,16 @@ def searched(enabled, tmp_path_factory):
             settings = (*settings, "hpo.ss", f"{name}.yaml")
         places = ("outdir", name, "expname", "search")
         places += ("hpo.working_folder", f"{name}/work")
-        words = (*cfg, "hpo.scheduler", scheduler, *places, *settings)
-        calls.append(Call("hpo.py", words))
-    ends = run_programs(enabled, folder, calls, seconds=1200)
-    return {name: (*end, folder / name) for name, end in zip(SEARCHES, ends)}
+        words = (*file, "hpo.scheduler", scheduler, *places, *settings)
+        calls[name] = Call("hpo.py", words)
+    for name, (space, settings, _) in WRONG.items():
+        path = f"{name.replace(' ', '_')}.yaml"
+        (folder / path).write_text(space)
+        calls[name] = Call("hpo.py", (*cfg, "hpo.ss", path, *settings))
+    calls["no rows"] = Call("hpo.py", (*cfg, *NO_ROWS))
+    calls["no space"] = Call("hpo.py", (*cfg, "hpo.ss", "list.yaml"))
+    ends = run_programs(enabled, folder, list(calls.values()), seconds=1200)
+    return {name: (*end, folder / name) for name, end in zip(calls, ends)}
 
 
 def table(folder: Path) -> list[dict]:
@@ -187,8 +195,8 @@ def same_run(trial: Path, file: Path):
 @needs_packages
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SEARCHES)
-def test_it_works_to_the_end(searched, name):
-    status, output, folder = searched[name]
+def test_it_works_to_the_end(ends, name):
+    status, output, folder = ends[name]
     assert status == 0, output[-3000:]
     assert "Traceback" not in output
     found = [float(row["performance"]) for row in table(folder)]
@@ -206,10 +214,10 @@ def test_it_works_to_the_end(searched, name):
 
 @needs_packages
 @pytest.mark.slow
-def test_sha_means_more_rounds(searched, search_file):
+def test_sha_means_more_rounds(ends, search_file):
     """4 trials of 2 rounds, and the better half of them for 4 more; each as if it had
     never been stopped, with an evaluation where it was and at its end."""
-    _, _, folder = searched["sha"]
+    _, _, folder = ends["sha"]
     rounds = {trial: results_in(trial).rounds for trial in trials(folder)}
     assert sorted(map(len, rounds.values())) == [2] * 4 + [6] * 2
     assert len(table(folder)) == 2
@@ -228,8 +236,8 @@ def test_sha_means_more_rounds(searched, search_file):
 
 @needs_packages
 @pytest.mark.slow
-def test_a_trial_that_diverges_is_the_worst(searched):
-    _, output, folder = searched["diverges"]
+def test_a_trial_that_diverges_is_the_worst(ends):
+    _, output, folder = ends["diverges"]
     assert "this trial counts as the worst: client 1, round 1: training div" in output
     statuses = {
         results_in(t).status for t in trials(folder) if (t / "results.json").exists()
@@ -238,26 +246,8 @@ def test_a_trial_that_diverges_is_the_worst(searched):
     assert table(folder)[0]["train.optimizer.lr"] == "0.05"
 
 
-@pytest.fixture(scope="module")
-def told(enabled, tmp_path_factory):
-    """Exit status and output of what cannot be searched."""
-    folder = tmp_path_factory.mktemp("wrong")
-    (folder / "quickstart.yaml").write_text(SEARCH)
-    cfg = ("--cfg", "quickstart.yaml")
-    calls = {}
-    for name, (space, settings, _) in WRONG.items():
-        path = f"{name.replace(' ', '_')}.yaml"
-        (folder / path).write_text(space)
-        calls[name] = Call("hpo.py", (*cfg, "hpo.ss", path, *settings))
-    (folder / "space.yaml").write_text(SPACE)
-    (folder / "list.yaml").write_text("[1, 2]")
-    calls["no rows"] = Call("hpo.py", (*cfg, *NO_ROWS))
-    calls["no space"] = Call("hpo.py", (*cfg, "hpo.ss", "list.yaml"))
-    return dict(zip(calls, run_programs(enabled, folder, list(calls.values()), 600)))
-
-
-def lines_of(told, name) -> list[str]:
-    status, output = told[name]
+def lines_of(ends, name) -> list[str]:
+    status, output, _ = ends[name]
     assert status == 1, output[-3000:]
     assert "Traceback" not in output
     return output[output.index("error: ") :].splitlines()
@@ -266,8 +256,8 @@ def lines_of(told, name) -> list[str]:
 @needs_packages
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WRONG)
-def test_what_would_fail_every_trial_is_told_before_the_first(told, name):
-    first, *lines = lines_of(told, name)
+def test_what_would_fail_every_trial_is_told_before_the_first(ends, name):
+    first, *lines = lines_of(ends, name)
     wanted = WRONG[name][2]
     assert first == "error: wrong settings:"
     assert len(lines) == len(wanted), lines
@@ -277,10 +267,10 @@ def test_what_would_fail_every_trial_is_told_before_the_first(told, name):
 
 @needs_packages
 @pytest.mark.slow
-def test_so_is_what_the_data_and_the_file_lack(told):
-    (line,) = lines_of(told, "no rows")
+def test_so_is_what_the_data_and_the_file_lack(ends):
+    (line,) = lines_of(ends, "no rows")
     assert line.startswith("error: hpo.metric: is client_summarized_weighted_avg.val_l")
-    (line,) = lines_of(told, "no space")
+    (line,) = lines_of(ends, "no space")
     assert line.startswith("error: hpo.ss: 'list.yaml' is not a search space (")
 
 

@@ -108,26 +108,6 @@ def test_clients_of_one_class_each_make_a_staircase(tmp_path):
 
 
 @pytest.mark.slow
-def test_domains_lie_below_each_other(tmp_path):
-    """The second domain holds nothing but the second class."""
-    counts = np.zeros((80, 2), dtype=int)
-    counts[::2, 0] = counts[1::2, 1] = 7
-    found = cells(drawn(tmp_path / "a.png", counts, ["x", "y"] * 40), 2, 2)
-    assert found[0, 0] < 120 < 240 < found[0, 1]
-    assert found[1, 1] < 120 < 240 < found[1, 0]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("half", [slice(0, 518), slice(518, None)])
-def test_how_rows_and_classes_are_spread_is_drawn_below(tmp_path, half):
-    counts, domains = crowd(60, 5)
-    other = counts.copy()
-    other[:20, 0] = 0  # fewer rows and fewer classes
-    one, other = (drawn(tmp_path / "a.png", c, domains) for c in (counts, other))
-    assert (one[740:, half] != other[740:, half]).any()
-
-
-@pytest.mark.slow
 def test_nobody_has_rows(tmp_path):
     assert drawn(tmp_path / "a.png", np.zeros((50, 3), dtype=int), ["x"] * 50).min() < 9
 
@@ -168,17 +148,6 @@ def test_nothing_is_cut_off(tmp_path, shape):
     pixels = drawn_matrix(tmp_path / "a.png", counts(*shape))
     assert edges(pixels) == 255
     assert pixels.min() < 100
-
-
-@pytest.mark.slow
-def test_a_large_matrix_has_room_for_every_label(tmp_path):
-    """A line of text takes 14 pixels."""
-    long = [f"a rather long name of number {i}" for i in range(100)]
-    pixels = drawn_matrix(tmp_path / "a.png", counts(35, 100), long[:35], long)
-    assert edges(pixels) == 255
-    lines = np.flatnonzero((pixels < 128).mean(axis=1) > 0.7)
-    assert lines[-1] - lines[0] > 14 * 35
-    assert (pixels[lines[0]] < 128).sum() > 14 * 100
 
 
 @pytest.mark.slow
