@@ -400,20 +400,6 @@ def test_a_class_below_the_threshold_uses_the_shape_that_others_uploaded():
     assert len(rows_of_set(federation, 2, 0)) == 12
 
 
-@pytest.mark.parametrize("weight", ["augmented", "original"])
-def test_weight_counts_the_rows_it_is_said_to_count(weight):
-    data = shared_domains()
-    federation = Federation(data, steps=(1, 2), weight=weight)
-    federation.collect_statistics()
-    for k, (_, features, _) in data.items():
-        reply = federation.prepare(k)
-        trained_on = federation.clients[k].recipe.rows
-        assert reply.aggregation_weight == (
-            len(features) if weight == "original" else trained_on
-        )
-        assert trained_on > len(features)
-
-
 def test_weight_counts_the_rows_that_the_cut_left():
     sizes = PerAnchorSizes(per_sample=10, per_prototype=10, target=15)
     federation = Federation(make_client_data((40, 30)), steps=(1, 2), sizes=sizes)
