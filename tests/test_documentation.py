@@ -315,8 +315,7 @@ RUNNABLE.pop(("ggeur quickstart",))  # tests/test_readme.py runs it with all its
 @pytest.mark.slow
 @pytest.mark.parametrize("block", **named([*RUNNABLE.values()][::-1]))
 def test_commands_run(block, place, request, capfd, parser_of, monkeypatch):
-    """As they stand, but for the number of rounds, of a study's seeds, and of
-    processes."""
+    """As they stand, but for the number of rounds, and of a study's seeds."""
     monkeypatch.setattr(study_file, "load_study", two_seeds(load_study))
     plain = re.compile(
         rf"(?:{'|'.join(PROGRAMS)}|python -m federatedscope_ggeur) "
@@ -337,7 +336,7 @@ def test_commands_run(block, place, request, capfd, parser_of, monkeypatch):
     if re.search("python |enable|--engine", "\n".join(commands(block))):
         environment["FEDERATEDSCOPE_HOME"] = _federatedscope(request, place)
     done = subprocess.run(
-        ["bash", "-c", "\n".join(["set -e", *map(_of_two, commands(block))])],
+        ["bash", "-c", "\n".join(["set -e", *commands(block)])],
         cwd=place,
         env=environment,
         capture_output=True,
@@ -346,11 +345,6 @@ def test_commands_run(block, place, request, capfd, parser_of, monkeypatch):
         timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-
-
-def _of_two(command: str) -> str:
-    """With two clients, where each is a process."""
-    return command + " federate.client_num 2" * ("run_distributed.py" in command)
 
 
 def _make_runs(folders):
