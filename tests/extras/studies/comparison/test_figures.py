@@ -117,6 +117,18 @@ def lines_of(axes):
     return [line for line in axes.lines if len(line.get_xdata())]
 
 
+@pytest.mark.slow
+def test_a_closed_forms_curve_is_a_line_across_the_panel(tmp_path):
+    write(tmp_path / "a", made([], 1, {"name": "a"}, closed_form={"x": 0.5}))
+    write(tmp_path / "b", made([{"x": 0.3}, {"x": 0.6}], 1, {"name": "b"}))
+    convergence, *_ = figures(Comparison.of(tmp_path))
+    (axes,) = convergence.figure.axes
+    flat, curve = lines_of(axes)
+    assert list(flat.get_ydata()) == [50.0, 50.0]
+    assert list(flat.get_xdata()) == [0, 1]  # of the panel, not of its rounds
+    assert list(curve.get_ydata()) == [30.0, 60.0]
+
+
 @pytest.fixture(scope="module")
 def drawn(study_folder):
     """All figures for each width, drawn once."""
