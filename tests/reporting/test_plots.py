@@ -55,6 +55,25 @@ def test_heads_made_in_one_go_are_drawn(tmp_path, make_results, make_head, score
     assert drawn(make_results(scores, calibrated=head), tmp_path / "b.png") != plain
 
 
+def grey(raw):
+    return np.asarray(Image.open(io.BytesIO(raw)).convert("L"))
+
+
+@pytest.mark.slow
+def test_a_closed_form_is_a_line_over_all_rounds(tmp_path, make_results, make_head):
+    """AVG's is black: its dots lie all along the rounds, at one height."""
+    names = [f"domain {i}" for i in range(6)]
+    scores = [dict.fromkeys(names, 0.3)] * 40
+    head = make_head("lda", dict.fromkeys(names, 0.9))
+    results = make_results(scores, domains=names, closed_form=head, unseen_domains=[])
+    dark = grey(drawn(results, tmp_path / "curve.png"))[:160, 100:700] < 90
+    rows = np.flatnonzero(dark.any(axis=1))
+    assert 0 < len(rows) <= 8
+    columns = np.flatnonzero(dark.any(axis=0))
+    assert np.diff(columns).max() < 12
+    assert columns[-1] - columns[0] > 550
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("domains", "rounds"), [(12, 100), (40, 3)])
 def test_many_domains_fit(tmp_path, make_results, domains, rounds):
