@@ -98,7 +98,6 @@ def main(names: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         place, out = Path(folder) / "core", Path(folder) / "out"
         copied(names, place)
-        python(place, ".ci/completion_names.py")
         shown = python(place, "-m", "federatedscope_ggeur", "--help")
         lines = {line.split()[0] for line in shown.splitlines() if line.strip()}
         for name in names:

@@ -91,7 +91,7 @@ GGEUR = {
     BOTH: {"ggeur.steps": [1, 2]},
 }
 AUGMENTATIONS = ("FedMix", "FedGen", "FedFA")
-CLOSED_FORMS = ("NCM", "LDA", "ridge", "mixture", "FedCOF", "Fisher", "auto")
+CLOSED_FORMS = ("NCM", "LDA", "ridge", "mixture", "auto")
 
 Row = tuple[str, str]
 Config = dict[str, object]

@@ -63,7 +63,6 @@ TRAINED = [
     ("document", ["ggeur.sizes", "document", *NO_TOTALS]),
     ("pooled geometry", ["ggeur.geometry", "pooled"]),
     ("raw", ["ggeur.space", "raw"]),
-    ("whitened", ["ggeur.space", "whitened"]),
     ("mlp", ["ggeur.mlp_hidden_dim", 8]),
     ("unseen domain", ["ggeur.unseen_domains", "['art']"]),
     ("unseen clients", ["federate.unseen_clients_rate", 0.34]),

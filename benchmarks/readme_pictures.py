@@ -32,7 +32,6 @@ DRAWN = {
     "FedAvg": ("FedAvg", "rival", "left"),
     "SCAFFOLD": ("SCAFFOLD", "rival", "above"),
     "NCM": ("NCM (class means)", "rival", "above"),
-    "FedCOF": ("FedCOF", "rival", "below"),
     "GGEUR": ("GGEUR", "ours", "right"),
     "GGEUR, compressed": ("GGEUR, compressed", "ours", "below left"),
     "LDA": ("one upload (LDA)", "ours", "above"),

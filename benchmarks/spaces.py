@@ -27,7 +27,6 @@ from measure import report
 #: Rates at which each space is run; raw embeddings of norm 1 need larger ones.
 RATES = {
     "standard": (0.01, 0.03, 0.1, 0.3, 0.6),
-    "whitened": (0.03, 0.1, 0.3),
     "raw": (0.001, 0.01, 0.1, 1.0),
 }
 CHOSEN = ("PACS domain", "PACS lds", "Caltech lda, threshold 1")

@@ -176,7 +176,8 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
             No client has enough rows of any class (``ggeur.privacy.min_samples``) for a
             one-shot head. The error says what to do.
         """
-        X, y = validate_data(self, _as_numpy(X), _as_numpy(y), dtype=np.float32)
+        given = _as_numpy(X, "X"), _as_numpy(y, "y")
+        X, y = validate_data(self, *given, dtype=np.float32)
         check_classification_targets(y)
         if sample_weight is not None:
             weights = _weights(sample_weight, X)
@@ -487,7 +488,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
 
     def _scores(self, X: Any, clients: Any, method: str, **options) -> Any:
         check_is_fitted(self)
-        X = validate_data(self, _as_numpy(X), dtype=np.float32, reset=False)
+        X = validate_data(self, _as_numpy(X, "X"), dtype=np.float32, reset=False)
         if clients is None and self.results_.final.scored == "clients":
             raise ValueError(
                 "clients: every client has a model of its own; say whose predicts, by "
@@ -570,15 +571,16 @@ def _nothing_sent(cfg) -> Lines:
     )
 
 
-def _as_numpy(values: Any) -> Any:
-    if isinstance(values, torch.Tensor):
-        return as_array(values)
+def _as_numpy(values: Any, name: str) -> Any:
+    """Tensors as arrays; scikit-learn would look past the mask of a masked array."""
+    if isinstance(values, (torch.Tensor, np.ma.MaskedArray)):
+        return as_array(values, name)
     return values
 
 
 def _weights(sample_weight: Any, X: np.ndarray) -> np.ndarray:
     """Checked weights of the rows `X`: float64 array of shape [n]."""
-    given = _as_numpy(sample_weight)
+    given = _as_numpy(sample_weight, "sample_weight")
     return _check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
 
 

@@ -81,6 +81,15 @@ def say(*lines: object, file: TextIO | None = None) -> None:
         print(_text(line), file=file or sys.stdout, flush=True)
 
 
+def agrees(question: str) -> bool:
+    """Whether the person at the terminal says y; the end of the input says no."""
+    try:
+        return input(f"{question} [y/N] ").strip().lower() == "y"
+    except EOFError:
+        say("")  # the question's line has no end
+        return False
+
+
 def show_all_characters() -> None:
     """Let the standard streams write escapes for characters that their encoding lacks.
 

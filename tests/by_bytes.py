@@ -48,7 +48,6 @@ from federatedscope_ggeur.federation.exchanges.training.exchange import (
 from federatedscope_ggeur.federation.sampling import windows
 from federatedscope_ggeur.geometry import (
     AugmentationSettings,
-    SpaceSettings,
     TotalSizes,
 )
 from federatedscope_ggeur.methods import FedAvg
@@ -133,7 +132,7 @@ class Federation:
             model,
             method,
             seed,
-            space=SpaceSettings(space),
+            space=space,
             counted_prototypes=bool(facts and facts.get("only_totals")),
             **({} if statistics is None else {"statistics": statistics}),
         )

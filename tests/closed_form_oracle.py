@@ -7,7 +7,6 @@ Nothing here imports the package.
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import minimize
 
 
 def seen(labels):
@@ -64,19 +63,6 @@ def lda(rows, labels, rho=None, priors=True):
     return np.array(weights), np.array(biases)
 
 
-def ridge(rows, labels, alpha):
-    """The least squares ``|[rows, 1] w - one_hot|^2 + alpha |w|^2``, as one system.
-
-    Not by the normal equations: far from the origin they lose half of all digits.
-    """
-    extended = np.hstack([rows, np.ones((len(rows), 1))])
-    one_hot = np.array([labels == c for c in seen(labels)], dtype=float).T
-    penalty = np.sqrt(alpha) * np.eye(extended.shape[1])
-    targets = np.vstack([one_hot, np.zeros((len(penalty), one_hot.shape[1]))])
-    solution = np.linalg.lstsq(np.vstack([extended, penalty]), targets, rcond=None)[0]
-    return solution[:-1].T, solution[-1]
-
-
 def relative_ridge(rows, labels, strength):
     """Least squares of the centred indicators on centred rows; the intercept is free.
 
@@ -93,57 +79,6 @@ def relative_ridge(rows, labels, strength):
     )
     weights = np.linalg.lstsq(system, targets, rcond=None)[0].T
     return weights, one_hot.mean(axis=0) - weights @ mean
-
-
-def fisher(rows, labels, noise, g, energy, spread, penalty, priors=True):
-    """``(weights, biases)`` of softmax regression on draws in Fisher's space.
-
-    `noise` [C', m, D] is what the draws are made of; scipy finds the optimum.
-    """
-    classes, total = seen(labels), len(rows)
-    counts = np.array([(labels == c).sum() for c in classes])
-    origin = rows.mean(axis=0)
-    offsets = np.array([rows[labels == c].mean(axis=0) for c in classes]) - origin
-    covariance, _ = common_covariance(rows, labels, g)
-    whitening = symmetric_power(covariance, -0.5)
-    between = np.sqrt(counts / total)[:, None] * offsets @ whitening
-    _, values, directions = np.linalg.svd(between, full_matrices=False)
-    held = np.cumsum(values**2)
-    directions = directions[: np.argmax(held >= energy * held[-1]) + 1].T
-    space = whitening @ directions
-    draws = []
-    for i, c in enumerate(classes):
-        within = class_scatter(rows, labels, c) / counts[i]
-        root = symmetric_power(space.T @ within @ space, 0.5)
-        draws.append(offsets[i] @ space + spread * noise[i] @ directions @ root)
-    samples = len(draws[0])
-    x = np.hstack([np.vstack(draws), np.ones((samples * len(classes), 1))])
-    one_hot = np.repeat(np.eye(len(classes)), samples, axis=0)
-    prior = counts / total if priors else np.full(len(classes), 1 / len(classes))
-    share = np.repeat(prior / samples, samples)[:, None]
-    penalised = np.ones((len(classes), x.shape[1]))
-    penalised[:, -1] = 0  # not the biases
-
-    def loss(flat):
-        head = flat.reshape(penalised.shape)
-        likelihood = share * one_hot * np.log(softmax(x @ head.T))
-        return penalty * (penalised * head**2).sum() - likelihood.sum()
-
-    def gradient(flat):
-        head = flat.reshape(penalised.shape)
-        residual = softmax(x @ head.T) - one_hot
-        return ((share * residual).T @ x + 2 * penalty * penalised * head).ravel()
-
-    start = np.zeros(penalised.size)
-    found = minimize(loss, start, jac=gradient, method="BFGS", options={"gtol": 1e-10})
-    head = found.x.reshape(penalised.shape)
-    weights = head[:, :-1] @ space.T
-    return weights, head[:, -1] - weights @ origin
-
-
-def symmetric_power(matrix, exponent):
-    values, vectors = np.linalg.eigh(matrix)
-    return vectors * np.clip(values, 0, None) ** exponent @ vectors.T
 
 
 def centred(values):

@@ -78,8 +78,8 @@ VALID = {
     ),
     SpaceBroadcast: (
         "space",
-        {"kind": "whitened", "scale": 1.0},
-        {"centre": torch.ones(DIM, dtype=torch.float64), "triangle": ONE},
+        {"kind": "standard", "scale": 1.0},
+        {"centre": torch.ones(DIM, dtype=torch.float64)},
     ),
     Geometry: (
         "geometry",

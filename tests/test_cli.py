@@ -94,20 +94,7 @@ except SystemExit as stop:
 assert not status, status
 print("torch" in sys.modules)
 """
-TAB = """\
-import sys
-from federatedscope_ggeur.commands.completion import completions
-completions(["--cfg", "x", "ggeur.base_method"], "fed")
-print("torch" in sys.modules)
-"""
-
-
 TOKEN, ENABLE = ("token", "secret", "1"), ("enable", "FS")
-
-
-def test_tab_imports_no_torch():
-    done = python("-c", TAB)
-    assert done.stdout == "False\n", done.stderr
 
 
 #: Commands of an engine that is not there are left out.

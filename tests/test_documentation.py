@@ -6,7 +6,6 @@ are tried all the same.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shlex
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from asked_parser import parser_of
 from documented import FILES, PROGRAMS, ROOT, blocks, commands
 from own_process import OF_A_RUN, PATIENCE, in_turn, python
 from study_on_disk import forked_workers, two_seeds
@@ -118,18 +118,9 @@ def place(tmp_path, monkeypatch, embeddings_folder):
     return tmp_path
 
 
-@pytest.fixture(scope="module")
-def parser_of():
-    path = ROOT / ".ci" / "completion_names.py"
-    spec = importlib.util.spec_from_file_location("completion_names", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.parser_of
-
-
 @pytest.mark.parametrize("block", **named(SHELL))
 @pytest.mark.usefixtures("place")
-def test_options_and_keys_are_known(block, parser_of, monkeypatch):
+def test_options_and_keys_are_known(block, monkeypatch):
     runs = []
     monkeypatch.setattr(
         console, "run_with_files", lambda *given: runs.append(given) or 0
@@ -144,7 +135,7 @@ def test_options_and_keys_are_known(block, parser_of, monkeypatch):
             if "--cfg" in words or words[0] == "...":
                 _check_keys(words)
         elif block.reason == "a synopsis":
-            _check_synopsis(ours, parser_of)
+            _check_synopsis(ours)
         elif ours[0] in COMMANDS:
             options = parser_of(find_command(ours[0])).parse_intermixed_args(ours[1:])
             # The file of `serve` is one of a federation's, which is not here.
@@ -180,7 +171,7 @@ def _check_keys(words):
     assert ours <= set(known)
 
 
-def _check_synopsis(words, parser_of):
+def _check_synopsis(words):
     parser = parser_of(find_command(words[0]))
     known = {option for one in parser._actions for option in one.option_strings}
     named = set(re.findall(r"--\w[\w-]*", " ".join(words)))

@@ -150,7 +150,7 @@ def test_thresholds_count_rows_never_weights():
     ("method", "settings", "named"),
     [
         ("auto", {}, "closed_form auto, space, augmentation, training"),
-        ("fedcof", {}, "closed_form fedcof"),
+        ("mixture", {}, "closed_form mixture"),
         ("fedavg", {}, "training"),
         ("lda", {"ggeur.statistics": "compressed"}, "statistics compressed"),
         ("lda", {"ggeur.personal.head": "means"}, "personal"),
@@ -273,6 +273,18 @@ def test_labels_of_any_kind_come_back(labels, tmp_path):
     read = FederatedClassifier.load(tmp_path / "head")
     assert (read.predict(X) == found).all()
     assert read.classes_.dtype.kind == made.classes_.dtype.kind
+
+
+def test_masked_entries_are_refused():
+    rows, labels = np.ma.masked_array(X), np.ma.masked_array(y)
+    made = FederatedClassifier("lda").fit(rows, labels, clients=SITE)
+    rows[3, 2] = labels[5] = np.ma.masked
+    with pytest.raises(ValueError, match="X: row 3 has a masked entry"):
+        FederatedClassifier("lda").fit(rows, y, clients=SITE)
+    with pytest.raises(ValueError, match="y: row 5 has a masked entry"):
+        FederatedClassifier("lda").fit(X, labels, clients=SITE)
+    with pytest.raises(ValueError, match="X: row 3 has a masked entry"):
+        made.predict(rows)
 
 
 @pytest.mark.slow

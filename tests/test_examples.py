@@ -67,7 +67,7 @@ def test_what_is_no_study_is_named_with_those_there_are(name):
 
 EXAMPLES = example_configs()
 #: Templates and quickstarts, which reproduce nothing.
-OWN = ("own_embeddings", "quickstart", "network_then_ggeur")
+OWN = ("own_embeddings", "quickstart")
 #: Those that write their papers' numbers although they are defaults.
 WRITTEN_OUT = ("fedclip_", "fedpg_", "fedtpg_", "promptfl_", "zeroshot_")
 every_example = pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)

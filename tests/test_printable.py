@@ -35,6 +35,7 @@ from federatedscope_ggeur.printable import (
     LINE,
     NAME,
     Lines,
+    agrees,
     as_html,
     file_name,
     get_logger,
@@ -277,3 +278,11 @@ def test_a_peer_is_not_told_folders(text, left):
 )
 def test_text_that_is_no_absolute_path_stays(text):
     assert without_folders(text) == text
+
+
+@pytest.mark.parametrize(
+    ("typed", "agreed"), [("y\n", True), (" Y \n", True), ("yes\n", False), ("", False)]
+)
+def test_only_y_agrees_and_the_end_of_the_input_does_not(typed, agreed, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+    assert agrees("Is it so?") == agreed

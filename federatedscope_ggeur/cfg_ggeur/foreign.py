@@ -12,7 +12,7 @@ from pathlib import Path
 
 from yacs.config import CfgNode
 
-from federatedscope_ggeur.data import ENCODERS, find_reader, is_image_type
+from federatedscope_ggeur.data import ENCODERS
 from federatedscope_ggeur.data.encoders.base import ENCODER_KEYS
 from federatedscope_ggeur.downloads import refused
 from federatedscope_ggeur.errors import ConfigError, UntrustedError, shown
@@ -91,19 +91,6 @@ def places_of_encoder(cfg: CfgNode) -> Iterator[tuple[str, object]]:
         value, is_choice = settings.options[key.name], hasattr(key.rule, "choices")
         if isinstance(value, str) and value != key.default and not is_choice:
             yield f"ggeur.{part.name}.{key.name}", value
-
-
-def places_of_data(cfg: CfgNode) -> Iterator[tuple[str, object]]:
-    """Yield keys and values that make a run's data set use files on this machine.
-
-    They name the places of the rows, of the encoder, and of the cache.
-    """
-    if not find_reader(cfg.data.type).bundled:
-        yield "data.root", cfg.data.root
-    if is_image_type(cfg.data.type):
-        yield from places_of_encoder(cfg)
-        if cfg.ggeur.encoder.cache != _CACHE.default:
-            yield "ggeur.encoder.cache", cfg.ggeur.encoder.cache
 
 
 def check_places(folder: Path, places: Iterator[tuple[str, object]]) -> None:

@@ -109,9 +109,15 @@ _one_process = rule_of("the plugin runs in one process", lambda value: value <= 
 
 #: The rule for FS's searches within one run, which have their own server and clients.
 _own_workers = rule_of(
-    "must be False: FS would replace the plugin's workers by its own; hpo.py with "
-    "hpo.scheduler rs or sha searches over whole runs",
+    "must be False: FS would replace the plugin's workers by its own; `ggeur study` "
+    "tunes settings",
     lambda value: value in (False, None),
+)
+
+_fs_alone = rule_of(
+    "must be False: FederatedScope alone sends scores to Weights & Biases; each "
+    "round's scores are in metrics.csv",
+    lambda value: value is False,
 )
 
 HONOURED = (
@@ -150,7 +156,7 @@ HONOURED = (
     FSKey("grad.grad_clip", -1.0, anything),
     FSKey("eval.freq", 1, _at_least(1)),
     FSKey("eval.count_flops", True, anything),  # where FS's own trainers run
-    FSKey("wandb.use", False, anything),
+    FSKey("wandb.use", False, _fs_alone, anything),
     FSKey("wandb.name_user", "", anything),
     FSKey("wandb.name_project", "", anything),
     FSKey("wandb.online_track", True, anything),

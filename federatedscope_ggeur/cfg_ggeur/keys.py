@@ -103,20 +103,18 @@ _RUN_KEYS = (
         "memory.",
         not_negative,
     ),
-    Key(
-        "tensorboard",
-        False,
-        "Also write each round's scores into the run folder for TensorBoard.",
-        one_of(True, False),
-    ),
     PLUGINS,
 )
 
 
 #: Former keys of parts, each with advice on what to do now.
 _REMOVED = {
-    "fisher.steps": "the head is trained to its optimum now, so remove this key "
-    "(ggeur.fisher.penalty bounds the head's weights)"
+    "ridge.alpha": "set ggeur.ridge.strength, which is relative to the embeddings",
+    "encoder.skip_unreadable": "move the images elsewhere that the error names",
+    "encoder.hash_files": "images are told apart by size and time of their files",
+    "whitened.shrinkage": "there is no whitened space any more, so remove this key",
+    "tensorboard": "each round's scores are in metrics.csv and results.json, so remove "
+    "this key",
 }
 
 
@@ -168,7 +166,6 @@ name_settings(
         **FS_FIELDS,
         "deadline": "ggeur.deadline.*",
         "transform": "data.transform",
-        "wandb": "wandb.use",
     }
 )
 

@@ -27,7 +27,6 @@ from federatedscope_ggeur.data import (
 from federatedscope_ggeur.errors import ConfigError, did_you_mean, shown
 from federatedscope_ggeur.examples import find_config
 from federatedscope_ggeur.printable import Lines
-from federatedscope_ggeur.reporting import missing_package
 from federatedscope_ggeur.settings import Rule, flatten, number_problem, rule_of
 
 from .check import contradictions
@@ -324,7 +323,6 @@ def config_problems(cfg: CfgNode, on_fs: bool = False) -> list[str]:
             "distributed; without both there is one client for each domain"
         )
     problems += schedule_problems(cfg)
-    problems += _tracking_problems(cfg)
     wrong = {problem.partition(":")[0] for problem in problems}
     problems += (
         problem
@@ -354,21 +352,6 @@ def _own_problems(ggeur: CfgNode) -> Iterator[str]:
 def _check_splitter(cfg: CfgNode) -> None:
     if cfg.data.splitter or not (divides_by_domain(cfg) or divides_nothing(cfg)):
         read_arguments(cfg.data.splitter, cfg.data.splitter_args)
-
-
-def _tracking_problems(cfg: CfgNode) -> Iterator[str]:
-    """Yield a problem for each tracking package that is needed but missing.
-
-    The clients of a distributed run need no such package.
-    """
-    if cfg.federate.mode == "distributed" and cfg.distribute.get("role") == "client":
-        return
-    chosen = {"wandb": ("wandb.use", cfg.wandb.use)}
-    if cfg.ggeur.use:
-        chosen["tensorboard"] = ("ggeur.tensorboard", cfg.ggeur.tensorboard)
-    for package, (key, wanted) in chosen.items():
-        if wanted is True and (problem := missing_package(package)):
-            yield f"{key}: {problem}"
 
 
 def _problem(key: FSKey, cfg: CfgNode, on_fs: bool) -> str:

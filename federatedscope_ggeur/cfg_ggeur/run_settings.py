@@ -39,10 +39,8 @@ from federatedscope_ggeur.federation.exchanges.statistics.upload import (
 )
 from federatedscope_ggeur.federation.exchanges.training.exchange import RoundSettings
 from federatedscope_ggeur.federation.settings import Prepared
-from federatedscope_ggeur.geometry import SpaceSettings
 from federatedscope_ggeur.machine import free_memory
 from federatedscope_ggeur.models import ModelSettings, two_kinds
-from federatedscope_ggeur.reporting import TrackingSettings
 from federatedscope_ggeur.settings import NOT_SET, not_negative, positive_share, whole
 
 from .check import local_optimizer
@@ -51,7 +49,7 @@ from .fs_keys import SCHEDULER_SECTION, settings_in
 from .keys import MEMORY_LIMIT
 from .method_settings import agreed_settings, base_method, method_of, options_of
 from .transform import expected_rows
-from .yaml_file import plain_config, to_plain
+from .yaml_file import plain_config
 
 
 def training_device(cfg) -> torch.device:
@@ -142,26 +140,6 @@ def schedule_problems(cfg) -> Iterator[str]:
             yield f"{SCHEDULER_SECTION}.{name}: {problem}"
 
 
-def tracking_settings(cfg) -> TrackingSettings:
-    """The settings of tracking by TensorBoard and Weights & Biases (W&B).
-
-    W&B gets the arguments that FS would give it.
-    """
-    if not cfg.wandb.use:
-        return TrackingSettings(cfg.ggeur.tensorboard)
-    wandb, method = cfg.wandb, cfg.federate.method
-    begun = {
-        "project": wandb.name_project or None,
-        "entity": wandb.name_user or None,
-        "config": to_plain(cfg),
-        "group": cfg.data.type,
-        "job_type": method,
-        "name": experiment_name(cfg),
-        "notes": f"{method}, {experiment_name(cfg)}",
-    }
-    return TrackingSettings(cfg.ggeur.tensorboard, True, wandb.online_track, begun)
-
-
 def experiment_name(cfg) -> str:
     """FS's name for an experiment: `expname`, or a name made of main settings."""
     name = cfg.expname or (
@@ -188,7 +166,6 @@ class RunSettings:
     restore_from: str
     checkpoint_every: float | None
     agreed: Mapping[str, str]
-    tracking: TrackingSettings
 
     @property
     def demands(self) -> Demands:
@@ -237,9 +214,7 @@ def run_settings(
         statistics=statistics_form(demands),
         pooled_geometry=ggeur.geometry == "pooled",
         # Another model takes rows as they are.
-        space=SpaceSettings(
-            ggeur.space if model.other is None else "raw", ggeur.whitened.shrinkage
-        ),
+        space=ggeur.space if model.other is None else "raw",
         scored=scored if two_kinds(scored, model) else None,
         counted_prototypes=demands.only_totals,
     )
@@ -294,7 +269,6 @@ def run_settings(
         restore_from=cfg.federate.restore_from,
         checkpoint_every=checkpoint_every(cfg.ggeur),
         agreed=agreed,
-        tracking=tracking_settings(cfg),
     )
 
 
@@ -457,8 +431,6 @@ def encoding_settings(ggeur, auto: str = "auto") -> EncodingSettings:
         device=auto if chosen.device == "auto" else chosen.device,
         cache=chosen.cache,
         float16=chosen.float16_cache,
-        hash_files=chosen.hash_files,
-        skip_unreadable=chosen.skip_unreadable,
     )
 
 

@@ -11,16 +11,12 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from federatedscope_ggeur.data import ENCODERS
 from federatedscope_ggeur.data.transforms import LIFT
 from federatedscope_ggeur.extras import all_of
 from federatedscope_ggeur.federation.advice import (
-    batches_note,
     gpu_note,
     is_much,
     rate_note,
-    reach_text,
-    share_note,
     step2_note,
     withheld_text,
 )
@@ -43,7 +39,6 @@ from federatedscope_ggeur.federation.holdings import (
 )
 from federatedscope_ggeur.geometry import AugmentationSettings
 from federatedscope_ggeur.reporting import Privacy
-from federatedscope_ggeur.settings import flatten
 
 from .demands import demands_of
 from .method_settings import base_method, parts_in_use, run_notes
@@ -67,8 +62,7 @@ def start_notes(
         each client logs its own `client_notes`.
     """
     role, demands = settings.role, settings.demands
-    share = role.of(SetSettings).augmentation.share
-    notes = [*run_notes(cfg, demands), _encoder_note(cfg), share_note(share)]
+    notes = run_notes(cfg, demands)
     if 2 in demands.steps:
         kind = role.of(SetSettings).prototypes
         own = sources(list(client_domains.values()), kind)
@@ -85,16 +79,9 @@ def start_notes(
         ]
         notes += dict.fromkeys(withheld)  # calibration may repeat the statistics'
         rows, whole = set_rows(settings, held), whole_rows(settings, held)
-        notes += _training_notes(cfg, settings, held, rows, whole)
+        notes += [_rate_note(settings, held, rows, whole)]
         notes += _device_notes(settings, rows)
-    elif role.training.batch_or_epoch == "batch":
-        notes += _few_batches(cfg, settings, np.array([role.training.batch_size]))
     return [note for note in notes if note]
-
-
-def _encoder_note(cfg) -> str:
-    part = ENCODERS.get(cfg.ggeur.encoder.name)
-    return "" if part is None or part.note is None else part.note(dict(flatten(cfg)))
 
 
 def client_notes(
@@ -116,8 +103,8 @@ def client_notes(
         own = Withheld.from_counts(held.counts, settings.role.min_samples)
         # Other clients may send the classes that this client withholds.
         notes = [withheld_text(replace(own, classes=0))]
-    sets = np.array([rows]), np.array([whole])
-    return [*notes, *_training_notes(cfg, settings, held, *sets)]
+    note = _rate_note(settings, held, np.array([rows]), np.array([whole]))
+    return [*notes, note] if note else notes
 
 
 def withheld_line(settings: RunSettings, held: Holdings) -> str:
@@ -134,20 +121,6 @@ def withheld_line(settings: RunSettings, held: Holdings) -> str:
 def _sends_statistics(demands: Demands) -> bool:
     """Whether each client sends its class statistics at any time of the run."""
     return demands.own_statistics or demands.calibrates
-
-
-def reach_line(settings: RunSettings, held: Holdings) -> str:
-    """A line that tells how far SGD moves the median client's model in round 1.
-
-    "" if no client trains by SGD.
-    """
-    median = median_rows(set_rows(settings, held).tolist())
-    whole = median_rows(whole_rows(settings, held).tolist())
-    training = settings.role.training.in_round(1)
-    is_sgd = training.optimizer.type == "SGD"
-    if not settings.rounds or not training.batches(median) or not is_sgd:
-        return ""
-    return reach_text(training.on_share(whole, median), median)
 
 
 def set_rows(settings: RunSettings, held: Holdings) -> np.ndarray:
@@ -178,20 +151,17 @@ def _rows(
     return augmented_rows(held, how, threshold, own.prototypes)
 
 
-def _training_notes(
-    cfg, settings: RunSettings, held: Holdings, rows: np.ndarray, whole: np.ndarray
-) -> list[str]:
-    notes = _few_batches(cfg, settings, rows)
+def _rate_note(
+    settings: RunSettings, held: Holdings, rows: np.ndarray, whole: np.ndarray
+) -> str:
+    """A note if the learning rate of a linear head cannot fit raw embeddings, or ""."""
     task, training = settings.role.task, settings.role.training
-    model = task.model
-    is_head = model.other is None
-    if task.space.kind == "raw" and model.hidden == 0 and is_head:
-        median = median_rows(rows.tolist())
-        training = training.on_share(median_rows(whole.tolist()), median)
-        batches = settings.rounds * training.batches(median)
-        norm = held.mean_square_norm
-        notes.append(rate_note(training, norm, task.num_classes, batches))
-    return [note for note in notes if note]
+    if task.space != "raw" or task.model.hidden or task.model.other is not None:
+        return ""
+    median = median_rows(rows.tolist())
+    training = training.on_share(median_rows(whole.tolist()), median)
+    batches = settings.rounds * training.batches(median)
+    return rate_note(training, held.mean_square_norm, task.num_classes, batches)
 
 
 def batched_because(settings: RunSettings) -> tuple[bool, str]:
@@ -225,14 +195,6 @@ def _device_notes(settings: RunSettings, rows: np.ndarray) -> list[str]:
             f"({torch.__version__})"
         )
     return notes
-
-
-def _few_batches(cfg, settings: RunSettings, rows: np.ndarray) -> list[str]:
-    """A note if rounds have few mini-batches, although each round costs messages."""
-    method = base_method(cfg)
-    if not settings.rounds or not method.federated or method.pools_data:
-        return []
-    return [batches_note(rows.tolist(), settings.role.training)]
 
 
 _LIFTED = (

@@ -104,8 +104,8 @@ def add_folder_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trust",
         action="store_true",
-        help="use data, weights, caches and downloads outside the folders if their "
-        "settings name them; only for folders whose origin you know",
+        help="use weights and downloads outside the folder if its settings name "
+        "them; only for folders whose origin you know",
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from federatedscope_ggeur.cfg_ggeur.run_settings import experiment_name
 from federatedscope_ggeur.data import FederatedData
 from federatedscope_ggeur.engines.run import TO_GO_ON, Run, from_any_folder
-from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.errors import GGEURError, listed
 from federatedscope_ggeur.federation.course.checkpoint import warn_of_private
 from federatedscope_ggeur.federation.exchanges.base import writing_files
 from federatedscope_ggeur.files import write_atomically
@@ -27,7 +27,6 @@ from federatedscope_ggeur.reporting import (
     results_table,
     write_run,
 )
-from federatedscope_ggeur.reporting.client_table import MOST
 from federatedscope_ggeur.reporting.run_files import (
     CONFIG_FILE,
     LOG_FILE,
@@ -40,6 +39,7 @@ from . import INTERRUPTED, PROGRAM
 logger = get_logger("federatedscope_ggeur")
 _STOPS = (signal.SIGINT, signal.SIGTERM)
 _FILE_ONLY = {"file_only": True}
+_MOST_CLIENTS = 1000  # that the log names in a round
 
 
 def run_with_files(
@@ -111,7 +111,7 @@ def _follow(run: Run, folder: Path) -> None:
         logger.info(line)
     run.engine.phase = phase
     with _Rounds(run) as rounds:
-        run.follow(rounds.show, folder)
+        run.follow(rounds.show)
 
 
 def _write(run: Run, folder: Path, status: str) -> None:
@@ -182,10 +182,9 @@ class _Rounds(ExitStack):
             self._show_round(record)
 
     def _show_round(self, record: RoundRecord) -> None:
-        many = len(record.clients) > MOST
-        who = f"{len(record.clients)} clients" if many else f"clients {record.clients}"
+        who = listed(list(map(str, record.clients)), _MOST_CLIENTS)
         logger.debug(
-            f"round {record.round}: {who}, AVG {record.avg}, loss "
+            f"round {record.round}: clients {who}, AVG {record.avg}, loss "
             f"{record.loss}, {record.seconds:.3f} s, {record.bytes_up} bytes up, "
             f"{record.bytes_down} down"
         )

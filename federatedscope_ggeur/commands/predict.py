@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from importlib import import_module
 from itertools import chain
 
 from federatedscope_ggeur.data import (
@@ -13,7 +12,6 @@ from federatedscope_ggeur.data import (
     Rows,
 )
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.extras import Manifest, manifests
 from federatedscope_ggeur.predictor.predictor import (
     Prediction,
     Predictor,
@@ -36,7 +34,13 @@ def predict(arguments: Sequence[str]) -> int:
     tables = [path for path in options.images if path.endswith(ROW_FILES)]
     images = find_images([path for path in options.images if path not in tables])
     with shown_on_console(options.log_level or "warning"):
-        predictor = _predictor(options)
+        predictor = Predictor(
+            options.run,
+            options.pretrained,
+            options.device,
+            options.plugins,
+            options.trust,
+        )
         least = None
         if options.flag_below is not None:
             least = predictor.confidence_at(options.flag_below)
@@ -101,54 +105,28 @@ def _say_accuracy(rows: Rows, right: int, form: str) -> None:
     say(line, file=sys.stdout if form == "text" else sys.stderr)
 
 
-def _predictor(options: argparse.Namespace) -> Predictor:
-    others = [import_module(one.predicts) for one in _without_a_run()]
-    if options.run is None:
-        made = (other.predictor(options) for other in others)
-        return next(one for one in made if one is not None)
-    for other in others:
-        other.check(options)
-    return Predictor(
-        options.run,
-        options.pretrained,
-        options.device,
-        options.plugins,
-        options.trust,
-    )
-
-
-def _without_a_run() -> list[Manifest]:
-    """The extras that predict without a run."""
-    return [one for one in manifests().values() if one.predicts]
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("predict")
-    by = parser.add_mutually_exclusive_group(required=True)
-    by.add_argument(
+    parser.add_argument(
         "--run",
+        required=True,
         metavar="FOLDER",
         help="the run's folder; if clients of a distributed run keep their own "
         "models, the folder of the client",
     )
-    others = [import_module(one.predicts) for one in _without_a_run()]
-    for other in others:
-        other.add_way(by)
     parser.add_argument(
         "--clients",
         type=_numbers,
         metavar="NUMBERS",
-        help="with --run, if every client has its own model: the clients whose "
+        help="if every client has its own model: the clients whose "
         "models predict, one number for all images, or one for each, such as "
         "1,1,2 (0: the global model)",
     )
-    for other in others:
-        other.add_options(parser)
     parser.add_argument(
         "images",
         nargs="+",
         metavar="FILE_OR_FOLDER",
-        help="image files, or folders of images; with --run also files of "
+        help="image files, folders of images, or files of "
         "embeddings: npz with features, npy, or csv of numbers (with labels, "
         "the accuracy is printed)",
     )
@@ -226,9 +204,8 @@ def _print_text(
 ) -> None:
     for one in found:
         shown = ", ".join(f"{name} {share:.3f}" for name, share in one.classes)
-        strange = "" if one.strangeness is None else f" (strange {one.strangeness:.3g})"
         flag = " (flagged)" if _is_flagged(one, least) else ""
-        say(f"{one.image}: {shown or 'cannot be read'}{strange}{flag}")
+        say(f"{one.image}: {shown or 'cannot be read'}{flag}")
 
 
 def _print_json(
@@ -240,7 +217,6 @@ def _print_json(
             "classes": [{"class": c, "probability": p} for c, p in one.classes],
             "calibrated_by": calibrated_by,
             "confidence": one.confidence,
-            "strangeness": one.strangeness,
             "flagged": None if least is None else _is_flagged(one, least),
             "error": one.problem or None,
         }
@@ -256,14 +232,13 @@ def _print_csv(
         print(csv_text([cells]), end="", flush=True)
 
     titles = ["image", "rank", "class", "probability", "error", "confidence"]
-    show(*titles, "strangeness", "flagged")
+    show(*titles, "flagged")
     for one in found:
-        strange = "" if one.strangeness is None else one.strangeness
         if one.problem:
-            show(one.image, "", "", "", one.problem, "", "", "")
+            show(one.image, "", "", "", one.problem, "", "")
         for rank, (name, share) in enumerate(one.classes, 1):
             flag = "" if least is None else int(_is_flagged(one, least))
-            show(one.image, rank, name, share, "", one.confidence, strange, flag)
+            show(one.image, rank, name, share, "", one.confidence, flag)
 
 
 _PRINTERS = {"text": _print_text, "csv": _print_csv, "json": _print_json}

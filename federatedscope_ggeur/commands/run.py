@@ -27,7 +27,7 @@ examples:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the experiment of a config; returns 2 without arguments."""
-    parser = _parser()
+    parser = run_parser()
     options = parser.parse_args(arguments)
     if options.cfg is None:
         if arguments:
@@ -96,7 +96,7 @@ def _refuse_several_seeds(base: str, given: dict, settings: Sequence[str]) -> No
     raise ConfigError(Lines([head, "", *text.split("\n")]))
 
 
-def _parser() -> argparse.ArgumentParser:
+def run_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
         description="Run a federated experiment.",

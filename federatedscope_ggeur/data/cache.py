@@ -126,7 +126,6 @@ def content_key(
     identity: Mapping[str, object],
     where: Sequence[str],
     images: Images,
-    stamps: Sequence[str],
     float16: bool,
 ) -> str:
     """The key of an entry: a SHA-256 of everything that the features depend on.
@@ -137,13 +136,18 @@ def content_key(
         The identity of the encoder.
     where : [data set, domain, split]
     images : Images
-    stamps : sequence of str
-        The stamps of the images, or hashes of their contents.
     float16 : bool
         Whether the features are stored in half precision.
     """
     labels = [int(label) for label in images.labels]
-    parts = [identity_hash(identity), *where, images.keys, stamps, labels, float16]
+    parts = [
+        identity_hash(identity),
+        *where,
+        images.keys,
+        images.stamps,
+        labels,
+        float16,
+    ]
     if images.users is not None:
         parts.append(images.users.tolist())
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
@@ -419,7 +423,6 @@ class RecordQuery:
     encoder : EncoderSettings
         The encoder's settings, with its defaults filled in.
     float16 : bool
-    hash_files : bool
     options : mapping
         The reader's own settings.
     """
@@ -428,12 +431,12 @@ class RecordQuery:
     root: str
     encoder: EncoderSettings
     float16: bool
-    hash_files: bool
     options: Mapping[str, object] = field(default_factory=dict)
 
     def without_root(self) -> dict:
         """The request as plain values that do not depend on the machine."""
-        plain = {**asdict(self), "root": ""}
+        # Older releases had another way to tell files apart.
+        plain = {**asdict(self), "root": "", "hash_files": False}
         encoder = plain["encoder"]
         encoder["pretrained"] = PurePath(encoder["pretrained"]).name
         for part in (plain, encoder):

@@ -40,10 +40,9 @@ from .encoders import (
 )
 from .extraction import (
     ExtractionSettings,
-    LeftOut,
     UnreadableError,
     extract,
-    hash_contents,
+    unreadable,
     warn_of_dark_grey,
     warn_of_several_classes,
 )
@@ -68,11 +67,6 @@ class EncodingSettings:
         The folder of the embedding cache.
     float16 : bool
         Whether to store features in half precision.
-    hash_files : bool
-        Whether to recognise images by their decoded contents, and not by size and time
-        of their files. This decodes all images once more.
-    skip_unreadable : bool
-        Whether to leave out images that cannot be loaded.
     """
 
     encoder: EncoderSettings = field(default_factory=EncoderSettings)
@@ -80,8 +74,6 @@ class EncodingSettings:
     device: str = "auto"
     cache: str = "embeddings_cache"
     float16: bool = False
-    hash_files: bool = False
-    skip_unreadable: bool = False
 
 
 @dataclass(frozen=True)
@@ -137,7 +129,6 @@ def find_images(
         str(root),
         resolve(settings.encoder),
         settings.float16,
-        settings.hash_files,
         options,
     )
     folder = Path(settings.cache).expanduser()
@@ -219,7 +210,7 @@ class Encoding:
         Nothing is written or fetched.
         """
         parts = [
-            (domain.name, split, self._loadable(domain.name, split, images))
+            (domain.name, split, images)
             for domain in self.images.domains
             for split, images in (("train", domain.train), ("test", domain.test))
             if images is not None
@@ -258,37 +249,19 @@ class Encoding:
     def _entry(self, domain: str, split: str, images: Images) -> tuple[str, Entry]:
         """The path of an entry inside the cache folder, and the entry itself."""
         settings, where = self.settings, (self.images.name, domain, split)
-        stamps = images.stamps
-        if settings.hash_files:
-            bits = settings.encoder.grey_bits
-            stamps = hash_contents(images, settings.extraction, bits)
-        key = content_key(self._identity, where, images, stamps, settings.float16)
+        key = content_key(self._identity, where, images, settings.float16)
         file = entry_file(self._identity, where, key)
         return file, Entry(self.folder / file, key, domain, split)
-
-    def _loadable(self, domain: str, split: str, images: Images) -> Images:
-        """The images that are to be loaded.
-
-        If the settings skip unreadable images, known unreadable ones are left out.
-        """
-        if not self.settings.skip_unreadable:
-            return images
-        return self._left_out(domain, split, images).known()
-
-    def _left_out(self, domain: str, split: str, images: Images) -> LeftOut:
-        return LeftOut(self.folder, (self.images.name, domain, split), images)
 
     def _embed(
         self, domain: str, split: str, images: Images
     ) -> tuple[Embeddings, SplitRecord]:
-        settings = self.settings
-        known = self._loadable(domain, split, images)
         try:
-            return self._embed_all(domain, split, known)
+            return self._embed_all(domain, split, images)
         except UnreadableError as error:
-            faults = self._left_out(domain, split, images)
-            left = faults.found(error, settings.extraction, settings.skip_unreadable)
-        return self._embed_all(domain, split, left)
+            what = f"'{domain}' ({split})"
+            how = self.settings.extraction
+            raise unreadable(images, what, how, error) from error
 
     def _embed_all(
         self, domain: str, split: str, images: Images

@@ -6,13 +6,11 @@ Find images that cannot be loaded, and equal files in different classes.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
-from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,13 +20,12 @@ from PIL import Image
 from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError, DataError, setting
-from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.machine import start_method, torch_threads, usable_cores
 from federatedscope_ggeur.printable import Lines, get_logger
 
 from .decoding import ImagePreparation, batch_of
 from .encoders import Encoder
-from .images.files import GREY_BITS, largest_grey
+from .images.files import largest_grey
 from .images.layout import Images, Loader, shown
 from .processes import ProcessDied, Processes, ahead, is_picklable
 
@@ -152,23 +149,6 @@ def _fetched(features: Tensor) -> Callable[[], Tensor]:
         return here.clone()
 
     return fetch
-
-
-def hash_contents(
-    images: Images, settings: ExtractionSettings, grey_bits: int = GREY_BITS
-) -> tuple[str, ...]:
-    """SHA-256 of every decoded image, over its size and its pixels.
-
-    See `load_image` for `grey_bits`.
-
-    Raises
-    ------
-    UnreadableError
-        An image cannot be read.
-    """
-    digest = ImagePreparation(_digest, grey_bits=grey_bits)
-    batches = _loaded(images, digest, list, settings)
-    return tuple(chain.from_iterable(batches))
 
 
 def unreadable_rows(images: Images, settings: ExtractionSettings) -> dict[int, str]:
@@ -332,104 +312,24 @@ _FEW = 5
 _READ = 50
 
 
-class LeftOut:
-    """The images of one domain and split that cannot be loaded. The cache keeps a list.
+def unreadable(
+    images: Images, what: str, settings: ExtractionSettings, first: DataError
+) -> DataError:
+    """The error that counts the images of `what` that cannot be loaded.
 
-    Parameters
-    ----------
-    folder : Path
-        The folder of the cache.
-    where : [data set, domain, split]
-    images : Images
-        All images of the domain and split.
+    It names the first few of them. It is the `first` error if all can be loaded.
     """
-
-    def __init__(self, folder: Path, where: Sequence[str], images: Images):
-        self._what, self._images = f"'{where[1]}' ({where[2]})", images
-        parts = [*where, images.keys, images.stamps]
-        name = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-        self._path = folder / "unreadable" / f"{name}.json"
-
-    def known(self) -> Images:
-        """The images, except the ones that the cache lists as unreadable."""
-        with suppress(OSError, ValueError, TypeError):
-            noted = set(json.loads(self._path.read_text(encoding="utf-8")))
-            return self._without([k in noted for k in self._images.keys])
-        return self._images
-
-    def found(
-        self, first: DataError, settings: ExtractionSettings, skip: bool
-    ) -> Images:
-        """Find all images that cannot be loaded, after the `first` error.
-
-        Returns
-        -------
-        Images
-            The images that can be loaded.
-
-        Raises
-        ------
-        DataError
-            `skip` is False, or no image is left. The error names the first few images,
-            and how many there are.
-        """
-        bad = unreadable_rows(self._images, settings)
-        if not bad:  # all images can be loaded, so something else is wrong
-            raise first
-        total, keys = len(self._images), [self._images.keys[row] for row in bad]
-        count = f"{len(bad)} of {total} images of {self._what} cannot be loaded"
-        if not skip or len(bad) == total:
-            lines = [next(iter(bad.values()))]
-            if len(bad) > 1:
-                lines.append(f"{count}: {shown(keys)}.")
-            if len(bad) < total:
-                way_out = f"{setting('encoder.skip_unreadable')} True"
-                lines.append(f"To go on without these images, set {way_out}")
-            raise DataError(Lines(lines)) from first
-        logger.warning("%s, so they are left out: %s", count, shown(keys[:_FEW]))
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(self._path, json.dumps(keys))
-        except (OSError, ConfigError) as error:  # the next run finds the images again
-            logger.warning("%s", error)
-        return self._without([row in bad for row in range(total)])
-
-    def _without(self, is_bad: Collection[bool]) -> Images:
-        rows = np.flatnonzero(~np.asarray(list(is_bad), dtype=bool))
-        return select(self._images, rows)
-
-
-def select(images: Images, rows: np.ndarray) -> Images:
-    """The images with the row numbers `rows`, which must be ascending."""
-
-    def some(column: tuple) -> tuple:
-        return tuple(column[row] for row in rows)
-
-    return replace(
-        images,
-        labels=images.labels[rows],
-        keys=some(images.keys),
-        stamps=some(images.stamps),
-        load=_Selected(images.load, rows.tolist()),
-        users=None if images.users is None else images.users[rows],
-        paths=None if images.paths is None else some(images.paths),
-    )
-
-
-class _Selected:
-    """A loader of some images of another loader."""
-
-    def __init__(self, load: Callable, rows: list[int]):
-        self._load, self._rows = load, rows
-        self.prepare = getattr(load, "prepare", None)
-        if hasattr(load, "path"):
-            self.path = self._path
-
-    def __call__(self, row: int):
-        return self._load(self._rows[row])
-
-    def _path(self, row: int) -> str:
-        return self._load.path(self._rows[row])  # type: ignore[attr-defined]
+    bad = unreadable_rows(images, settings)
+    if not bad:  # something else is wrong
+        return first
+    lines = [next(iter(bad.values()))]
+    if len(bad) > 1:
+        keys = [images.keys[row] for row in bad]
+        count = f"{len(bad)} of {len(images)} images of {what} cannot be loaded"
+        lines.append(f"{count}: {shown(keys)}.")
+    if len(bad) < len(images):
+        lines.append("To go on without these images, move them elsewhere")
+    return DataError(Lines(lines))
 
 
 def in_several_classes(images: Images) -> list[list[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from numbers import Real
 from typing import Any
 
@@ -163,9 +163,10 @@ def _decoded(labels: Sequence[bytes], where: str) -> np.ndarray:
 def _refuse_row(bad: np.ndarray, labels: np.ndarray, where: str, problem: str) -> None:
     if bad.any():
         row = int(bad.argmax())
+        (label,) = labels[[row]].tolist()
         raise DataError(
             f"{where}: 'labels' must hold whole numbers or names, but row {row}, "
-            f"{shown(labels[row])}, {problem}."
+            f"{shown(label)}, {problem}."
         )
 
 
@@ -175,11 +176,17 @@ def checked_names(names: Iterable[Any], where: str) -> tuple[str, ...]:
     Raises
     ------
     DataError
-        A name is empty or missing, or occurs twice.
+        A name is empty or missing, or occurs twice, or the names have no order.
     """
-    if isinstance(names, (str, bytes)):
-        raise DataError(f"{where}: must list the names of the classes, got {names!r}")
-    read = read_labels(as_array(list(names), where), where).tolist()
+    if isinstance(names, (str, bytes, Set)):
+        raise DataError(
+            f"{where}: must list the names of the classes in order, got {names!r}"
+        )
+    given = list(names)
+    for place, name in enumerate(given):
+        if isinstance(name, str) and not name:
+            raise DataError(f"{where}: name {place} is empty; name every class.")
+    read = read_labels(as_array(given, where), where).tolist()
     found = tuple(map(str, read))
     twice = [name for place, name in enumerate(found) if name in found[:place]]
     if twice:

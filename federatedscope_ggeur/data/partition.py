@@ -352,6 +352,8 @@ def column_of(name: str, values: Any, rows: int, default: Any) -> np.ndarray:
     if values is None:
         return np.full(rows, default)
     column = as_array(values, name)
+    if column.dtype.kind == "S":
+        column = np.char.decode(column, "utf-8", "backslashreplace")
     if column.shape != (rows,):
         raise DataError(
             f"{name}: must be of shape ({rows},), one entry a row, got {column.shape}"

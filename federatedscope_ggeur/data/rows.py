@@ -417,7 +417,10 @@ def _of_csv(path: Path, expected: Sequence[str] | None) -> Rows:
     for number, line in enumerate(lines, 1):
         wrong = [cell for cell in line if not _is_number(cell)]
         if wrong:
-            raise DataError(f"{path}: row {number}: {shown(wrong[0])} is no number")
+            more = "; commas separate columns" if len(line) == 1 else ""
+            raise DataError(
+                f"{path}: row {number}: {shown(wrong[0])} is no number{more}"
+            )
     found = Rows.of(np.array(lines).astype(float), labels, str(path))
     named = _checked_titles(tuple(titles), str(path)) if titles else None
     return Rows(found.features, found.where, found.labels, named)

@@ -32,7 +32,6 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import (
 from federatedscope_ggeur.cfg_ggeur.start_notes import (
     batched_because,
     privacy_of,
-    reach_line,
     set_rows,
     start_notes,
     withheld_line,
@@ -77,7 +76,6 @@ from federatedscope_ggeur.reporting import (
     Results,
     Round0,
     RoundRecord,
-    Tracking,
 )
 from federatedscope_ggeur.settings import flatten, kind_of
 
@@ -320,9 +318,8 @@ class Run:
             other = self.settings.role.task.model.other
             space = f"space of training: {cfg.ggeur.space}"
             lines.append((other is not None and other.told) or space)
-        withheld = withheld_line(self.settings, self.held)
-        reach = reach_line(self.settings, self.held)
-        lines += [line for line in (withheld, reach) if line]
+        if withheld := withheld_line(self.settings, self.held):
+            lines.append(withheld)
         notes = [*idle_notes(cfg), *self.notes]
         return lines + [f"note: {note}" for note in notes]
 
@@ -339,22 +336,15 @@ class Run:
         return [f"training on {device}{one_by_one}"]
 
     @plain_torch()
-    def follow(self, watch: Watch, folder: Path | None = None) -> Results:
+    def follow(self, watch: Watch) -> Results:
         """Run to the end, and call `watch` with each record.
 
         Records are those of round 0, of each round, and of the calibrated head.
-        `folder` is the run's folder, for TensorBoard's files.
         """
         for note in [*device_notes(self.cfg), *self._faults]:
             logger.warning(note)
-        tracking, done = Tracking(self.settings.tracking, folder), False
-        try:
-            for record in self.engine.run():
-                tracking.note(record)
-                watch(record)
-            done = True
-        finally:
-            tracking.close(failed=not done)
+        for record in self.engine.run():
+            watch(record)
         return self.history.results()
 
 

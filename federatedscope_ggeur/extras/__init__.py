@@ -105,10 +105,6 @@ class Manifest:
     registries : tuple of Registry
         Further registries of parts with settings ``ggeur.<name>.*``.
     prepares : Preparation, optional
-    predicts : str
-        The module that lets ``ggeur predict`` work without a run. Its functions
-        ``add_way(group)`` and ``add_options(parser)`` add options; ``check(options)``
-        refuses some beside ``--run``; ``predictor(options)`` makes the `Predictor`.
     several_seeds : str
         The module whose function ``study_text`` makes the text of a file that runs a
         config with several seeds. It takes the config, settings over it, and seeds.
@@ -130,7 +126,6 @@ class Manifest:
     public: Mapping[str, str] = field(default_factory=dict)
     registries: tuple[Registry, ...] = ()
     prepares: Preparation | None = None
-    predicts: str = ""
     several_seeds: str = ""
     doctor: str = ""
     only_totals: str = ""

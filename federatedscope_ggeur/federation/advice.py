@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from federatedscope_ggeur.errors import listed, setting
 from federatedscope_ggeur.extras import settings_for_totals
 
-from .holdings import Withheld, median_rows
+from .holdings import Withheld
 from .optimizers import OptimizerSettings
 from .settings import TrainingSettings
 
@@ -22,8 +21,6 @@ from .settings import TrainingSettings
 MOST_PAIRS, MOST_ROWS = 0.5, 0.1
 #: See `fewest_batches` and `rate_note`.
 TELLING, TOO_LARGE = 0.1, 10.0
-#: Fewer mini-batches in a round give a note.
-FEW_BATCHES = 10
 
 
 def is_much(withheld: Withheld) -> bool:
@@ -156,28 +153,6 @@ def step2_note(sources: Sequence[object], prototypes: str, pooled: bool) -> str:
     )
 
 
-def share_note(share: float) -> str:
-    """A note if an epoch takes only a `share` of the augmented set, or ""."""
-    if share == 1:
-        return ""
-    return (
-        f"{setting('epoch_share')} {share:g} differs from the paper: an epoch takes "
-        "this share of the augmented set, and fewer but larger SGD steps make up "
-        "for the rest"
-    )
-
-
-def reach_text(training: TrainingSettings, rows: int) -> str:
-    """A line of text that says how long a client with `rows` rows trains in a round."""
-    optimizer = training.optimizer
-    momentum = optimizer.momentum
-    beside = f", momentum {momentum:g}" if momentum else ""
-    return (
-        f"training of the median client in a round: {training.batches(rows)} "
-        f"mini-batches at the learning rate {optimizer.lr:.3g}{beside}"
-    )
-
-
 def descent_step(optimizer: OptimizerSettings, square_norm: float) -> float:
     """How far one mini-batch can move a row's logits.
 
@@ -246,27 +221,6 @@ def rate_note(
         f"{setting('optimizer.lr')} {optimizer.lr:g} is {why}, on embeddings whose "
         f"squared length is {square_norm:.3g}; about "
         f"{float(f'{optimizer.lr * num_classes / step:.1g}'):g} would fit"
-    )
-
-
-def batches_note(rows: Sequence[int], training: TrainingSettings) -> str:
-    """A note if the median client takes few mini-batches in a round, or "".
-
-    `rows` holds the size of each client's training set, augmentation included. Clients
-    without rows do not count. After so few steps the average over clients is little
-    more than one gradient step.
-    """
-    median = median_rows(rows)
-    batches = training.batches(median)
-    if not 0 < batches < FEW_BATCHES:
-        return ""
-    wanted = replace(training, local_update_steps=1).batches(median)
-    which = f" (the median, with {median} rows)"
-    return (
-        f"a client takes only {batches} mini-batch{'es' if batches > 1 else ''} in a "
-        f"round{which if training.batch_or_epoch == 'epoch' else ''}, so rounds need "
-        "many messages for little training; for 10 mini-batches, set "
-        f"{setting('local_update_steps')} to {-(-FEW_BATCHES // wanted)} or more"
     )
 
 

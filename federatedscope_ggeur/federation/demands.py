@@ -27,7 +27,7 @@ class Demands:
         Whether clients train one model together. Otherwise each trains its own.
     steps : tuple of int
         The augmentation steps of GGEUR that the run uses.
-    space : {"raw", "standard", "whitened"}
+    space : {"raw", "standard"}
         The space of training; raw if nothing is trained.
     closed_form : bool
         Whether round 0 gives a one-shot (closed-form) head.
@@ -129,8 +129,7 @@ class Demands:
     @property
     def statistics(self) -> bool:
         """Whether round 0 needs class statistics, of each client or as totals."""
-        whitens = self.federated and self.space == "whitened"
-        return bool(self.steps) or self.uses_statistics or whitens
+        return bool(self.steps) or self.uses_statistics
 
     @property
     def by_client(self) -> bool:

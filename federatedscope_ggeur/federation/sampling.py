@@ -38,7 +38,7 @@ def draw_clients(numbers: Sequence[int], wanted: int, seed: int, *key) -> list[i
     if wanted >= len(numbers):
         return list(numbers)
     drawn = numpy_generator(seed, *key).choice(len(numbers), wanted, replace=False)
-    return sorted(numbers[i] for i in drawn)
+    return sorted(numbers[i] for i in drawn.tolist())
 
 
 logger = get_logger(__name__)

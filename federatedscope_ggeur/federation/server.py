@@ -18,7 +18,6 @@ from federatedscope_ggeur.models import (
     unfold,
 )
 from federatedscope_ggeur.models.folding import averaged
-from federatedscope_ggeur.models.own import Strangeness
 
 from .merge import Merge
 from .sampling import draw_clients
@@ -60,8 +59,6 @@ class Server:
     trained_temperature : float
         The number by which logits of the trained head are divided when it is scored or
         left.
-    strangeness : Strangeness or None
-        Measures how far a row is from all classes, by the one-shot head's statistics.
     start_loss : float or None
         The mean loss of the one-shot head on the test rows, if it is known.
     scored_model : Model
@@ -101,7 +98,6 @@ class Server:
         self.trains = settings.demands.trains
         self.averages = False
         self.temperature = self.trained_temperature = 1.0
-        self.strangeness: Strangeness | None = None
         self.start_loss: float | None = None
         self.aggregation_weights: dict[int, float] = {}
         self.init_uploads: dict[int, Mapping[str, Tensor]] = {}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError, setting
-from federatedscope_ggeur.geometry import Space, SpaceSettings
+from federatedscope_ggeur.geometry import Space
 from federatedscope_ggeur.methods import LocalHooks, Method
 from federatedscope_ggeur.models import (
     CPU,
@@ -172,9 +172,6 @@ def check_batches(
     )
 
 
-_RAW = SpaceSettings("raw")
-
-
 @dataclass(frozen=True)
 class Task:
     """The model that a federation trains, and the method that trains it.
@@ -191,7 +188,7 @@ class Task:
         How class statistics travel.
     pooled_geometry : bool
         Whether GGEUR draws along one shape for all classes, not one for each class.
-    space : SpaceSettings
+    space : {"raw", "standard"}
         The space of training.
     scored : ModelSettings, optional
         The kind of model that is scored and left, if it differs from the trained kind.
@@ -207,7 +204,7 @@ class Task:
     seed: int
     statistics: StatisticsForm = EACH_CLASS
     pooled_geometry: bool = False
-    space: SpaceSettings = _RAW
+    space: str = "raw"
     scored: ModelSettings | None = None
     counted_prototypes: bool = False
 

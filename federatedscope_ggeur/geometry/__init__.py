@@ -12,5 +12,5 @@ from .augmentation import (
 from .compressed import CompressedStatistics, Compression, CompressionLoss
 from .scatter import ROW_DTYPES, RoundedRows, thin_factor
 from .shape import GeometricShape, shape_similarity
-from .spaces import SPACES, Space, SpaceSettings
+from .spaces import SPACES, Space
 from .statistics import LARGEST_EMBEDDING, ClassStatistics, Statistics, Totals, varying

@@ -17,7 +17,7 @@ from federatedscope_ggeur.errors import StatisticsError, setting
 
 from .statistics import Statistics, Totals, varying
 
-SPACES = ("standard", "raw", "whitened")
+SPACES = ("standard", "raw")
 
 #: Root mean square length of the rows in a space that is not raw. The cross-entropy of
 #: a row x has a curvature of at most |x|^2 / 2 along x. So a gradient step of rate r
@@ -41,17 +41,15 @@ _CHUNK_ROWS = 4096
 
 @dataclass(frozen=True)
 class Space:
-    """Coordinates ``x' = T (x - m)``. T is diagonal or symmetric.
+    """Coordinates ``x' = T (x - m)``. T is diagonal.
 
     Attributes
     ----------
-    kind : {"standard", "raw", "whitened"}
+    kind : {"standard", "raw"}
     centre : Tensor of shape (D,), float64
         The centre m.
     scale : float
-        Without `scales` and `matrix`, T is this multiple of the identity.
-    matrix : Tensor of shape (D, D), float64, or None
-        T, symmetric and positive definite.
+        Without `scales`, T is this multiple of the identity.
     scales : Tensor of shape (D,), float64, or None
         The diagonal of T. All entries are positive.
     """
@@ -59,7 +57,6 @@ class Space:
     kind: str
     centre: Tensor
     scale: float = 1.0
-    matrix: Tensor | None = None
     scales: Tensor | None = None
 
     @classmethod
@@ -91,55 +88,6 @@ class Space:
         scale = LENGTH / distance
         return cls("standard", totals.mean, scale, scales=_scales(totals, scale))
 
-    @classmethod
-    def whitened(
-        cls, totals: Totals, statistics: Statistics, shrinkage: float
-    ) -> Space:
-        """The whitened space: rows of a class become about equally wide in all
-        directions.
-
-        The transform is ``x' = LENGTH A^(-1/2) (x - m) / s`` with ``A = (1-g) W + g
-        tr(W)/D I``. W is the within-class scatter divided by N - C, for N rows of C
-        classes. g is the shrinkage. s^2 is the mean of ``|A^(-1/2) (x - m)|^2`` over
-        the rows behind `statistics`, with m as their own mean.
-
-        Parameters
-        ----------
-        totals : Totals
-            The totals of all rows. Their mean is m.
-        statistics : Statistics
-            The statistics that W is computed from.
-        shrinkage : float
-            g, above 0 and at most 1.
-
-        Raises
-        ------
-        StatisticsError
-            There are no rows, no scatter, or no class has two rows that differ.
-        """
-        _require_rows(totals)
-        summed = statistics.to("pooled")
-        own = Totals.of_statistics(summed)
-        freedom = own.count - len(summed.classes)
-        size = summed.trace() / max(freedom, 1) / summed.dim
-        if not size > 0:
-            raise StatisticsError(
-                "a whitened space cannot be made, because no class with statistics has "
-                f"two rows that differ; lower {setting('min_samples')}, or set "
-                f"{setting('space')} to standard"
-            )
-        values, vectors = torch.linalg.eigh(summed.scatter() / freedom)
-        values = values.clamp(min=0)
-        inverse = 1 / ((1 - shrinkage) * values + shrinkage * size)
-        offsets = (summed.means - own.mean) @ vectors
-        between = summed.counts.double() @ offsets.square() / own.count
-        within = values * (freedom / own.count)
-        scale = LENGTH * float(inverse @ (within + between)) ** -0.5
-        matrix = scale * (vectors * inverse.sqrt()) @ vectors.T
-        # Rounded as in a message, so that both sides have the same matrix.
-        matrix = ((matrix + matrix.T) / 2).float().double()
-        return cls("whitened", totals.mean, matrix=matrix)
-
     @property
     def dim(self) -> int:
         return len(self.centre)
@@ -157,21 +105,15 @@ class Space:
         """
         if self.is_raw:
             return None
-        if self.matrix is not None:
-            return {"kind": self.kind}
         scales = "one" if self.scales is None else "each"
         return {"kind": self.kind, "distance": LENGTH / self.scale, "scales": scales}
 
     def linear(self, rows: Tensor) -> Tensor:
         """Map each row r of shape (n, D) to ``T r``, in float64."""
-        if self.matrix is not None:
-            return rows @ self.matrix
         return rows * (self.scale if self.scales is None else self.scales)
 
     def inverse_linear(self, rows: Tensor) -> Tensor:
         """Map each row r of shape (n, D) to ``T^-1 r``, in float64."""
-        if self.matrix is not None:
-            return torch.linalg.solve(self.matrix, rows.T).T
         return rows / (self.scale if self.scales is None else self.scales)
 
     def features(self, rows: Tensor) -> Tensor:
@@ -191,50 +133,6 @@ class Space:
         if self.is_raw:
             return statistics
         return statistics.mapped(self.centre, self.linear)
-
-
-@dataclass(frozen=True)
-class SpaceSettings:
-    """The settings of the space in which a model is trained.
-
-    Attributes
-    ----------
-    kind : {"standard", "raw", "whitened"}
-    shrinkage : float
-        The shrinkage g of the whitened space, above 0 and at most 1.
-    """
-
-    kind: str = "raw"
-    shrinkage: float = 0.3
-
-    def make(self, totals: Totals, statistics: Statistics) -> Space:
-        """Make the space from totals of rows. A whitened space also needs `statistics`.
-
-        Raises
-        ------
-        StatisticsError
-            The totals or statistics do not suffice.
-        """
-        if self.kind == "raw":
-            return Space.raw(len(totals.mean))
-        if self.kind == "standard":
-            return Space.standard(totals)
-        return Space.whitened(totals, statistics, self.shrinkage)
-
-    def of_rows(self, features: Tensor, labels: Tensor, num_classes: int) -> Space:
-        """Make the space from rows of shape (n, D) with labels of shape (n,).
-
-        Without rows the space is raw. If no two rows of a class differ, whitening is
-        impossible; the space is then standard.
-        """
-        if self.kind == "raw" or not len(features):
-            return Space.raw(features.shape[1])
-        totals = Totals.of_rows(features)
-        if self.kind == "whitened":
-            own = Statistics.from_embeddings(features, labels, num_classes)
-            if own.trace() > 0:
-                return Space.whitened(totals, own, self.shrinkage)
-        return Space.standard(totals)
 
 
 def _scales(totals: Totals, scale: float) -> Tensor | None:

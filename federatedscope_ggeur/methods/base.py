@@ -288,8 +288,7 @@ class Method:
                 "of its means can reveal single rows; choose another augmentation, or "
                 f"allow this by {least} 1"
             )
-            sums = {"calibrate": ["none"], "init": ["random"]}
-            yield Objection(own, {**sums, "space": ["standard", "raw"]}, why)
+            yield Objection(own, {"calibrate": ["none"], "init": ["random"]}, why)
 
     @classmethod
     def optimizer_problems(cls, optimizer: Optimizer) -> Iterable[Problem]:
@@ -413,9 +412,7 @@ def weighted_mean(params: Tensor, updates: Sequence[Update]) -> Tensor:
     if total == 0:
         return params
     mean = torch.zeros_like(params, dtype=torch.float64)
-    wide = torch.empty_like(mean)
     for update in updates:
         if update.aggregation_weight:
-            wide.copy_(update.params)
-            mean.add_(wide, alpha=update.aggregation_weight / total)
+            mean.add_(update.params, alpha=update.aggregation_weight / total)
     return mean.to(params.dtype)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 #: Numbers of the vectors that `stacks` stacks at once.
-_STACKED = 1 << 15
+_STACKED = 1 << 17
 
 
 def stacks(vectors: Sequence[Tensor]) -> Iterator[Tensor]:

@@ -29,12 +29,10 @@ from federatedscope_ggeur.models import (
     head_bytes,
     own_bytes,
 )
-from federatedscope_ggeur.models.own import Strangeness
 from federatedscope_ggeur.reporting import (
     HEAD_FILE,
     OWN_FOLDER,
     RESULTS_FILE,
-    STRANGENESS_FILE,
     Results,
     numbers_of_rows,
     own_file,
@@ -138,7 +136,6 @@ class LeftModels:
             self.results,
             model=left.model if left.shared else None,
             own_models=OwnModels(left.model, own, left.shared) if own else None,
-            strange=self.strangeness(),
             prepare=expected.take,
         )
 
@@ -188,27 +185,6 @@ class LeftModels:
         if metadata.get(OF_HEAD) != digest:
             raise _of_two_runs(path, HEAD_FILE)
         return tensors
-
-    def strangeness(self) -> Strangeness | None:
-        """The run's measure of how unlike all classes a row is; None if the run left
-        none.
-
-        Raises
-        ------
-        DataError
-            The file of the measure is damaged, or belongs to another head.
-        """
-        path = self.folder / STRANGENESS_FILE
-        if not path.is_file() or self._head is None:
-            return None
-        tensors, metadata = _read_tensors(path)
-        try:
-            found = Strangeness.of_tensors(tensors)
-        except KeyError as error:
-            raise DataError(f"{path}: the file is damaged: {error}") from error
-        if metadata.get(OF_HEAD) != sha256_file(self.folder / HEAD_FILE):
-            raise _of_two_runs(path, HEAD_FILE)
-        return found
 
     def _read(self, path: Path) -> tuple[Tensors, Mapping[str, str]]:
         tensors, metadata = _read_tensors(path)

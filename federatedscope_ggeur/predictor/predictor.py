@@ -28,7 +28,6 @@ from federatedscope_ggeur.data import (
     SUFFIX,
     EncodingSettings,
     Expected,
-    ExtractionSettings,
     Rows,
     is_image_type,
 )
@@ -43,7 +42,7 @@ from federatedscope_ggeur.data.encoders import (
 from federatedscope_ggeur.data.images.files import FileLoader, is_image_name
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.machine import torch_threads
-from federatedscope_ggeur.models import Model, OwnModels
+from federatedscope_ggeur.models import Model
 from federatedscope_ggeur.models.closed_forms.left_out import confidence_edges
 from federatedscope_ggeur.reporting import RESULTS_FILE, Results
 from federatedscope_ggeur.settings import flatten
@@ -66,16 +65,12 @@ class Prediction:
         Why there are no classes; else "".
     confidence : float or None
         The largest probability.
-    strangeness : float or None
-        How unlike all classes the embedding is, see `Results.strangeness`. None if the
-        run left no such measure.
     """
 
     image: str
     classes: tuple[tuple[str, float], ...]
     problem: str = ""
     confidence: float | None = None
-    strangeness: float | None = None
 
 
 class Predictor:
@@ -128,25 +123,6 @@ class Predictor:
         plugins: Sequence[str] = (),
         trust: bool = False,
     ):
-        self._read(folder, pretrained, device, plugins, trust)
-
-    @classmethod
-    def of(
-        cls,
-        encoder: Encoder,
-        head: Model,
-        class_names: Sequence[str],
-        extraction: ExtractionSettings | None = None,
-    ) -> Predictor:
-        """A predictor from an encoder and a head on its embeddings, without a run."""
-        made: Predictor = cls.__new__(cls)
-        made.encoder, made.class_names = encoder, list(class_names)
-        made._left, made._models = None, OwnModels(head, {})
-        made._strange = None
-        made._extraction = extraction or ExtractionSettings()
-        return made
-
-    def _read(self, folder, pretrained: str, device: str, plugins, trust: bool) -> None:
         load_plugins(plugins, Path.cwd(), asked_by="--plugins")
         self._left = LeftModels(folder)
         results = self._left.results
@@ -178,7 +154,6 @@ class Predictor:
                 "the encoder's package"
             )
         self._models = self._left.on(self.encoder.dim)
-        self._strange = self._left.strangeness()
         self._extraction = settings.extraction
 
     def predict(
@@ -207,16 +182,14 @@ class Predictor:
             `clients` is wrong or missing, or a client's model is damaged or not in the
             folder.
         """
-        if self.encoder is None and self._left is not None:
+        if self.encoder is None:
             made = self._left.results.encoder
             raise ConfigError(
                 f"the run was on embeddings (made by: {made}) and has no encoder for "
                 "images; name files of embeddings (npz, npy or csv) instead, or name a "
                 "run on images, with a data.type such as image_folder@ggeur"
             )
-        numbers = torch.zeros(len(images), dtype=torch.int64)
-        if self._left is not None:
-            numbers = self._left.numbers(clients, len(images))
+        numbers = self._left.numbers(clients, len(images))
         return self._predictions(images, top, numbers)
 
     def predict_proba(self, features: Any, clients: Any = None) -> np.ndarray:
@@ -258,30 +231,16 @@ class Predictor:
         results = self._results(rows)
         # In float64, classes with different logits get different probabilities.
         shares = Model.probabilities(results.logits(rows, clients).double())
-        strange: list[float | None] = [None] * len(shares)
-        if results.strange is not None:
-            strange = results.strangeness(rows).tolist()
-        for row, (one, how) in enumerate(zip(shares, strange)):
-            yield self._prediction(f"{path}[{row}]", one, how, top)
+        for row, one in enumerate(shares):
+            yield self._prediction(f"{path}[{row}]", one, top)
 
     @property
     def expected(self) -> Expected:
-        """What the head expects of rows of embeddings.
-
-        Raises
-        ------
-        ConfigError
-            The predictor has no run.
-        """
-        if self._left is None:
-            raise ConfigError(
-                "embeddings cannot be classified without a run; name one by --run"
-            )
+        """What the head expects of rows of embeddings."""
         return self._left.expected
 
     def _results(self, rows: Rows) -> Results:
         """The run's results with its models, for rows with the shape of `rows`."""
-        self.expected  # noqa: B018
         if self._with_models is None:
             try:
                 dim = rows.features.shape[1]
@@ -334,7 +293,7 @@ class Predictor:
             done += len(paths)
             for path, one in zip(paths, found):
                 if isinstance(one, Tensor):
-                    yield self._prediction(path, *next(scores), top)
+                    yield self._prediction(path, next(scores), top)
                 else:
                     yield Prediction(path, (), one)
 
@@ -365,28 +324,20 @@ class Predictor:
         except Exception as error:  # an encoder of a user's own may fail in any way
             return f"{path}: {type(error).__name__}: {error}"
 
-    def _classify(
-        self, images: Sequence[Tensor], clients: Tensor
-    ) -> Iterator[tuple[Tensor, float | None]]:
-        """The class probabilities [C] and the strangeness of each image."""
+    def _classify(self, images: Sequence[Tensor], clients: Tensor) -> Tensor:
+        """The class probabilities of each image: Tensor of shape [n, C]."""
         assert self.encoder is not None, "a run on embeddings predicts no images"
         with torch.no_grad():
             features = self.encoder.encode(torch.stack(list(images))).cpu()
-            found = Model.probabilities(self._models.logits(features, clients))
-            strange: list[float | None] = [None] * len(found)
-            if self._strange is not None:
-                strange = self._strange.scores(features).tolist()
-        return zip(found, strange)
+            return Model.probabilities(self._models.logits(features, clients))
 
-    def _prediction(
-        self, path: str, scores: Tensor, strange: float | None, top: int
-    ) -> Prediction:
+    def _prediction(self, path: str, scores: Tensor, top: int) -> Prediction:
         if not torch.isfinite(scores).all():
             return Prediction(path, (), f"{path}: the embedding is not finite")
         best = scores.topk(min(top, len(scores)))
         pairs = zip(best.indices.tolist(), best.values.tolist())
         named = tuple((self.class_names[c], p) for c, p in pairs)
-        return Prediction(path, named, "", float(best.values[0]), strange)
+        return Prediction(path, named, "", float(best.values[0]))
 
 
 def find_images(places: Sequence[str]) -> list[str]:

@@ -45,5 +45,4 @@ from .run import (
     write_left,
     write_run,
 )
-from .run_files import HEAD_FILE, OWN_FOLDER, RESULTS_FILE, STRANGENESS_FILE
-from .tracking import Tracking, TrackingSettings, missing_package
+from .run_files import HEAD_FILE, OWN_FOLDER, RESULTS_FILE

@@ -17,7 +17,6 @@ from federatedscope_ggeur.printable import Lines, as_html, printable
 from federatedscope_ggeur.settings import ENTRY_POINTS
 from federatedscope_ggeur.version import __version__
 
-from .client_table import joined
 from .json_values import as_json_value, from_json_value, json_text, parse_json
 from .lines import (
     absent_line,
@@ -119,8 +118,6 @@ class Results:
         and equality ignores it. The same is true of the next three.
     own_models : OwnModels or None
         The models that clients keep as their own, if they ran in this process.
-    strange : Strangeness or None
-        The measure that the method `strangeness` uses.
     prepare : callable (rows, pixels) -> Tensor [n, D], or None
         Turns rows of any kind into what the model takes, see `Expected.take`.
     """
@@ -152,7 +149,6 @@ class Results:
     given: Optional[dict[str, Any]] = None
     model: Any = field(default=None, repr=False, compare=False)
     own_models: Any = field(default=None, repr=False, compare=False)
-    strange: Any = field(default=None, repr=False, compare=False)
     prepare: Any = field(default=None, repr=False, compare=False)
 
     @classmethod
@@ -209,24 +205,6 @@ class Results:
         return model.probabilities(logits).numpy()
 
     @plain_torch()
-    def strangeness(self, features: Any) -> "np.ndarray":
-        """How unlike all classes each row of `features` is: float64 array of shape [n].
-
-        It is the relative Mahalanobis distance, see `models.strangeness`. The run must
-        have left LDA's one-shot head.
-
-        Raises
-        ------
-        DataError
-            The run left no such head, or as `predict_proba`.
-        """
-        if self.strange is None:
-            raise DataError(
-                "strangeness: these results have none. It needs the folder of a run "
-                "that left the one-shot head of lda, without secure sums and text"
-            )
-        return self.strange.scores(self._rows(features, self.model)).numpy()
-
     @plain_torch()
     def logits(self, features: Any, clients: Any = None, exact: bool = False) -> Any:
         """The logits of each class: float32 Tensor of shape [n, C].
@@ -287,16 +265,14 @@ class Results:
         return json_text(as_json_value(self, "results"))
 
     @staticmethod
-    def from_json(text: str, clients: str = "") -> "Results":
+    def from_json(text: str) -> "Results":
         """Read results from the `text` that `to_json` wrote.
-
-        `clients` is the text of a run's ``clients.csv``, if the run wrote this file.
 
         Raises
         ------
         DataError
             `text` is not JSON or has another schema version; or a field is missing,
-            unknown or of another type; or `clients` does not belong to it.
+            unknown or of another type.
         """
         try:
             raw = parse_json(text)
@@ -308,11 +284,7 @@ class Results:
                 f"results.schema_version: this version of federatedscope-ggeur reads "
                 f"{SCHEMA_VERSION}, found {shown(found)}; use the version that wrote it"
             )
-        try:
-            raw = {"given": None, **joined(raw, clients)}
-        except DataError as error:
-            raise DataError(f"results: {error}") from error
-        return from_json_value(Results, raw, "results")
+        return from_json_value(Results, {"given": None, **raw}, "results")
 
 
 def results_table(results: Results) -> str:

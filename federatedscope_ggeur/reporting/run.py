@@ -12,17 +12,13 @@ from tempfile import TemporaryDirectory
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.files import read_regular, write_atomically
 
-from .client_table import divided
-from .json_values import as_json_value, json_text
 from .results import Results, metrics_csv
 from .run_files import (
-    CLIENTS_FILE,
     CURVE_FILE,
     HEAD_FILE,
     METRICS_FILE,
     OWN_FOLDER,
     RESULTS_FILE,
-    STRANGENESS_FILE,
 )
 
 #: What to do where no folder for a run can be made.
@@ -42,13 +38,9 @@ def write_run(
 ) -> None:
     """Write ``results.json``, ``metrics.csv``, ``curve.png`` and the models.
 
-    Of more than 1,000 clients there is also ``clients.csv``, see `client_table`.
-
     The models are ``head.safetensors`` and clients' own models, by number, if there are
-    any; LDA's head comes with ``strangeness.safetensors``. They are written even if
-    another file fails. Each file is written atomically: clients.csv, results.json, then
-    the others. It replaces an earlier state of the same run, so a run may write as it
-    goes.
+    any. They are written even if another file fails. Each file is written atomically.
+    It replaces an earlier state of the same run, so a run may write as it goes.
 
     Raises
     ------
@@ -62,7 +54,7 @@ def write_run(
 
     folder = Path(folder)
     try:
-        _write_results(folder, results)
+        write_atomically(folder / RESULTS_FILE, results.to_json())
         write_atomically(folder / METRICS_FILE, metrics_csv(results))
         draw_curve(results, folder / CURVE_FILE)
     finally:
@@ -85,15 +77,8 @@ def write_left(
         A file cannot be written.
     """
     folder = Path(folder)
-    _write_results(folder, results)
+    write_atomically(folder / RESULTS_FILE, results.to_json())
     _write_models(folder, results, head, own)
-
-
-def _write_results(folder: Path, results: Results) -> None:
-    raw, table = divided(as_json_value(results, "results"))
-    if table is not None:  # first, so that who finds results.json finds both
-        write_atomically(folder / CLIENTS_FILE, table)
-    write_atomically(folder / RESULTS_FILE, json_text(raw))
 
 
 def _write_models(
@@ -108,9 +93,6 @@ def _write_models(
         except OSError as error:
             raise ConfigError(f"cannot make '{path.parent}': {error}") from error
         write_atomically(path, data)
-    if results.strange is not None:
-        data = results.strange.to_bytes(results.final.head_sha256)
-        write_atomically(folder / STRANGENESS_FILE, data)
 
 
 def read_results(folder: str | os.PathLike) -> Results:
@@ -122,10 +104,9 @@ def read_results(folder: str | os.PathLike) -> Results:
         The file is missing, broken, of another version or of another kind; the message
         names it.
     """
-    path, table = Path(folder) / RESULTS_FILE, Path(folder) / CLIENTS_FILE
+    path = Path(folder) / RESULTS_FILE
     try:
-        clients = read_regular(table).decode() if table.is_file() else ""
-        return Results.from_json(read_regular(path).decode(), clients)
+        return Results.from_json(read_regular(path).decode())
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"'{path}': cannot be read: {error}") from error
     except DataError as error:

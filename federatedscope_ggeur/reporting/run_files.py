@@ -18,8 +18,7 @@ from federatedscope_ggeur.errors import ConfigError
 RESULTS_FILE, HEAD_FILE = "results.json", "head.safetensors"
 #: The folder of clients' own models.
 OWN_FOLDER = "heads"
-STRANGENESS_FILE = "strangeness.safetensors"
-CLIENTS_FILE, METRICS_FILE, CURVE_FILE = "clients.csv", "metrics.csv", "curve.png"
+METRICS_FILE, CURVE_FILE = "metrics.csv", "curve.png"
 STATUS_FILE, LOG_FILE = "status.json", "log.txt"
 #: The same as status.json, for Prometheus.
 METRICS_PROM = "status.prom"
@@ -41,15 +40,16 @@ MADE_FILES = (
     RESULTS_FILE,
     HEAD_FILE,
     OWN_FOLDER,
-    STRANGENESS_FILE,
-    CLIENTS_FILE,
     METRICS_FILE,
     CURVE_FILE,
     STATUS_FILE,
     METRICS_PROM,
     LOG_FILE,
     PRIVATE,
-    *(f"checkpoint{end}" for end in CHECKPOINT_ENDS),  # of older releases
+    # of older releases
+    "clients.csv",
+    "strangeness.safetensors",
+    *(f"checkpoint{end}" for end in CHECKPOINT_ENDS),
     REPORT_FOLDER,
     f"{REPORT_FOLDER}_*",
     ".*.tmp",  # of a process that was killed while it wrote

@@ -76,20 +76,6 @@ def test_a_rate_that_cannot_fit_a_linear_head(config, settings, said):
     )
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ([], True),
-        (["ggeur.base_method", "local"], False),
-        (["ggeur.base_method", "centralised"], False),
-        (["train.batch_or_epoch", "batch", "train.local_update_steps", 10], False),
-    ],
-)
-def test_few_mini_batches_where_rounds_cost_messages(config, settings, said):
-    found = notes(config, "ggeur.steps", "[]", *settings)
-    assert any("mini-batch" in n for n in found if n.startswith("a client")) == said
-
-
 def test_clients_that_are_only_scored_do_not_count(config):
     run = Run(config("federate.client_num", 6, "federate.unseen_clients_rate", 0.4))
     assert len(run.engine.server.unseen) == 2

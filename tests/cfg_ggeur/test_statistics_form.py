@@ -34,7 +34,6 @@ def task_of(config, *settings):
         ([], StatisticsForm("class")),
         (LDA, StatisticsForm("class", exact=True)),
         ([*LDA, *SUMMED], StatisticsForm("pooled", exact=True)),
-        (["ggeur.closed_form", "fisher"], StatisticsForm("class", exact=True)),
         (NCM, StatisticsForm("means", exact=True)),
         ([*NCM, *SUMMED], StatisticsForm("means", exact=True)),
         ([*NCM, "ggeur.statistics", "means"], StatisticsForm("means", exact=True)),
@@ -129,7 +128,7 @@ def test_the_mean_of_all_others_is_for_totals(config):
 # What `ggeur.space` asks of clients, and what it cannot go with.
 
 
-STANDARD, WHITENED = ["ggeur.space", "standard"], ["ggeur.space", "whitened"]
+STANDARD = ["ggeur.space", "standard"]
 PLAIN, LOCAL = ["ggeur.steps", []], ["ggeur.base_method", "local"]
 
 
@@ -144,12 +143,10 @@ def settings_of(config, *settings):
         (["ggeur.space", "raw"], True, False),
         ([*STANDARD, *PLAIN], False, True),
         (STANDARD, True, True),
-        ([*WHITENED, *PLAIN], True, True),
         # Without training there is no space, and by itself each client has its own.
         ([*STANDARD, *LDA], True, False),
         ([*STANDARD, *LDA, *START], True, True),
         ([*STANDARD, *PLAIN, *LOCAL], False, False),
-        ([*WHITENED, *PLAIN, *LOCAL], False, False),
         ([*STANDARD, *LOCAL], True, True),
     ],
     ids=str,
@@ -161,40 +158,14 @@ def test_what_clients_answer(config, settings, statistics, totals):
     assert (TOTALS in answered) == totals
 
 
-def test_both_roles_are_told_the_same(config):
-    chosen = settings_of(config, *WHITENED, "ggeur.whitened.shrinkage", 0.5)
-    assert chosen.role.task.space.shrinkage == 0.5
-    assert {"ggeur.space", "ggeur.whitened.shrinkage"} <= chosen.agreed.keys()
-
-
-def test_one_scatter_is_enough_for_a_white_space(config):
-    settings = [*WHITENED, *PLAIN, "ggeur.statistics", "summed"]
-    form = settings_of(config, *settings).role.task.statistics
-    assert form == StatisticsForm("pooled")
-
-
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
         (["ggeur.space", "white"], r"ggeur\.space: must be one of"),
-        ([*WHITENED, "ggeur.whitened.shrinkage", 0.0], r"whitened\.shrinkage: must be"),
-        ([*STANDARD, *PLAIN, "ggeur.statistics", "summed"], r"ggeur\.space: whitened"),
-        (
-            [*NCM, *START, *WHITENED, *PLAIN, "ggeur.statistics", "means"],
-            r"ggeur\.statistics: must be .* with ggeur\.space: whitened",
-        ),
-        (
-            [*WHITENED, "ggeur.augmentation", "fedmix"],
-            r"ggeur\.space: must be standard or raw .*fedmix",
-        ),
+        (["ggeur.space", "whitened"], r"ggeur\.space: must be one of standard, raw"),
     ],
     ids=str,
 )
 def test_what_no_space_goes_with_is_refused_by_name(config, settings, problem):
     with pytest.raises(ConfigError, match=problem):
         config(*settings, "ggeur.privacy.min_samples", 5)
-
-
-def test_fedmix_may_be_white_where_single_rows_may_be_told(config):
-    settings = [*WHITENED, "ggeur.augmentation", "fedmix"]
-    assert config(*settings, "ggeur.privacy.min_samples", 1)

@@ -115,20 +115,12 @@ COMMANDS = {
     "compare": (["compare", "{folder}"], 0, ""),
     "report": (["report", "{folder}"], 0, ""),
     "report --paper": (["report", "{folder}", "--paper", "table7"], 1, "--paper"),
-    "report --classes": (["report", "{folder}", "--classes"], 1, f"--plugins {NAME}"),
     "predict": (["predict", "--run", "{folder}", "{images}"], 0, ""),
     "export": (["export", "{folder}", "--card", "{here}/card.md"], 0, ""),
     "predict by a network": (["predict", "--run", "{network}", "{images}"], 0, ""),
     "restore_from": (
         ["--cfg", "ggeur_quickstart", *DIGITS, "federate.restore_from",
          "{folder}/checkpoint", "outdir", "{here}/exp"],
-        0,
-        "",
-    ),
-    "inspect by the features of its network": (
-        ["inspect", "--cfg", "ggeur_quickstart", *DIGITS, "ggeur.encoder.name", "run",
-         "ggeur.encoder.image_size", "-1",
-         "ggeur.encoder.model", "{network}", "outdir", "{here}/exp"],
         0,
         "",
     ),
@@ -209,9 +201,8 @@ class TestInPython:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["predict", "report --classes"])
-def test_named_on_the_command_line_it_is_loaded(command, foreign, capsys):
-    words = words_of(command, foreign)
+def test_named_on_the_command_line_it_is_loaded(foreign, capsys):
+    words = words_of("predict", foreign)
     assert main([*words, "--plugins", NAME]) == 0, capsys.readouterr().err
     assert foreign.marker.read_text() == str(foreign.here)
 
@@ -229,52 +220,25 @@ class TestPlacesOutside:
     """Data, weights and caches that a results file names are the user's to allow."""
 
     @pytest.mark.parametrize(
-        ("key", "value"),
-        [
-            ("ggeur__encoder__cache", "/somebody/else"),
-            ("data__type", "embeddings@ggeur"),
-            ("data__type", "pacs@ggeur"),
-        ],
-    )
-    def test_report_says_which(self, mine, key, value, capsys):
-        change(mine.folder, data__root="/somebody/else", **{key: value})
-        assert main(["report", str(mine.folder), "--classes"]) == 1
-        error = capsys.readouterr().err
-        assert "'/somebody/else'" in error
-        assert "--trust" in error
-        assert len(error.splitlines()) <= 3
-        assert not (mine.folder / "report").exists()
-
-    @pytest.mark.parametrize(
         "encoder",
         [
             {"name": "open_clip", "pretrained": "/somebody/else.pt"},
             {"name": "open_clip", "pretrained": "weights_here"},
             {"name": "timm", "model": "resnet18", "pretrained": "../else.pth"},
-            {"name": "run", "model": "/somebody/else"},
         ],
     )
-    @pytest.mark.parametrize("command", ["predict", "report --classes"])
-    def test_weights(self, mine, command, encoder, capsys):
+    def test_weights(self, mine, encoder, capsys):
         (mine.here / "weights_here").touch()
         whole = {**said(mine.folder)["config"]["ggeur"]["encoder"], **encoder}
         change(mine.folder, ggeur__encoder={**whole, "image_size": -1.0})
-        assert main(words_of(command, mine)) == 1
+        assert main(words_of("predict", mine)) == 1
         error = capsys.readouterr().err
         place = encoder.get("pretrained") or encoder["model"]
         assert f"'{place}'" in error
         assert "--trust" in error
 
     def test_what_comes_with_the_program_needs_no_word(self, mine):
-        assert main(words_of("report --classes", mine)) == 0
         assert main(words_of("predict", mine)) == 0
-
-    def test_with_the_user_s_word_they_are_read(self, mine, runs, capsys):
-        change(mine.folder, ggeur__encoder__cache=str(runs / "cache"))
-        words = ["report", str(mine.folder), "--classes", "--trust"]
-        assert main(words) == 0
-        assert (mine.folder / "report" / "classes.csv").is_file()
-        assert not (mine.here / "embeddings_cache").exists()
 
     def test_weights_that_the_user_names_need_no_other_word(self, mine, capsys):
         whole = said(mine.folder)["config"]["ggeur"]["encoder"]
@@ -288,8 +252,7 @@ class TestPlacesOutside:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["predict", "report --classes"])
-def test_nothing_is_downloaded_without_a_word(command, mine, monkeypatch, capsys):
+def test_nothing_is_downloaded_without_a_word(mine, monkeypatch, capsys):
     pytest.importorskip("timm")
     reached = []
 
@@ -303,7 +266,7 @@ def test_nothing_is_downloaded_without_a_word(command, mine, monkeypatch, capsys
     whole = said(mine.folder)["config"]["ggeur"]["encoder"]
     encoder = {"name": "timm", "model": "resnet18", "image_size": -1.0}
     change(mine.folder, ggeur__encoder={**whole, **encoder})
-    main(words_of(command, mine))
+    main(words_of("predict", mine))
     found = capsys.readouterr()
     assert "--trust" in found.out + found.err
     assert reached == []

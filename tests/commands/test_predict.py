@@ -134,7 +134,7 @@ def test_a_hidden_layer_and_every_form_of_output(simple, capsys):
     assert predict("--run", simple, image, "--top", 2, "--csv") == 0
     model, *rows = csv.reader(io.StringIO(capsys.readouterr().out))
     assert model[:5] == ["image", "rank", "class", "probability", "error"]
-    assert model[5:] == ["confidence", "strangeness", "flagged"]
+    assert model[5:] == ["confidence", "flagged"]
     assert {float(row[5]) for row in rows} == {shares[0]}
     assert [row[:3] for row in rows] == [
         [str(image), str(rank), name] for rank, name in enumerate(names, 1)
@@ -361,7 +361,6 @@ def test_images_that_the_head_is_not_sure_of_are_flagged(tmp_path, capsys):
     assert predict("--run", run, tmp_path / "tree", "--flag-below", 0.5, "--json") == 0
     rows = json.loads(capsys.readouterr().out)
     assert all(row["flagged"] == (row["confidence"] < least) for row in rows)
-    assert all(row["strangeness"] is not None for row in rows)
     assert {row["calibrated_by"] for row in rows} == {"leave_one_out"}
     with pytest.raises(ConfigError, match="between 0 and 1"):
         Predictor(run).confidence_at(1.5)

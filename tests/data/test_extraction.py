@@ -10,7 +10,6 @@ import time
 from dataclasses import replace
 from functools import partial
 from itertools import count, islice
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,14 +28,11 @@ from federatedscope_ggeur.data import (
     extract,
 )
 from federatedscope_ggeur.data.extraction import (
-    hash_contents,
     in_several_classes,
-    select,
 )
 from federatedscope_ggeur.data.images import IMAGE_READERS, Images
 from federatedscope_ggeur.data.images.folder import read_image_folder
 from federatedscope_ggeur.data.processes import ProcessDied, Processes, ahead
-from federatedscope_ggeur.data.registry import find_pending
 from federatedscope_ggeur.errors import ConfigError, DataError
 
 CPU = torch.device("cpu")
@@ -112,7 +108,7 @@ def test_processes_stay_for_the_next_images(images, pixels):
                 for batch in extract(pixels, part, settings, 0, processes)
                 for row in batch[:, :3].tolist()
             }
-            for part in (held, select(held, np.arange(9)))
+            for part in (held, held)
         )
     assert len(first) == 2
     assert first == second
@@ -172,18 +168,6 @@ def test_threads_and_the_global_generator_stay_as_they_were(images, pixels):
     assert torch.equal(torch.rand(2), expected)
 
 
-def test_hashes_follow_contents_and_not_files(images, tmp_path):
-    before = hash_contents(images, HERE)
-    assert len(set(before)) == len(images)
-    path = Path(tmp_path / "tree" / images.keys[0])
-    os.utime(path, (1, 1))
-    assert hash_contents(images, HERE) == before
-    Image.fromarray(np.zeros((40, 48, 3), np.uint8)).save(path)
-    after = hash_contents(images, HERE)
-    assert after[0] != before[0]
-    assert after[1:] == before[1:]
-
-
 # Images that cannot be loaded, that stand twice, or whose formats are not read.
 
 
@@ -195,14 +179,13 @@ def tree(tmp_path):
     return write_images(tmp_path / "tree")
 
 
-@pytest.fixture(params=[False, True], ids=["by stamps", "by contents"])
-def settings(tmp_path, request):
+@pytest.fixture
+def settings(tmp_path):
     return EncodingSettings(
         EncoderSettings("pixels", image_size=4),
         ExtractionSettings(batch_size=4, num_workers=0, num_threads=1),
         device="cpu",
         cache=str(tmp_path / "cache"),
-        hash_files=request.param,
     )
 
 
@@ -225,57 +208,15 @@ def test_all_are_named_and_counted(tree, settings, broken):
     assert f"{keys[1]}: the file cannot be loaded as an image" in first
     count = f"2 of {len(keys)} images of '{domain}' (train) cannot be loaded: "
     assert second == f"{count}'{keys[1]}', '{keys[-1]}'."
-    assert (
-        third == "To go on without these images, set ggeur.encoder.skip_unreadable True"
-    )
-
-
-def test_without_them_it_goes_on(tree, settings, broken, caplog):
-    domain, keys = broken
-    settings = replace(settings, skip_unreadable=True)
-    found = embed_data(TYPE, str(tree), settings)
-    assert f"2 of {len(keys)} images of '{domain}' (train) cannot be" in caplog.text
-    for key in (keys[1], keys[-1]):
-        (tree / key).unlink()
-    shutil.rmtree(settings.cache)
-    whole = embed_data(TYPE, str(tree), settings)
-    for name, (rows, _) in whole.domains.items():
-        assert torch.equal(found.domains[name][0].features, rows.features)
-        assert torch.equal(found.domains[name][0].labels, rows.labels)
-
-
-def test_the_cache_knows_them(tree, settings, broken):
-    settings = replace(settings, skip_unreadable=True)
-    first = embed_data(TYPE, str(tree), settings)
-    assert find_pending(TYPE, str(tree), settings) is None
-    again = embed_data(TYPE, str(tree), settings)
-    assert (first.extracted, again.extracted) == (len(first), 0)
-    with pytest.raises(DataError, match="2 of"):
-        embed_data(TYPE, str(tree), replace(settings, skip_unreadable=False))
-
-
-def test_a_file_that_is_mended_is_taken_again(tree, settings, broken):
-    settings = replace(settings, skip_unreadable=True)
-    first = embed_data(TYPE, str(tree), settings)
-    shutil.copy(tree / broken[1][0], tree / broken[1][1])
-    assert len(embed_data(TYPE, str(tree), settings)) == len(first) + 1
+    assert third == "To go on without these images, move them elsewhere"
 
 
 def test_where_nothing_is_left_it_is_an_error(tree, settings, broken):
     for key in broken[1]:
         (tree / key).write_bytes(b"nothing")
     with pytest.raises(DataError, match=r"cannot be loaded") as caught:
-        embed_data(TYPE, str(tree), replace(settings, skip_unreadable=True))
+        embed_data(TYPE, str(tree), settings)
     assert "To go on without" not in str(caught.value)
-
-
-def test_some_of_the_images(tree):
-    images = read_image_folder(tree).domains[0].train
-    some = select(images, np.array([0, 3]))
-    assert some.keys == (images.keys[0], images.keys[3])
-    assert some.paths == (images.paths[0], images.paths[3])
-    assert some.labels.tolist() == images.labels[[0, 3]].tolist()
-    assert some.load(1).tobytes() == images.load(3).tobytes()
 
 
 def test_the_same_file_in_two_classes_is_counted(tree, settings, caplog):

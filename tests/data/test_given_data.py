@@ -56,6 +56,13 @@ def test_names_users_and_defaults():
     assert other.clients[0].train.labels.tolist() == (3 - Y).tolist()
 
 
+def test_names_may_be_bytes():
+    site = np.array(["süd", "nord"])[Y % 2]
+    in_bytes = np.char.encode(site, "utf-8")
+    data = FederatedData.from_arrays(X, Y, in_bytes, in_bytes)
+    assert [client.domain for client in data.clients] == ["nord", "süd"]
+
+
 def test_rows_may_be_bfloat16():
     rows = torch.from_numpy(X).bfloat16()
     data = FederatedData.from_arrays(rows, Y)

@@ -67,7 +67,7 @@ def test_the_dimensions_that_were_asked_for_are_checked(config):
     "settings",
     [
         [],
-        ["ggeur.mlp_hidden_dim", 8, "ggeur.space", "whitened"],
+        ["ggeur.mlp_hidden_dim", 8, "ggeur.space", "standard"],
         ["ggeur.calibrate", "ccvr"],
         ["ggeur.closed_form", "mixture", "ggeur.privacy.min_samples", 1],
         ["ggeur.base_method", "centralised", "ggeur.steps", "[]"],

@@ -46,7 +46,6 @@ RUNS = {
     "one place": [*words("centralised"), *PLAIN],
     "standard": ["ggeur.space", "standard", *FIVE],
     "alone in a space": [*words("local"), *PLAIN, "ggeur.space", "standard"],
-    "whitened": ["ggeur.space", "whitened", *PLAIN],
     "compressed": [
         "ggeur.geometry", "pooled", "ggeur.statistics", "compressed",
         "ggeur.compressed.rank", 4,

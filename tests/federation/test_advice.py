@@ -13,7 +13,6 @@ from federatedscope_ggeur.data import ClientData, Embeddings
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
 from federatedscope_ggeur.federation.advice import (
-    batches_note,
     better_threshold,
     descent_step,
     fewest_batches,
@@ -140,27 +139,6 @@ class TestRate:
         adam = TrainingSettings(OptimizerSettings("Adam", 1e-9))
         clipped = TrainingSettings(OptimizerSettings("SGD", 100.0), grad_clip=1.0)
         assert rate_note(adam, 10.0, 10, 10) == rate_note(clipped, 10.0, 10, 10) == ""
-
-
-@pytest.mark.parametrize(
-    ("rows", "steps", "unit", "said"),
-    [
-        ([160, 160], 1, "epoch", ""),
-        ([160, 90, 20], 1, "epoch", "6 mini-batches in a round (the median, with 90"),
-        ([160, 90, 20], 2, "epoch", ""),
-        ([0, 0, 160], 1, "epoch", ""),
-        ([10], 1, "epoch", "a client takes only 1 mini-batch in a round"),
-        ([9000], 9, "batch", "9 mini-batches in a round, so rounds need"),
-        ([9000], 10, "batch", ""),
-        ([0, 0], 1, "epoch", ""),
-    ],
-)
-def test_few_mini_batches_a_round(rows, steps, unit, said):
-    training = TrainingSettings(
-        local_update_steps=steps, batch_or_epoch=unit, batch_size=16
-    )
-    note = batches_note(rows, training)
-    assert said in note if said else note == ""
 
 
 def test_a_gpu_that_is_slower_is_told_with_both_times():

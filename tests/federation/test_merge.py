@@ -15,12 +15,12 @@ from federatedscope_ggeur.federation.wire.schema import StatisticsForm
 from federatedscope_ggeur.models import CLOSED_FORMS, ModelSettings
 
 OUT = 2
-#: With training there are a space, shapes and prototypes; without it a strangeness.
+#: With training there are a space, shapes and prototypes.
 RUNS = {
     "lda, trained": {
         "kind": "lda",
         "steps": (1, 2),
-        "space": "whitened",
+        "space": "standard",
         "min_samples": 7,
     },
     "lda alone": {"kind": "lda", "steps": (), "rounds": 0},
@@ -55,9 +55,6 @@ def made_of_statistics(kind, faults=(), **options):
         made["space"] = SpaceBroadcast(server.space).to_bytes()
         made["shapes"] = augmentation.geometry
         made["prototypes"] = augmentation.prototypes(1).to_bytes()
-    else:
-        tensors = server.strangeness.tensors()
-        made["strangeness"] = {name: t.tolist() for name, t in tensors.items()}
     return made
 
 

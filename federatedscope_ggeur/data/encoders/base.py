@@ -143,8 +143,11 @@ def identity_hash(identity: Mapping[str, object]) -> str:
 Make = Callable[..., Encoder]
 Stamp = Callable[[EncoderSettings], Mapping[str, "str | None"]]
 Places = Callable[[EncoderSettings], Sequence[str]]
-Note = Callable[[Mapping[str, object]], str]
-ENCODERS: Registry[Make] = Registry("encoder", "ggeur.encoder.name")
+ENCODERS: Registry[Make] = Registry(
+    "encoder",
+    "ggeur.encoder.name",
+    removed={"run": "register an encoder of your own that loads the network"},
+)
 
 
 def register_encoder(
@@ -156,7 +159,6 @@ def register_encoder(
     settings: Sequence[Key] = (),
     asks_grey: bool = False,
     places: Places | None = None,
-    note: Note | None = None,
 ) -> Callable[[Make], Make]:
     """Decorator: register a function that makes the encoder ``ggeur.encoder.name:
     <name>``.
@@ -181,9 +183,6 @@ def register_encoder(
     places : callable (settings) -> names of fields, optional
         Returns which of `model` and `pretrained` name files; by default, each of the
         two that is set. A run's folder may not name files unless the user allows it.
-    note : callable (config) -> str, optional
-        Returns a note for the start of a run with these settings, by their full keys;
-        "" for none.
 
     Notes
     -----
@@ -202,7 +201,6 @@ def register_encoder(
         stamp=stamp,
         asks_grey=asks_grey,
         places=_given if places is None else places,
-        note=note,
     )
 
 
@@ -344,16 +342,14 @@ ENCODER_KEYS = (
     Key(
         "encoder.name",
         "open_clip",
-        "Encoder of the images: open_clip, timm, hog, pixels, run (a network of an "
-        "earlier run) or one of your own. image keeps the pixels, for a network that "
-        "is trained on them.",
+        "Encoder of the images: open_clip, timm, hog, pixels or one of your own. image "
+        "keeps the pixels, for a network that is trained on them.",
         text,
     ),
     Key(
         "encoder.model",
         "",
-        "The encoder's model; '': ViT-B-16 for open_clip. timm needs a model; for "
-        "run, name the folder of a run.",
+        "The encoder's model; '': ViT-B-16 for open_clip. timm needs a model.",
         text,
     ),
     Key(
@@ -443,20 +439,6 @@ ENCODER_KEYS = (
         False,
         "Store embeddings in half precision: half the space, 3 digits. The encoder "
         "image cannot use it.",
-        one_of(True, False),
-    ),
-    Key(
-        "encoder.hash_files",
-        False,
-        "Compare images by their contents, not by size and time of their files. Every "
-        "run then reads all images.",
-        one_of(True, False),
-    ),
-    Key(
-        "encoder.skip_unreadable",
-        False,
-        "True: leave out images that cannot be loaded, and name them in the log. "
-        "False: stop with an error.",
         one_of(True, False),
     ),
 )

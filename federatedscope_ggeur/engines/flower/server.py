@@ -88,9 +88,7 @@ def _lead(grid: Grid, cfg) -> None:
 
     def federation(dismiss) -> DistributedRun:
         data, proven = server_data(cfg), security.secret() is not None
-        return DistributedRun(
-            cfg, data, dismiss, "flower", folder, proven, _to_go_on, begins=True
-        )
+        return DistributedRun(cfg, data, dismiss, "flower", folder, proven, _to_go_on)
 
     with run_files(cfg, "server") as (folder, watch):
         logger.info("run folder: %s", folder)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from torch import Tensor
 
@@ -38,7 +39,6 @@ from federatedscope_ggeur.models import named_tensors
 from federatedscope_ggeur.printable import Lines, get_logger
 
 from ..sites.identity import identity_problems
-from .search import search_problems
 
 #: Each rule's argument in `aggregator.BFT_args`, and m: with h hostile clients it needs
 #: m h + 3 clients; 0: any number.
@@ -317,9 +317,20 @@ def problems(cfg) -> list[str]:
         found
         + identity_problems(cfg)
         + robust_problems(cfg)
-        + search_problems(cfg)
+        + _search_problems()
         + config_problems(cfg, on_fs=True)
     )
+
+
+def _search_problems() -> list[str]:
+    """The problem of a run that FS's hpo.py makes, as a line."""
+    package = sys.modules.get("federatedscope")
+    if package is None or package.__file__ is None:
+        return []
+    program = Path(package.__file__).resolve().with_name("hpo.py")
+    if Path(sys.argv[0]).resolve() != program:
+        return []
+    return ["  hpo.py: cannot search over runs of the plugin; take `ggeur study`"]
 
 
 def _refusal(found: list[str]) -> ConfigError:

@@ -22,8 +22,6 @@ from ..sites.distributed_data import ServerData, SiteData, server_data, site_dat
 from ..workers import Described, Shared
 from .client_configs import complete
 from .config import check
-from .search import is_search
-from .trials import settle_trial
 from .user_errors import follow_fs_logging
 
 logger = get_logger(__name__)
@@ -102,8 +100,6 @@ def load_fs_data(config, client_cfgs=None):
     """
     check(config)
     follow_fs_logging()
-    if is_search():
-        settle_trial(config)
     if config.federate.mode == "standalone" or config.distribute.role == "server":
         # Reading the data can take hours, so this is checked before.
         check_place(config.federate.save_to, config.federate.restore_from)

@@ -68,17 +68,6 @@ def extend_config(cfg) -> None:
     from .config import extend_config as extend
 
     extend(cfg)
-    cfg.register_cfg_check_fun(prepare_search)
-
-
-def prepare_search(cfg) -> None:
-    """Prepare FS's hpo.py for a run of the plugin; see `trials`."""
-    from .search import is_search
-
-    if cfg.ggeur.use and is_search():
-        from .trials import mend_search
-
-        mend_search()
 
 
 def find_workers(method: str) -> dict | None:

@@ -34,7 +34,6 @@ from .config import problems
 
 _CONFIGS = ("federatedscope", "core", "configs", "")
 _COMMAND_LINE = ("federatedscope", "core", "cmd_args.py")
-_SEARCH = ("federatedscope", "autotune", "")
 
 
 def install_hook() -> None:
@@ -72,7 +71,7 @@ def user_error(error: BaseException, arguments: Sequence[str]) -> GGEURError | N
         return None
     if told := told_of(error):
         return told
-    if not (_while_reading_settings(error) or _lacks_a_package_to_search(error)):
+    if not _while_reading_settings(error):
         return None
     try:
         given = settings_of(arguments)
@@ -101,11 +100,6 @@ def user_error(error: BaseException, arguments: Sequence[str]) -> GGEURError | N
 def _while_reading_settings(error: BaseException) -> bool:
     """Whether FS raised the error while it read or checked its settings."""
     return _passed_through(error, _CONFIGS) or _passed_through(error, _COMMAND_LINE)
-
-
-def _lacks_a_package_to_search(error: BaseException) -> bool:
-    """Whether hpo.py could not import a package."""
-    return isinstance(error, ImportError) and _passed_through(error, _SEARCH)
 
 
 def _passed_through(error: BaseException, place: tuple[str, ...]) -> bool:

@@ -12,10 +12,11 @@ from typing import Any
 from federatedscope_ggeur.commands import PROGRAM, add_console_options, command_parser
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.files import read_regular
-from federatedscope_ggeur.printable import say
+from federatedscope_ggeur.printable import agrees, say
 
 #: Bytes of a file of settings.
 _LARGEST = 1 << 20
+_SAME = "Compare them by telephone. Are they the same there?"
 _NEW = "make this side's key for --folder, and print the line for the other side"
 
 
@@ -183,20 +184,10 @@ def _compare(known: Any, yes: bool) -> None:
     for line in list(known.uncompared):
         say(f"words of {line}")
         asks = not yes and sys.stdin.isatty()
-        if yes or (asks and _agrees()):
+        if yes or (asks and agrees(_SAME)):
             known.note_compared(line)
         elif asks:
             say("then nothing is exchanged with that side")
-
-
-def _agrees() -> bool:
-    """Whether the person at the terminal says y; the end of the input says no."""
-    try:
-        said = input("Compare them by telephone. Are they the same there? [y/N] ")
-        return said.strip().lower() == "y"
-    except EOFError:
-        say("")  # the question's line has no end
-        return False
 
 
 def _start(

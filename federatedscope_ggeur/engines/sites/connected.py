@@ -24,7 +24,7 @@ from federatedscope_ggeur.reporting.run_files import (
     logging_to,
 )
 
-from ..run import check_client_place, checkpoint_place, command_to_go_on
+from ..run import check_client_place, checkpoint_place
 from .distributed_data import server_data
 from .facts import facts_of
 from .federation import DistributedRun
@@ -62,8 +62,7 @@ def lead(cfg) -> str:
     hub = Hub(host, port, clients, settings, PLAIN)
 
     def federation(dismiss) -> DistributedRun:
-        about = ENGINE, folder, proven, command_to_go_on, True
-        return DistributedRun(cfg, data, dismiss, *about)
+        return DistributedRun(cfg, data, dismiss, ENGINE, folder, proven)
 
     with run_files(cfg, "server") as (folder, watch):
         leader = Leader(cfg, federation, hub)

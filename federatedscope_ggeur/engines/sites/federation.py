@@ -17,7 +17,6 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import (
 )
 from federatedscope_ggeur.cfg_ggeur.start_notes import (
     privacy_of,
-    reach_line,
     start_notes,
     withheld_line,
 )
@@ -46,7 +45,6 @@ from federatedscope_ggeur.reporting import (
     Round0,
     RoundRecord,
     TemperatureScaling,
-    Tracking,
     record_lines,
     results_table,
     write_run,
@@ -85,8 +83,6 @@ class DistributedRun:
         See `Membership`.
     go_on : callable (path) -> str
         Returns the command that continues from a checkpoint.
-    begins : bool
-        See `Tracking`. FS starts the W&B run itself, and logs its own lines there.
 
     Attributes
     ----------
@@ -107,11 +103,10 @@ class DistributedRun:
         folder: str | Path,
         proven: bool,
         go_on: Callable[[Path], str] = command_to_go_on,
-        begins: bool = False,
     ):
         self._cfg, self._data, self._dismiss = cfg, data, dismiss
         self._engine, self._folder, self._go_on = engine, Path(folder), go_on
-        self._begins, self.is_begun = begins, False
+        self.is_begun = False
         settings, path = agreed_settings(cfg), cfg.federate.restore_from
         check_place(cfg.federate.save_to, path)
         handshake = None
@@ -159,7 +154,6 @@ class DistributedRun:
                 roles[k], {}
             ).eval_params(scored)
             self.history.personal_params = lambda k: roles[k].personal
-        self._tracking = Tracking(settings.tracking, self._folder, self._begins)
         self._leave_sigterm = take_sigterm()
         atexit.register(self.write_unfinished)
         self.is_begun = True
@@ -194,7 +188,6 @@ class DistributedRun:
             self._tell(record)
 
     def _tell(self, record: Round0 | RoundRecord) -> None:
-        self._tracking.note(record)
         if isinstance(record, RoundRecord) and record.method is None:
             logger.info("%s", round_line(self.history.rounds, self.history.total))
         if isinstance(record, Round0) or record.method is not None:
@@ -211,7 +204,6 @@ class DistributedRun:
         """
         atexit.unregister(self.write_unfinished)
         self._leave_sigterm()
-        self._tracking.close(failed=status != "finished")
         self.history.flush()
         results, head = self.history.results(status), self.history.head_bytes()
         with writing_files(self.coordinator.server.settings, self._folder):
@@ -250,8 +242,7 @@ class DistributedRun:
         held = self._data.held if self._data is not None else None
         if held is not None:
             held = held.among(server.participants)
-            lines = withheld_line(settings, held), reach_line(settings, held)
-            for line in filter(None, lines):
+            if line := withheld_line(settings, held):
                 logger.info(line)
         domains = {k: server.client_domains[k] for k in server.participants}
         notes = start_notes(cfg, settings, domains, held)

@@ -5,24 +5,21 @@ from __future__ import annotations
 import os
 
 from federatedscope_ggeur.cfg_ggeur.load import OTHER_KEYS
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.printable import get_logger
 
 from .transport import Security, TransportSettings
 
+logger = get_logger(__name__)
+
 
 def transport_settings(cfg) -> TransportSettings:
-    """Make the settings of the transport from `cfg.distribute` and `cfg.ggeur`.
-
-    Raises
-    ------
-    ConfigError
-        FS's setting asks for compressed messages.
-    """
+    """Make the settings of the transport from `cfg.distribute` and `cfg.ggeur`."""
     ggeur, packs = cfg.ggeur, _of(cfg, "grpc_compression")
     if packs.lower() != "nocompression":
-        raise ConfigError(
-            f"distribute.grpc_compression: {packs}: messages go as they are, since "
-            "parameters hardly shrink; take the setting out"
+        logger.info(
+            "distribute.grpc_compression: %s does nothing here: messages go as they "
+            "are, since parameters hardly shrink",
+            packs,
         )
     ways = "grpc_max_send_message_length", "grpc_max_receive_message_length"
     longest = min(_of(cfg, way) for way in ways)

@@ -389,9 +389,7 @@ def _common_of_own(seen: Transcript, owner: Owner) -> Tensor | None:
 def _gram_of_own(form: RidgeRegression, owner: Owner) -> Tensor:
     """The matrix [D, D] that ridge regression inverts, from the client's own rows."""
     gram = owner.about_mean
-    added = form.alpha
-    if added is None:
-        added = form.chosen * float(gram.trace()) / len(gram)
+    added = form.chosen * float(gram.trace()) / len(gram)
     return gram + added * torch.eye(len(gram), dtype=F64)
 
 

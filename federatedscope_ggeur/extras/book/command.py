@@ -12,7 +12,7 @@ from typing import Any
 
 from federatedscope_ggeur.commands import add_labels_option, command_parser
 from federatedscope_ggeur.errors import ConfigError, DataError
-from federatedscope_ggeur.printable import say
+from federatedscope_ggeur.printable import agrees, say
 
 _DAYS = {"d": 1, "w": 7, "y": 365}
 
@@ -217,7 +217,7 @@ def _mark_runs(book: Any, yes: bool) -> None:
         say(f"  {run}")
     say("Once they are marked, forgetting a client deletes there what the run wrote.")
     if not yes and sys.stdin.isatty():
-        yes = input("Are they runs with this book? [y/N] ").strip().lower() == "y"
+        yes = agrees("Are they runs with this book?")
     if yes:
         book.mark(runs)
         say("they are marked")

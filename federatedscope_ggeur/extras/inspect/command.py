@@ -26,7 +26,6 @@ from federatedscope_ggeur.printable import file_name, printable, say
 from federatedscope_ggeur.reporting import new_run_folder
 from federatedscope_ggeur.reporting.tables import csv_text, read_formats, text_table
 
-from .client_counts import draw_client_counts
 from .heatmaps import draw_heatmap
 
 _MOST_NAMES = 12
@@ -37,7 +36,7 @@ CLIENT_TABLE_LEFT = (1, 4)
 
 #: The number of directions that Eq. 3 compares, and so the largest similarity.
 TOP = 5
-#: With more clients, text and picture sum them up.
+#: With more clients, the text sums them up, and there is no picture of them.
 MOST_CLIENTS = 40
 
 
@@ -85,11 +84,13 @@ def inspect(arguments: Sequence[str]) -> int:
     names = [
         f"similarity_{i}_{file_name(p.second, 50)}" for i, p in enumerate(alike, 1)
     ]
-    pictures = [f"{name}.{form}" for name in ["samples", *names] for form in formats]
+    few = len(held.numbers) <= MOST_CLIENTS
+    drawn = [*["samples"] * few, *names]
+    pictures = [f"{name}.{form}" for name in drawn for form in formats]
     folder = _folder(cfg, options.out, [*files, *pictures])
     for name, text in files.items():
         write_atomically(folder / name, text)
-    for suffix in formats:
+    for suffix in formats if few else ():
         _draw_holdings(folder / f"samples.{suffix}", held, dataset.class_names)
     # One scale, so that the pictures can be compared.
     largest = max((np.nanmax(pair.values, initial=0.0) for pair in alike), default=0.0)
@@ -127,9 +128,6 @@ def _folder(cfg, out: str | None, names: Sequence[str]) -> Path:
 
 
 def _draw_holdings(path: Path, held: Holdings, class_names: Sequence[str]) -> None:
-    if len(held.numbers) > MOST_CLIENTS:
-        draw_client_counts(path, held.counts, held.domains, class_names)
-        return
     draw_heatmap(
         path,
         held.counts,

@@ -167,8 +167,6 @@ class NetworkSettings(OtherModel):
         why = "because a closed form is computed from embeddings"
         yield Objection(OWN, {"closed_form": ["none"]}, why)
         yield Objection(OWN, {"mlp_hidden_dim": [0]}, "which has its own layers")
-        why = f"which normalises pixels by {setting('network.mean')}"
-        yield Objection(OWN, {"space": ["standard", "raw"]}, why)
         yield Objection(OWN, {"train_withheld": [True]}, "which trains on all rows")
 
 

@@ -15,7 +15,7 @@ MANIFEST = Manifest(
             name: f"{__package__}.methods.{name}" for name in ("fedbn", "silobn")
         },
         "augmentation": {name: f"{__package__}.methods.{name}" for name in OF_METHODS},
-        "encoder.name": {"image": _MODEL, "run": f"{__package__}.run_encoder"},
+        "encoder.name": {"image": _MODEL},
     },
     public={"register_network": f"{__package__}.base"},
 )

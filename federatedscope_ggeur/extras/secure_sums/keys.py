@@ -104,7 +104,7 @@ def sum_settings(facts: RunFacts) -> SumSettings:
         max_rows=run["secure_sums_max_rows"],
         fraction_bits=run["secure_sums_fraction_bits"],
         agreed=hashlib.sha256(agreed).digest(),
-        sends_shape=bool(run.steps) or run.space == "whitened",
+        sends_shape=bool(run.steps),
         trust=run["secure_sums_trust"],
         signing_key=run["secure_sums_signing_key"],
         store=run["secure_sums_store"] if run.distributed else "",

@@ -231,7 +231,7 @@ class Runner:
                     tell(min(record.round, total), total, score)
 
         try:
-            results = run.follow(watch, part)
+            results = run.follow(watch)
         except BaseException:
             run.history.flush()
             raise

@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from federatedscope_ggeur.commands import add_folder_options, command_parser
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.commands import command_parser
 from federatedscope_ggeur.printable import say
 
 if TYPE_CHECKING:
-    from .comparison import Comparison
-    from .comparison.pictures import Picture
+    pass
 
 
 def report(arguments: Sequence[str]) -> int:
@@ -35,8 +33,6 @@ def report(arguments: Sequence[str]) -> int:
     from .comparison.sheets import sheet_text
 
     formats = read_formats(options.format)
-    if not options.classes and (options.plugins or options.trust):
-        raise ConfigError("--plugins and --trust can only be used with --classes")
     if options.out is not None:
         check_free(Path(options.out))
     found = Comparison.of(options.folders, options.baseline, options.target)
@@ -47,8 +43,6 @@ def report(arguments: Sequence[str]) -> int:
     )
     texts: dict[str, str] = {}
     pictures = figures(found, options.width)
-    if options.classes:
-        pictures += _by_class(found, options, texts)
     if options.style != "report":
         texts["table.tex"] = found.to_latex(options.style)
         if form := next((one for one in ("pdf", "png") if one in formats), None):
@@ -62,31 +56,6 @@ def report(arguments: Sequence[str]) -> int:
         print(sheet_text(sheet), end="\n\n")
     say(*(folder / name for name in files))
     return 0
-
-
-def _by_class(
-    found: Comparison, options: argparse.Namespace, texts: dict[str, str]
-) -> list[Picture]:
-    """Make the figures by class; adds `classes.csv` to `texts`."""
-    # Imported here: the rest of a report needs no torch.
-    from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins
-
-    from .class_scores import class_counts
-    from .comparison.class_figures import class_csv, class_figures, macro_f1_notes
-
-    runs = [
-        run
-        for table in found.tables
-        for row in table.rows.values()
-        for run in row.runs.values()
-    ]
-    load_plugins(options.plugins, Path.cwd(), asked_by="--plugins")
-    counts, notes = class_counts(runs, options.trust)
-    found.notes.extend(notes)
-    if counts:
-        texts["classes.csv"] = class_csv(found, counts)
-        found.notes.extend(macro_f1_notes(found, counts))
-    return class_figures(found, counts, options.width)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -115,13 +84,6 @@ def _parser() -> argparse.ArgumentParser:
         help="add the numbers of a table in the GGEUR paper, such as table7, and "
         "list how its setting differs (default: the table that the study names)",
     )
-    parser.add_argument(
-        "--classes",
-        action="store_true",
-        help="draw the accuracy of each class and confusion matrices, and write "
-        "classes.csv; reads the runs' data again",
-    )
-    add_folder_options(parser)
     parser.add_argument(
         "--format",
         metavar="FORMATS",

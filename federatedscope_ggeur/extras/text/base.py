@@ -66,8 +66,6 @@ class TextPart:
         yield Objection(own, {**heads, **mixed}, why)
         other = {**{name: [""] for name in others()}, "mlp_hidden_dim": [0]}
         yield Objection(own, other, "which is the model itself")
-        spaces = {"space": ["standard", "raw"]}
-        yield Objection(own, spaces, "which has no linear layer")
         if cls.own_classes and run["augmentation"] == "ggeur":
             why = "in which a client trains on the classes that it holds"
             yield Objection(own, {"steps": [[]]}, why)

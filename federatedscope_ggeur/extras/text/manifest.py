@@ -23,5 +23,4 @@ MANIFEST = Manifest(
         "give the server their text.npz (data.root), or the same "
         "ggeur.encoder and ggeur.text.templates",
     ),
-    predicts=f"{__package__}.predict",
 )

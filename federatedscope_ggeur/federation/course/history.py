@@ -281,7 +281,6 @@ class History:
             scaling=self.scaling,
         )
         head, left = self.head_bytes(), self._left_record
-        alone = final.head == "closed_form"
         final = replace(
             final,
             chosen=self._chosen(),
@@ -308,7 +307,6 @@ class History:
             provenance=self._capture.provenance(),
             model=self.model(),
             own_models=self.own_models(),
-            strange=self._coordinator.server.strangeness if alone else None,
         )
 
     @property

@@ -16,12 +16,11 @@ from federatedscope_ggeur.geometry import (
     LARGEST_EMBEDDING,
     SPACES,
     Space,
-    SpaceSettings,
     Statistics,
     Totals,
 )
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.settings import Key, one_of, positive_share
+from federatedscope_ggeur.settings import Key, one_of
 
 from .. import wire
 from ..demands import Demands
@@ -39,7 +38,7 @@ from .base import (
 )
 from .statistics.upload import StatisticsSettings, StatisticsUpload
 
-F32, F64 = torch.float32, torch.float64
+F64 = torch.float64
 _ROUNDING = 1e-6
 
 
@@ -120,12 +119,9 @@ class SpaceBroadcast:
     space: Space
 
     def to_bytes(self) -> bytes:
-        space, triangle = self.space, torch.zeros(0, dtype=F32)
-        if space.matrix is not None:
-            upper = torch.triu_indices(space.dim, space.dim)
-            triangle = space.matrix[upper[0], upper[1]].to(F32)
+        space = self.space
         numbers = {"kind": space.kind, "scale": space.scale}
-        tensors = {"centre": space.centre, "triangle": triangle}
+        tensors = {"centre": space.centre}
         if space.scales is not None:
             tensors["scales"] = space.scales
         return wire.pack("space", numbers, tensors)
@@ -137,20 +133,13 @@ class SpaceBroadcast:
         message, dim = wire.unpack(data, "space", sender), schema.dim
         kind, scale = message.text("kind"), message.number("scale")
         own = ("scales",) if kind == "standard" else ()
-        message.only(("centre", "triangle", *own))
+        message.only(("centre", *own))
         if kind not in SPACES:
             raise message.refuse("kind", f"expected one of {SPACES}, got {kind!r:.80}")
         if not scale > 0:
             raise message.refuse("scale", "must be above 0")
         centre = message.tensor("centre", F64, (dim,))
-        size = dim * (dim + 1) // 2 if kind == "whitened" else 0
-        triangle = message.tensor("triangle", F32, (size,))
-        if not size:
-            return cls(Space(kind, centre, scale, scales=_scales(message, dim)))
-        matrix = _symmetric(triangle, dim)
-        if torch.linalg.cholesky_ex(matrix).info != 0:
-            raise message.refuse("triangle", "the matrix is not positive definite")
-        return cls(Space(kind, centre, scale, matrix))
+        return cls(Space(kind, centre, scale, _scales(message, dim)))
 
 
 def _scales(message: wire.Message, dim: int) -> Tensor | None:
@@ -163,14 +152,6 @@ def _scales(message: wire.Message, dim: int) -> Tensor | None:
     return scales
 
 
-def _symmetric(triangle: Tensor, dim: int) -> Tensor:
-    """Rebuild a symmetric matrix [D, D], float64, from its upper triangle by rows."""
-    matrix = torch.zeros(dim, dim, dtype=F64)
-    upper = torch.triu_indices(dim, dim)
-    matrix[upper[0], upper[1]] = triangle.double()
-    return matrix + matrix.T - matrix.diag().diag()
-
-
 logger = get_logger(__name__)
 
 
@@ -179,7 +160,6 @@ class SpaceMaker:
 
     Parameters
     ----------
-    settings : SpaceSettings
     dim : int
         D of the embeddings.
 
@@ -189,8 +169,8 @@ class SpaceMaker:
         The clients whose totals have arrived.
     """
 
-    def __init__(self, settings: SpaceSettings, dim: int):
-        self._settings, self._dim = settings, dim
+    def __init__(self, dim: int):
+        self._dim = dim
         self._totals = Totals.empty(dim)
         self.told: set[int] = set()
 
@@ -209,18 +189,13 @@ class SpaceMaker:
                 squares = squares + upload.within_squares
             self._totals = replace(self._totals, spread=spread, squares=squares)
 
-    def make(self, statistics: Statistics) -> Space:
-        """Make the space from all known rows; `statistics` are those of all clients.
+    def make(self) -> Space:
+        """Make the space from all known rows.
 
         The space stays raw, with a warning, if clients reported no rows.
-
-        Raises
-        ------
-        StatisticsError
-            The statistics do not suffice for a whitened space.
         """
         if self._totals.count:
-            return self._settings.make(self._totals, statistics)
+            return Space.standard(self._totals)
         logger.warning(
             "training uses raw embeddings, because no client has as many rows as %s "
             "requires for totals; lower it, or choose a learning rate that suits "
@@ -237,17 +212,8 @@ KEYS = (
         "Coordinates of the embeddings in training, from totals of the clients' rows. "
         "standard: centred and scaled so that one learning rate suits all embeddings; "
         "dimensions in different units are scaled one by one. raw: the embeddings as "
-        "they are. whitened: equal variance within classes in all directions. The "
-        "saved head takes raw embeddings in each case.",
+        "they are. The saved head takes raw embeddings in each case.",
         one_of(*SPACES),
-        shared=True,
-    ),
-    Key(
-        "whitened.shrinkage",
-        SpaceSettings.shrinkage,
-        "The whitened space: weight of the spherical covariance in the one that is "
-        "whitened, above 0 and at most 1.",
-        positive_share,
         shared=True,
     ),
 )
@@ -348,7 +314,7 @@ class SpaceExchange(Exchange):
 
     def __init__(self, course):
         super().__init__(course)
-        self.maker = SpaceMaker(self.server.task.space, self.server.task.dim)
+        self.maker = SpaceMaker(self.server.task.dim)
         self._bytes_up = 0
 
     @classmethod
@@ -366,13 +332,7 @@ class SpaceExchange(Exchange):
         self.maker.add_statistics(statistics)
 
     def begin(self) -> Requests[None]:
-        """Make the space from the clients' answers.
-
-        Raises
-        ------
-        StatisticsError
-            The statistics do not suffice for a whitened space.
-        """
+        """Make the space from the clients' answers."""
         course, server = self.course, self.server
         if not server.trains:
             return
@@ -385,7 +345,7 @@ class SpaceExchange(Exchange):
                 asked = dict.fromkeys(here, ())
                 self.maker.add((yield from course.ask(TOTALS, 0, asked)))
         self._bytes_up = (course.spent() - before).up
-        server.train_in(self.maker.make(server.merged.release.open))
+        server.train_in(self.maker.make())
 
     def record(self) -> dict[str, Any]:
         return {"totals_bytes_up": self._bytes_up}

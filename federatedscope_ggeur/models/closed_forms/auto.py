@@ -17,8 +17,7 @@ from torch import Tensor
 
 from ..base import Model
 from ..heads import LinearHead, MixtureHead
-from ..own import Strangeness
-from .base import ClosedForm, Seen, Statistics, register_closed_form
+from .base import ClosedForm, Seen, register_closed_form
 from .components import Components, ScoredRows
 from .left_out import LeftOut
 
@@ -206,9 +205,6 @@ class Automatic(ClosedForm):
             elif isinstance(model, LinearHead):
                 model = MixtureHead.of_linear(model)
         return model, {"closed_form": choice.name, **report}
-
-    def strangeness(self, statistics: Statistics) -> Strangeness | None:
-        return None if self.choice is None else self.choice.strangeness(statistics)
 
     def _targets(self, form: ClosedForm) -> list[ClosedForm]:
         """The form on rows as they are, and the form on standardized rows.

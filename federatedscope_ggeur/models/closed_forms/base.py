@@ -40,7 +40,6 @@ from federatedscope_ggeur.settings import (
 
 from ..base import Model
 from ..heads import LinearHead, MixtureHead
-from ..own import Strangeness
 from .components import Components, deviations
 from .left_out import LeftOut
 
@@ -282,7 +281,11 @@ CLOSED_FORMS: Registry[type[ClosedForm]] = Registry(
     "closed form",
     "closed_form",
     taken=("none",),
-    removed={"qda": "take lda, or mixture; qda was never better than mixture"},
+    removed={
+        "qda": "take lda, or mixture; qda was never better than mixture",
+        "fedcof": "take lda with ggeur.statistics compressed, which sends less",
+        "fisher": "take ridge; fisher was never better than both ridge and lda",
+    },
 )
 
 
@@ -636,10 +639,6 @@ class ClosedForm:
         model, report = self.work_out(seen.divided(by))
         _divide_inputs(model, by)
         return model, {**report, "standardize": True}
-
-    def strangeness(self, statistics: Statistics) -> Strangeness | None:
-        """The score of how unlike all classes a row is; None if the form has none."""
-        return None
 
     def shows_means(self, statistics: Statistics) -> bool:
         """Whether the head's weights nearly equal the class means and reveal them."""

@@ -11,7 +11,6 @@ from torch import Tensor
 from federatedscope_ggeur.settings import Key, one_of
 
 from ..base import Model
-from ..own import Strangeness
 from .base import (
     MOST_SPHERICAL,
     SHRINKAGES,
@@ -129,19 +128,6 @@ class LinearDiscriminant(ClosedForm):
         if found[2]["shrinkage_rule"] == "set":
             found[2]["shrinkage_rule"] = "generalised cross-validation"
         return found
-
-    def strangeness(self, statistics: Statistics) -> Strangeness | None:
-        if self.known is not None:
-            return None
-        seen = Seen.of(statistics)
-        by = seen.deviations() if self.standardize else None
-        if by is not None:
-            seen = seen.divided(by)
-        rows, n = seen.total, seen.counts[:, None]
-        _, root, report = self._covariance(seen)
-        total = seen.within + (n * seen.offsets).T @ seen.offsets
-        _, of_all, _ = common_covariance(total, rows, 1, report["shrinkage"])
-        return Strangeness.of(seen.origin, seen.offsets, root, of_all, by)
 
     def shows_means(self, statistics: Statistics) -> bool:
         if self.shrinkage is not None:

@@ -229,18 +229,6 @@ def test_a_damaged_part_is_made_again(tree, settings, monkeypatch, caplog):
     assert torch.equal(features(encoded), features(embed(tree, alone)))
 
 
-def test_images_known_by_their_contents(tree, settings):
-    by_content = replace(settings, hash_files=True)
-    embed(tree, by_content)
-    for path in tree.rglob("*.jpg"):
-        make_old(path)
-    assert embed(tree, by_content).extracted == 0
-    shutil.copyfile(
-        tree / "day" / "cross" / "001.jpg", tree / "day" / "cross" / "002.jpg"
-    )
-    assert embed(tree, by_content).extracted == 15
-
-
 def test_a_folder_that_cannot_be_written_is_named(tree, settings, tmp_path):
     (tmp_path / "file").write_text("")
     blocked = replace(settings, cache=str(tmp_path / "file" / "cache"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from processes import Fleet
 from safetensors.torch import load
-from standalone import SEARCH, Standalone, as_before, linked
+from standalone import Standalone, as_before, linked
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.fs.command import enable
@@ -85,17 +85,6 @@ def fs(federatedscope, config, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with as_before():
         yield Standalone(config, tmp_path)
-
-
-@pytest.fixture
-def search_file(federatedscope, tmp_path, monkeypatch) -> Path:
-    """The settings and the space of a search, in the present folder."""
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "quickstart.yaml"
-    path.write_text(SEARCH)
-    (tmp_path / "space.yaml").write_text("train.optimizer.lr: {type: float}")
-    with as_before():
-        yield path
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""FederatedScope's (FS's) own programs, main.py and hpo.py, in processes of their own.
+"""FederatedScope's (FS's) own programs, main.py, in processes of their own.
 
 A checkout in which the plugin is enabled is imported once; each run is then a fork.
 """

@@ -24,17 +24,6 @@ from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.reporting import Results, numbers
 
 _runs = itertools.count(1)
-#: A file of a search; its space is to lie beside it.
-SEARCH = """\
-federate: {method: ggeur, client_num: 4, total_round_num: 2}
-data: {type: digits_quickstart@ggeur, splits: [0.6, 0.2, 0.2], splitter: lds,
-  splitter_args: [{'alpha': 1.0}]}
-train: {optimizer: {lr: 0.05, weight_decay: 0.0001}}
-expname: search
-ggeur: {use: True, step1_size: 20, step2_size: 10}
-hpo: {ss: space.yaml, working_folder: work, init_cand_num: 4,
-  sha: {budgets: [2, 8], elim_rate: 2}}
-"""
 
 
 @dataclass

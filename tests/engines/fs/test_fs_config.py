@@ -10,6 +10,7 @@ Tests of engines/fs/registration.py.
 
 from __future__ import annotations
 
+import sys
 from ast import literal_eval
 from pathlib import Path
 
@@ -403,6 +404,13 @@ def test_all_are_in_one_list(fs, plugin_first):
     with pytest.raises(ConfigError) as error:
         fs.set_up(also=also, plugin_first=plugin_first)
     assert sorted(keys_in(error)) == sorted(WRONG)
+
+
+def test_fs_s_own_search_is_refused(federatedscope, fs, monkeypatch):
+    program = Path(federatedscope.__file__).with_name("hpo.py")
+    monkeypatch.setattr(sys, "argv", [str(program)])
+    with pytest.raises(ConfigError, match=r"hpo\.py: cannot search over runs"):
+        fs.set_up()
 
 
 @pytest.mark.parametrize("key", ["fedswa.use", "hpo.fedex.use", "federate.use_ss"])

@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 import pytest
-from completed import offered
 from written_runs import made
 
 from federatedscope_ggeur.engines.sites.watch import (
@@ -134,13 +133,3 @@ def test_a_round_is_told_with_the_time_that_is_left():
     line = "round 2 of 42 is over, 0.25 s, AVG 75.00%; about 10 s left"
     assert round_line(rounds, 42) == line
     assert "left" not in round_line(rounds, 2)
-
-
-# What Tab offers behind the commands of sites.
-
-
-def test_both_sides_say_as_much_as_is_asked_and_serve_takes_settings():
-    for side in ("serve", "join"):
-        assert {"--log-level", "--quiet"} <= offered(f"{side} --")
-    assert offered("serve --cfg x see") == {"seed"}
-    assert not offered("join --cfg x see")

@@ -273,7 +273,7 @@ def test_nothing_of_a_forgotten_client_is_left_in_any_file(
     and statistics, nor the client's domain and score."""
     monkeypatch.chdir(tmp_path)
     settings = ["ggeur.closed_form", "lda", "ggeur.book", "book", "outdir", "exp"]
-    settings += ["federate.save_to", "kept/run", "ggeur.tensorboard", "True"]
+    settings += ["federate.save_to", "kept/run"]
     assert main(["--cfg", str(quickstart), *settings]) == 0
     (run,) = tmp_path.glob("exp/*")
     assert main(["report", str(run)]) == 0

@@ -7,7 +7,6 @@ import csv
 import numpy as np
 import pytest
 from foreign_text import FORGED, hidden_in
-from PIL import Image
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cli import main
@@ -221,8 +220,7 @@ def test_many_clients_are_summed_up_by_domain(inspect, tmp_path):
     assert f"clients without rows: {', '.join(empty[:12])} and" in printed
     assert "a line for each client: samples.csv" in printed
     assert len(printed.splitlines()) < 15
-    size = Image.open(tmp_path / "out" / "samples.png").size
-    assert size == (1035, 960), "a page"
+    assert not (tmp_path / "out" / "samples.png").exists()
 
 
 @pytest.mark.slow

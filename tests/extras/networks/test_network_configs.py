@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.engines.run import Run, run
+from federatedscope_ggeur.engines.run import run
 from federatedscope_ggeur.examples import example_folder
-from federatedscope_ggeur.reporting import write_run
 
 EXAMPLES = example_folder()
 NETWORKS = {"digits": "resnet18", "pacs": "resnet34"}
@@ -32,25 +30,6 @@ def test_the_papers_numbers(name):
     heads = load_config(EXAMPLES / f"ggeur_{name}.yaml")
     for key in ("type", "splits", "splitter", "splitter_args"):
         assert cfg.data[key] == heads.data[key]
-
-
-@pytest.mark.slow
-def test_ggeur_on_a_network_s_features_runs(tmp_path):
-    """By the config, on the run that its head says to make first."""
-    cache = ["ggeur.encoder.cache", str(tmp_path)]
-    lds = ["data.splitter", "lds", "data.splitter_args", [{"alpha": 0.1}]]
-    fedfa = ["ggeur.augmentation", "fedfa_plus", "ggeur.fedfa_plus.variant", "l"]
-    short = ["federate.total_round_num", 1, "train.local_update_steps", 1]
-    one = Run(load_config(QUICKSTART, [*cache, *lds, *fedfa, *short]))
-    write_run(tmp_path, one.follow(lambda record: None), one.history.head_bytes())
-    path = EXAMPLES / "network_then_ggeur.yaml"
-    model = ["ggeur.encoder.model", str(tmp_path), "federate.total_round_num", 1]
-    above = Run(load_config(path, [*cache, *model]))
-    assert not [note for note in above.notes if "may have trained on" in note]
-    results = above.follow(lambda record: None)
-    assert results.final.avg is not None
-    for below, client in zip(one.data.clients, above.data.clients):
-        assert torch.equal(below.train.labels, client.train.labels)
 
 
 @pytest.mark.slow

@@ -82,7 +82,6 @@ def test_a_network():
         ("ggeur.steps", [1, 2], r"steps: must be \[\] .*draws embeddings"),
         ("ggeur.closed_form", "lda", r"closed_form: must be none"),
         ("ggeur.mlp_hidden_dim", 8, r"mlp_hidden_dim: must be 0"),
-        ("ggeur.space", "whitened", r"space: must be standard or raw"),
         ("ggeur.network.name", "restnet18", r"; did you mean resnet18\?"),
         ("ggeur.privacy.train_withheld", False, r"train_withheld: must be True"),
         ("ggeur.network.name", "resnet", r"network\.name: must be one of .*resnet18"),

@@ -320,8 +320,6 @@ class TestForHead:
             ("ridge", {"strength": 0.5}, False, [0, 1, 2]),
             ("ridge", {"strength": 0.5}, True, [1, 2]),
             ("ridge", {"strength": 50.0}, False, [1, 2]),
-            ("ridge", {"alpha": 0.01}, False, [0, 1, 2]),
-            ("ridge", {"alpha": 1e6}, False, [1, 2]),
             ("ncm", {}, False, [1, 2]),
         ],
     )

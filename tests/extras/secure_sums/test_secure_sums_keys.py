@@ -31,7 +31,6 @@ def test_what_is_said_to_go_with_them_goes(config):
         [*LDA, "ggeur.init", "closed_form", "ggeur.steps", []],
         [*OTHERS, "ggeur.base_method", "scaffold"],
         [*OTHERS, "ggeur.statistics", "summed"],
-        ["ggeur.steps", [], "ggeur.space", "whitened"],
     ):
         assert config(*SUMS, *settings).ggeur.privacy.secure_sums == "statistics"
 
@@ -39,10 +38,8 @@ def test_what_is_said_to_go_with_them_goes(config):
 @pytest.mark.parametrize(
     ("settings", "key"),
     [
-        (["ggeur.closed_form", "fedcof"], "ggeur.closed_form"),
         (["ggeur.closed_form", "mixture"], "ggeur.closed_form"),
         (["ggeur.closed_form", "auto"], "ggeur.closed_form"),
-        (["ggeur.closed_form", "fisher"], "ggeur.closed_form"),
         ([*LDA, "ggeur.statistics", "compressed"], "ggeur.statistics"),
         (
             [*LDA, "ggeur.init", "closed_form", "ggeur.keep", "best", *OTHERS],
@@ -57,8 +54,8 @@ def test_what_is_said_to_go_with_them_goes(config):
         ([*OTHERS, "ggeur.base_method", "fpl"], "ggeur.base_method"),
         ([*OTHERS, "ggeur.base_method", "centralised"], "ggeur.base_method"),
         (["ggeur.augmentation", "fedmix", *LDA], "ggeur.augmentation"),
-        (["ggeur.augmentation", "fedgen", "ggeur.space", "whitened"], "ggeur.augm"),
-        (["ggeur.augmentation", "fedfa", "ggeur.space", "whitened"], "ggeur.augm"),
+        (["ggeur.augmentation", "fedgen", *LDA], "ggeur.augm"),
+        (["ggeur.augmentation", "fedfa", *LDA], "ggeur.augm"),
         (["ggeur.steps", []], "ggeur.privacy.secure_sums"),
         ([*OTHERS, "ggeur.weight", "statistics"], "ggeur.weight: cannot be statistics"),
         (

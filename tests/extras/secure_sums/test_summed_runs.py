@@ -72,10 +72,10 @@ def test_a_client_of_these_settings_answers_with_no_statistics_of_its_own(config
 @pytest.mark.parametrize(
     ("settings", "space"),
     [
-        (GGEUR, "whitened"),
+        (GGEUR, "standard"),
         (["ggeur.geometry", "pooled", "ggeur.steps", [1]], "raw"),
         ([*LDA, *START, "ggeur.steps", []], "standard"),
-        ([*LDA, *START, *GGEUR], "whitened"),
+        ([*LDA, *START, *GGEUR], "standard"),
         ([*NCM, *START, "ggeur.steps", []], "raw"),
     ],
     ids=str,

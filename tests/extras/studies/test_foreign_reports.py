@@ -24,10 +24,6 @@ from written_runs import made
 
 from federatedscope_ggeur.extras.inspect.heatmaps import draw_heatmap
 from federatedscope_ggeur.extras.studies.comparison import Comparison
-from federatedscope_ggeur.extras.studies.comparison.class_figures import (
-    class_csv,
-    class_figures,
-)
 from federatedscope_ggeur.extras.studies.comparison.figures import figures
 from federatedscope_ggeur.extras.studies.comparison.latex import escaped
 from federatedscope_ggeur.extras.studies.comparison.pictures import render
@@ -216,9 +212,6 @@ def test_a_comparison_as_csv(names):
     assert all(is_quiet(cell) for row in read for cell in row)
     values = [row[read[0].index("value")] for row in read[1:]]
     assert any(float(value) < 0 for value in values if value)  # differences
-    counts = {Path(f"/runs/{names[2][:200]}"): np.array([[2, 1], [0, 3]])}
-    by_class = class_csv(comparison, counts)
-    assert all(is_quiet(c) for row in csv.reader(io.StringIO(by_class)) for c in row)
 
 
 @pytest.mark.parametrize("text", [t for t in WORST if t])
@@ -250,8 +243,6 @@ def test_figures_are_drawn_whatever_they_name(tmp_path):
     names = ("\ud800\n$\\frac", "x" * 100_000, "<script>\x1b--></script>")
     comparison = comparison_of(names)
     pictures = figures(comparison, "one")
-    counts = {Path(f"/runs/{names[2][:200]}"): np.array([[2, 1], [0, 3]])}
-    pictures += class_figures(comparison, counts, "one")
     page = comparison.to_html(pictures)
     assert not {tag for tag, *_ in elements(page)} & {"script", "img", "iframe"}
     assert not hidden_in(page)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from completed import offered
 from foreign_text import WORST, hidden_in
 from study_on_disk import SHORT, StudyOnDisk
 
 from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.commands.completion import completions
 from federatedscope_ggeur.commands.console import shown_on_console
 from federatedscope_ggeur.examples import study_folder
 from federatedscope_ggeur.extras.studies.command import StudyProgress
@@ -118,22 +115,6 @@ def test_runs_on_gpus_take_one_each(tmp_path, monkeypatch, gpus, said):
     study = StudyOnDisk(tmp_path, settings={**SHORT, "use_gpu": True}, seeds=[0])
     assert re.search(f"note: .*{said}", study.run())
     assert shared == [str(number) for number in range(gpus)]
-
-
-# What Tab offers behind the commands of studies.
-
-
-ROOT = Path(__file__).parents[3]
-
-
-def test_study_files_stand_behind_study_and_settings_behind_those():
-    found, places = completions(["study"], "table1")
-    bundled = (ROOT / "scripts" / "studies").glob("table1*.yaml")
-    assert set(found) == {file.name for file in bundled}
-    assert places
-    assert offered("study table7 see") == {"seed"}
-    assert offered("study table7 use_gpu ") == {"False", "True"}
-    assert offered("study table7 --work") == {"--workers"}
 
 
 # The command `quickstart`; tests/test_readme.py runs it as a user does.

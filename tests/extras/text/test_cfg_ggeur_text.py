@@ -5,26 +5,17 @@ Tests of extras/text/keys.py.
 
 from __future__ import annotations
 
-import csv
-import io
-
-import open_clip
 import pytest
-import torch
-from pictures import CLASSES, add_text_clip, write_images
-from PIL import Image
+from pictures import add_text_clip, write_images
 
 from federatedscope_ggeur import register_text_model
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
 from federatedscope_ggeur.cfg_ggeur.transform import preparation
 from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.data.encoders.base import EncoderSettings, build_encoder
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.extras.text.base import TextPart
 from federatedscope_ggeur.extras.text.keys import TEXT_USE_KEYS
-from federatedscope_ggeur.extras.text.predict import read_names
-from federatedscope_ggeur.models import Model
 from federatedscope_ggeur.settings import Key, positive
 
 LDA = ["ggeur.closed_form", "lda"]
@@ -91,7 +82,6 @@ def test_text_is_used_where_something_is_made_of_it(quickstart, pairs, used):
         ([*TEXT, "ggeur.calibrate", "ccvr"], "calibrate: must be none"),
         ([*TEXT, "ggeur.mlp_hidden_dim", 3], "mlp_hidden_dim: must be 0"),
         ([*TEXT, "ggeur.text.interpolate", 0.5], "interpolate: must be 1"),
-        ([*TEXT, "ggeur.space", "whitened"], "space: must be standard or raw"),
         (
             ["ggeur.text.model", "fedtpg", "ggeur.steps", [1]],
             r"steps: must be \[\]",
@@ -135,80 +125,7 @@ def test_what_does_not_fit_is_refused(base, names, problem):
         )
 
 
-# ``predict --classes``: images by the names of classes alone; ``embed`` of names.
-#
-# Tests of extras/text/predict.py.
-
-
-@pytest.fixture
-def clip(tmp_path) -> list[str]:
-    return ["--model", add_text_clip(tmp_path), "--pretrained", "none"]
-
-
-@pytest.fixture
-def names(tmp_path):
-    path = tmp_path / "names.txt"
-    path.write_text("\n".join(CLASSES) + "\n\n")
-    return path
-
-
-@pytest.mark.slow
-def test_probabilities_are_clips_own(tmp_path, clip, names, capsys):
-    images = write_images(tmp_path / "images", ("day",), 2)
-    where = ["--classes", str(names), "--cache", str(tmp_path / "c"), "--device", "cpu"]
-    assert main(["predict", *where, *clip, "--csv", "--top", "3", str(images)]) == 0
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert len(rows) == 3 * 3 * 2
-    encoder = build_encoder(
-        EncoderSettings("open_clip", clip[1], "none"), torch.device("cpu")
-    )
-    model, tokenize = encoder.both_sides.model, open_clip.get_tokenizer(clip[1])
-    prompts = tokenize([f"a photo of a {name}." for name in CLASSES])
-    with torch.no_grad(), Image.open(rows[0]["image"]) as image:
-        x = encoder.preprocess(image.convert("RGB"))[None]
-        x = x if encoder.frame is None else encoder.frame.normalise(x)
-        logits, _ = model.get_logits(x, prompts)
-    expected = dict(zip(CLASSES, Model.probabilities(logits)[0].tolist()))
-    for row in rows[:3]:
-        found = float(row["probability"])
-        assert found == pytest.approx(expected[row["class"]], abs=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("more", "problem"),
-    [
-        (["--template", "{} {}"], "--template: .* one {}"),
-        (["--device", "abacus"], "--device: must be auto"),
-    ],
-)
-def test_refusals(tmp_path, clip, names, capsys, more, problem):
-    image = next((write_images(tmp_path / "i", ("a",), 1)).rglob("*.jpg"))
-    code = main(["predict", "--classes", str(names), *clip, *more, str(image)])
-    assert code == 1
-    import re
-
-    assert re.search(problem, capsys.readouterr().err)
-
-
-def test_a_template_is_not_for_a_run(tmp_path, capsys):
-    image = next((write_images(tmp_path / "i", ("a",), 1)).rglob("*.jpg"))
-    told = ["--run", str(tmp_path), "--template", "one", str(image)]
-    assert main(["predict", *told]) == 1
-    assert "--template: can only be used with --classes" in capsys.readouterr().err
-
-
-def test_names_in_a_file(tmp_path):
-    path = tmp_path / "n.txt"
-    path.write_text("cat\n\n alarm_clock \n")
-    assert read_names(str(path)) == ("cat", "alarm_clock")
-    path.write_text("cat\ncat\n")
-    with pytest.raises(ConfigError, match="'cat' twice"):
-        read_names(str(path))
-    path.write_text("\n")
-    with pytest.raises(ConfigError, match="names no class"):
-        read_names(str(path))
-    with pytest.raises(ConfigError, match="cannot read"):
-        read_names(str(tmp_path / "absent"))
+# ``embed`` of names.
 
 
 def settings_of(tmp_path, root, data_type) -> list[str]:

@@ -246,12 +246,10 @@ def draws(*shape):
 
 
 def spaces():
-    root = draws(D, D).double()
     centre = draws(D).double()
     return [
         Space.raw(D),
         Space("standard", centre, 0.5),
-        Space("whitened", centre, matrix=root @ root.T + torch.eye(D).double()),
     ]
 
 

@@ -38,7 +38,7 @@ from federatedscope_ggeur.federation.wire.schema import Declared
 GOLDEN = {
     "StatisticsUpload": "51b0e933caa62b17",
     "TotalsUpload": "2d79bcb495c72913",
-    "SpaceBroadcast": "9ac2b9a3732211af",
+    "SpaceBroadcast": "4ff693347cb13002",
     "Geometry": "ffd9b12ec92e1c1d",
     "Prototypes": "b073f3a5046d7725",
     "PrepareReply": "4bec059e3b4f3ab2",
@@ -64,7 +64,7 @@ GOLDEN = {
 }
 JOIN = "8194f1e3bdf34c47"
 #: Of the names of the core's settings that all sides have alike where no key is set.
-SETTINGS = "f729acaeacc979cf"
+SETTINGS = "1c9fb2991bf77581"
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)

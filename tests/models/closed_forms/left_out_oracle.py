@@ -73,43 +73,6 @@ def ridge(rows, labels, x, num_classes, strength):
     return scores
 
 
-def fedcof_weights(rows, labels, clients, num_classes, strength):
-    """Unit weights [C, D], zero for a class without rows."""
-    dim, seen = rows.shape[1], sorted(set(labels.tolist()))
-    shown, pooled_trace, degrees, mean_square = np.zeros((dim, dim)), 0.0, 0, 0.0
-    for c in seen:
-        mine, where = rows[labels == c], clients[labels == c]
-        mean, holders = mine.mean(axis=0), sorted(set(where.tolist()))
-        mean_square += len(mine) * mean @ mean / (len(rows) * dim)
-        if len(holders) == 1:
-            continue
-        spread = np.zeros((dim, dim))
-        for k in holders:
-            apart = mine[where == k].mean(axis=0) - mean
-            spread += (where == k).sum() * np.outer(apart, apart)
-        spread *= (len(mine) - 1) / (len(holders) - 1)
-        shown += spread
-        pooled_trace += np.trace(spread)
-        degrees += len(mine) - 1
-    variance = pooled_trace / (max(degrees, 1) * dim)
-    if variance <= 1e-12 * mean_square:
-        variance = mean_square
-    added = strength * variance * max(len(rows) - len(seen), 1)
-    mean = rows.mean(axis=0)
-    gram = shown + added * np.eye(dim) + len(rows) * np.outer(mean, mean)
-    weights = np.zeros((num_classes, dim))
-    for c in seen:
-        weight = np.linalg.solve(gram, rows[labels == c].sum(axis=0))
-        weights[c] = weight / np.linalg.norm(weight)
-    return weights
-
-
-def fedcof(rows, labels, clients, x, num_classes, strength):
-    scores = fedcof_weights(rows, labels, clients, num_classes, strength) @ x
-    scores[~np.isin(np.arange(num_classes), labels)] = -np.inf
-    return scores
-
-
 def left_out(head, rows, labels, clients, domains, inside):
     """Scores [n, C] of each row by `head(rows, labels, clients, domains, x)` of all
     rows of the statistics but itself; None where there are none."""

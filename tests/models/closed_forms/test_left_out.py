@@ -84,12 +84,6 @@ def ridge(strength):
     )
 
 
-def fedcof(strength):
-    return lambda rows, labels, clients, domains, x: oracle.fedcof(
-        rows, labels, clients, x, CLASSES, strength
-    )
-
-
 def form(kind, **settings):
     return CLOSED_FORMS[kind](**settings)
 
@@ -105,7 +99,6 @@ FORMS = {
     ),
     "ridge": (form("ridge"), ridge),
     "ncm": (form("ncm"), lambda _: discriminant("class", False)(None)),
-    "fedcof": (form("fedcof"), fedcof),
 }
 FORMS.update(
     {

@@ -17,7 +17,6 @@ from solving import (
     weights_of,
 )
 
-from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.models.closed_forms.base import Seen
 from federatedscope_ggeur.models.closed_forms.components import Components
@@ -34,11 +33,6 @@ def test_equals_the_oracle(data, strength):
     form = RidgeRegression(strength=strength)
     check_linear(data, form, oracle.relative_ridge(*data, strength))
     assert form.solve(ENOUGH).report["strength"] == strength
-
-
-@pytest.mark.parametrize("alpha", [0.01, 1.0, 100.0])
-def test_with_alpha_equals_the_oracle(data, alpha):
-    check_linear(data, RidgeRegression(alpha=alpha), oracle.ridge(*data, alpha))
 
 
 def test_strength_equals_scikit_learns():
@@ -62,15 +56,8 @@ def test_what_stands_for_an_open_strength_adds_what_ldas_share_does():
     assert RidgeRegression().untuned().strength == pytest.approx(share / (1 - share))
 
 
-@pytest.mark.parametrize("name", ["alpha", "strength"])
-def test_next_to_nothing_is_refused(name):
-    refuse(RidgeRegression(**{name: 1e-30}), FEW, rf"raise ggeur\.ridge\.{name}")
-
-
-def test_alpha_and_strength_do_not_go_together():
-    with pytest.raises(ConfigError, match=r"ridge\.alpha: cannot go with ggeur.ridge."):
-        RidgeRegression(alpha=1.0, strength=1.0)
-    assert not RidgeRegression(alpha=1.0).is_open
+def test_next_to_nothing_is_refused():
+    refuse(RidgeRegression(strength=1e-30), FEW, r"raise ggeur\.ridge\.strength")
 
 
 # Generalised cross-validation from merged statistics, against a plain oracle.

@@ -26,6 +26,7 @@ from federatedscope_ggeur.geometry import (
     GeometricShape,
     Space,
     Statistics,
+    Totals,
     augment,
 )
 from federatedscope_ggeur.models import trainable_part
@@ -178,9 +179,9 @@ class AugmentationClient(ClientSide):
         It is raw, or the space of the client's own rows if the client trains alone.
         """
         client, task = self.client, self.client.task
-        if task.method.federated:
+        if task.method.federated or task.space == "raw" or not len(client.features):
             return Space.raw(task.dim)
-        return task.space.of_rows(client.features, client.labels, task.num_classes)
+        return Space.standard(Totals.of_rows(client.features))
 
 
 def _validate(

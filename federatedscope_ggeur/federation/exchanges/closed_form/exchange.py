@@ -40,7 +40,6 @@ from federatedscope_ggeur.models.closed_forms import (
 )
 from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
 from federatedscope_ggeur.models.closed_forms.left_out import CONFIDENCE_BINS
-from federatedscope_ggeur.models.own import Strangeness
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import Kept, Round0, RoundRecord
 
@@ -557,9 +556,6 @@ class ClosedFormExchange(Exchange):
         if choice.ends:
             server.trains = False
             logger.info("%s", ENDS)
-        may_stay = not server.trains or self._demands.keeps_best
-        if may_stay and not release.hidden_by:
-            server.strangeness = form.strangeness(held)
         self._details = {**choice.recorded(solved.report), **found.details}
         notes = [units_note(form, held, self._demands.leaves_one_out)]
         if self._demands.personal and lda_of(form) is None:
@@ -601,17 +597,13 @@ class ClosedFormExchange(Exchange):
             return {}
         said = {name: getattr(self.server, name) for name in ("trains", "averages")}
         kept = {name: torch.tensor(int(value)) for name, value in said.items()}
-        kept["params"] = solved
-        strange = self.server.strangeness
-        return kept if strange is None else {**kept, **strange.tensors()}
+        return {**kept, "params": solved}
 
     def resume(self, tensors: Mapping[str, Tensor]) -> None:
         if self._demands.keeps_best:
             self.server.solved_params = tensors["params"]
             self.server.trains = bool(tensors["trains"])
             self.server.averages = bool(tensors.get("averages", False))
-            if "matrix" in tensors:
-                self.server.strangeness = Strangeness.of_tensors(tensors)
             self.server.scored_model.make_room_for(len(tensors["params"]))
 
     def _choose(self, components: Components | None) -> Requests[Choice]:

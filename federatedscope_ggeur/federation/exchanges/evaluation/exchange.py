@@ -498,7 +498,7 @@ class EvaluationExchange(Exchange):
     def _in_space(self) -> bool:
         """Whether clients make their own models in a space that they must know."""
         task = self.server.task
-        return task.method.personal and task.space.kind != "raw"
+        return task.method.personal and task.space != "raw"
 
     def scored(
         self, number: int, closed_form: bool = False

@@ -115,7 +115,6 @@ def objections(run: Demands) -> Objections:
         uses = [f"{setting('closed_form')}: {' or '.join(forms)}"]
         if held:
             uses.append(f"{setting('steps')} with {setting('geometry')}: pooled")
-            uses.append(f"{setting('space')}: whitened")
         yield "statistics", f"{run['statistics']} needs one of {', or '.join(uses)}"
         return
     for what, need in missing.items():
@@ -130,7 +129,5 @@ def _needs(run: Demands) -> Iterator[tuple[str, str]]:
     if run.steps:
         pooled = run["geometry"] == "pooled"
         yield ("geometry", "pooled") if pooled else ("steps", "class")
-    if run.space == "whitened" and run.federated:
-        yield "space", "pooled"
     if run.calibrates and run.trains:
         yield "calibrate", "class"

@@ -12,6 +12,8 @@ import threading
 
 import pytest
 
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.engines.sites.streams import transport_settings
 from federatedscope_ggeur.engines.sites.transport import (
     ConnectionLost,
     Envelope,
@@ -179,3 +181,13 @@ for make in (
     command = [sys.executable, "-c", program]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert run.stdout.count("pip install 'federatedscope-ggeur[sites]'") == 2
+
+
+def test_a_config_of_federatedscope_may_ask_for_compression(quickstart, caplog):
+    cfg = load_config(quickstart)
+    plain = transport_settings(cfg)
+    cfg.defrost()
+    cfg.distribute.grpc_compression = "gzip"
+    with caplog.at_level("INFO"):
+        assert transport_settings(cfg) == plain
+    assert "distribute.grpc_compression: gzip does nothing" in caplog.text

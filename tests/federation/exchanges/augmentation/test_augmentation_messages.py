@@ -138,7 +138,6 @@ def test_one_shape_for_all_classes_travels_once():
 
 SHARE = ["ggeur.epoch_share", 0.25, "dataloader.batch_size", 8]
 WHOLE = ["dataloader.batch_size", 8]
-TRAINING = "training of the median client in a round: "
 
 
 def carried_out(cfg):
@@ -201,20 +200,6 @@ def test_methods_are_told_of_the_rate_that_is_taken(config, monkeypatch):
 def test_a_share_of_one_changes_no_bit(config):
     one, same = run(config()), run(config("ggeur.epoch_share", 1))
     assert numbers(one) == numbers(same)
-    assert not any("epoch_share" in note for note in one.notes)
-
-
-def test_the_start_says_how_long_clients_train_and_whose_run_it_is_not(config):
-    some, whole = Run(config(*SHARE)), Run(config(*WHOLE))
-    said = [next(x for x in r.describe() if TRAINING in x) for r in (some, whole)]
-    fewer, all_ = (int(x.removeprefix(TRAINING).split()[0]) for x in said)
-    assert fewer < 0.3 * all_
-    assert "rate 0.01," in said[1]
-    assert "rate 0.01," not in said[0]
-    (note,) = [note for note in some.notes if "epoch_share" in note]
-    assert "differs from the paper" in note
-    no_rounds = Run(config("ggeur.closed_form", "lda"))
-    assert not any(TRAINING in line for line in no_rounds.describe())
 
 
 def test_the_forecast_is_of_the_share(config):

@@ -75,7 +75,7 @@ def hits_by_hand(carried, form):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "min_samples"),
-    [("lda", 1), ("mixture", 6), ("ridge", 6), ("fedcof", 1)],
+    [("lda", 1), ("mixture", 6), ("ridge", 6)],
 )
 def test_the_candidate_with_the_most_hits_is_taken(kind, min_samples):
     carried = Carrier(chosen_federation(kind, min_samples))
@@ -114,9 +114,8 @@ def test_its_bytes_count_among_those_of_the_head_and_it_is_scored_by_client():
     [
         ("lda", {"shrinkage": 0.3}),
         ("lda", {"rule": "ledoit_wolf"}),
-        ("ridge", {"alpha": 1.0}),
+        ("ridge", {"strength": 1.0}),
         ("ncm", {}),
-        ("fisher", {}),
     ],
 )
 def test_nobody_is_asked_where_nothing_is_open(kind, settings):
@@ -201,7 +200,7 @@ def confounded(**options):
     return chosen_federation(data=data, **options)
 
 
-@pytest.mark.parametrize("kind", ["lda", "mixture", "ridge", "fedcof", "auto"])
+@pytest.mark.parametrize("kind", ["lda", "mixture", "ridge", "auto"])
 def test_confounded_labels_and_domains_are_said_and_nobody_is_asked(kind, caplog):
     carried = Carrier(confounded(kind=kind))
     details = carried.round0().closed_form.details
@@ -244,8 +243,6 @@ def test_a_choice_at_the_end_of_the_grid_is_said(caplog):
     ("kind", "is_said"),
     [
         ("ncm", True),
-        pytest.param("fedcof", True, marks=pytest.mark.slow),
-        pytest.param("fisher", True, marks=pytest.mark.slow),
         pytest.param("lda", False, marks=pytest.mark.slow),
         pytest.param("auto", False, marks=pytest.mark.slow),
     ],

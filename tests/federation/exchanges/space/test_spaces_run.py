@@ -17,7 +17,6 @@ from safetensors.torch import load_file
 
 from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
 from federatedscope_ggeur.engines.run import Run, load_federated_data, run
-from federatedscope_ggeur.errors import StatisticsError
 from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
     AugmentationExchange,
 )
@@ -27,10 +26,10 @@ from federatedscope_ggeur.federation.exchanges.space import (
     TotalsUpload,
 )
 from federatedscope_ggeur.federation.wire.schema import MessageSchema, StatisticsForm
-from federatedscope_ggeur.geometry import Space, SpaceSettings, Statistics, Totals
+from federatedscope_ggeur.geometry import Space, Statistics, Totals
 from federatedscope_ggeur.models import CLOSED_FORMS, fold, to_vector
 
-STANDARD, WHITENED = "standard", "whitened"
+STANDARD = "standard"
 MLP = ["ggeur.mlp_hidden_dim", 6, "model.dropout", 0.2]
 CCVR = ["ggeur.calibrate", "ccvr", "ggeur.ccvr.samples", 30]
 #: Every row may be told of; the rate of the example does something in three rounds.
@@ -46,12 +45,10 @@ def config(config):
     return lambda *settings: config(*ALL_ROWS, *settings)
 
 
-def space_of(kind, parts):
-    """The space of the train rows of all `parts`."""
+def space_of(parts):
+    """The standard space of the train rows of all `parts`."""
     rows = torch.cat([part.train.features for part in parts])
-    labels = torch.cat([part.train.labels for part in parts])
-    statistics = Statistics.from_embeddings(rows, labels, int(labels.max()) + 1)
-    return SpaceSettings(kind).make(Totals.of_rows(rows), statistics)
+    return Space.standard(Totals.of_rows(rows))
 
 
 def changed(data, change, splits=("train", "val", "test")):
@@ -77,7 +74,7 @@ def assert_same_run(config, kind, settings):
     inside = Run(config(*settings, "ggeur.space", kind))
     # Clients that are scored alone tell nothing.
     trained = inside.engine.server.participants
-    space = space_of(kind, [h for h in data.clients if h.number in trained])
+    space = space_of([h for h in data.clients if h.number in trained])
     outside = Run(
         config(*settings, "ggeur.space", "raw"), changed(data, space.features)
     )
@@ -96,7 +93,7 @@ def assert_same_run(config, kind, settings):
 @pytest.mark.parametrize(
     ("kind", "settings"),
     [
-        (WHITENED, [*PLAIN, *CCVR]),
+        (STANDARD, [*PLAIN, *CCVR]),
         (STANDARD, [*PLAIN, *words("fedproto")]),
         (STANDARD, [*PLAIN, "federate.make_global_eval", True]),
         (
@@ -116,8 +113,8 @@ def test_a_run_in_a_space_is_a_raw_run_on_transformed_rows(config, kind, setting
 @pytest.mark.parametrize(
     ("kind", "settings"),
     [
-        (WHITENED, [*PLAIN, *MLP, *words("moon")]),
-        (WHITENED, [*PLAIN, *words("scaffold")]),
+        (STANDARD, [*PLAIN, *MLP, *words("moon")]),
+        (STANDARD, [*PLAIN, *words("scaffold")]),
         (STANDARD, [*PLAIN, *MLP, *CCVR]),
         (STANDARD, ["ggeur.augmentation", "fedmix"]),
         (STANDARD, ["ggeur.augmentation", "fedgen", *MLP]),
@@ -152,14 +149,14 @@ def test_so_is_one_on_dimensions_in_other_units(config, settings, tmp_path):
     assert torch.equal(to_vector(restored.model), to_vector(results.model))
 
 
-def assert_space_of_all_rows(config, kind, statistics, tolerance, least=1):
+def assert_space_of_all_rows(config, statistics, tolerance, least=1):
     form = "ncm" if statistics == "means" else "ridge"
     settings = ["ggeur.closed_form", form, "ggeur.init", "closed_form", *PLAIN]
-    settings += ["ggeur.space", kind, "ggeur.statistics", statistics]
+    settings += ["ggeur.space", STANDARD, "ggeur.statistics", statistics]
     data = load_federated_data(config())
     going = Run(config(*settings, "ggeur.privacy.min_samples", least), data)
     next(going.engine.run())
-    found, wanted = going.engine.server.space, space_of(kind, data.clients)
+    found, wanted = going.engine.server.space, space_of(data.clients)
     assert found.report().get("scales") == wanted.report().get("scales")
     rows = data.clients[0].train.features
     there, here = wanted.features(rows), found.features(rows)
@@ -167,17 +164,13 @@ def assert_space_of_all_rows(config, kind, statistics, tolerance, least=1):
 
 
 @pytest.mark.parametrize(
-    ("kind", "statistics", "tolerance"),
-    [
-        (STANDARD, "compressed", 0.02),
-        (WHITENED, "class", 1e-5),
-        (WHITENED, "summed", 1e-5),
-    ],
+    ("statistics", "tolerance"),
+    [("compressed", 0.02), ("class", 1e-5), ("summed", 1e-5)],
 )
 def test_the_space_is_of_all_rows_whatever_is_sent_of_them(
-    config, kind, statistics, tolerance
+    config, statistics, tolerance
 ):
-    assert_space_of_all_rows(config, kind, statistics, tolerance)
+    assert_space_of_all_rows(config, statistics, tolerance)
 
 
 @pytest.mark.usefixtures("in_units")
@@ -185,16 +178,16 @@ def test_the_space_is_of_all_rows_whatever_is_sent_of_them(
 @pytest.mark.parametrize("statistics", ["class", "summed", "means"])
 def test_so_is_the_scale_of_each_dimension(config, statistics, least):
     """With rows of withheld classes in totals of their own, too."""
-    assert_space_of_all_rows(config, STANDARD, statistics, 1e-6, least)
+    assert_space_of_all_rows(config, statistics, 1e-6, least)
 
 
-def test_white_shapes_are_those_of_white_rows(config):
+def test_shapes_in_the_space_are_those_of_rows_in_it(config):
     """Directions of all but equal width may be turned: what they span is compared."""
     settings = [*GGEUR, "data.splitter", "iid", "data.splitter_args", "[]"]
     data = load_federated_data(config(*settings))
-    space = space_of(WHITENED, data.clients)
+    space = space_of(data.clients)
     shapes = []
-    for kind, given in ((WHITENED, data), ("raw", changed(data, space.features))):
+    for kind, given in ((STANDARD, data), ("raw", changed(data, space.features))):
         going = Run(config(*settings, "ggeur.space", kind), given)
         next(going.engine.run())
         shapes.append(
@@ -207,7 +200,7 @@ def test_white_shapes_are_those_of_white_rows(config):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "settings"), [(WHITENED, [*PLAIN, *MLP]), (STANDARD, GGEUR)], ids=str
+    ("kind", "settings"), [(STANDARD, [*PLAIN, *MLP]), (STANDARD, GGEUR)], ids=str
 )
 def test_a_client_by_itself_has_a_space_of_its_own_unless_statistics_travel(
     config, kind, settings
@@ -217,7 +210,7 @@ def test_a_client_by_itself_has_a_space_of_its_own_unless_statistics_travel(
     apart = []
     for held in data.clients:
         alone = replace(data, clients=(held,))
-        own = space_of(kind, data.clients if settings[:2] == GGEUR else [held])
+        own = space_of(data.clients if settings[:2] == GGEUR else [held])
         apart += changed(alone, own.features).clients
     before = replace(data, clients=tuple(apart))
     inside = run(config(*settings, "ggeur.space", kind))
@@ -228,7 +221,7 @@ def test_a_client_by_itself_has_a_space_of_its_own_unless_statistics_travel(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["raw", STANDARD, WHITENED])
+@pytest.mark.parametrize("kind", ["raw", STANDARD])
 @pytest.mark.parametrize(
     "form", [name for name, form in CLOSED_FORMS.items() if form.trainable]
 )
@@ -259,7 +252,6 @@ def test_it_is_the_default_and_papers_configs_are_raw(quickstart):
         quickstart.name,
         "compare_own_embeddings.yaml",
         "ggeur_own_embeddings.yaml",
-        "network_then_ggeur.yaml",
     }
     for path in quickstart.parent.glob("*.yaml"):
         ggeur = load_config(path).ggeur
@@ -302,9 +294,9 @@ def test_weights_of_federatedscope_are_entered_into_the_space(config, tmp_path):
 
 def test_a_run_says_at_its_start_what_it_trains_in(config):
     assert (
-        "space of training: whitened" in Run(config("ggeur.space", WHITENED)).describe()
+        "space of training: standard" in Run(config("ggeur.space", STANDARD)).describe()
     )
-    alone = ["ggeur.closed_form", "lda", "ggeur.space", WHITENED]
+    alone = ["ggeur.closed_form", "lda", "ggeur.space", STANDARD]
     assert not any("space" in line for line in Run(config(*alone)).describe())
 
 
@@ -333,33 +325,30 @@ def assert_same(space, other):
 
 def test_totals_alone_make_the_standard_space_of_all_rows():
     parts = [make_rows(n, seed=n)[0] for n in (3, 8, 5)]
-    maker = SpaceMaker(SpaceSettings("standard"), DIM)
+    maker = SpaceMaker(DIM)
     uploads = [TotalsUpload(k, Totals.of_rows(part)) for k, part in enumerate(parts, 1)]
     maker.add(uploads[1:])
     maker.add(uploads[:1])
     assert maker.told == {1, 2, 3}
-    made = maker.make(NOTHING)
+    made = maker.make()
     assert_same(made, Space.standard(Totals.of_rows(torch.cat(parts))))
-    other = SpaceMaker(SpaceSettings("standard"), DIM)
+    other = SpaceMaker(DIM)
     other.add(uploads[:0:-1])  # within a window the order changes no bit
     other.add(uploads[:1])
-    assert torch.equal(other.make(NOTHING).centre, made.centre)
+    assert torch.equal(other.make().centre, made.centre)
 
 
-@pytest.mark.parametrize("kind", ["standard", "whitened"])
-def test_rows_of_statistics_and_of_totals_are_put_together(kind):
+def test_rows_of_statistics_and_of_totals_are_put_together():
     rows, labels = make_rows(30, 0)
     rest, _ = make_rows(6, 1)
-    statistics = Statistics.from_embeddings(rows, labels, CLASSES)
-    maker = SpaceMaker(SpaceSettings(kind, 0.4), DIM)
+    maker = SpaceMaker(DIM)
     parts = (slice(0, 11), slice(11, 30))
     for part in parts:
         own = Statistics.from_embeddings(rows[part], labels[part], CLASSES)
         maker.add_statistics(own)
     maker.add([TotalsUpload(2, Totals.of_rows(rest))])
     every = Totals.of_rows(torch.cat([rows, rest]))
-    wanted = SpaceSettings(kind, 0.4).make(every, statistics)
-    assert_same(maker.make(statistics), wanted)
+    assert_same(maker.make(), Space.standard(every))
 
 
 @pytest.mark.parametrize("units", [1.0, 1e6])
@@ -367,7 +356,7 @@ def test_means_alone_and_the_scatter_within_classes_are_as_good_as_statistics(
     units,
 ):
     units = torch.tensor([1.0, units**0.5, units, units])
-    makers = [SpaceMaker(SpaceSettings("standard"), DIM) for _ in range(2)]
+    makers = [SpaceMaker(DIM) for _ in range(2)]
     for k, n in enumerate((12, 20, 7), start=1):
         rows, labels = make_rows(n, seed=n)
         statistics = Statistics.from_embeddings(rows * units, labels, CLASSES)
@@ -375,34 +364,18 @@ def test_means_alone_and_the_scatter_within_classes_are_as_good_as_statistics(
         makers[1].add_statistics(statistics.to("means"))
         within = statistics.trace(), statistics.diagonal()
         makers[1].add([TotalsUpload(k, Totals.empty(DIM), *within)])
-    spaces = [maker.make(NOTHING) for maker in makers]
+    spaces = [maker.make() for maker in makers]
     assert {space.scales is None for space in spaces} == {float(units[2]) == 1}
     assert_same(*spaces)
 
 
-def test_means_alone_make_no_white_space():
-    means = Statistics.from_embeddings(*make_rows(9, seed=0), CLASSES).to("means")
-    maker = SpaceMaker(SpaceSettings("whitened"), DIM)
-    maker.add_statistics(means)
-    with pytest.raises(StatisticsError, match="have no covariance"):
-        maker.make(means)
-
-
-@pytest.mark.parametrize("kind", ["standard", "whitened"])
-def test_where_nobody_tells_it_stays_raw_and_says_so(kind, caplog):
-    maker = SpaceMaker(SpaceSettings(kind), DIM)
+def test_where_nobody_tells_it_stays_raw_and_says_so(caplog):
+    maker = SpaceMaker(DIM)
     maker.add([TotalsUpload(1, Totals.empty(DIM))])
     with caplog.at_level(logging.WARNING):
-        assert maker.make(NOTHING).is_raw
+        assert maker.make().is_raw
     assert "raw embeddings" in caplog.text
     assert "lower" in caplog.text
-
-
-def test_a_white_space_needs_more_than_totals():
-    maker = SpaceMaker(SpaceSettings("whitened"), DIM)
-    maker.add([TotalsUpload(1, Totals.of_rows(make_rows(9, 0)[0]))])
-    with pytest.raises(StatisticsError, match="whitened"):
-        maker.make(NOTHING)
 
 
 def test_the_scatter_within_classes_goes_beside_means_alone():
@@ -415,16 +388,9 @@ def test_the_scatter_within_classes_goes_beside_means_alone():
 
 
 def spaces():
-    rows, labels = make_rows(40, 0)
-    rows = rows + 3
-    totals = Totals.of_rows(rows)
-    statistics = Statistics.from_embeddings(rows, labels, CLASSES)
+    rows = make_rows(40, 0)[0] + 3
     units = Totals.of_rows(rows * 10.0 ** torch.arange(DIM))
-    return (
-        Space.standard(totals),
-        Space.whitened(totals, statistics, 0.3),
-        Space.standard(units),
-    )
+    return Space.standard(Totals.of_rows(rows)), Space.standard(units)
 
 
 @pytest.mark.parametrize("space", spaces(), ids=lambda space: str(space.report()))
@@ -436,9 +402,3 @@ def test_both_sides_are_in_the_same_space_to_the_bit(space):
     assert torch.equal(received.features(rows), space.features(rows))
     weights = rows.double()
     assert torch.equal(received.inverse_linear(weights), space.inverse_linear(weights))
-
-
-def test_a_matrix_is_sent_once_not_twice():
-    standard, white, each = (len(SpaceBroadcast(s).to_bytes()) for s in spaces())
-    assert each - standard <= 8 * DIM + 64
-    assert white - standard <= 4 * DIM * (DIM + 1) // 2 + 64

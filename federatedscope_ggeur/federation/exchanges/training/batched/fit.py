@@ -58,8 +58,9 @@ def _can_compile(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (7, 0)
 
 
-#: Steps of the longest graph, a power of two.
-_LONGEST = 64
+#: Steps of the longest graph, a power of two. Up to `_SHORT` there is a graph for each
+#: number of steps, since a short round is one launch then.
+_LONGEST, _SHORT = 64, 8
 
 
 class Steps:
@@ -98,10 +99,11 @@ class Steps:
             for one in zip(*inputs):
                 self._step(*one)
             return
-        done, steps, length = 0, inputs[0].shape[0], _LONGEST
+        done, steps = 0, inputs[0].shape[0]
         while done < steps:
-            while length > steps - done:
-                length //= 2
+            length = min(steps - done, _LONGEST)
+            if length > _SHORT:
+                length = 1 << (length.bit_length() - 1)
             for kept, given in zip(self._inputs, inputs):
                 kept[:length].copy_(given[done : done + length])
             self._graph(length).replay()
