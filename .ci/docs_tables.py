@@ -1,4 +1,4 @@
-"""Write what the docs list of registered parts and bundled files, from these.
+"""Write what the docs list of registered parts, from these.
 
     python .ci/docs_tables.py
 
@@ -8,12 +8,8 @@ rows.
 
 from __future__ import annotations
 
-import inspect
 import re
-from math import prod
 from pathlib import Path
-
-import yaml
 
 from federatedscope_ggeur.cfg_ggeur.fs_keys import section_of
 from federatedscope_ggeur.data import (
@@ -23,7 +19,6 @@ from federatedscope_ggeur.data import (
     SPLITTERS,
     SUFFIX,
 )
-from federatedscope_ggeur.examples import study_folder
 from federatedscope_ggeur.extras.networks.keys import NETWORKS
 from federatedscope_ggeur.extras.text.keys import TEXT_MODELS
 from federatedscope_ggeur.methods import (
@@ -41,8 +36,6 @@ DOCS = (
     "data.md",
     "networks.md",
     "text.md",
-    "study_files.md",
-    "plugins.md",
 )
 FILES = tuple(ROOT / "docs" / name for name in DOCS)
 REGISTRIES = {r.field: r for r in (METHODS, AUGMENTATIONS, CLOSED_FORMS)}
@@ -54,10 +47,11 @@ DATA = {
 _COLUMNS = (
     "what it does",
     "settings and defaults",
-    "up, beside the model",
-    "down, beside the model",
+    "beside the model",
     "source",
 )
+#: A part with more settings than these has its own command in their place.
+_MOST = 6
 
 
 def table(registry: Registry) -> str:
@@ -87,38 +81,6 @@ def text_table() -> str:
     return _markdown([heads, ("---",) * 4, *rows])
 
 
-def hook_table() -> str:
-    """What `Method` says of each hook that a docstring gives a side."""
-    rows = [("hook", "called on", "returns"), ("---",) * 3]
-    for name, hook in vars(Method).items():
-        said = inspect.getdoc(hook) if inspect.isfunction(hook) else ""
-        side, colon, what = said.partition("\n\n")[0].partition(": ")
-        if colon and side.split(",")[0] in ("Client", "Server", "Both sides"):
-            given = ", ".join(list(inspect.signature(hook).parameters)[1:])
-            what = " ".join(what.split())
-            rows.append((f"`{name}({given})`", side.lower(), what))
-    return _markdown(rows)
-
-
-def study_table() -> str:
-    """The same of the bundled study files."""
-    rows = [("study", "what it is of", "runs: rows x columns x seeds"), ("---",) * 3]
-    for path in sorted(study_folder().glob("*.yaml"), key=_natural):
-        text = path.read_text(encoding="utf-8")
-        study = yaml.safe_load(text)
-        points, *others = (len(found) for found in study["axes"].values())
-        sizes = (points, prod(others), len(study["seeds"]))
-        shown = f"{prod(sizes)}: {' x '.join(map(str, sizes))}"
-        title = text.partition("\n")[0].lstrip("# ").rstrip(".")
-        rows.append((f"`{path.stem}`", title, shown))
-    return _markdown(rows)
-
-
-def _natural(path: Path) -> list:
-    """table2 before table10."""
-    return [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", path.stem)]
-
-
 def _markdown(rows) -> str:
     lines = [f"| {' | '.join(_cell(text) for text in row)} |" for row in rows]
     return re.sub(r" +\|", " |", "\n".join(lines))
@@ -144,18 +106,26 @@ def _of_methods(registry: Registry[type[Method]]) -> list[tuple[str, ...]]:
         (f"`ggeur.{registry.field}`", *_COLUMNS),
         ("---",) * (len(_COLUMNS) + 1),
         *(
-            (f"`{name}`", p.meaning, settings(p), p.sends, p.receives, p.source)
+            (f"`{name}`", p.meaning, settings(p), _travels(p), p.source)
             for name, p in registry.items()
         ),
     ]
 
 
+def _travels(method: type[Method]) -> str:
+    ways = {"up": method.sends, "down": method.receives}
+    return "; ".join(f"{way}: {what}" for way, what in ways.items() if what)
+
+
 def data_table(field: str) -> str:
     """A Markdown table of the readers, encoders or splitters that `field` chooses."""
-    rows = [(f"`{field}`", "what it does", "settings and defaults"), ("---",) * 3]
+    rows = [(f"`{field}`", "what it does (its settings and defaults)"), ("---",) * 2]
     for name, part in DATA[field].items():
         shown = f"`{name}{SUFFIX}`" if field == READERS.field else f"`{name}`"
-        rows.append((shown, part.meaning, _own_settings(part)))
+        settings = _own_settings(part)
+        rows.append(
+            (shown, f"{part.meaning} ({settings})" if settings else part.meaning)
+        )
     return _markdown(rows)
 
 
@@ -165,9 +135,8 @@ def _own_settings(part) -> str:
     found = []
     for key in part.SETTINGS:
         default = "" if key.default is None else f" {_plain(key.default)}"
-        meaning = key.meaning[0].lower() + key.meaning[1:].rstrip(".")
-        found.append(f"`{prefix}{key.name}`{default} ({meaning})")
-    return "; ".join(found)
+        found.append(f"`{prefix}{key.name}`{default}")
+    return ", ".join(found)
 
 
 def _plain(default: object) -> object:
@@ -180,15 +149,21 @@ def settings(part: type[Method] | type[ClosedForm]) -> str:
     found, section = [], f"ggeur.{part.name}"
     if issubclass(part, Method):
         section = section_of(part)
+    if len(part.SETTINGS) > _MOST:
+        return f"`{section}.*`: `ggeur keys {part.name}`"
     for key in part.SETTINGS:
-        note = key.meaning[0].lower() + key.meaning[1:].rstrip(".")
-        default = f"({note})" if key.default is None else key.read(key.default)
-        default = -1 if default is None else default
-        found.append(f"`{section}.{key.name}` {default}")
+        has_default = key.default is not None
+        default = f" {_shown(key.read(key.default))}" if has_default else ""
+        found.append(f"`{section}.{key.name}`{default}")
         section = ""
     others = [o for o in getattr(part, "READS", ()) if CLOSED_FORMS[o].SETTINGS]
     found += [f"those of `{other}`" for other in others]
     return ", ".join(found)
+
+
+def _shown(value: object) -> object:
+    """A value as FederatedScope's dialect writes it, which knows no None."""
+    return -1 if value is None else value
 
 
 def _cell(text: str) -> str:
@@ -201,7 +176,6 @@ def updated(content: str) -> str:
     """`content` with its tables as the registry has them."""
     tables = {field: data_table(field) for field in DATA}
     tables |= {NETWORKS.field: network_table(), TEXT_MODELS.field: text_table()}
-    tables |= {"studies": study_table(), "Method": hook_table()}
     tables |= {field: table(registry) for field, registry in REGISTRIES.items()}
     for field, new in tables.items():
         mark = re.escape(f"<!-- table: {field} -->")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import html
+import inspect
 import json
 import posixpath
 import re
@@ -35,6 +36,7 @@ from federatedscope_ggeur.methods import (
     LocalContext,
     LocalHooks,
     LocalOutcome,
+    Method,
     ServerContext,
     Update,
 )
@@ -125,8 +127,8 @@ def on_files(files, config):
         "fields.md": results_page(),
         "plugin_fields.md": fields_page(
             "What a plugin's parts get",
-            "The arguments and results of the parts that "
-            "[a plugin](plugins.md) registers.",
+            "The hooks of a method, and the arguments and results of the parts that "
+            f"[a plugin](plugins.md) registers.\n\n{hooks_of_a_method()}",
             GIVEN,
         ),
         "keys.md": keys_page(),
@@ -267,6 +269,19 @@ def fields_page(title: str, about: str, classes: Iterable[type]) -> str:
             f"::: {one.__module__}.{one.__name__}\n    options: {{members: false}}"
         )
     return "\n\n".join(lines) + "\n"
+
+
+def hooks_of_a_method() -> str:
+    """What `Method` says of each hook whose docstring names a side."""
+    rows = []
+    for name, hook in vars(Method).items():
+        said = inspect.getdoc(hook) if inspect.isfunction(hook) else ""
+        side, colon, what = said.partition("\n\n")[0].partition(": ")
+        if colon and side.split(",")[0] in ("Client", "Server", "Both sides"):
+            given = ", ".join(list(inspect.signature(hook).parameters)[1:])
+            row = (f"`{name}({given})`", side.lower(), " ".join(what.split()))
+            rows.append(row)
+    return _table(("hook", "called on", "returns"), rows)
 
 
 def keys_page() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -85,7 +86,7 @@ def embed_datasets(
     images = ImageDataSet("datasets", found, names)
     if isinstance(encoder, str):
         encoder = EncoderSettings(encoder)
-    settings = EncodingSettings(encoder, device=device, cache=cache, hash_files=True)
+    settings = EncodingSettings(encoder, device=device, cache=cache)
     return encoded(find_images("datasets", lambda root: images, "", settings, {}))
 
 
@@ -118,7 +119,8 @@ def _images(name: str, held: Any) -> Images:
         targets = [load.item(row)[1] for row in range(len(held))]
     labels = np.array([int(label) for label in targets], dtype=np.int64)
     keys = tuple(map(str, range(len(held))))
-    return Images(labels, keys, ("",) * len(held), load)
+    # Nothing but its contents says whether an image is the one in the cache.
+    return Images(labels, keys, tuple(map(load.digest, range(len(held)))), load)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,6 +137,11 @@ class _Loader:
                 "leave out the data set's transform"
             )
         return image.convert("RGB")
+
+    def digest(self, row: int) -> str:
+        """The SHA-256 of an image's size and pixels."""
+        image = self(row)
+        return hashlib.sha256(repr(image.size).encode() + image.tobytes()).hexdigest()
 
     def item(self, row: int) -> tuple[Any, Any]:
         """The image and the label of a row."""

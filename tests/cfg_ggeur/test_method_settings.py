@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 from every_method import ON_HEADS, OTHERS, words
 
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
@@ -214,26 +213,19 @@ def test_scaffold_refuses_adam(rewritten):
         load_config(path, ["ggeur.base_method", "scaffold"])
 
 
-def documented() -> list[list[str]]:
-    """The YAML blocks of docs/methods.md as words of a command line."""
+def documented() -> dict[str, list[str]]:
+    """The settings of each method in the table of the paper's values."""
     text = (Path(__file__).parents[2] / "docs" / "methods.md").read_text()
-    blocks = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
-    return [as_words(yaml.safe_load(block)) for block in blocks]
-
-
-def as_words(content, prefix="") -> list[str]:
-    if not isinstance(content, dict):
-        return [prefix[:-1], str(content)]
-    return [
-        w for key, value in content.items() for w in as_words(value, f"{prefix}{key}.")
-    ]
+    table = text.partition("\n## The paper's values\n")[2]
+    rows = re.findall(r"^\| `(\w+)` \| `(.+)` \|$", table, re.MULTILINE)
+    return {method: settings.split() for method, settings in rows}
 
 
 def test_the_lines_of_the_documentation_are_taken(quickstart):
     found = {}
-    for lines in documented():
-        cfg = load_config(quickstart, lines)
-        found[cfg.ggeur.base_method] = part_settings(cfg, base_method(cfg))
+    for method, settings in documented().items():
+        cfg = load_config(quickstart, ["ggeur.base_method", method, *settings])
+        found[method] = part_settings(cfg, base_method(cfg))
     assert found == {
         "scaffold": {"server_lr": 0.25},
         "moon": {"mu": 1.0, "temperature": 0.5},

@@ -12,7 +12,6 @@ from own_process import program
 
 from federatedscope_ggeur.cfg_ggeur import all_keys, describe_keys
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.cfg_ggeur.method_settings import method_of
 from federatedscope_ggeur.cfg_ggeur.plugins import (
     _installed,
     load_plugins,
@@ -103,16 +102,6 @@ class TestBesideTheFile:
         assert (loaded.ggeur.plugins, loaded.ggeur.toy.strength) == (["toy"], 0.25)
         with pytest.raises(ConfigError, match=r"ggeur\.toy\.strength: must lie in 0"):
             load_config(cfg, ["ggeur.toy.strength", "-1"])
-
-    def test_the_module_of_the_docs_runs(self, tmp_path, quickstart):
-        docs = Path(__file__).parents[2] / "docs" / "methods.md"
-        (module,) = re.findall(r"```python\n(.*?)```", docs.read_text(), re.DOTALL)
-        (tmp_path / "my_module.py").write_text(module)
-        (tmp_path / "mine.yaml").write_text(quickstart.read_text())
-        chosen = ("ggeur.plugins", "['my_module']", "ggeur.base_method", "pull")
-        cfg = load_config(tmp_path / "mine.yaml", [*chosen, "ggeur.pull.strength", "1"])
-        assert "ggeur.pull.strength = 0.1" in describe_keys()
-        assert method_of(cfg).strength == 1
 
     def test_its_keys_are_described(self, cfg):
         load_config(cfg, self.TOY)

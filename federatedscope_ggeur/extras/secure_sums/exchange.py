@@ -165,7 +165,7 @@ class SumsExchange(Exchange):
         return (
             f"the head in this folder never predicts {len(unknown)} classes ({names}), "
             "because secure sums keep them back or no client has rows of them; see "
-            "docs/privacy.md"
+            "docs/secure_sums.md"
         )
 
     @classmethod

@@ -96,8 +96,8 @@ def unsvec(vector: np.ndarray, dim: int) -> np.ndarray:
 F64 = torch.float64
 _CHUNK = 4096
 #: A client can subtract its own scatter from a shape. From a scatter of 20 rows of
-#: others it could compute all rows, from 30 rows a few (docs/privacy.md). With as many
-#: rows as dimensions, the scatter's span reveals nothing.
+#: others it could compute all rows, from 30 rows a few (docs/secure_sums.md). With as
+#: many rows as dimensions, the scatter's span reveals nothing.
 FEW_BEHIND_A_SHAPE = 64
 
 

@@ -132,7 +132,7 @@ def test_indicators_by_a_plain_oracle():
         # All but two for each of 5 classes.
         ((60, 9, 3), None, True),
         ((60, 10, 3), None, False),
-        # The others' scatter is the shape less one's own: see docs/privacy.md.
+        # The others' scatter is the shape less one's own: see docs/secure_sums.md.
         ((80, 44, 20), 100, True),
         ((80, 45, 20), 100, False),
     ],

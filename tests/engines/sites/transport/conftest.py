@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 import threading
 import time
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
@@ -24,8 +22,19 @@ JOIN = Envelope("join_in")
 METHOD = "/federatedscope_ggeur.Transport/Join"
 #: Seconds after which a test that waits has failed.
 PATIENCE = 300.0
-DOCS = Path(__file__).parents[4] / "docs" / "federatedscope.md"
 CURVE = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"
+#: An authority, a server's certificate by each of its names, and one of a client.
+RECIPE = f"""
+openssl req -x509 {CURVE} -days 3650 -subj "/CN=our federation" \
+    -keyout authority.key -out authority.pem
+printf 'subjectAltName=DNS:localhost,DNS:server.example.org,IP:127.0.0.1' > names.txt
+openssl req {CURVE} -subj "/CN=server" -keyout server.key -out server.csr
+openssl x509 -req -in server.csr -CA authority.pem -CAkey authority.key \
+    -CAcreateserial -days 365 -extfile names.txt -out server.pem
+openssl req {CURVE} -subj "/CN=client 3" -keyout client_3.key -out client_3.csr
+openssl x509 -req -in client_3.csr -CA authority.pem -CAkey authority.key \
+    -CAcreateserial -days 365 -out client_3.pem
+"""
 #: More files: another authority, an expired certificate, one for another name, and what
 #: is none.
 MORE = f"""
@@ -162,14 +171,12 @@ def no_thread_dies():
 
 @pytest.fixture(scope="session")
 def pem(tmp_path_factory):
-    """Certificates as docs/federatedscope.md makes them, and others, by their names."""
+    """Certificates as `openssl` makes them, good and bad ones, by their names."""
     for program in ("openssl", "bash"):
         if shutil.which(program) is None:
             pytest.skip(f"the program {program}, which the recipe takes, is missing")
     folder = tmp_path_factory.mktemp("recipe")
-    blocks = re.findall(r"```bash\n(.*?)```", DOCS.read_text("utf-8"), re.DOTALL)
-    (recipe,) = [block for block in blocks if "openssl req -x509" in block]
-    for commands in (recipe, MORE):
+    for commands in (RECIPE, MORE):
         command = ["bash", "-e", "-c", commands]
         subprocess.run(command, cwd=folder, check=True, capture_output=True)
     return lambda name: str(folder / name) if name else ""
