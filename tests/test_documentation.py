@@ -305,7 +305,7 @@ RUNNABLE.pop(("ggeur quickstart",))  # tests/test_readme.py runs it with all its
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", **named([*RUNNABLE.values()][::-1]))
-def test_commands_run(block, place, request, capfd, parser_of, monkeypatch):
+def test_commands_run(block, place, request, capfd, monkeypatch):
     """As they stand, but for the number of rounds, and of a study's seeds."""
     monkeypatch.setattr(study_file, "load_study", two_seeds(load_study))
     plain = re.compile(
