@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 import sys
 from pathlib import Path
 
@@ -174,22 +173,3 @@ def test_a_run_keeps_one_in_its_folder_unless_told_not_to(fs, method):
         ConfigError, match=r"save_to: .* is a checkpoint of another run"
     ):
         fs.run("federate.save_to", path)
-
-
-@pytest.mark.slow
-def test_sigterm_is_taken_while_a_run_goes_on_and_left_after_it(fs):
-    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    try:
-        run, seen = fs.set_up(), []
-        note = run.server.federation.note
-
-        def noting(record):
-            note(record)
-            seen.append(signal.getsignal(signal.SIGTERM))
-
-        run.server.federation.note = noting
-        run.go()
-        assert seen == [signal.default_int_handler] * 4
-        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    finally:
-        signal.signal(signal.SIGTERM, before)
