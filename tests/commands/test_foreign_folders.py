@@ -275,19 +275,6 @@ def test_nothing_is_downloaded_without_a_word(mine, monkeypatch, capsys):
     assert reached
 
 
-@pytest.mark.slow
-def test_a_network_s_run_names_no_encoder_of_other_weights(mine, capsys):
-    """The user named the run; what its results name besides is not followed."""
-    whole = said(mine.network)["config"]["ggeur"]["encoder"]
-    other = {"name": "open_clip", "pretrained": "/somebody/else.pt"}
-    change(mine.network, ggeur__encoder={**whole, **other, "image_size": -1.0})
-    words = COMMANDS["inspect by the features of its network"][0]
-    assert main([word.format(**vars(mine)) for word in words]) == 1
-    error = capsys.readouterr().err
-    assert "ggeur.encoder.model" in error
-    assert "its ggeur.encoder.name is 'open_clip'" in error
-
-
 # Folders of others whose files are links, devices or pipes: nothing outside changes,
 # and nothing hangs. Books: tests/book/test_foreign_books.py.
 
