@@ -6,11 +6,15 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from itertools import zip_longest
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
+
+from federatedscope_ggeur.cli import main
 
 ROOT = Path(__file__).parents[1]
 #: Seconds that only a hang reaches, on a busy machine too.
@@ -38,8 +42,41 @@ def program(*words: object, cwd: Path | None = None) -> subprocess.CompletedProc
     return python("-m", "federatedscope_ggeur", *words, cwd=cwd)
 
 
+def forked(words: Sequence[str], said: Path):
+    """``ggeur WORDS`` in a fork of this process, as a shell's job.
+
+    It has imported all that a program takes seconds for. What it says is in a file.
+    """
+    process = get_context("fork").Process(target=_forked, args=(words, said))
+    process.start()
+    return process
+
+
+def _forked(words: Sequence[str], said: Path) -> None:
+    os.setsid()
+    output = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+    sys.exit(main(words))
+
+
+def until(found, process) -> None:
+    """Wait until `found()` is true, while a process goes on."""
+    last = time.monotonic() + PATIENCE
+    while not found():
+        assert process.is_alive(), f"it ended with {process.exitcode}"
+        assert time.monotonic() < last, "it did not happen"
+        time.sleep(0.02)
+
+
 #: What a run imports, with which `in_turn` begins.
 OF_A_RUN = "import federatedscope_ggeur.commands.console, matplotlib.pyplot"
+#: What FederatedScope imports of others, a third of torch with the first optimiser.
+OF_FS = (
+    "import torch, matplotlib.pyplot, pandas, scipy.stats, sklearn.metrics; "
+    "torch.optim.SGD([torch.zeros(1)], lr=0.1)"
+)
 
 
 def in_turn(
@@ -49,15 +86,18 @@ def in_turn(
     first: str = OF_A_RUN,
     path: str = "",
     seconds: float = PATIENCE,
+    places: Sequence[Path] = (),
 ) -> list[tuple[int, str]]:
     """Exit status and output of each ``python WORDS``, run in `cwd` in this order.
 
     Each is a fork of one process, which has executed `first`: most programs take longer
-    to import than to run. `hidden` are packages, for each call, that are not there.
+    to import than to run. `hidden` are packages, for each call, that are not there, and
+    `places` are the folders of calls that have others than `cwd`.
     """
     if not hasattr(os, "fork"):
         pytest.skip("the runs are forked, which this system cannot")
-    given = json.dumps(list(zip_longest(calls, hidden, fillvalue=())))
+    found = zip_longest(calls, hidden, map(str, places or [cwd] * len(calls)))
+    given = json.dumps([(words, gone or (), place) for words, gone, place in found])
     done = subprocess.run(
         [sys.executable, Path(__file__).with_name("forks.py"), first, given],
         cwd=cwd,

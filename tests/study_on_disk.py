@@ -7,18 +7,21 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import yaml
-from own_process import PATIENCE
+from own_process import forked
 
 from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.machine import start_method
 from federatedscope_ggeur.reporting import Results, numbers
 
 METHODS = {"FedAvg": {"ggeur.steps": []}, "+ GGEUR": {}}
 SHORT = {"federate.total_round_num": 3}
+FORK = start_method()
 
 
 class StudyOnDisk:
@@ -26,6 +29,7 @@ class StudyOnDisk:
 
     def __init__(self, folder: Path, **content):
         self.file, self.out = folder / "study.yaml", folder / "out"
+        self.said = folder / "said"
         content = {
             "base": "ggeur_quickstart",
             "settings": SHORT,
@@ -46,13 +50,18 @@ class StudyOnDisk:
         pipe = subprocess.PIPE
         return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)
 
+    def fork(self, *words):
+        """The command in a fork of this process."""
+        command = ["study", str(self.file), "--out", str(self.out), *words]
+        with forked_workers():
+            return forked(command, self.said)
+
     def run(self, *words, status=0):
         """What the command says in this process, from which it forks its workers."""
+        command = ["study", str(self.file), "--out", str(self.out), *map(str, words)]
         said = io.StringIO()
-        with redirect_stdout(said), redirect_stderr(said):
-            ended = main(
-                ["study", str(self.file), "--out", str(self.out), *map(str, words)]
-            )
+        with redirect_stdout(said), redirect_stderr(said), forked_workers():
+            ended = main(command)
         assert ended == status, said.getvalue()
         assert "Traceback" not in said.getvalue(), said.getvalue()
         return said.getvalue()
@@ -71,6 +80,30 @@ class StudyOnDisk:
         return json.loads((self.out / "study.json").read_text())
 
 
+@contextlib.contextmanager
+def forked_workers():
+    """A study's processes are forks of this one, and import nothing again.
+
+    A program's are, too; but this process has imported torch, and would start new ones.
+    """
+    from federatedscope_ggeur.extras.studies import workers  # it may be taken out
+
+    made = workers._Worker
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(workers, "_Worker", lambda start="", gpu=None: made(FORK, gpu))
+        yield
+
+
+def two_seeds(load_study):
+    """`load_study`, but with two of a study's seeds."""
+
+    def load(*given):
+        plan = load_study(*given)
+        return replace(plan, seeds=plan.seeds[:2])
+
+    return load
+
+
 def children_of(pid):
     """The processes that a process has started (Linux)."""
     path = Path(f"/proc/{pid}/task/{pid}/children")
@@ -83,12 +116,3 @@ def children_of(pid):
 def end(pid, number=signal.SIGKILL):
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
-
-
-def until(found, process, seconds=PATIENCE):
-    """Wait until `found()` is true, while a process goes on."""
-    last = time.monotonic() + seconds
-    while not found():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < last, "it did not happen"
-        time.sleep(0.02)

@@ -12,14 +12,14 @@ import shlex
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 from asked_parser import parser_of
 from documented import FILES, PROGRAMS, ROOT, blocks, commands
-from own_process import PATIENCE, in_turn, python
+from own_process import OF_A_RUN, PATIENCE, in_turn, python
+from study_on_disk import forked_workers, two_seeds
 
 import federatedscope_ggeur
 from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
@@ -206,15 +206,16 @@ def test_settings_of_plugins_are_taken(block, place):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("file", PAGES, ids=lambda file: file.name)
-def test_a_page_is_followed_to_the_letter(file, tmp_path):
-    """What names itself a file is written; then scripts and commands run, in order."""
-    blocks_of_page = [b for b in BLOCKS if b.file == file and b.runs]
+#: Behind commands that train: their rounds are tried elsewhere.
+FEW_ROUNDS = ["federate.total_round_num", "2"]
+
+
+def calls_of(file: Path, place: Path) -> list[list[str]]:
+    """Write what names itself a file; the scripts and commands of a page, in order."""
     calls = []
-    for block in blocks_of_page:
+    for block in (b for b in BLOCKS if b.file == file and b.runs):
         if block.file_name:
-            (tmp_path / block.file_name).write_text(block.text)
+            (place / block.file_name).write_text(block.text)
         elif block.language == "python":
             calls.append(["-c", block.text])
         elif block.is_shell:
@@ -223,13 +224,11 @@ def test_a_page_is_followed_to_the_letter(file, tmp_path):
                 calls.append(
                     ["-m", "federatedscope_ggeur", *ours] if ours else words[1:]
                 )
-    for words, (status, output) in zip(calls, in_turn(calls, tmp_path)):
-        assert status == 0, output
-        trains = words[2:3] == ["--cfg"] and "--dry-run" not in words
-        assert "AVG" in output or not trains
-    said = [word for words in calls for word in words]
-    named = {b.file_name for b in blocks_of_page if b.file_name.endswith(".yaml")}
-    assert named <= set(said), "each file of settings is run"
+    return calls
+
+
+def trains(words: list[str]) -> bool:
+    return words[2:3] == ["--cfg"] and "--dry-run" not in words
 
 
 PYTHON = {
@@ -248,21 +247,54 @@ PYTHON = {
 
 
 @pytest.fixture(scope="module")
-def snippets(tmp_path_factory):
-    """Exit status and output of each file's snippets, run in a row."""
-    codes = {
-        file.name: "\n".join([BEFORE.get(file.name, ""), *(b.text for b in found)])
-        for file, found in PYTHON.items()
-        if found
-    }
-    calls = [["-c", code] for code in codes.values()]
-    return dict(zip(codes, in_turn(calls, tmp_path_factory.mktemp("snippets"))))
+def ran(tmp_path_factory):
+    """Words, exit status and output of each page's calls, and of each file's snippets
+    in a row. All are forks of one process."""
+    calls, places = {}, {}
+    for file in PAGES:
+        places[file.name] = tmp_path_factory.mktemp(file.stem)
+        calls[file.name] = calls_of(file, places[file.name])
+    for file, found in PYTHON.items():
+        if found:
+            places[file.name] = tmp_path_factory.mktemp(file.stem)
+            before = BEFORE.get(file.name, "")
+            code = "\n".join([before, *(b.text for b in found)])
+            calls[file.name] = [["-c", code]]
+    every = [
+        words + FEW_ROUNDS * trains(words)
+        for found in calls.values()
+        for words in found
+    ]
+    ends = iter(
+        in_turn(
+            every,
+            tmp_path_factory.mktemp("outputs"),
+            first=f"{OF_A_RUN}, sklearn.datasets; import shortened",
+            path=str(ROOT / "tests"),
+            seconds=2 * PATIENCE,
+            places=[places[name] for name, found in calls.items() for _ in found],
+        )
+    )
+    return {name: [(words, *next(ends)) for words in of] for name, of in calls.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", PAGES, ids=lambda file: file.name)
+def test_a_page_is_followed_to_the_letter(file, ran):
+    """But for the number of rounds, and of a study's seeds."""
+    for words, status, output in ran[file.name]:
+        assert status == 0, output
+        assert "AVG" in output or not trains(words)
+    said = [word for words, _, _ in ran[file.name] for word in words]
+    shown = {b.file_name for b in BLOCKS if b.file == file and b.runs}
+    named = {name for name in shown if name.endswith(".yaml")}
+    assert named <= set(said), "each file of settings is run"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [file.name for file in FILES if PYTHON[file]])
-def test_snippets_run_as_they_stand(name, snippets):
-    status, output = snippets[name]
+def test_snippets_run_as_they_stand(name, ran):
+    ((_, status, output),) = ran[name]
     assert status == 0, output
 
 
@@ -271,15 +303,11 @@ RUNNABLE = {tuple(commands(b)): b for b in reversed(SHELL) if b.runs and command
 RUNNABLE.pop(("ggeur quickstart",))  # tests/test_readme.py runs it with all its seeds
 
 
-#: Behind commands that train: their rounds are tried elsewhere.
-FEW_ROUNDS = ["federate.total_round_num", "2"]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("block", **named([*RUNNABLE.values()][::-1]))
 def test_commands_run(block, place, request, capfd, monkeypatch):
     """As they stand, but for the number of rounds, and of a study's seeds."""
-    monkeypatch.setattr(study_file, "load_study", _two_seeds)
+    monkeypatch.setattr(study_file, "load_study", two_seeds(load_study))
     plain = re.compile(
         rf"(?:{'|'.join(PROGRAMS)}|python -m federatedscope_ggeur) "
         "(?!enable|--engine)"
@@ -290,8 +318,9 @@ def test_commands_run(block, place, request, capfd, monkeypatch):
             if words[0] in ("report", "compare"):
                 parser = parser_of(find_command(words[0]))
                 _make_runs(parser.parse_intermixed_args(words[1:]).folders)
-            trains = words[0] in ("--cfg", "study") and len(words) > 1
-            assert main([*words, *FEW_ROUNDS * trains]) == 0, command
+            learns = words[0] in ("--cfg", "study") and len(words) > 1
+            with forked_workers():
+                assert main([*words, *FEW_ROUNDS * learns]) == 0, command
             assert capfd.readouterr().out
         return
     environment = _programs(place)
@@ -307,11 +336,6 @@ def test_commands_run(block, place, request, capfd, monkeypatch):
         timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-
-
-def _two_seeds(*given):
-    plan = load_study(*given)
-    return replace(plan, seeds=plan.seeds[:2])
 
 
 def _make_runs(folders):

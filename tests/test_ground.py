@@ -22,7 +22,7 @@ from own_process import python
 from federatedscope_ggeur import files
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.files import write_atomically
-from federatedscope_ggeur.machine import peak_memory, start_method, usable_cores
+from federatedscope_ggeur.machine import peak_memory, usable_cores
 from federatedscope_ggeur.progress import (
     Progress,
     above_bars,
@@ -171,10 +171,6 @@ def test_cores_are_those_that_the_process_may_use():
             "print(usable_cores())"
         )
         assert python("-c", script).stdout == "1\n"
-
-
-def test_only_linux_forks():
-    assert start_method() == ("fork" if sys.platform == "linux" else "spawn")
 
 
 # Long work off a terminal: lines at times; on one, a bar.

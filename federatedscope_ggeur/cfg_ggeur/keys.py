@@ -111,6 +111,7 @@ _RUN_KEYS = (
 _REMOVED = {
     "ridge.alpha": "set ggeur.ridge.strength, which is relative to the embeddings",
     "encoder.skip_unreadable": "move the images elsewhere that the error names",
+    "encoder.float16_cache": "the cache keeps float32, so remove this key",
     "encoder.hash_files": "images are told apart by size and time of their files",
     "whitened.shrinkage": "there is no whitened space any more, so remove this key",
     "tensorboard": "each round's scores are in metrics.csv and results.json, so remove "

@@ -430,7 +430,6 @@ def encoding_settings(ggeur, auto: str = "auto") -> EncodingSettings:
         ),
         device=auto if chosen.device == "auto" else chosen.device,
         cache=chosen.cache,
-        float16=chosen.float16_cache,
     )
 
 

@@ -115,8 +115,6 @@ def _digest(tensors: dict[str, Tensor], header: dict) -> str:
 
 logger = get_logger(__name__)
 
-_FLOAT16_LARGEST = torch.finfo(torch.float16).max
-
 
 #: A part is written after this many rows, or after this many seconds.
 PART_ROWS, PART_SECONDS = 2048, 60.0
@@ -126,7 +124,6 @@ def content_key(
     identity: Mapping[str, object],
     where: Sequence[str],
     images: Images,
-    float16: bool,
 ) -> str:
     """The key of an entry: a SHA-256 of everything that the features depend on.
 
@@ -136,8 +133,6 @@ def content_key(
         The identity of the encoder.
     where : [data set, domain, split]
     images : Images
-    float16 : bool
-        Whether the features are stored in half precision.
     """
     labels = [int(label) for label in images.labels]
     parts = [
@@ -146,7 +141,7 @@ def content_key(
         images.keys,
         images.stamps,
         labels,
-        float16,
+        False,  # as keys of older releases have it
     ]
     if images.users is not None:
         parts.append(images.users.tolist())
@@ -242,7 +237,6 @@ class Entry:
         images: Images,
         encoder: Encoder,
         settings: ExtractionSettings,
-        float16: bool,
         processes: Processes | None = None,
     ) -> Extracted:
         """Extract the features, or the part that an interrupted call did not extract.
@@ -261,7 +255,7 @@ class Entry:
             found = self.read_if_whole()
             if found is not None:
                 return Extracted(found, 0, 0.0)
-            dtype = torch.float16 if float16 else encoder.dtype
+            dtype = encoder.dtype
             parts = Parts(self.path.with_suffix(".parts"), self.key, dtype)
             before, started = parts.rows, time.perf_counter()
             if len(images):
@@ -298,7 +292,6 @@ class Entry:
         with progress, closing(batches):
             try:
                 for features in batches:
-                    _check_range(features, parts, self.what)
                     parts.add(features)
                     progress.step(len(features))
             finally:
@@ -312,14 +305,6 @@ class Extracted:
     features: Embeddings
     rows: int
     seconds: float
-
-
-def _check_range(features: Tensor, parts: Parts, what: str) -> None:
-    if parts.dtype == torch.float16 and (features.abs() > _FLOAT16_LARGEST).any():
-        raise ConfigError(
-            f"{what} has features above {_FLOAT16_LARGEST:g}, which are too large for "
-            "half precision; set ggeur.encoder.float16_cache False"
-        )
 
 
 class Parts:
@@ -422,7 +407,6 @@ class RecordQuery:
         ``data.root``. In a copied cache, a record with another root is found, too.
     encoder : EncoderSettings
         The encoder's settings, with its defaults filled in.
-    float16 : bool
     options : mapping
         The reader's own settings.
     """
@@ -430,13 +414,13 @@ class RecordQuery:
     data_type: str
     root: str
     encoder: EncoderSettings
-    float16: bool
     options: Mapping[str, object] = field(default_factory=dict)
 
     def without_root(self) -> dict:
         """The request as plain values that do not depend on the machine."""
-        # Older releases had another way to tell files apart.
-        plain = {**asdict(self), "root": "", "hash_files": False}
+        # The last two were settings of older releases.
+        former = {"float16": False, "hash_files": False}
+        plain = {**asdict(self), "root": "", **former}
         encoder = plain["encoder"]
         encoder["pretrained"] = PurePath(encoder["pretrained"]).name
         for part in (plain, encoder):

@@ -65,15 +65,12 @@ class EncodingSettings:
         cuda:<number>.
     cache : str
         The folder of the embedding cache.
-    float16 : bool
-        Whether to store features in half precision.
     """
 
     encoder: EncoderSettings = field(default_factory=EncoderSettings)
     extraction: ExtractionSettings = field(default_factory=ExtractionSettings)
     device: str = "auto"
     cache: str = "embeddings_cache"
-    float16: bool = False
 
 
 @dataclass(frozen=True)
@@ -128,7 +125,6 @@ def find_images(
         data_type,
         str(root),
         resolve(settings.encoder),
-        settings.float16,
         options,
     )
     folder = Path(settings.cache).expanduser()
@@ -248,8 +244,8 @@ class Encoding:
 
     def _entry(self, domain: str, split: str, images: Images) -> tuple[str, Entry]:
         """The path of an entry inside the cache folder, and the entry itself."""
-        settings, where = self.settings, (self.images.name, domain, split)
-        key = content_key(self._identity, where, images, settings.float16)
+        where = self.images.name, domain, split
+        key = content_key(self._identity, where, images)
         file = entry_file(self._identity, where, key)
         return file, Entry(self.folder / file, key, domain, split)
 
@@ -276,7 +272,6 @@ class Encoding:
                 images,
                 self._encoder,
                 settings.extraction,
-                settings.float16,
                 self._processes,
             )
             features = made.features
@@ -325,11 +320,6 @@ class Encoding:
         device = pick_device(self.settings.device)
         encoder = build_encoder(self.settings.encoder, device, self.images.grey)
         logger.info("encoder: %s, D = %d, on %s", encoder.name, encoder.dim, device)
-        if encoder.image_shape is not None and self.settings.float16:
-            raise ConfigError(
-                "ggeur.encoder.float16_cache: leave it out, because the encoder "
-                f"'{self.settings.encoder.name}' keeps bytes"
-            )
         if "_identity" in self.__dict__ and encoder.identity != self._identity:
             raise ConfigError(
                 f"the cache {self.folder} was filled by another encoder than "

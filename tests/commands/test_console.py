@@ -8,16 +8,14 @@ import os
 import re
 import shlex
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
 from foreign_text import FORGED, hidden_in
-from own_process import PATIENCE
+from own_process import PATIENCE, forked, until
 from safetensors import safe_open
-from study_on_disk import until
 
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.commands import console
@@ -382,19 +380,14 @@ def test_unnamed_experiments_are_named_as_fs_names_them(short):
 @pytest.mark.slow
 def test_a_terminated_run_writes_the_rounds_it_has(short, tmp_path):
     many = [*short, "federate.total_round_num", "1000000"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "federatedscope_ggeur", *many],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
+    process = forked(many, tmp_path / "said")
     log = tmp_path / "exp" / "ggeur_quickstart" / "log.txt"
     until(lambda: log.exists() and "round 3" in log.read_text(), process)
-    process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 130, output.decode()
+    process.terminate()
+    process.join(PATIENCE)
+    said = (tmp_path / "said").read_text()
+    assert process.exitcode == 130, said
     results = Results.from_json((log.parent / "results.json").read_text())
     assert results.status == "interrupted"
     assert len(results.rounds) >= 3
-    assert "interrupted" in output.decode()
+    assert "interrupted" in said

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from own_process import PATIENCE, ROOT, python
+from own_process import PATIENCE, ROOT
 from pictures import write_images
+from study_on_disk import forked_workers
 
 from federatedscope_ggeur import FederatedClassifier, Predictor, downloads, run
 from federatedscope_ggeur.cfg_ggeur.load import load_config
@@ -152,15 +153,6 @@ def test_no_command_imports_what_a_folder_names(command, foreign, capfd):
 
 
 @pytest.mark.slow
-def test_nor_does_its_process(foreign):
-    words = words_of("predict by a network", foreign)
-    done = python("-m", "federatedscope_ggeur", *words,
-                  cwd=foreign.here, path=sys.path[0])  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert not foreign.imported()
-
-
-@pytest.mark.slow
 def test_nor_does_a_study_that_goes_on(foreign, tmp_path):
     """Its finished run, and one that was cut off, have the stranger's files."""
     (foreign.here / "s.yaml").write_text(
@@ -168,7 +160,8 @@ def test_nor_does_a_study_that_goes_on(foreign, tmp_path):
         "settings: {federate.total_round_num: 2}\n"
     )
     words = ["study", "s.yaml", "--workers", "1", "--out", "out"]
-    assert main(words) == 0
+    with forked_workers():
+        assert main(words) == 0
     out = foreign.here / "out"
     for seed in (0, 1):
         change(out / f"seed_{seed}", ggeur__plugins=[NAME])
@@ -177,8 +170,8 @@ def test_nor_does_a_study_that_goes_on(foreign, tmp_path):
     (out / "seed_1.part" / "results.json").unlink()
     for name in ("checkpoint", "checkpoint.round0"):
         shutil.copy(foreign.folder / name, out / "seed_1.part")
-    again = python("-m", "federatedscope_ggeur", *words, cwd=foreign.here)
-    assert again.returncode == 0, again.stderr
+    with forked_workers():
+        assert main(words) == 0
     assert (out / "seed_1" / "results.json").is_file()
     assert not foreign.imported()
 
@@ -357,7 +350,8 @@ def made(tmp_path_factory):
             COMMANDS_ON_FILES["study"][-1],
             ["certificates", "plan.yaml"],
         ):
-            assert main(command) == 0
+            with forked_workers():
+                assert main(command) == 0
     (place / "study" / "seed_1").rename(place / "study" / "seed_1.part")
     return place
 
@@ -409,7 +403,8 @@ def test_nothing_outside_changes_and_nothing_hangs(
         make(path, place)
         for words in COMMANDS_ON_FILES[kind]:
             signal.alarm(int(PATIENCE))
-            status = main(words)
+            with forked_workers():
+                status = main(words)
             signal.alarm(0)
             said = "".join(capfd.readouterr())
             assert status in (0, 1), (file, words)

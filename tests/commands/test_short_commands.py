@@ -144,14 +144,6 @@ def test_what_becomes_of_the_sets(dry_run, settings, said):
     assert said in dry_run(*settings)
 
 
-def test_the_option_may_stand_last(quickstart, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    words = ["--cfg", str(quickstart), "ggeur.steps", "[]", "--dry-run"]
-    assert main(words) == 0
-    assert "the run, 20 rounds" in capsys.readouterr().out
-    assert list(tmp_path.iterdir()) == []
-
-
 class TestImages:
     @pytest.fixture
     def settings(self, tmp_path):

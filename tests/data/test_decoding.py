@@ -187,7 +187,7 @@ def test_each_way_has_an_identity_of_its_own_and_pillow_that_of_before():
 
 def test_caches_from_before_are_found():
     def request(**changed):
-        return RecordQuery("x@ggeur", "r", replace(SETTINGS, **changed), False, False)
+        return RecordQuery("x@ggeur", "r", replace(SETTINGS, **changed))
 
     assert "decode" not in request().without_root()["encoder"]
     paths = {record_path(Path("c"), request(decode=way)) for way in WAYS}

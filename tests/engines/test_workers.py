@@ -9,12 +9,12 @@ import logging
 import os
 import pickle
 import signal
-import subprocess
 import sys
 import time
 
 import pytest
 from every_method import words
+from own_process import forked
 
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
@@ -25,6 +25,13 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are f
 FIVE = ["federate.client_num", 5, "federate.sample_client_num", 3]
 #: Only a hang takes so long.
 PATIENCE = 300.0
+
+
+@pytest.fixture
+def started():
+    """The processes that the test has started; other tests may have left a server."""
+    before = children()
+    return lambda: [pid for pid in children() if pid not in before]
 
 
 def shared(cfg, workers=2) -> Run:
@@ -44,7 +51,7 @@ def test_what_is_logged_in_one_is_heard(config, caplog):
 
 
 @pytest.mark.slow
-def test_an_error_in_one_is_that_of_the_run(config):
+def test_an_error_in_one_is_that_of_the_run(config, started):
     cfg = config(*words("fedproto"), "train.optimizer.lr", 3)
     said = []
     for workers in (1, 2):
@@ -53,7 +60,7 @@ def test_an_error_in_one_is_that_of_the_run(config):
         ) as caught:
             shared(cfg, workers).follow(lambda record: None)
         said.append((type(caught.value), str(caught.value)))
-        assert children() == []
+        assert started() == []
     assert said[0] == said[1]
 
 
@@ -75,13 +82,13 @@ def test_a_bug_in_one_shows_where_it_is(config, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_killed_one_is_named_and_none_is_left(config):
+def test_a_killed_one_is_named_and_none_is_left(config, started):
     def kill(record):
-        os.kill(children()[0], signal.SIGKILL)
+        os.kill(started()[0], signal.SIGKILL)
 
     with pytest.raises(GGEURError, match=r"worker \d \(process \d+\).*SIGKILL"):
         shared(config()).follow(kill)
-    assert children() == []
+    assert started() == []
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
@@ -89,21 +96,19 @@ def test_a_killed_one_is_named_and_none_is_left(config):
 def test_a_stopped_run_leaves_none_behind(tmp_path, quickstart, stop):
     settings = ["federate.total_round_num", "100000", "ggeur.workers", "2"]
     settings += ["outdir", str(tmp_path), "verbose", "0"]
-    command = [sys.executable, "-m", "federatedscope_ggeur", "--cfg", str(quickstart)]
-    process = subprocess.Popen(
-        [*command, *settings], stderr=subprocess.PIPE, start_new_session=True
-    )
+    words = ["--cfg", str(quickstart), *settings]
+    process = forked(words, tmp_path / "said")
 
     def at_work() -> list[int]:
-        assert process.poll() is None
+        assert process.is_alive()
         found = children(process.pid)
         return found if len(found) == 2 and all(map(has_run, found)) else []
 
     try:
         workers = awaited(at_work)
         (os.killpg if stop == signal.SIGINT else os.kill)(process.pid, stop)
-        process.communicate(timeout=PATIENCE)
-        assert process.returncode == (130 if stop == signal.SIGINT else -stop)
+        process.join(PATIENCE)
+        assert process.exitcode == (130 if stop == signal.SIGINT else -stop)
     finally:
         process.kill()
     awaited(lambda: not any(map(is_there, workers)))

@@ -102,20 +102,6 @@ class TestRate:
         found = descent_step(sgd(0.1, **options).optimizer, 4.0)
         assert found == pytest.approx(step)
 
-    def test_the_bound_on_curvature_holds_where_training_starts(self):
-        # L = E|x|^2 / C at p = 1 / C, met where all rows point one way.
-        x, classes = torch.tensor([[3.0, 4.0]]).expand(6, 2).double(), 5
-        labels = torch.arange(6) % classes
-
-        def loss(weight):
-            logits = x @ weight.view(classes, 2).T
-            return torch.nn.functional.cross_entropy(logits, labels)
-
-        start = torch.zeros(classes * 2, dtype=torch.double)
-        hessian = torch.autograd.functional.hessian(loss, start)
-        largest = torch.linalg.eigvalsh(hessian)[-1].item()
-        assert largest == pytest.approx(25 / classes)
-
     def test_so_few_steps_cannot_tell_even_the_clearest_classes_apart(self):
         # All of E|x|^2 tells the classes apart: ten times what is reckoned with.
         classes, lr = 20, 0.01

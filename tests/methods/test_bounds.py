@@ -77,15 +77,6 @@ class TestLocal:
         model = 4 * num_parameters(large.engine.server.model)
         assert large.history.rounds[-1].bytes_up < model / 10
 
-    @pytest.mark.slow
-    def test_weights_of_fs_cannot_be_a_start(self, config, tmp_path):
-        path = tmp_path / "fs.pt"
-        model = Run(config()).engine.server.model
-        torch.save({"cur_round": 1, "model": model.state_dict()}, path)
-        finished(config("federate.restore_from", path))
-        with pytest.raises(ConfigError, match=r"restore_from: .*only weights.*local"):
-            Run(config(*LOCAL, "federate.restore_from", path))
-
     @pytest.mark.parametrize(
         ("key", "value"),
         [

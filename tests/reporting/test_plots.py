@@ -74,41 +74,6 @@ def test_a_closed_form_is_a_line_over_all_rounds(tmp_path, make_results, make_he
     assert columns[-1] - columns[0] > 550
 
 
-def test_without_rounds_a_closed_form_is_a_bar_a_domain(
-    tmp_path, make_results, make_head
-):
-    names = ["_low", "half of $all$", "most", "none"]
-    accuracy = dict(zip(names, (0.2, 0.5, 1.0, None)))
-    head = make_head("lda", accuracy)
-    results = make_results([], domains=names, unseen_domains=[], closed_form=head)
-    picture = Image.open(io.BytesIO(drawn(results, tmp_path / "curve.png")))
-    pixels = np.asarray(picture.convert("RGB")).astype(int)
-    blue = abs(pixels - [0, 0x72, 0xB2]).sum(axis=2) < 10
-    lengths = {int(row.sum()) for row in blue if row.sum() > 20}
-    full = max(lengths)
-    for share in (0.2, 0.5, 1.0):
-        assert any(abs(length - share * full) <= 3 for length in lengths), share
-    assert all(
-        any(abs(length - share * full) <= 3 for share in (0.2, 0.5, 1.0))
-        for length in lengths
-    )
-
-
-@pytest.mark.slow
-def test_of_many_domains_the_best_and_the_worst_are_told_apart(tmp_path, make_results):
-    """The others are grey: with them, no colour is added."""
-    scores, names = many(13, 30)
-
-    def curve(*unseen):
-        results = make_results(scores, domains=names, unseen_domains=list(unseen))
-        return drawn(results, tmp_path / "curve.png")
-
-    plain = curve()
-    coloured = [name for name in names if curve(name) != plain]
-    ranked = sorted(names, key=lambda name: scores[-1][name])
-    assert sorted(coloured) == sorted([*ranked[:3], *ranked[-3:]])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("domains", "rounds"), [(12, 100), (40, 3)])
 def test_many_domains_fit(tmp_path, make_results, domains, rounds):

@@ -14,7 +14,6 @@ from federatedscope_ggeur.reporting import (
     metrics_csv,
     results_table,
 )
-from federatedscope_ggeur.reporting.lines import record_lines
 from federatedscope_ggeur.reporting.tables import text_table
 
 
@@ -36,14 +35,6 @@ def test_table(make_results):
         "* unseen: held by no client",
         "sent 0.01 MB up, 0.02 MB down (round 0 included); 3.9 s",
     ]
-
-
-def test_the_space_has_its_numbers_and_what_it_cost(make_results):
-    sent = {"totals_bytes_up": 2_500_000, "space_bytes_down": 1_250_000}
-    space = {"kind": "standard", "scales": "each", "distance": 1.51234}
-    round0 = replace(make_results().round0, space=space, **sent)
-    line = "space: standard, scales each, distance 1.51; 2.50 MB up, 1.25 MB down"
-    assert line in record_lines(round0)
 
 
 def test_the_table_says_whose_models_were_scored(make_results):
@@ -142,27 +133,6 @@ def test_table_says_where_a_run_broke_off(make_results, status):
     assert text.splitlines()[-1] == f"{status} after round 2"
     text = results_table(make_results([], status=status))
     assert text.splitlines()[-1] == f"{status} after round 0"
-
-
-def test_table_of_seen_domains_without_round_0_has_no_such_notes(make_results):
-    text = results_table(make_results(round0=False, unseen_domains=[]))
-    assert "unseen" not in text
-    assert "*" not in text
-    assert "round 0" not in text
-
-
-def test_table_without_an_evaluated_round(make_results):
-    lines = results_table(make_results([None])).splitlines()
-    assert lines[2].split() == ["clean", "-", "-"]
-    assert lines[-4].split() == ["STD", "-", "-"]
-
-
-def test_columns_stay_aligned_whatever_the_names(make_results):
-    names = ["d" * 40, "e"]
-    scores = dict.fromkeys(names, 1.0)
-    results = make_results([scores], domains=names, unseen_domains=[])
-    widths = {len(line) for line in results_table(results).splitlines()[:-1]}
-    assert len(widths) == 1
 
 
 def test_metrics_csv_reads_back_to_the_bit(make_results):

@@ -434,13 +434,6 @@ ENCODER_KEYS = (
         "copy of it.",
         _folder,
     ),
-    Key(
-        "encoder.float16_cache",
-        False,
-        "Store embeddings in half precision: half the space, 3 digits. The encoder "
-        "image cannot use it.",
-        one_of(True, False),
-    ),
 )
 
 

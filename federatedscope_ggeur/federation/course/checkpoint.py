@@ -14,7 +14,6 @@ import json
 import os
 import secrets
 import time
-import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +24,6 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError, MessageError, setting
 from federatedscope_ggeur.files import read_regular, write_atomically
-from federatedscope_ggeur.methods import Method
-from federatedscope_ggeur.models import Model, to_vector
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import Finding, Round0, RoundRecord
 from federatedscope_ggeur.reporting.json_values import (
@@ -128,42 +125,25 @@ class FinishedPart:
 
 def restore(
     path: str | Path, coordinator: Coordinator, handshake: Handshake
-) -> FinishedPart | None:
+) -> FinishedPart:
     """Set `coordinator` to the state of the checkpoint at `path`.
 
     Parameters
     ----------
     path : path
-        ``federate.restore_from``: a checkpoint of this program or of FederatedScope.
-        FederatedScope's holds only weights: the run starts from them at round 0.
+        ``federate.restore_from``: a checkpoint of this program.
     coordinator : Coordinator
         The coordinator to set. It must have the clients and settings of the checkpoint.
     handshake : Handshake
-
-    Returns
-    -------
-    Progress or None
-        None if the checkpoint holds only weights.
 
     Raises
     ------
     ConfigError
         The file is missing, broken, or of another run. The error says why.
     """
-    path, server = Path(path), coordinator.server
+    path = Path(path)
     try:
-        data = _read(path)
-        if _is_safetensors(data):
-            return _restore(path, data, coordinator, handshake)
-        if server.settings.demands.closed_form:
-            others = f"{setting('closed_form')} would replace them"
-            problem = (
-                f"the file holds only weights, and {others}; leave one of the two "
-                "settings out"
-            )
-            raise refusal(path, problem)
-        server.start_from(_weights_of_fs(path, server.model, server.task.method))
-        return None
+        return _restore(path, _read(path), coordinator, handshake)
     except ConfigError:
         raise
     # The file was changed. MessageError and DataError are ValueErrors.
@@ -216,26 +196,10 @@ def _restore(
 def checkpoint_client_domains(path: str | Path) -> dict[int, str]:
     """The domain of each client, by number, from the checkpoint at `path`.
 
-    The result is empty if the checkpoint holds only weights. Raises `ConfigError` if
-    the file is missing or broken.
+    Raises `ConfigError` if the file is missing or broken.
     """
-    if not _is_safetensors(_read(Path(path))):
-        return {}
     domains = _round0_at(Path(path)).mapping("client_domains")
     return {int(k): domain for k, domain in domains.items()}
-
-
-def checkpoint_rounds(path: str | Path) -> int:
-    """The number of finished rounds in the checkpoint at `path`.
-
-    It is 0 if the checkpoint holds only weights. Raises `ConfigError` if the file is
-    missing or broken.
-    """
-    data = _read(Path(path))
-    if not _is_safetensors(data):
-        return 0
-    records = _records(_unpack(data, "checkpoint", Path(path)))
-    return len(from_json_value(list[Any], records.get("rounds"), "rounds"))
 
 
 def _records(progress: wire.Message) -> dict[str, Any]:
@@ -268,40 +232,6 @@ def _run_at(path: Path) -> str | None:
     with contextlib.suppress(ConfigError, MessageError):
         return _unpack(_read(path), "checkpoint", path).text("run")
     return None
-
-
-def _weights_of_fs(path: Path, model: Model, method: Method) -> Tensor:
-    """The weights [P] in FederatedScope's checkpoint at `path`.
-
-    No code that the file may contain is run.
-    """
-    if not method.federated:
-        problem = (
-            f"the file holds only weights, but with {method.name} clients take no "
-            "weights"
-        )
-        raise refusal(path, f"{problem} from the server; leave the setting out")
-    try:
-        # FederatedScope writes zip files. For older formats torch's reader has run
-        # foreign code before, even with weights_only.
-        if not zipfile.is_zipfile(path):
-            raise ValueError(
-                "not a zip file; torch.save writes zip files since torch 1.6"
-            )
-        content = torch.load(path, map_location="cpu", weights_only=True)
-        model.load_state_dict(content["model"])
-    # torch.load raises any error that its unpickler meets in a foreign file.
-    except Exception as error:
-        raise refusal(
-            path,
-            "the file is neither a checkpoint of this program nor one of "
-            f"FederatedScope with the weights of this head ({type(error).__name__}: "
-            f"{error})",
-        ) from error
-    weights = to_vector(model)
-    if not torch.isfinite(weights).all():
-        raise refusal(path, "its weights contain NaN or infinity")
-    return weights
 
 
 def _round0_at(path: Path) -> wire.Message:
@@ -367,10 +297,6 @@ def ready_at(path: Path, restored: FinishedPart | None) -> set[int] | None:
         if restored is not None and started.text("run") == restored.run:
             return {int(k) for k in started.texts("ready")}
     return None
-
-
-def _is_safetensors(data: bytes) -> bool:
-    return data[8:9] == b"{"
 
 
 #: Checkpoints hold statistics of single clients.

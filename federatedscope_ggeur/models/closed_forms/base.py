@@ -284,7 +284,7 @@ CLOSED_FORMS: Registry[type[ClosedForm]] = Registry(
     removed={
         "qda": "take lda, or mixture; qda was never better than mixture",
         "fedcof": "take lda with ggeur.statistics compressed, which sends less",
-        "fisher": "take ridge; fisher was never better than both ridge and lda",
+        "fisher": "take ridge or lda; one of them was always as good",
     },
 )
 

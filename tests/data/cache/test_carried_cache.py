@@ -103,8 +103,6 @@ def test_other_settings_do_not_match(tree, settings, caplog):
     with pytest.raises(DataError, match="nowhere"):
         embed("nowhere", other)
     assert "no features of image_folder@ggeur with these settings" in caplog.text
-    with pytest.raises(DataError, match="nowhere"):
-        embed("nowhere", replace(settings, float16=True))
 
 
 def test_a_damaged_or_missing_file_is_an_error_without_images(tree, settings):

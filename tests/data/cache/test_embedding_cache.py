@@ -145,32 +145,6 @@ def test_a_damaged_index_is_only_an_index(tree, settings, caplog):
     assert json.loads(record.read_text())["name"] == "image_folder"
 
 
-def test_half_precision_takes_half_the_space(tree, settings):
-    whole = embed(tree, settings)
-    half = embed(tree, replace(settings, float16=True))
-    assert half.extracted == 30
-    assert features(half).dtype == torch.float32
-    assert torch.allclose(features(whole), features(half), rtol=1e-3)
-    saved = whole.files[0].stat().st_size - half.files[0].stat().st_size
-    assert saved == 15 * whole.dim * 2
-
-
-def test_features_too_large_for_half_precision_are_refused(tree, settings, monkeypatch):
-    monkeypatch.setattr(ENCODERS, "_parts", dict(ENCODERS))
-
-    @register_encoder("large")
-    def make(chosen, device):
-        def preprocess(image):
-            return torch.tensor([1e5])
-
-        return Encoder("large", {}, 1, preprocess, lambda batch: batch)
-
-    settings = replace(settings, encoder=EncoderSettings("large"))
-    with pytest.raises(ConfigError, match="float16_cache False"):
-        embed(tree, replace(settings, float16=True))
-    assert embed(tree, settings).extracted == 30
-
-
 class Flaky:
     """Counts what it converts, and is interrupted at one image."""
 

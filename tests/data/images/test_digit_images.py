@@ -230,41 +230,28 @@ def refuse_to_load(root, path, *parts):
         assert str(part) in str(caught.value)
 
 
-@pytest.mark.parametrize("end", ["", ".gz"])
-def test_mnist_images_that_are_cut_off(tmp_path, end):
+#: The end of the file's name, what becomes of its bytes, and parts of what is said.
+SPOILT = {
+    "cut off": ("", lambda data: data[:-100], ["Fetch the file again"]),
+    "cut off, packed": (".gz", lambda data: data[:-100], ["Fetch the file again"]),
+    "something behind": ("", lambda data: data + b"x", ["holds more bytes"]),
+    "labels": ("", np.arange(20), ["3 dimension(s)"]),
+    "fewer": (".gz", pixels(19, 28, 28), ["holds 19 images", "20 labels"]),
+    "more": (".gz", pixels(21, 28, 28), ["holds 21 images", "20 labels"]),
+    "not packed": (".gz", gzip.decompress, ["Fetch the file again"]),
+}
+
+
+@pytest.mark.parametrize("name", SPOILT)
+def test_spoilt_images_of_mnist(tmp_path, name):
+    end, spoil, said = SPOILT[name]
     write_mnist(tmp_path, end)
     path = tmp_path / f"train-images-idx3-ubyte{end}"
-    path.write_bytes(path.read_bytes()[:-100])
-    refuse_to_load(tmp_path, path, "Fetch the file again")
-
-
-def test_mnist_images_with_something_behind_them(tmp_path):
-    write_mnist(tmp_path)
-    path = tmp_path / "train-images-idx3-ubyte"
-    path.write_bytes(path.read_bytes() + b"x")
-    refuse_to_load(tmp_path, path, "holds more bytes")
-
-
-def test_mnist_images_that_are_labels(tmp_path):
-    write_mnist(tmp_path)
-    path = tmp_path / "train-images-idx3-ubyte"
-    write_idx(path, np.arange(20))
-    refuse_to_load(tmp_path, path, "3 dimension(s)")
-
-
-@pytest.mark.parametrize("n", [19, 21])
-def test_fewer_or_more_images_than_labels(tmp_path, n):
-    write_mnist(tmp_path, ".gz")
-    path = tmp_path / "train-images-idx3-ubyte.gz"
-    write_idx(path, pixels(n, 28, 28))
-    refuse_to_load(tmp_path, path, f"holds {n} images", "20 labels")
-
-
-def test_mnist_that_is_no_gzip_file(tmp_path):
-    write_mnist(tmp_path, ".gz")
-    path = tmp_path / "train-images-idx3-ubyte.gz"
-    path.write_bytes(gzip.decompress(path.read_bytes()))
-    refuse_to_load(tmp_path, path, "Fetch the file again")
+    if callable(spoil):
+        path.write_bytes(spoil(path.read_bytes()))
+    else:
+        write_idx(path, spoil)
+    refuse_to_load(tmp_path, path, *said)
 
 
 @pytest.mark.parametrize("line", ["1 1:2", "1 0:0", "1 257:0", "1 1:x", "1 1"])

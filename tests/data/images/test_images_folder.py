@@ -200,10 +200,6 @@ def test_every_format_is_read(tmp_path, ext):
     assert near(centre(draw(tmp_path / f"a.{ext}", RED, size=(16, 16))), RED)
 
 
-def test_grey_becomes_rgb(tmp_path):
-    assert centre(draw(tmp_path / "a.pgm", (77,))) == (77, 77, 77)
-
-
 @pytest.mark.parametrize("mode", ["RGBA", "LA"])
 def test_transparency_is_laid_on_white(tmp_path, mode):
     path = tmp_path / "a.png"
@@ -256,12 +252,6 @@ def test_16_bit_pgm(tmp_path):
     assert np.asarray(load_image(path))[0, :, 0].tolist() == [1, 255]
 
 
-def test_cmyk(tmp_path):
-    path = tmp_path / "a.jpg"
-    Image.new("CMYK", (16, 16), (0, 255, 255, 0)).save(path)
-    assert near(centre(path), (255, 0, 0))
-
-
 @pytest.mark.parametrize("mode", ["I", "F"])
 def test_32_bits_a_pixel_are_refused(tmp_path, mode):
     path = tmp_path / "a.tif"
@@ -289,13 +279,6 @@ def test_exif_orientation_is_applied_once(tmp_path, ext):
 def test_broken_exif_beside_intact_pixels(tmp_path, exif):
     path = tmp_path / "a.jpg"
     Image.new("RGB", (16, 16), RED).save(path, exif=b"Exif\0\0" + exif)
-    assert near(centre(path), RED)
-
-
-def test_first_frame_of_an_animation(tmp_path):
-    path = tmp_path / "a.gif"
-    frames = [Image.new("RGB", (8, 8), colour) for colour in (RED, (0, 0, 255))]
-    frames[0].save(path, save_all=True, append_images=frames[1:])
     assert near(centre(path), RED)
 
 

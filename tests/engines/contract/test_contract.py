@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 from engines_under_test import ENGINES, Embedded, waited
+from kept_rounds import checkpoint_rounds
 
 from federatedscope_ggeur.engines.sites.leading import STOPPED
 from federatedscope_ggeur.engines.sites.watch import read_status
-from federatedscope_ggeur.federation.course.checkpoint import checkpoint_rounds
 from federatedscope_ggeur.federation.exchanges import EXCHANGES
 
 OWN_STORE = "it goes on from its own store: tests/engines/sites/test_folder_runs.py"

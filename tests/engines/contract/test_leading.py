@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from kept_rounds import checkpoint_rounds
 from private_words import LDA, SUMS
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
@@ -29,7 +30,6 @@ from federatedscope_ggeur.engines.sites.leading import (
 from federatedscope_ggeur.engines.sites.transport import Envelope, Event
 from federatedscope_ggeur.engines.workers import handshake_of, join_of
 from federatedscope_ggeur.errors import ConfigError, GGEURError
-from federatedscope_ggeur.federation.course.checkpoint import checkpoint_rounds
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
 
 SERVER = ["federate.mode", "distributed", "distribute.role", "server"]

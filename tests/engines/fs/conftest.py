@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from processes import Fleet
 from safetensors.torch import load
-from standalone import Standalone, as_before
+from standalone import Standalone, as_before, linked
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.fs.command import enable
@@ -89,14 +89,7 @@ def fs(federatedscope, config, tmp_path, monkeypatch):
 
 @pytest.fixture(scope="session")
 def enabled(federatedscope, tmp_path_factory) -> Path:
-    """A checkout of FS in which the plugin is enabled: of links to the real one's
-    files, which stay as they are."""
-    real = Path(federatedscope.__file__).parents[2]
-    package = tmp_path_factory.mktemp("enabled") / "federatedscope"
-    for folder in (package, package / "contrib", package / "contrib" / "configs"):
-        folder.mkdir()
-        for path in (real / folder.relative_to(package)).iterdir():
-            if path.name not in ("contrib", "configs") or path.parts[-2] == "core":
-                (folder / path.name).symlink_to(path)
-    assert enable([str(package.parent)]) == 0
-    return package.parent
+    """A checkout of FS in which the plugin is enabled."""
+    checkout = linked(federatedscope, tmp_path_factory.mktemp("enabled"))
+    assert enable([str(checkout)]) == 0
+    return checkout

@@ -89,9 +89,11 @@ def import_everything() -> None:
     gc.freeze()
 
 
-def work(folder: str, words: list[str], actions: dict[str, str], terminal: str) -> int:
-    """Be a worker: run the command in `folder`, with somebody at a `terminal` if one is
-    named; the exit status."""
+def work(
+    folder: str, words: list[str], actions: dict[str, str], terminal: str, place: str
+) -> int:
+    """Be a worker: run the command in its `folder`, or in the `place` that is named,
+    with somebody at a `terminal` if one is named; the exit status."""
     os.chdir(folder)
     sys.argv = ["ggeur", *words]
     if terminal:
@@ -99,6 +101,7 @@ def work(folder: str, words: list[str], actions: dict[str, str], terminal: str) 
     output = os.open(OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(output, 1)
     os.dup2(output, 2)
+    os.chdir(place or folder)
     from faults import act
 
     act(actions)

@@ -91,6 +91,8 @@ class Worker:
     actions : mapping from an occasion to what then happens, see `act`
     terminal : str
         Its standard input, where it has one.
+    place : str
+        The folder that it works in, if that is another one.
     """
 
     def __init__(
@@ -100,6 +102,7 @@ class Worker:
         words: Sequence[str],
         actions: Mapping[str, str],
         terminal: str = "",
+        place: str = "",
     ):
         folder.mkdir()
         self.folder, self._forks, self._status = folder, forks, None
@@ -108,6 +111,7 @@ class Worker:
             words=words,
             actions=dict(actions),
             terminal=terminal,
+            place=place,
         )
 
     @property

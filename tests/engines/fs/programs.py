@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from own_process import in_turn
+from own_process import OF_FS, in_turn
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ def run_programs(
         [(str(package / call.program), *call.words) for call in calls],
         folder,
         [call.hidden for call in calls],
-        f"import runpy; runpy.run_path({str(package / 'main.py')!r})",
+        f"{OF_FS}; import runpy; runpy.run_path({str(package / 'main.py')!r})",
         str(checkout),
         seconds,
     )

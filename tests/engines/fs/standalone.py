@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from safetensors.torch import load, load_file
 
+from federatedscope_ggeur.engines.fs import install
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.reporting import Results, numbers
 
@@ -173,6 +174,19 @@ def set_up(path: Path, settings: Sequence = (), clients=None, **options) -> FSRu
         client_configs=client_cfgs,
     )
     return FSRun(cfg, data, runner)
+
+
+def linked(federatedscope, folder: Path) -> Path:
+    """A checkout in which the plugin can be enabled: of links to the real one's files,
+    which stay as they are, and are compiled already."""
+    real, package = Path(federatedscope.__file__).parents[2], folder / "federatedscope"
+    for made in (package, package / "contrib", package / "contrib" / "configs"):
+        made.mkdir()
+        for path in (real / made.relative_to(package)).iterdir():
+            own = path.name in ("contrib", "configs") and path.parts[-2] != "core"
+            if not own and path.name != install.PLUGIN_FILE:
+                (made / path.name).symlink_to(path)
+    return folder
 
 
 @contextmanager

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from kept_rounds import checkpoint_rounds
 from standalone import outcome
 
 from federatedscope_ggeur.engines import run as checkpoints
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.federation.course.checkpoint import checkpoint_rounds
 from federatedscope_ggeur.reporting import Round0
 
 ROUNDS = ("federate.total_round_num", 4)
@@ -128,21 +127,6 @@ class TestFilesOfFS:
     """FS pickles ``{"cur_round": ..., "model": state dict}``."""
 
     @pytest.mark.slow
-    def test_weights_alone_start_a_run(self, engines, fs, tmp_path):
-        from federatedscope.core.aggregators import ClientsAvgAggregator
-
-        path = tmp_path / "fs.pt"
-        trained = fs.run()
-        ClientsAvgAggregator(trained.server.model, config=trained.config).save_model(
-            path, cur_round=3
-        )
-        results = engines["standalone"]("federate.restore_from", path)
-        rounds = results["rounds"]
-        assert [record["round"] for record in rounds] == [1, 2, 3, 4]
-        assert rounds[0]["avg"] > trained.results.rounds[0].avg
-        assert results == engines["embedded"]("federate.restore_from", path)
-
-    @pytest.mark.slow
     def test_a_malicious_pickle_runs_nothing(self, engines, tmp_path):
         """FS itself would unpickle it. All other files: test_checkpoint_writer.py."""
 
@@ -189,22 +173,3 @@ def test_a_run_keeps_one_in_its_folder_unless_told_not_to(fs, method):
         ConfigError, match=r"save_to: .* is a checkpoint of another run"
     ):
         fs.run("federate.save_to", path)
-
-
-@pytest.mark.slow
-def test_sigterm_is_taken_while_a_run_goes_on_and_left_after_it(fs):
-    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    try:
-        run, seen = fs.set_up(), []
-        note = run.server.federation.note
-
-        def noting(record):
-            note(record)
-            seen.append(signal.getsignal(signal.SIGTERM))
-
-        run.server.federation.note = noting
-        run.go()
-        assert seen == [signal.default_int_handler] * 4
-        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    finally:
-        signal.signal(signal.SIGTERM, before)

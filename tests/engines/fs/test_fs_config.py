@@ -407,7 +407,7 @@ def test_all_are_in_one_list(fs, plugin_first):
 
 
 def test_fs_s_own_search_is_refused(federatedscope, fs, monkeypatch):
-    program = Path(federatedscope.__file__).with_name("hpo.py")
+    program = Path(sys.modules["federatedscope"].__file__).with_name("hpo.py")
     monkeypatch.setattr(sys, "argv", [str(program)])
     with pytest.raises(ConfigError, match=r"hpo\.py: cannot search over runs"):
         fs.set_up()

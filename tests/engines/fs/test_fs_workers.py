@@ -53,15 +53,6 @@ def test_every_message_that_is_sent_is_handled_and_none_of_fs_s_own(federatedsco
             assert kind not in here
 
 
-@pytest.mark.slow
-def test_fs_s_own_check_of_completeness(fs):
-    """A path of messages leads from joining to the end."""
-    pytest.importorskip("networkx", reason="FS draws the graph with networkx")
-    there = fs.set_up(also=["check_completeness", True])
-    assert "Completeness check passes" in there.log
-    assert (there.folder / "msg_handler.png").exists()
-
-
 def message(kind, sender, state=0, content=()):
     from federatedscope.core.message import Message
 
@@ -185,32 +176,6 @@ def same(splits, held) -> bool:
     )
 
 
-DEALT = [{"alpha": 0.01, "min_per_class": 1}]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ["federate.client_num", 7, "data.splitter", "iid", "data.splitter_args", []],
-        ["federate.client_num", 6, "data.splitter_args", DEALT],
-    ],
-    ids=["iid", "lds"],
-)
-def test_standalone_clients_hold_what_they_hold_on_the_embedded_engine(
-    get, config, settings
-):
-    data, cfg = get(*settings)
-    expected = load_federated_data(config(*settings))
-    assert list(data) == list(range(len(expected.clients) + 1))
-    for held in expected.clients:
-        splits = data[held.number]
-        assert same(splits, held)
-        assert splits.held.domain == held.domain
-        assert splits["train"]["x"].dtype == np.float32
-    assert cfg.federate.client_num == len(expected.clients)
-
-
 def test_pixels_stay_bytes(get, config, pictures_of_digits):
     data, cfg = get(*pictures_of_digits)
     assert cfg.model.input_shape == (64,)
@@ -286,17 +251,6 @@ def test_the_seed_is_the_user_s_again(get):
 
     setup_seed(5)
     assert drawn == draw()
-
-
-@pytest.mark.slow
-def test_a_distributed_client_holds_the_part_of_its_index(get, config):
-    settings = ["federate.client_num", 5]
-    for held in load_federated_data(config(*settings)).clients:
-        also = distributed("client", data_idx=held.number)
-        splits, cfg = get(*settings, also=also)
-        assert (splits.held.number, splits.held.domain) == (held.number, held.domain)
-        assert same(splits, held)
-        assert cfg.model.out_channels == 12
 
 
 @pytest.mark.slow

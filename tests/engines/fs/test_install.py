@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 import yaml
 from fake_checkout import FILES, write_checkout
+from own_process import OF_FS, in_turn
+from standalone import linked
 
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.fs import install
@@ -232,39 +234,38 @@ eval: {count_flops: False}
 """
 
 
-SHORT = " federate.total_round_num 1"
+SHORT = "federate.total_round_num 1"
+ENDS = "Server: Final evaluation is finished"
 
 
 @pytest.mark.slow
 def test_an_enabled_federatedscope_knows_the_plugin(federatedscope, tmp_path):
-    package = Path(federatedscope.__file__).parents[2]
-    copy = tmp_path / "federatedscope"
-    ignored = shutil.ignore_patterns("__pycache__", install.PLUGIN_FILE)
-    shutil.copytree(package, copy, ignore=ignored)
+    copy = linked(federatedscope, tmp_path) / "federatedscope"
     before = files_in(copy)
     enable(tmp_path)
     (tmp_path / "FILE.yaml").write_text(TOY)
     plugin = tmp_path / "broken" / "federatedscope_ggeur"
     plugin.mkdir(parents=True)
     (plugin / "__init__.py").write_text("def (:")
-    shown = install.run_command(tmp_path)
-    main = f"{sys.executable} {copy / 'main.py'} --cfg FILE.yaml"
-    broken = {"PYTHONPATH": f"{plugin.parent}{os.pathsep}{tmp_path}"}
-    ends = "Server: Final evaluation is finished"
-    needs = "error: this run needs the plugin federatedscope_ggeur"
-    calls = [
-        (shown.replace("FILE", "ggeur_quickstart") + SHORT, {}, 0, ends),
-        (main, broken, 0, ends),
-        (f"{main} ggeur.use True", broken, 1, needs),
-    ]
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
-    for command, environ, status, said in calls:
-        every = {**os.environ, "PATH": path, **environ}
-        done = run(command, shell=True, cwd=tmp_path, env=every)
-        assert done.returncode == status, done.stderr
-        assert said in done.stderr
-        without = "running without federatedscope_ggeur" in done.stderr
-        assert without == (bool(environ) and not status)
+    shown = install.run_command(tmp_path).replace("FILE", "ggeur_quickstart")
+    told = {**os.environ, "PATH": path}
+    done = run(f"{shown} {SHORT}", shell=True, cwd=tmp_path, env=told)
+    assert done.returncode == 0, done.stderr
+    assert ENDS in done.stderr
+    assert "running without federatedscope_ggeur" not in done.stderr
+    # With another plugin before this one.
+    start = "import runpy, sys; sys.path[:0] = sys.argv[1:3]; file = sys.argv[3]; "
+    start += "del sys.argv[:3]; runpy.run_path(file, run_name='__main__')"
+    main = [str(plugin.parent), str(tmp_path), str(copy / "main.py")]
+    main += ["--cfg", "FILE.yaml"]
+    calls = [["-c", start, *main, *more] for more in ([], ["ggeur.use", "True"])]
+    (status, said), refused = in_turn(calls, tmp_path, first=OF_FS)
+    assert status == 0, said
+    assert ENDS in said
+    assert "running without federatedscope_ggeur" in said
+    assert refused[0] == 1
+    assert "error: this run needs the plugin federatedscope_ggeur" in refused[1]
     shutil.rmtree(plugin.parent)
     disable(tmp_path)
     left = {p for p in files_in(copy) if "__pycache__" not in p.parts}
@@ -286,17 +287,6 @@ def test_the_commands_say_what_to_type(checkout, capsys):
     assert capsys.readouterr().out.startswith("disabled: ")
 
 
-@pytest.mark.parametrize("command", ["enable", "disable"])
-def test_no_federatedscope_anywhere(command, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "federatedscope", None)
-    monkeypatch.delenv("FEDERATEDSCOPE_HOME", raising=False)
-    assert main([command]) == 1
-    error = capsys.readouterr().err
-    assert error.startswith("error: FederatedScope was not found")
-    for way in ("git clone", "pip install", "enable FOLDER"):
-        assert way in error
-
-
 # What ``ggeur doctor`` says of FederatedScope.
 
 
@@ -309,12 +299,6 @@ def report(capsys):
         return capsys.readouterr().out
 
     return ask
-
-
-def test_the_doctor_finds_no_federatedscope_anywhere(report, monkeypatch):
-    monkeypatch.setitem(sys.modules, "federatedscope", None)
-    monkeypatch.delenv("FEDERATEDSCOPE_HOME", raising=False)
-    assert "FederatedScope was not found" in report()
 
 
 def test_it_tells_the_state_and_the_command_that_repairs_it(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from own_process import OF_FS, in_turn
 from standalone import as_before, assert_same, merged, new_config, set_up
 from study_on_disk import SHORT, StudyOnDisk
 
@@ -153,7 +152,6 @@ def test_wandb_in_offline_mode(offline, least, server):
 # FederatedScope's own main, run by this package's command.
 
 
-PATIENCE = 600.0  # s
 TOY = """\
 data: {type: toy}
 model: {type: lr}
@@ -164,22 +162,6 @@ CLIENTS = "\n".join(
     f"client_{i}: {{train: {{local_update_steps: {i + 1}, optimizer: {{lr: 0.1}}}}}}"
     for i in range(3)
 )
-
-
-def run_python(words: list[str], home: Path, cwd: Path) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, *words],
-        cwd=cwd,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "FEDERATEDSCOPE_HOME": str(home),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
 
 
 @pytest.fixture
@@ -193,27 +175,9 @@ def home(federatedscope) -> Path:
     return Path(federatedscope.__file__).parents[3]
 
 
-@pytest.mark.slow
-def test_federatedscope_runs_with_the_plugin_and_untouched(toy, home):
-    (toy / "clients.yaml").write_text(CLIENTS)
-    command = ["-m", "federatedscope_ggeur", "--engine", "federatedscope"]
-    command += ["--cfg", "toy.yaml", "--client_cfg", "clients.yaml"]
-    settings = ["federate.total_round_num", "1", "client_1.train.optimizer.lr", "0.25"]
-    done = run_python([*command, *settings, "expname", "here"], home, toy)
-    assert done.returncode == 0, done.stderr
-    assert "Server: Final evaluation is finished" in done.stderr
-    config = (toy / "exp" / "here" / "config.yaml").read_text()
-    assert "ggeur:\n  use: false\n" in config
-    assert "total_round_num: 1" in config
-    log = (toy / "exp" / "here" / "exp_print.log").read_text()
-    assert "lr: 0.25" in log
-    assert "local_update_steps: 3" in log
-
-
 LATE = """\
 import sys
 from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.federation.course.checkpoint import checkpoint_rounds
 sys.path.insert(0, sys.argv.pop(1))
 from federatedscope.core.configs.config import global_cfg
 before = list(sys.argv)
@@ -224,13 +188,28 @@ print(status, before == sys.argv)
 
 
 @pytest.mark.slow
-def test_a_config_that_was_built_before_and_a_wrong_setting(toy, home):
-    done = run_python(["-c", LATE, str(home)], home, toy)
-    assert done.stdout.split() == ["1", "True"], done.stderr
-    error = done.stderr[done.stderr.rindex("error:") :]
-    assert error.startswith("error: wrong settings:\n")
-    assert "  ggeur.steps: must be [], [1], [2] or [1, 2], got [3]" in error
-    assert "Traceback" not in done.stderr
+def test_federatedscope_itself_and_a_config_that_was_built_before(
+    toy, home, monkeypatch
+):
+    monkeypatch.setenv("FEDERATEDSCOPE_HOME", str(home))
+    (toy / "clients.yaml").write_text(CLIENTS)
+    command = ["-m", "federatedscope_ggeur", "--engine", "federatedscope"]
+    command += ["--cfg", "toy.yaml", "--client_cfg", "clients.yaml"]
+    command += ["federate.total_round_num", "1", "client_1.train.optimizer.lr", "0.25"]
+    calls = [[*command, "expname", "here"], ["-c", LATE, str(home)]]
+    (status, said), (_, late) = in_turn(calls, toy, first=OF_FS)
+    assert status == 0, said
+    assert "Server: Final evaluation is finished" in said
+    config = (toy / "exp" / "here" / "config.yaml").read_text()
+    assert "ggeur:\n  use: false\n" in config
+    assert "total_round_num: 1" in config
+    log = (toy / "exp" / "here" / "exp_print.log").read_text()
+    assert "lr: 0.25" in log
+    assert "local_update_steps: 3" in log
+    assert late.splitlines()[-1] == "1 True"
+    assert "error: wrong settings:\n" in late
+    assert "  ggeur.steps: must be [], [1], [2] or [1, 2], got [3]" in late
+    assert "Traceback" not in late
 
 
 @pytest.fixture
@@ -284,18 +263,32 @@ def test_federatedscope_is_refused_with_what_to_do(quickstart, capsys):
 
 @pytest.mark.slow
 def test_its_runs_have_the_scores_of_ours(federatedscope, tmp_path):
-    """And an error there is told in a line."""
-    wrong = {"data.type": "no_such@ggeur"}
-    axes = {"method": {"GGEUR": {}, "wrong": wrong}}
+    axes = {"method": {"GGEUR": {}}}
     study = StudyOnDisk(tmp_path, axes=axes, seeds=[1], engine="federatedscope")
-    said = study.run("--workers", 2, status=1)
-    assert "failed: wrong / seed 1: " in said
-    assert "no_such@ggeur" in said
+    study.run()
     text = (study.out / "ggeur" / "seed_1" / "results.json").read_text()
     found = Results.from_json(text)
     assert found.engine == "federatedscope standalone"
     ours = run("ggeur_quickstart", overrides={**SHORT, "seed": 1})
     assert found.final.accuracy == ours.final.accuracy
     assert not list((study.out / "ggeur").rglob("*.part"))
-    study.write({**study.content, "axes": {"method": {"GGEUR": {}}}})
     assert "1 of 1 runs are finished" in study.run()
+
+
+FAILS = """\
+#!/bin/sh
+echo 'error: wrong settings:' >&2
+echo '  data.type: no_such@ggeur' >&2
+exit 1
+"""
+
+
+def test_an_error_of_federatedscope_is_told_in_a_line(tmp_path, monkeypatch):
+    (tmp_path / "python").write_text(FAILS)
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    axes = {"method": {"wrong": {"data.type": "no_such@ggeur"}}}
+    study = StudyOnDisk(tmp_path, axes=axes, seeds=[1], engine="federatedscope")
+    said = study.run(status=1)
+    assert "failed: wrong / seed 1: wrong settings" in said
+    assert "no_such@ggeur" in said

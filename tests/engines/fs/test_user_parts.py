@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from documented import ROOT, blocks
-from own_process import in_turn
+from own_process import OF_FS, in_turn
 from safetensors.torch import load_file
 
 #: A method, a network and an exchange; FS does not know heads, the others need files.
@@ -38,7 +38,8 @@ def ran(federatedscope, tmp_path_factory):
     run = ("--cfg", str(folder / "half_way.yaml"), "ggeur.half_way.share", "-1.0")
     calls["wrong"] = (*ON_FS, *run)
     commands = [("-m", "federatedscope_ggeur", *words) for words in calls.values()]
-    return dict(zip(calls, in_turn(commands, folder / "elsewhere"))), folder / "exp"
+    ends = in_turn(commands, folder / "elsewhere", first=OF_FS)
+    return dict(zip(calls, ends)), folder / "exp"
 
 
 def outcome(left: Path) -> dict:

@@ -94,8 +94,9 @@ def test_a_carrier_that_delays_repeats_and_shuffles(run, world, embedded):
 @pytest.mark.parametrize("run", ["scaffold", "personal heads"])
 def test_kills_at_writes(run, world, embedded, monkeypatch):
     """The store is written first, then the folder; so any moment between will do."""
-    wanted = embedded(*RUNS[run])
-    here = world(*RUNS[run])
+    settings = (*RUNS[run], "federate.total_round_num", 2 if run == "scaffold" else 1)
+    wanted = embedded(*settings)
+    here = world(*settings)
     deaths = Deaths(files.write_atomically, 0.2 if run == "scaffold" else 0.3)
     for module in (files, client_handler, reporting_run):
         monkeypatch.setattr(module, "write_atomically", deaths)

@@ -10,8 +10,6 @@ import re
 import shutil
 import socket
 import ssl
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -20,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from own_process import in_turn
 from wire_tap import recording
 
 from federatedscope_ggeur.cfg_ggeur.check import given_handshake
@@ -32,8 +31,6 @@ from federatedscope_ggeur.engines.sites.streams import transport_settings
 from federatedscope_ggeur.engines.sites.transport import Hub, certificates, make_token
 from federatedscope_ggeur.federation.course.membership import Membership
 
-#: Only a hang takes so long.
-PATIENCE = 300
 CLASSES = [f"kind {number}" for number in range(12)]
 PLAN = {
     "server": ["localhost"],
@@ -264,49 +261,38 @@ def test_what_the_server_agreed_on_is_compared(site, check, fault, told):
     check_found(check(), told)
 
 
-def run_on(options: str, site: Path, command: str) -> subprocess.CompletedProcess:
-    """Run a command whose outdir is on a file system that it alone sees."""
-    place = site / "mounted"
+#: A command whose outdir is on a file system that it alone sees.
+MOUNTED = """\
+import ctypes, subprocess, sys
+from federatedscope_ggeur.cli import main
+options, place, *words = sys.argv[1:]
+if ctypes.CDLL(None).unshare(0x20000):  # CLONE_NEWNS
+    sys.exit("may not mount")
+for mount in (["--make-rprivate", "/"], ["-t", "tmpfs", "-o", options, "none", place]):
+    subprocess.run(["mount", *mount], check=True)
+sys.exit(main(words))
+"""
+
+
+@pytest.mark.slow
+def test_a_full_or_read_only_disk_is_found_and_ends_a_run_with_one_line(site):
+    file, place = site / "site.yaml", site / "mounted"
     place.mkdir()
-    mount = ["unshare", "--mount", "sh", "-ec"]
-    on_it = f"mount -t tmpfs -o {options} none '{place}'; exec \"$@\""
-    if (
-        not shutil.which("unshare")
-        or subprocess.run(
-            [*mount, on_it, "sh", "true"], capture_output=True, check=False
-        ).returncode
-    ):
-        pytest.skip("this process may not mount a file system")
-    file = site / "site.yaml"
     file.write_text(file.read_text().replace("outdir: runs", "outdir: mounted"))
-    program = [sys.executable, "-m", "federatedscope_ggeur", command]
-    return subprocess.run(
-        [*mount, on_it, "sh", *program, "--cfg", str(file)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ("size=1m", ("disk", "1.05 MB are free, about 20 MB needed", "free some")),
-        ("ro", ("outdir", "Read-only file system", "set 'outdir'")),
-    ],
-)
-def test_a_full_or_read_only_disk_is_found(site, options, told):
-    done = run_on(options, site, "check")
-    check_found((done.returncode, problems_in(done.stdout), done.stdout), told)
-
-
-@pytest.mark.slow
-def test_a_site_on_a_read_only_disk_ends_with_one_line(site):
-    done = run_on("ro", site, "join")
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
+    calls = [
+        ["-c", MOUNTED, options, str(place), command, "--cfg", str(file)]
+        for options, command in (("size=1m", "check"), ("ro", "check"), ("ro", "join"))
+    ]
+    full, read_only, run = in_turn(calls, site)
+    if "may not mount" in full[1]:
+        pytest.skip("this process may not mount a file system")
+    for (status, said), told in (
+        (full, ("disk", "1.05 MB are free, about 20 MB needed", "free some")),
+        (read_only, ("outdir", "Read-only file system", "set 'outdir'")),
+    ):
+        check_found((status, problems_in(said), said), told)
+    assert run[0] == 1
+    (line,) = run[1].splitlines()
     assert "cannot make a folder for the run in 'mounted" in line
     assert "Read-only file system; set 'outdir'" in line
 

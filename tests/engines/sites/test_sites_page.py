@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from own_scores import check_own_score
+from processes import Worker, free_port
 
 from federatedscope_ggeur.engines.sites.distributed_data import site_data
 from federatedscope_ggeur.engines.sites.roles import role_config
@@ -20,7 +17,6 @@ from federatedscope_ggeur.reporting import read_results
 
 PAGE = Path(__file__).parents[3] / "docs" / "sites.md"
 SITES = {"berlin": "art", "paris": "photo", "rome": "sketch"}
-PATIENCE = 900.0
 
 
 def commands() -> dict[str, list[str]]:
@@ -30,37 +26,23 @@ def commands() -> dict[str, list[str]]:
     return {shlex.split(line)[0]: shlex.split(line) for line in found}
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return one.getsockname()[1]
-
-
 @pytest.mark.slow
 def test_from_nothing_to_a_prediction_at_a_site(
-    federatedscope, embeddings_folder, tmp_path, monkeypatch
+    fork_server, embeddings_folder, tmp_path, monkeypatch
 ):
-    for package in ("grpc", "cryptography"):
-        pytest.importorskip(package)
-    environ = {k: v for k, v in os.environ.items() if k != "FEDERATEDSCOPE_HOME"}
+    pytest.importorskip("cryptography")
     told = commands()
     order = ["certificates", "serve", "check", "join", "predict"]
     assert list(told) == order
 
-    def start(folder: Path, words: list[str]) -> subprocess.Popen:
-        return subprocess.Popen(
-            [sys.executable, "-m", "federatedscope_ggeur", *words],
-            cwd=folder,
-            env=environ,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+    def start(place: Path, words: list[str]) -> Worker:
+        folder = tmp_path / f"{words[0]} at {place.name}"
+        return Worker(fork_server, folder, words, {}, place=str(place))
 
-    def run(folder: Path, words: list[str]) -> str:
-        process = start(folder, words)
-        said, _ = process.communicate(timeout=PATIENCE)
-        assert process.returncode == 0, said
-        return said
+    def run(place: Path, words: list[str]) -> str:
+        worker = start(place, words)
+        assert worker.wait() == 0, worker
+        return worker.output
 
     text = PAGE.read_text("utf-8")
     plan = text[text.index("# federation.yaml") :].partition("```")[0]
@@ -81,9 +63,7 @@ def test_from_nothing_to_a_prediction_at_a_site(
         shutil.copy(embeddings_folder / f"{domain}.npz", data / "rows.npz")
     processes = {"leader": start(leader, told["serve"])}
     try:
-        for line in processes["leader"].stdout:
-            if "listening on" in line:
-                break
+        processes["leader"].wait_for("listening on")
 
         def of(name: str, command: str) -> list[str]:
             return [word.replace("berlin", name) for word in told[command]]
@@ -94,17 +74,14 @@ def test_from_nothing_to_a_prediction_at_a_site(
         assert "token: accepted" in said
         for name, place in places.items():
             processes[name] = start(place, of(name, "join"))
-        for name, process in processes.items():
-            said, _ = process.communicate(timeout=PATIENCE)
-            assert process.returncode == 0, (name, said)
-            if name == "leader":  # it says what happens, and at the end where files are
-                assert "has joined: 3 of 3" in said
-                assert "results.json" in said
+        for process in processes.values():
+            assert process.wait() == 0, process
+        # It says what happens, and at the end where files are.
+        assert "has joined: 3 of 3" in processes["leader"].output
+        assert "results.json" in processes["leader"].output
     finally:
         for process in processes.values():
-            process.terminate()
-        for process in processes.values():
-            process.wait()
+            process.kill()
     monkeypatch.chdir(tmp_path)  # reading a site's file goes to its folder
     for name, place in places.items():
         own = place / name

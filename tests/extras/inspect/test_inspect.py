@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import re
 
 import numpy as np
 import pytest
@@ -140,21 +139,6 @@ def test_similarities_are_those_of_equation_3(quickstart, tmp_path, centred):
         assert same == pytest.approx(np.diagonal(pair.values).mean())
         rest = pair.values[~np.eye(3, dtype=bool)]
         assert other == pytest.approx(rest.mean())
-
-
-@pytest.mark.slow
-def test_equal_shapes_are_found(inspect, tmp_path):
-    data = write_domains(tmp_path / "data", [(900, 900)] * 3, shapes=(0, 0, 1))
-    _, printed, _ = inspect(*data, "--reference", "two")
-    model, *rows = lines(tmp_path / "out" / "similarity.csv")
-    assert model == ["domain", "class", "other_domain", "other_class", "similarity"]
-    value = {tuple(row[:4]): float(row[4]) for row in rows}
-    assert len(value) == 8
-    for c in "01":
-        assert value["two", c, "one", c] > 4.8
-        assert value["two", c, "one", "10"[int(c)]] < 2.5
-        assert value["two", c, "three", c] < 2.5
-    assert re.search(r"two and one: same class (4\.9|5\.0)", printed)
 
 
 @pytest.mark.slow

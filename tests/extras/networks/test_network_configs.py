@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from image_miniatures import (
-    DOMAINNET,
-    leaf_users,
-    write_cifar10,
-    write_domainnet,
-    write_leaf,
-    write_tiny_imagenet,
-)
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.engines.run import Run, run
+from federatedscope_ggeur.engines.run import run
 from federatedscope_ggeur.examples import example_folder
 
 EXAMPLES = example_folder()
@@ -58,31 +50,10 @@ TABLE_1 = {
     "tiny_imagenet": (100, 5, 500, 5, 20, 0.1, "resnet18", 64),
     "femnist": (3400, 50, 1000, 5, 32, 0.05, "resnet18", 28),
 }
-TOP_10 = (
-    "bird", "feather", "headphones", "ice_cream", "teapot", "tiger", "whale",
-    "windmill", "wine_glass", "zebra",
-)  # fmt: skip
 
 
 def fedfa_path(name):
     return EXAMPLES / f"fedfa_{name}.yaml"
-
-
-def write_femnist(root):
-    for part, rows in (("train", 12), ("test", 4)):
-        users = leaf_users({f"f{k:04}": rows for k in range(5)})
-        write_leaf(root / part / "all_data_0.json", users)
-
-
-MINIATURES = {
-    "domainnet": lambda root: write_domainnet(
-        root, [(name, number) for number, name in enumerate(TOP_10)], images=8
-    ),
-    "cifar10": lambda root: write_cifar10(root / "cifar-10-batches-py", n=40),
-    "tiny_imagenet": lambda root: write_tiny_imagenet(root / "tiny-imagenet-200"),
-    "femnist": write_femnist,
-}
-DOMAINS = {"domainnet": len(DOMAINNET)}
 
 
 @pytest.mark.parametrize("name", TABLE_1)
@@ -104,28 +75,6 @@ def test_fedfas_papers_numbers(name):
     method = cfg.ggeur.fedfa_plus
     assert (method.variant, method.probability, method.momentum) == ("plus", 0.5, 0.99)
     assert (method.bins, method.weight, method.temperature) == (8, 0.1, 0.01)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", MINIATURES)
-def test_it_runs_on_a_miniature_of_its_data_set(name, tmp_path):
-    MINIATURES[name](tmp_path / "data")
-    small = {
-        "data.root": tmp_path / "data",
-        "ggeur.encoder.cache": tmp_path / "cache",
-        "ggeur.encoder.image_size": 8,
-        "ggeur.encoder.num_workers": 0,
-        "ggeur.network.name": "digits_cnn",
-        "federate.client_num": DOMAINS.get(name, 2),
-        "federate.sample_client_num": -1,
-        "federate.total_round_num": 2,
-        "train.local_update_steps": 1,
-        "dataloader.batch_size": 2,
-    }
-    words = [str(part) for pair in small.items() for part in pair]
-    results = Run(load_config(fedfa_path(name), words)).follow(lambda record: None)
-    assert results.final.avg is not None
-    assert len(results.domains) == DOMAINS.get(name, 1)
 
 
 def test_office_has_fedbns_parts():

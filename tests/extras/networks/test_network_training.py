@@ -15,7 +15,6 @@ from elsewhere import GPU
 from image_federations import federate_images
 from outcomes import backwards, outcome, restored
 from tiny_networks import (
-    DIM,
     RATE,
     SGD,
     SIZES,
@@ -143,13 +142,6 @@ class TestFit:
         assert torch.equal(found, plain)
         model.in_chunks(model, rows[0])
         assert len(seen) == 9
-
-    def test_a_head_has_no_stages(self):
-        head = build_model(DIM, CLASSES, ModelSettings())
-        rows = images(12)[0].float(), images(12)[1]
-        hooks = LocalHooks(stage=lambda k, x: x)
-        with pytest.raises(ConfigError, match="LinearHead has no stages"):
-            fit(head, to_vector(head), *rows, WHOLE, 0, hooks)
 
     @pytest.mark.parametrize("hidden", [0, 5])
     def test_a_perturbed_gradient_is_that_elsewhere(self, hidden):

@@ -5,9 +5,9 @@ import shutil
 import signal
 
 import pytest
-from own_process import PATIENCE, in_turn
+from own_process import PATIENCE, in_turn, until
 from pictures import write_images
-from study_on_disk import METHODS, SHORT, StudyOnDisk, children_of, end, until
+from study_on_disk import METHODS, SHORT, StudyOnDisk, children_of, end
 
 from federatedscope_ggeur import run
 from federatedscope_ggeur.extras.studies.running import StudyRun
@@ -195,14 +195,15 @@ def test_one_that_is_interrupted_goes_on_from_its_checkpoint(make_study):
         "eval.freq": 10,
     }
     study = make_study(settings=settings, axes={}, seeds=[0])
-    process = study.start("--workers", 1)
+    process = study.fork("--workers", "1")
     part = study.out / "seed_0.part"
     until(lambda: (part / "private" / "checkpoint").exists(), process)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 130
-    assert "repeat the command to go on" in errors
-    assert "Traceback" not in errors
+    end(process.pid, signal.SIGINT)
+    process.join(PATIENCE)
+    assert process.exitcode == 130
+    said = study.said.read_text()
+    assert "repeat the command to go on" in said
+    assert "Traceback" not in said
     assert part.exists()
     study.run()
     log = (study.out / "seed_0" / "log.txt").read_text()
@@ -222,19 +223,19 @@ def test_kills_leave_the_same_numbers(make_study):
         "eval.freq": 10,
     }
     study = make_study(settings=settings, seeds=[0])
-    process = study.start("--workers", 2)
+    process = study.fork("--workers", "2")
     until(lambda: list(study.out.rglob("checkpoint")), process)
     end(process.pid)
-    process.communicate(timeout=PATIENCE)
-    process = study.start("--workers", 2)
+    process.join(PATIENCE)
+    process = study.fork("--workers", "2")
     logs = study.out.rglob
     until(
         lambda: any("goes on after" in p.read_text() for p in logs("log.txt")), process
     )
     end(children_of(process.pid)[-1])
-    _, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, errors
-    assert "SIGKILL" in errors
+    process.join(PATIENCE)
+    assert process.exitcode == 0, study.said.read_text()
+    assert "SIGKILL" in study.said.read_text()
     found = without_place(study.numbers())
     assert sorted(found) == ["fedavg/seed_0", "ggeur/seed_0"]
     for method, more in {"fedavg": {"ggeur.steps": []}, "ggeur": {}}.items():

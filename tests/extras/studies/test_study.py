@@ -105,7 +105,7 @@ def test_names_and_problems_are_printable(jobs, told):
 @pytest.mark.parametrize(
     ("gpus", "said"), [(1, "one GPU, .* one after the other"), (2, "2 GPUs")]
 )
-def test_runs_on_gpus_take_one_each(tmp_path, capsys, monkeypatch, gpus, said):
+def test_runs_on_gpus_take_one_each(tmp_path, monkeypatch, gpus, said):
     """The runs themselves find no GPU here and go on without."""
     monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
     shared = []
@@ -113,8 +113,7 @@ def test_runs_on_gpus_take_one_each(tmp_path, capsys, monkeypatch, gpus, said):
         JobWorkers, "share_gpus", lambda self, names: shared.extend(names)
     )
     study = StudyOnDisk(tmp_path, settings={**SHORT, "use_gpu": True}, seeds=[0])
-    assert main(["study", str(study.file), "--out", str(study.out)]) == 0
-    assert re.search(f"note: .*{said}", capsys.readouterr().out)
+    assert re.search(f"note: .*{said}", study.run())
     assert shared == [str(number) for number in range(gpus)]
 
 

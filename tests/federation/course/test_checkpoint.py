@@ -10,12 +10,12 @@ from itertools import count
 
 import pytest
 from every_method import ADDED, FEDERATED
+from kept_rounds import checkpoint_rounds
 
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation.course.checkpoint import (
     Checkpointing,
-    checkpoint_rounds,
 )
 from federatedscope_ggeur.reporting import Round0, numbers
 

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pickle
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from carrier import carrier, lost
+from kept_rounds import checkpoint_rounds
 
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation.course.checkpoint import (
     CheckpointWriter,
     Snapshot,
-    checkpoint_rounds,
     restore,
 )
 from federatedscope_ggeur.federation.course.client_handler import ClientStore
@@ -48,13 +46,24 @@ def files_at(path):
     return {p: p.read_bytes() for p in path.parent.rglob("*") if p.is_file()}
 
 
-def test_the_rounds_that_are_over(config, kept, tmp_path):
+def test_the_rounds_that_are_over(config, kept):
     cfg = config("federate.save_to", kept)
     assert checkpoint_rounds(kept) == cfg.federate.total_round_num
-    torch.save({"cur_round": 7, "model": {}}, tmp_path / "of_fs.pth")
-    assert checkpoint_rounds(tmp_path / "of_fs.pth") == 0  # weights alone
-    with pytest.raises(ConfigError, match="cannot be read"):
-        checkpoint_rounds(tmp_path / "nowhere")
+
+
+def test_a_pickle_is_refused_unread(config, path, tmp_path):
+    """FederatedScope's own checkpoints are pickles."""
+
+    class Attack:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "executed"),)
+
+    path.parent.mkdir()
+    torch.save({"cur_round": 3, "model": Attack()}, path)
+    refused(config("federate.restore_from", path), "not a message")
+    assert not (tmp_path / "executed").exists()
+    torch.load(path, weights_only=False)
+    assert (tmp_path / "executed").exists()  # so it would have been
 
 
 class TestFiles:
@@ -141,69 +150,6 @@ class TestOtherRuns:
         refused(cfg, gone, replace(data, **fewer))
         other = replace(data, class_names=("z", *data.class_names[1:]))
         refused(cfg, "class 0 is '.*' there and 'z' here$", other)
-
-
-def write_pickle(content, path):
-    Path(path).write_bytes(pickle.dumps(content, protocol=2))
-
-
-def read_pickle(path):
-    return pickle.loads(Path(path).read_bytes())
-
-
-class TestWeightsOfFederatedScope:
-    def save(self, path, **content):
-        path.parent.mkdir()
-        torch.save({"cur_round": 3, **content}, path)
-        return path
-
-    def test_are_where_a_run_of_all_rounds_starts(self, config, path):
-        trained = Run(config())
-        trained.follow(lambda record: None)
-        server = trained.engine.server
-        model = server.model.at(server.params)
-        self.save(path, model=model.state_dict())
-        following = Run(config("federate.restore_from", path))
-        assert torch.equal(following.engine.server.params, server.params)
-        results = following.follow(lambda record: None)
-        assert [record.round for record in results.rounds] == [1, 2, 3]
-        assert results.round0.uploaded_pairs > 0
-        assert results.rounds[0].loss < trained.history.rounds[0].loss
-
-    def test_of_another_head_or_before_zip_files(self, config, path):
-        """Torch's reader of the older format has run foreign code before."""
-        model = Run(config("ggeur.mlp_hidden_dim", 8)).engine.server.model
-        self.save(path, model=model.state_dict())
-        refused(config("federate.restore_from", path), "weights of this head")
-        held = {"model": Run(config()).engine.server.model.state_dict()}
-        torch.save(held, path, _use_new_zipfile_serialization=False)
-        assert torch.load(path, weights_only=True).keys() == held.keys()
-        refused(config("federate.restore_from", path), "ValueError: not a zip file")
-
-    def test_with_nan(self, config, path):
-        state = Run(config()).engine.server.model.state_dict()
-        nan = {name: torch.full_like(t, torch.nan) for name, t in state.items()}
-        self.save(path, model=nan)
-        refused(config("federate.restore_from", path), "NaN or infinity")
-
-    @pytest.mark.parametrize(
-        ("write", "read"),
-        [
-            (torch.save, partial(torch.load, weights_only=False)),
-            (write_pickle, read_pickle),
-        ],
-    )
-    def test_code_in_the_file_is_not_run(self, config, path, tmp_path, write, read):
-        class Attack:
-            def __reduce__(self):
-                return os.mkdir, (str(tmp_path / "executed"),)
-
-        path.parent.mkdir()
-        write({"cur_round": 3, "model": Attack()}, str(path))
-        refused(config("federate.restore_from", path), "neither a checkpoint of this")
-        assert not (tmp_path / "executed").exists()
-        read(str(path))
-        assert (tmp_path / "executed").exists()  # so it would have been
 
 
 @contextlib.contextmanager

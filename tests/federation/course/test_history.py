@@ -191,7 +191,7 @@ def replies(carried, *of):
 
 
 def same(space, other):
-    pairs = (space.centre, other.centre), (space.matrix, other.matrix)
+    pairs = (space.centre, other.centre), (space.scales, other.scales)
     alike = [a is b or torch.equal(a, b) for a, b in pairs]
     return all(alike) and space.scale == other.scale
 

@@ -145,13 +145,7 @@ SPOILT = [
     ),
     (SpaceBroadcast, {"kind": "warped"}, {}, "kind"),
     (SpaceBroadcast, {"scale": 0}, {}, "scale"),
-    (SpaceBroadcast, {"kind": "standard"}, {}, "triangle"),
     # It could not be left again.
-    (
-        *(SpaceBroadcast, {}),
-        {"triangle": torch.tensor([1.0, 0, 0, 0, 1, 0, 0, 0, 0, 1])},
-        "triangle",
-    ),
     *(
         (StatisticsUpload, {}, {name: torch.tensor(values)}, (*field, name)[0])
         for name, values, *field in (

@@ -89,20 +89,6 @@ def test_numbers_of_a_row(study_folder):
     assert row.spread(STD).mean == pytest.approx(np.mean(deviations))
 
 
-def test_differences_are_those_of_scipy(study_folder):
-    (table,) = Comparison.of(study_folder).tables
-    found = table.differences(AVG)
-    assert set(found) == {n for n, other in table.baselines.items() if n != other}
-    for name, difference in found.items():
-        rows = (table.rows[name], table.rows[table.baselines[name]])
-        values = [list(row.numbers(AVG).values()) for row in rows]
-        assert difference.p == pytest.approx(stats.ttest_rel(*values).pvalue)
-    low, high = sorted(d.p for d in found.values())
-    assert sorted(d.p_holm for d in found.values()) == pytest.approx(
-        [min(1, 2 * low), max(min(1, 2 * low), high)]
-    )
-
-
 @pytest.mark.parametrize("baseline", ["FedAvg, 0.1", "alpha=0.1", "0.1"])
 def test_a_baseline_of_ones_own(study_folder, baseline):
     (table,) = Comparison.of(study_folder, baseline).tables
@@ -272,25 +258,6 @@ def test_states_that_were_scored():
     assert sent == [(0, 850.0), (1, 2850.0), (3, 6850.0)]
 
 
-def test_costs_are_by_client(flat_scores):
-    (table,) = flat_scores({"a": {1: 0.5}}).tables
-    (row,) = table.rows.values()
-    numbers = [row.numbers(Measure(key))[1] for key in ("bytes_up", "bytes_down")]
-    assert numbers == [(1200 + 1000) / 2, (100 + 3000) / 2]
-    assert row.numbers(Measure("seconds"))[1] == 0.75
-
-
-def test_rounds_to_a_target(study_folder):
-    (table,) = Comparison.of(study_folder, target=0.3).tables
-    name = "FedAvg, 0.5"
-    # Rises as 1 - 1/2t towards 0.4 and some.
-    assert set(table.rounds(name, 0.25)) == {1, 2, 3, 4, 5}
-    assert table.rounds(name, 0.9) == {}
-    assert table.target(name, 0.3) == 0.3
-    mean = table.rows[name].spread(AVG).mean
-    assert table.target("FedAvg + GGEUR_1 & 50%, 0.5", None) == int(100 * mean) / 100
-
-
 def test_names_follow_the_axes():
     labels = {"a": "1", "b": "2", "c": ""}
     assert name_of(labels, ["b", "gone", "c", "a"]) == "2, 1"
@@ -392,15 +359,6 @@ def plain_wilcoxon(differences):
     signs = itertools.product((0, 1), repeat=len(ranks))
     sums = np.array([np.dot(one, ranks) for one in signs])
     return min(1, 2 * min(np.mean(sums <= found), np.mean(sums >= found)))
-
-
-@pytest.mark.slow
-@settings(max_examples=30)
-@given(st.sets(st.integers(1, 10**6), min_size=6, max_size=30), st.randoms())
-def test_wilcoxon_without_ties_is_scipys(sizes, random):
-    values = [size * random.choice((-1, 1)) for size in sizes]
-    _, _, p = paired(by_seed(values), by_seed([0] * len(values)))
-    assert p == pytest.approx(stats.wilcoxon(values, mode="exact").pvalue)
 
 
 def plain_holm(ps):

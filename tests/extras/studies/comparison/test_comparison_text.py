@@ -13,21 +13,16 @@ from scipy import stats
 from written_runs import made, noisy, write
 from written_studies import write_study
 
-from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.cfg_ggeur.yaml_file import to_plain
 from federatedscope_ggeur.extras.studies.comparison import Comparison
-from federatedscope_ggeur.extras.studies.comparison.beside import beside_paper
 from federatedscope_ggeur.extras.studies.comparison.labels import label
 from federatedscope_ggeur.extras.studies.comparison.runs import FoundRun
 from federatedscope_ggeur.extras.studies.comparison.sheets import (
     overview_sheet,
     p_text,
     scores_sheet,
-    sheet_text,
     sheets,
 )
-from federatedscope_ggeur.extras.studies.paper import paper_table
-from federatedscope_ggeur.extras.studies.study import Axis, Cell, Study, to_text
+from federatedscope_ggeur.extras.studies.study import Axis, Cell, Study
 
 
 def one(tmp_path, *scores, name="a", seeds=(1, 2, 3)):
@@ -157,27 +152,6 @@ def test_axes_side_by_side_come_first(tmp_path, study):
     (_, fedavg), (_, ggeur) = first.rows
     assert [ggeur[0].text, ggeur[1].text] == ["trained", "-"]
     assert [cell.mark for cell in (*fedavg, ggeur[2])] == ["", "", "", "best"]
-
-
-def test_each_row_names_its_own_baseline_where_there_are_several(study_folder):
-    found = Comparison.of(study_folder)
-    sheet = sheets(found.tables[0], found.target)[1]
-    assert sheet.title == "Differences to the baseline, seed by seed"
-    assert [cells[2].text for _, cells in sheet.rows] == [
-        "baseline",
-        "baseline",
-        "FedAvg, 0.5",
-        "FedAvg, 0.1",
-    ]
-
-
-def test_wilcoxon_from_six_seeds(tmp_path):
-    rng_scores = [(0.5 + i / 100, 0.4) for i in range(6)]
-    one(tmp_path, *rng_scores, seeds=range(6))
-    one(tmp_path, *[(a + a / 10, b) for a, b in rng_scores], name="b", seeds=range(6))
-    text = Comparison.of(tmp_path).to_text()
-    assert "p (Wilcoxon)" in text
-    assert "0.031" in text  # 2 / 2^6: all differences have one sign
 
 
 def test_rounds_to_what_the_baseline_ends_with(tmp_path):
@@ -397,36 +371,3 @@ def test_csv_has_the_head_and_its_hash(compared):
         assert {line["head"] for line in theirs} == {shown(head)}
         hashes = {line["head_sha256"] for line in theirs if line["seed"] == "2"}
         assert hashes == {"" if digest is None else digest * 63 + "2"}
-
-
-def test_beside_the_paper_the_head_is_marked_and_what_it_hangs_on_listed(tmp_path):
-    best = {"closed_form": "auto", "init": "closed_form", "keep": "best"}
-    settings = {f"ggeur.{key}": value for key, value in best.items()}
-    config = to_plain(load_config("ggeur_officehome.yaml", settings))
-    domains = paper_table("table7").columns[:-2]
-    run = made([dict.fromkeys(domains, 0.5)], 1, config)
-    run = replace(run, final=replace(run.final, head="closed_form"))
-    row, other = "FedAvg (CLIP+MLP) + GGEUR", "FedAvg (CLIP+MLP)"
-    unknown = "not in the paper"
-    methods = [row, other, unknown]
-    study = Study("s", "S", [Axis("method", methods)], [1], paper="table7")
-    for name in methods:
-        own = dict(config)
-        if name == unknown:
-            own["ggeur"] = {**config["ggeur"], "base_method": "fedprox"}
-        left = replace(run.final, head_sha256="a" * 64)
-        one = replace(run, final=left, config=own)
-        write(tmp_path / name, one, Cell("s", {"method": name}, 1))
-    (tmp_path / "study.json").write_text(to_text(study))
-    figures, differing = beside_paper(Comparison.of(tmp_path), "table7")
-    assert unknown not in [name for name, _ in figures.rows]
-    said = f"equal heads, to the bit, on seed 1: {row}; {other}. These rows share"
-    assert said in " ".join(sheet_text(figures).split())
-    (_, cells), *_ = figures.rows
-    assert str(cells[figures.columns.index("head") - 1]) == "closed form"
-    listed = {name: [str(cell) for cell in cells[:2]] for name, cells in differing.rows}
-    assert listed["ggeur.closed_form"] == ["none", "auto"]
-    assert listed["ggeur.init"] == ["random", "closed_form"]
-    assert listed["ggeur.keep"] == ["trained", "best"]
-    assert "closed form" in listed["score"][1]
-    assert "ggeur.keep" in sheet_text(differing)

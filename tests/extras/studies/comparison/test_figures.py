@@ -147,13 +147,6 @@ def test_files_are_whole_and_of_their_size(drawn, form, width):
         assert b"CreationDate" not in raw
 
 
-@pytest.mark.slow
-def test_letters_are_seven_to_nine_points(drawn):
-    for picture in drawn["one"]:
-        for text in picture.figure.findobj(matplotlib.text.Text):
-            assert 7 <= text.get_fontsize() <= 9
-
-
 def test_rows_of_a_panel_are_told_apart_without_colour():
     for start in (0, 8, 16, 20):
         looks = [look(number) for number in range(start, start + 8)]

@@ -97,19 +97,6 @@ def test_every_partition_gives_the_pooled_head(solve, kind):
         assert results.round0.compression is None
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("statistics", ["class", "summed", "means"])
-def test_nearest_means_send_no_covariances(solve, statistics):
-    head, results = solve("ncm", 10, 0.5, "ggeur.statistics", statistics)
-    _, lda = solve("lda", 10, 0.5, *SUMMED)
-    _, whole = solve("lda", 10, 0.5)
-    assert results.round0.uploaded_pairs == lda.round0.uploaded_pairs
-    numbers = results.round0.uploaded_pairs * (DIM + 2) * 8
-    assert results.round0.bytes_up <= numbers + 10 * 500
-    assert results.round0.bytes_up < lda.round0.bytes_up < 0.7 * whole.round0.bytes_up
-    assert_near(head, solve("ncm", 10, 0.5)[0], 0)
-
-
 def test_a_closed_form_alone_has_no_rounds(solve):
     _, results = solve("lda", 3)
     assert results.rounds == []

@@ -280,18 +280,6 @@ def test_a_checkpoint_shows_others_the_model_on_raw_embeddings(config, tmp_path)
     assert torch.equal(load_file(path)["params"], to_vector(results.model))
 
 
-def test_weights_of_federatedscope_are_entered_into_the_space(config, tmp_path):
-    """They are of a model on raw embeddings, as all that leaves a run is."""
-    first = run(config("ggeur.space", "raw"))
-    path = tmp_path / "fs.pt"
-    torch.save({"cur_round": 3, "model": first.model.state_dict()}, path)
-    settings = ["ggeur.space", STANDARD, "federate.restore_from", path]
-    going = Run(config(*settings))
-    next(going.engine.run())
-    found = going.engine.server.raw_params
-    torch.testing.assert_close(found, to_vector(first.model), rtol=1e-5, atol=1e-5)
-
-
 def test_a_run_says_at_its_start_what_it_trains_in(config):
     assert (
         "space of training: standard" in Run(config("ggeur.space", STANDARD)).describe()
