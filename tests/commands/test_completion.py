@@ -75,6 +75,7 @@ print(shellcode([word.rstrip(')') for word in sys.argv[1:]], shell="bash"))
 """
 
 
+@pytest.mark.slow
 def test_commands_and_options_are_completed(in_bash, tmp_path):
     (tmp_path / "my config.yaml").touch()
     assert in_bash("ggeur doc") == ["doctor "]
