@@ -13,6 +13,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
+import torch
 
 from federatedscope_ggeur.cli import main
 
@@ -52,8 +53,19 @@ def forked(words: Sequence[str], said: Path):
     return process
 
 
+def keep_one_thread() -> None:
+    """Let torch use one thread here, whatever the program asks for.
+
+    A fork has none of the threads of OpenMP. If its parent has used them, it would wait
+    for them for ever.
+    """
+    torch.set_num_threads(1)
+    torch.set_num_threads = lambda number: None
+
+
 def _forked(words: Sequence[str], said: Path) -> None:
     os.setsid()
+    keep_one_thread()
     output = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(output, 1)
     os.dup2(output, 2)

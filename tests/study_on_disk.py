@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from own_process import forked
+from own_process import forked, keep_one_thread
 
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.machine import start_method
@@ -88,8 +88,14 @@ def forked_workers():
     """
     from federatedscope_ggeur.extras.studies import workers  # it may be taken out
 
-    made = workers._Worker
+    made, work = workers._Worker, workers.work
+
+    def on_one_thread(pipe):
+        keep_one_thread()
+        work(pipe)
+
     with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(workers, "work", on_one_thread)
         patched.setattr(workers, "_Worker", lambda start="", gpu=None: made(FORK, gpu))
         yield
 
