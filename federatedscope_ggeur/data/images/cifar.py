@@ -104,7 +104,7 @@ def read_cifar10(root: str | Path) -> ImageDataSet:
 
 @register_image_reader("cifar100")
 def read_cifar100(root: str | Path) -> ImageDataSet:
-    """Read CIFAR-100 with its 100 fine labels. All else is as in `read_cifar10`."""
+    """Read CIFAR-100 with its 100 fine labels. All else is as for CIFAR-10."""
     return _CIFAR100.read(root)
 
 
