@@ -19,10 +19,8 @@ def derive_seed(seed: int, *key: int | str) -> int:
     The type and the length of each part count. So ``(1, 23)`` differs from ``(12, 3)``,
     and the number 1 differs from the text "1".
     """
-    text = str(int(seed))  # most come once, so `_part` need not remember them
-    data = f"i{len(text)}:{text};"
-    for part in key:
-        data += _part(part)
+    # Most seeds come once, so `_part` need not remember them.
+    data = _part.__wrapped__(int(seed)) + "".join(map(_part, key))
     # A part may be a file's name, which may hold bytes that are not UTF-8.
     encoded = data.encode("utf-8", "surrogatepass")
     digest = hashlib.blake2b(encoded, digest_size=8).digest()

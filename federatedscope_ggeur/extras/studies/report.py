@@ -5,13 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from federatedscope_ggeur.commands import command_parser
 from federatedscope_ggeur.printable import say
-
-if TYPE_CHECKING:
-    pass
 
 
 def report(arguments: Sequence[str]) -> int:

@@ -256,9 +256,9 @@ class ClientHandler:
         GGEURError
             Training diverged.
         """
-        side = self._asked(kind, parts)
+        side, payloads = self._asked(kind, parts)
         try:
-            answer = kind.respond(side, *self._decoded(kind, parts))
+            answer = kind.respond(side, *payloads)
         finally:  # an answer that fails may leave something, too
             self._keep(side)
         return () if answer is None else (answer.to_bytes(),)
@@ -292,8 +292,10 @@ class ClientHandler:
         self._store, self.client.states = store, states
         return refused
 
-    def _asked(self, kind: RequestKind, parts: Sequence[bytes]) -> ClientSide:
-        """The side that answers a request, if this client may answer it."""
+    def _asked(
+        self, kind: RequestKind, parts: Sequence[bytes]
+    ) -> tuple[ClientSide, list[Any]]:
+        """The side that answers a request, and the decoded parts."""
         if kind not in self._answers:
             raise _refusal(
                 "kind",
@@ -313,10 +315,10 @@ class ClientHandler:
             # earlier run is removed here: this client may not be drawn for long.
             self._begun = True
             self._keep_state()
-        return self.side(self._answers[kind].CLIENT)
-
-    def _decoded(self, kind: RequestKind, parts: Sequence[bytes]) -> list[Any]:
-        return [self._decode(kind, place, data) for place, data in enumerate(parts)]
+        payloads = [
+            self._decode(kind, position, data) for position, data in enumerate(parts)
+        ]
+        return self.side(self._answers[kind].CLIENT), payloads
 
     def _decode(self, kind: RequestKind, position: int, data: bytes) -> Any:
         if not data and kind.optional_parts:
@@ -347,13 +349,10 @@ def answer_group(
     """
     if kind.respond_group is None or not handlers:
         return None
-    sides = [handler._asked(kind, own) for handler, own in zip(handlers, parts)]
-    payloads: list[list[Any]] = []
-    for k, (handler, own) in enumerate(zip(handlers, parts)):
-        is_known = k > 0 and kind.shared_parts and own is parts[k - 1]
-        payloads.append(payloads[-1] if is_known else handler._decoded(kind, own))
+    asked = [h._asked(kind, own) for h, own in zip(handlers, parts)]
+    sides = [side for side, _ in asked]
     try:
-        return kind.respond_group(sides, payloads)
+        return kind.respond_group(sides, [payloads for _, payloads in asked])
     finally:
         for handler, side in zip(handlers, sides):
             handler._keep(side)
