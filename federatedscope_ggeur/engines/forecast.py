@@ -4,14 +4,13 @@ Forecasts the bytes, memory and time of a run from its first messages.
 
 Round 0 is run, because only this shows the length of thin factors. Two rounds follow in
 which each client takes one mini-batch: a method may send other tensors once its server
-has a state. The messages of all other rounds have the same tensors. Only the digits of
-numbers in their headers differ.
+has a state. The messages of all later rounds have the tensors of the second one. Only
+the digits of numbers in their headers differ.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -20,8 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from federatedscope_ggeur.cfg_ggeur.keys import all_keys, put_key
-from federatedscope_ggeur.federation import wire
-from federatedscope_ggeur.federation.exchanges import Request, Requests
+from federatedscope_ggeur.federation.exchanges import Requests
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUATE
 from federatedscope_ggeur.federation.exchanges.training.exchange import (
     TRAIN,
@@ -29,7 +27,7 @@ from federatedscope_ggeur.federation.exchanges.training.exchange import (
     TrainingExchange,
 )
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
-from federatedscope_ggeur.machine import torch_threads
+from federatedscope_ggeur.machine import peak_memory, torch_threads
 from federatedscope_ggeur.reporting import PooledRows
 
 from .embedded import EmbeddedEngine
@@ -55,27 +53,22 @@ class Meter:
 
     Attributes
     ----------
-    steps : mapping from client number to int
-        The number of mini-batches that each client's update reports.
-    rounds : int
     phases : dict from phase to Traffic
     seconds : dict from kind of request to float
         How long clients took.
     doing : dict from what clients did to float
         How long they took for what may take long; see `RequestKind.doing`.
-    last : dict from kind of request to bytes
-        One message from server to client.
+    broadcast : bytes
+        A message by which a client was asked to train.
+    wall : float
+        The seconds of the whole part.
     """
 
-    steps: Mapping[int, int] = field(default_factory=dict)
-    rounds: int = 0
     phases: dict[str, Traffic] = field(default_factory=lambda: defaultdict(Traffic))
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     doing: dict[str, float] = field(default_factory=dict)
-    last: dict[str, bytes] = field(default_factory=dict)
-    # By kind, client and digits of the round: one answer, which stands for others.
-    _sizes: dict[tuple[str, int, int], Traffic] = field(default_factory=dict)
-    _answers: dict[str, bytes] = field(default_factory=dict)
+    broadcast: bytes = b""
+    wall: float = 0.0
 
     def follow(self, requests: Requests[T]) -> Requests[T]:
         """Pass requests on, and measure them."""
@@ -85,51 +78,24 @@ class Meter:
                 request = requests.send(replies)
             except StopIteration as stop:
                 return stop.value
+            kind = request.kind
             with timed() as seconds:
                 replies = yield request
-            self.seconds[request.kind.name] += seconds[0]
-            if request.kind.doing:
-                self.doing[request.kind.doing] = self.seconds[request.kind.name]
-            self._note(request, replies)
+            self.seconds[kind.name] += seconds[0]
+            if kind.doing:
+                self.doing[kind.doing] = self.seconds[kind.name]
+            for k, parts in request.parts.items():
+                for payload, part in zip(kind.parts, parts):
+                    several = len(kind.parts) > 1
+                    name = _phase(payload.__name__) if several else kind.name
+                    self.phases[name] += Traffic(down=len(part))
+                self.phases[kind.name] += Traffic(up=sum(map(len, replies[k])))
+                if kind is TRAIN:
+                    self.broadcast = parts[0]
 
     def shown(self) -> dict[str, Traffic]:
         """The phases with at least one byte."""
         return {name: t for name, t in self.phases.items() if t != Traffic()}
-
-    def asked(self, kind: str) -> list[int]:
-        """The clients that got a request of this kind."""
-        return sorted({k for name, k, _ in self._sizes if name == kind})
-
-    def messages(self, kind: str, clients: list[int], number: int) -> Traffic:
-        """The bytes of requests and answers of this kind, as if in round `number`."""
-        return sum((self._size(kind, k, number) for k in clients), Traffic())
-
-    def _size(self, kind: str, client: int, number: int) -> Traffic:
-        key = (kind, client, len(str(number)))
-        if key not in self._sizes:  # not drawn so far: like one that was
-            down, up = self.last[kind], self._answers[kind]
-            self._sizes[key] = self._resized(client, number, down, up)
-        return self._sizes[key]
-
-    def _resized(self, client: int, number: int, down: bytes, up: bytes) -> Traffic:
-        numbers = {"client": client, "round": number, "round_number": number}
-        if client in self.steps:
-            numbers["steps"] = self.steps[client]
-        return Traffic(wire.size_with(up, numbers), wire.size_with(down, numbers))
-
-    def _note(self, request: Request, replies) -> None:
-        kind = request.kind
-        for k, parts in request.parts.items():
-            for payload, part in zip(kind.parts, parts):
-                name = _phase(payload.__name__) if len(kind.parts) > 1 else kind.name
-                self.phases[name] += Traffic(down=len(part))
-            up = sum(map(len, replies[k]))
-            self.phases[kind.name] += Traffic(up=up)
-            if kind in (TRAIN, EVALUATE) and self.rounds:
-                self.last[kind.name], self._answers[kind.name] = parts[0], replies[k][0]
-                for digits in range(len(str(self.rounds))):
-                    size = self._resized(k, 10**digits, parts[0], replies[k][0])
-                    self._sizes[kind.name, k, digits + 1] = size
 
 
 def _phase(name: str) -> str:
@@ -188,9 +154,8 @@ class Forecast:
     round0, round, calibration : dict from phase to Traffic
         `round` is the first round, with its scoring. Phases without bytes are left out.
     total : Traffic
-        The bytes of the whole run, if nothing stops it early. They are exact except for
-        clients' scores: the digits of a loss can make a message 8 bytes longer or
-        shorter.
+        The bytes of the whole run, if nothing stops it early. The digits of numbers can
+        make a message 8 bytes longer or shorter.
     rounds, scored : int
         All rounds, and the rounds that end with scoring.
     drawn : int
@@ -273,61 +238,58 @@ class _Rehearsal:
 
     def forecast(self) -> Forecast:
         coordinator = self.engine.coordinator
-        before, round0_seconds = self._carry(coordinator.round0())
-        rounds = self.server.rounds
-        recipes = {}
+        before = self._carry(coordinator.round0())
+        rounds, recipes = self.server.rounds, {}
         if rounds:
             recipes = {
                 k: self.engine.clients[k].recipe for k in self.server.participants
             }
         rows = {k: recipe.rows for k, recipe in recipes.items()}
-        batches = self.settings.role.training.batches
-        steps = {k: batches(n) for k, n in rows.items()}
-        stages, walls = [], []
-        for number in range(1, min(rounds, 2) + 1):
-            stage, seconds = self._carry(coordinator.round(number), steps)
-            stages.append(stage)
-            walls.append(seconds)
-        after, calibration = Meter(), 0.0
-        demands = self.settings.demands
+        numbers = range(1, rounds + 1)
+        stages = [self._carry(coordinator.round(number)) for number in numbers[:2]]
+        after, demands = Meter(), self.settings.demands
         if demands.calibrates or demands.scales_trained:
-            after, calibration = self._carry(coordinator.after_rounds())
-        if not after.phases:
-            calibration = 0.0
+            after = self._carry(coordinator.after_rounds())
         total = sum([*before.phases.values(), *after.phases.values()], Traffic())
-        for number in range(1, rounds + 1):
-            total += self._round(number, stages)
-        times = Seconds(round0_seconds, calibration=calibration, doing=before.doing)
+        for number in numbers:
+            phases = dict(stages[min(number, len(stages)) - 1].phases)
+            if not self._is_scored(number):
+                phases.pop(EVALUATE.name, None)
+            total += sum(phases.values(), Traffic())
+        times = Seconds(
+            before.wall,
+            calibration=after.wall if after.phases else 0.0,
+            doing=before.doing,
+        )
         if rounds:
-            times = self._times(times, stages, walls, steps)
+            batches = self.settings.role.training.batches
+            steps = {k: batches(n) for k, n in rows.items()}
+            times = self._times(times, stages, steps)
         pooled = pooled_rows(self.run.data)
         if pooled is not None:
             total += Traffic(up=pooled.bytes_up)
         return Forecast(
             pooled=pooled,
             round0=before.shown(),
-            round=self._first_round(stages),
+            round=stages[0].shown() if stages else {},
             calibration=after.shown(),
             total=total,
             rounds=rounds,
-            scored=sum(self._is_scored(n) for n in range(1, rounds + 1)),
+            scored=sum(map(self._is_scored, numbers)),
             drawn=len(self._sample(1)) if rounds else 0,
             rows=rows,
             set_bytes=sum(recipe.nbytes for recipe in recipes.values()),
             same_every_round=all(r.same_every_round for r in recipes.values()),
-            peak_bytes=_peak_bytes(),
+            peak_bytes=peak_memory(),
             seconds=times,
         )
 
-    def _carry(
-        self, requests: Requests, steps: Mapping[int, int] | None = None
-    ) -> tuple[Meter, float]:
-        meter = Meter(steps or {}, self.settings.rounds)
+    def _carry(self, requests: Requests) -> Meter:
+        meter = Meter()
         with timed() as seconds:
             self.engine.carry(meter.follow(requests))
-        return meter, seconds[0]
-
-    # bytes
+        meter.wall = seconds[0]
+        return meter
 
     def _is_scored(self, number: int) -> bool:
         due = number % self.settings.role.eval_every == 0
@@ -336,31 +298,8 @@ class _Rehearsal:
     def _sample(self, number: int) -> list[int]:
         return self.engine.coordinator.find(TrainingExchange).sample(number)
 
-    def _round(self, number: int, stages: list[Meter]) -> Traffic:
-        """The bytes of a round, up and down."""
-        stage = stages[min(number, len(stages)) - 1]
-        total = stage.messages(TRAIN.name, self._sample(number), number)
-        if self._is_scored(number):
-            asked = stage.asked(EVALUATE.name)
-            total += stage.messages(EVALUATE.name, asked, number)
-        return total
-
-    def _first_round(self, stages: list[Meter]) -> dict[str, Traffic]:
-        if not stages:
-            return {}
-        asked = {TRAIN.name: self._sample(1)}
-        asked[EVALUATE.name] = stages[0].asked(EVALUATE.name)
-        found = {name: stages[0].messages(name, k, 1) for name, k in asked.items()}
-        return {name: t for name, t in found.items() if t != Traffic()}
-
-    # time
-
     def _times(
-        self,
-        known: Seconds,
-        stages: list[Meter],
-        walls: list[float],
-        steps: Mapping[int, int],
+        self, known: Seconds, stages: list[Meter], steps: Mapping[int, int]
     ) -> Seconds:
         """Estimate the seconds of all rounds from those of the measured ones.
 
@@ -369,13 +308,14 @@ class _Rehearsal:
         """
         one, rounds = self._mini_batch(stages[-1], steps), self.settings.rounds
         scoring = stages[-1].seconds[EVALUATE.name] + self._server_scoring()
-        training = max(0.0, walls[-1] - scoring)
+        training = max(0.0, stages[-1].wall - scoring)
         more = sum(
             max(0, steps[k] - 1)
             for number in range(1, rounds + 1)
             for k in self._sample(number)
         )
-        first = max(0.0, walls[0] - walls[-1])  # sets are drawn, and then kept
+        # In the first round sets are drawn, and then kept.
+        first = max(0.0, stages[0].wall - stages[-1].wall)
         scored = sum(self._is_scored(n) for n in range(1, rounds + 1))
         total = first + rounds * training + more * one + scored * scoring
         return replace(known, mini_batch=one, rounds=total)
@@ -386,7 +326,7 @@ class _Rehearsal:
         if steps[k] < 2:
             return 0.0
         client = self.engine.clients[k]
-        broadcast = Broadcast.from_bytes(stage.last[TRAIN.name], client.schema)
+        broadcast = Broadcast.from_bytes(stage.broadcast, client.schema)
         taken, settings = [], client.settings
         side = self.engine.side(k, TrainingClient)
         for count in (1, 1, 1 + _TIMED):  # the first one to warm up
@@ -407,12 +347,3 @@ class _Rehearsal:
                 for rows in domains.values():
                     evaluation.score_rows(rows.features, rows.labels)
         return seconds[0]
-
-
-def _peak_bytes() -> int | None:
-    try:
-        from resource import RUSAGE_SELF, getrusage
-    except ImportError:  # Windows
-        return None
-    unit = 1 if sys.platform == "darwin" else 1024
-    return getrusage(RUSAGE_SELF).ru_maxrss * unit

@@ -8,7 +8,6 @@ from .packing import (
     packed_size,
     sealed,
     shape_problem,
-    size_with,
     under,
     unpack,
 )

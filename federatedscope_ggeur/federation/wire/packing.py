@@ -161,17 +161,6 @@ def _checksum(numbers: Mapping, tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def size_with(data: bytes, numbers: Mapping[str, int]) -> int:
-    """The length that the message in `data` would have with other `numbers`.
-
-    `data` must be from this process. Numbers that its header lacks are ignored.
-    """
-    header = json.loads(safetensors_header(data)["__metadata__"]["ggeur"])
-    held = header["numbers"]
-    changed = {name: numbers.get(name, value) for name, value in held.items()}
-    return len(pack(header["kind"], changed, load_safetensors(data)))
-
-
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Rename tensors to ``<prefix>.<name>``; see `Message.tensors_under`."""
     return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
