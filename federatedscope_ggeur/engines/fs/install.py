@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
-import sys
-from enum import Enum
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -51,22 +48,6 @@ _CONTENT = f"""\
 {_MARK}, version {__version__};
 # `ggeur disable` removes it.
 {Path(__file__).with_name("loader.py").read_text(encoding="utf-8")}"""
-_LOOK_UP = """\
-from importlib.util import find_spec
-for name in ("federatedscope", "federatedscope_ggeur"):
-    spec = find_spec(name)
-    print(list(spec.submodule_search_locations or [""])[0] if spec else "")
-"""
-
-
-class State(Enum):
-    """Whether an FS loads the plugin. The values are texts for users."""
-
-    ENABLED = "enabled"
-    NOT_ENABLED = "not enabled"
-    OTHER_VERSION = "enabled by another version of the plugin"
-    NOT_IMPORTABLE = "enabled, but Python does not find the plugin there"
-    FOREIGN = "not enabled; a file that is not the plugin's has its name"
 
 
 def find(folder: str | os.PathLike | None = None) -> Path:
@@ -170,66 +151,34 @@ def disable(folder: str | os.PathLike | None = None) -> str:
     return f"disabled: {file} is removed"
 
 
-def state(folder: str | os.PathLike | None = None) -> State:
-    """Whether the FS in `folder` (see `find`) loads the plugin.
+def is_enabled(package: Path) -> bool:
+    """Whether the FS in `package` loads this version of the plugin.
 
     Raises
     ------
     ConfigError
-        There is no FS, or its files cannot be read.
+        Its files cannot be read.
     """
-    package = find(folder)
-    content = _content(plugin_file(package))
-    if content is None:
-        return State.NOT_ENABLED
-    if _MARK not in content:
-        return State.FOREIGN
-    if content != _CONTENT:
-        return State.OTHER_VERSION
-    found = _seen_from(package)[1]
-    return State.NOT_IMPORTABLE if found is None else State.ENABLED
+    return _content(plugin_file(package)) == _CONTENT
 
 
 def run_command(folder: str | os.PathLike | None = None) -> str:
     """The command that runs the FS in `folder` from any working directory.
 
-    FS's main.py finds its own package and the plugin only if they are installed or on
-    PYTHONPATH, so the command sets PYTHONPATH if necessary.
+    FS's main.py finds its own package only if it is installed or on PYTHONPATH, so the
+    command sets PYTHONPATH if necessary.
     """
     package = find(folder)
-    fs, plugin = _seen_from(package)
-    here = Path(__file__).resolve().parents[2]
-    lacking = [
-        str(wanted.parent)
-        for wanted, found in ((package, fs), (here, plugin))
-        if found != wanted
-    ]
     command = f"python {shlex.quote(str(package / 'main.py'))} --cfg FILE.yaml"
-    if not lacking:
+    if importable_package() == package:
         return command
-    lacking += filter(None, [os.environ.get("PYTHONPATH")])
-    return f"PYTHONPATH={shlex.quote(os.pathsep.join(lacking))} {command}"
+    paths = filter(None, [str(package.parent), os.environ.get("PYTHONPATH")])
+    return f"PYTHONPATH={shlex.quote(os.pathsep.join(paths))} {command}"
 
 
 def plugin_file(package: Path) -> Path:
     """The path of the file that `enable` writes."""
     return package / "contrib" / "configs" / PLUGIN_FILE
-
-
-def _seen_from(package: Path) -> tuple[Path | None, Path | None]:
-    """The folders of FS and of the plugin that ``python main.py`` would import."""
-    # This process has another sys.path than main.py, so a new process looks them up.
-    looked = subprocess.run(
-        [sys.executable, "-c", _LOOK_UP],
-        cwd=package,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    found = [
-        Path(line).resolve() if line else None for line in looked.stdout.split("\n")
-    ]
-    return (found[0], found[1]) if len(found) > 2 else (None, None)
 
 
 def _package_in(folder: str | os.PathLike, what: str) -> Path:

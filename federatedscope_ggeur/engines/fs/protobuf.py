@@ -5,27 +5,19 @@ When it is imported, protobuf 4 and later raise "Descriptors cannot be created
 directly". The schema in the file is still valid. This module makes the messages from
 the file's own ``serialized_pb`` and replaces FS's module. The bytes of messages are the
 same.
-
-The environment variable ``FEDERATEDSCOPE_GGEUR_PROTOBUF=off`` switches this off. It is
-no config key, because no config has been read at this time.
 """
 
 from __future__ import annotations
 
 import ast
-import logging
-import os
 import sys
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.printable import get_logger
 
-SWITCH = "FEDERATEDSCOPE_GGEUR_PROTOBUF"
 MODULE = "federatedscope.core.proto.gRPC_comm_manager_pb2"
-BACKEND = "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"
 logger = get_logger(__name__)
 
 
@@ -51,89 +43,29 @@ def ensure_messages() -> bool:
 
     Raises
     ------
-    ConfigError
-        The environment variable is neither ``on`` nor ``off``.
     ImportError
         FederatedScope or protobuf is not installed.
     """
-    if not switched_on():
-        return False
-    if MODULE not in sys.modules:
-        import federatedscope
+    import federatedscope
+    from google.protobuf import __version__ as release
 
-        level, remark, module = _decide(Path(federatedscope.__path__[0]))
-        logger.log(level, remark)
-        if module is None:
-            return False
-        sys.modules[MODULE] = module
-    return isinstance(sys.modules[MODULE], _Rebuilt)
-
-
-def outlook(package: Path) -> str:
-    """A sentence that says what `ensure_messages` would do for this FS package.
-
-    Raises
-    ------
-    ConfigError
-        The environment variable is neither ``on`` nor ``off``.
-    ImportError
-        protobuf is not installed.
-    """
-    if not switched_on():
-        return f"protobuf compatibility is switched off by {SWITCH}=off"
-    return _decide(package)[1]
-
-
-def switched_on() -> bool:
-    """Whether the environment variable is on; raises `ConfigError` for other values."""
-    value = os.environ.get(SWITCH, "on")
-    if value not in ("on", "off"):
-        raise ConfigError(
-            f"the environment variable {SWITCH} must be 'on' or 'off', got {value!r}"
-        )
-    return value == "on"
-
-
-def _decide(package: Path) -> tuple[int, str, ModuleType | None]:
-    """Decide whether to rebuild FS's module.
-
-    Returns a log level, a sentence for the log, and the rebuilt module, or None if FS's
-    own module is kept.
-    """
-    import google.protobuf
-    from google.protobuf.internal import api_implementation
-
-    release, backend = google.protobuf.__version__, api_implementation.Type()
-    slow = f"; {_cure()} for fast messages" if backend == "python" else ""
-    shown = f"protobuf {release} ({'slow pure Python' if slow else backend})"
-    # From release 4 on the fast backends refuse FS's module. The slow one imports it,
-    # but from release 7 on its maps are broken.
-    if int(release.split(".")[0]) < 4:
-        level = logging.WARNING if slow else logging.DEBUG
-        return level, f"FederatedScope's own messages work with {shown}{slow}", None
+    if MODULE in sys.modules or int(release.split(".")[0]) < 4:
+        return isinstance(sys.modules.get(MODULE), _Rebuilt)
+    package = Path(federatedscope.__path__[0])
     path = package / "core" / "proto" / "gRPC_comm_manager_pb2.py"
     try:
-        module = _rebuilt_module(path)
+        sys.modules[MODULE] = _rebuilt_module(path)
     except (OSError, SyntaxError, TypeError, ValueError, _Unknown) as error:
-        return (
-            logging.WARNING,
-            f"FederatedScope's protobuf messages were not changed, because '{path}' "
-            f"differs from FederatedScope 0.3.0 ({error}); if their import fails: "
+        logger.warning(
+            "FederatedScope's protobuf messages were not changed, because '%s' differs "
+            "from FederatedScope 0.3.0 (%s); if their import fails: "
             "pip install 'protobuf<3.21'",
-            None,
+            path,
+            error,
         )
-    return (
-        logging.WARNING if slow else logging.INFO,
-        "protobuf compatibility is on: FederatedScope's messages are rebuilt for "
-        f"{shown}{slow}; {SWITCH}=off switches this off",
-        module,
-    )
-
-
-def _cure() -> str:
-    if os.environ.get(BACKEND) == "python":
-        return f"unset {BACKEND}"
-    return "pip install --upgrade protobuf"
+        return False
+    logger.info("FederatedScope's messages are rebuilt for protobuf %s", release)
+    return True
 
 
 def _rebuilt_module(path: Path) -> ModuleType:

@@ -100,13 +100,20 @@ def find_data(config, client_cfgs=None):
     return load_fs_data(config, client_cfgs)
 
 
-def find_model(model_config, input_shape):
-    """The head for ``model.type: ggeur_head``; None for other types."""
+def find_model(model_config, input_shape) -> nn.Module | None:
+    """The head for ``model.type: ggeur_head``; None for other types.
+
+    FS gives registered models only ``cfg.model`` and the shape of the data. So the data
+    function has written the head's sizes into ``cfg.model``: ``hidden``,
+    ``out_channels`` and ``input_shape``. A server without data learns the sizes only
+    when clients join. Its model is an empty module, which the worker replaces later.
+    """
     if model_config.type.lower() != HEAD:
         return None
-    from .registration import fs_model
-
-    return fs_model(model_config, input_shape)
+    if not input_shape:
+        return nn.Module()
+    settings = ModelSettings(model_config.hidden, model_config.dropout)
+    return build_model(input_shape[-1], model_config.out_channels, settings)
 
 
 def _is_no_false_alarm(record: logging.LogRecord) -> bool:
@@ -117,17 +124,3 @@ def _is_no_false_alarm(record: logging.LogRecord) -> bool:
         and part in message
         for module, beginning, part in FALSE_ALARMS
     )
-
-
-def fs_model(model_config, input_shape) -> nn.Module:
-    """Make the head that ``cfg.model`` describes.
-
-    FS gives registered models only ``cfg.model`` and the shape of the data. So the data
-    function has written the head's sizes into ``cfg.model``: ``hidden``,
-    ``out_channels`` and ``input_shape``. A server without data learns the sizes only
-    when clients join. Its model is an empty module, which the worker replaces later.
-    """
-    if not input_shape:
-        return nn.Module()
-    settings = ModelSettings(model_config.hidden, model_config.dropout)
-    return build_model(input_shape[-1], model_config.out_channels, settings)

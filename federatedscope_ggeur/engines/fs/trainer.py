@@ -168,7 +168,3 @@ class GGEURTrainer(BaseTrainer):
         if task.scored is not None:  # another kind of model is left
             self.model = task.build_scored(self.client.model)
         self.set_weights(params)
-
-    def print_trainer_meta_info(self):
-        """A line of text about the trainer."""
-        return f"{type(self).__name__}({type(self.model).__name__})"

@@ -127,7 +127,7 @@ def test_rebuilt_messages_are_announced_once(package):
     home = package(f"DESCRIPTOR = F(serialized_pb={schema()!r})\nNote = C(DESCRIPTOR)")
     done = run(ENSURE + "print(sys.modules[MODULE].Note(text='x').text)", home)
     assert done.stdout.split() == ["True", "True", "True", "x"]
-    line = "federatedscope_ggeur.engines.fs.protobuf INFO protobuf compatibility"
+    line = "federatedscope_ggeur.engines.fs.protobuf INFO FederatedScope's messages are"
     assert done.stderr.count(line) == 1
 
 
@@ -148,17 +148,6 @@ def test_an_unknown_module_is_left_alone_with_a_warning(package, text, reason):
     assert done.stdout.split() == ["False", "False", "False"]
     assert done.stderr.count("WARNING") == 1
     assert any(part in done.stderr for part in reason.split("|")), done.stderr
-
-
-def test_the_switch(package):
-    home = package(f"DESCRIPTOR = F(serialized_pb={schema()!r})")
-    off = run(ENSURE, home, FEDERATEDSCOPE_GGEUR_PROTOBUF="off")
-    assert off.stdout.split() == ["False", "False", "False"]
-    assert not off.stderr
-    wrong = run(ENSURE, home, FEDERATEDSCOPE_GGEUR_PROTOBUF="no")
-    assert wrong.returncode == 1
-    assert "ConfigError: the environment variable" in wrong.stderr
-    assert "must be 'on' or 'off', got 'no'" in wrong.stderr
 
 
 def test_a_module_that_is_imported_already_stays(package):
