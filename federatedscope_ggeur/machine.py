@@ -114,17 +114,6 @@ def start_method() -> str:
     return "fork" if sys.platform == "linux" else "spawn"
 
 
-def available_memory() -> int | None:
-    """Bytes of memory that a new process can get; None if the system does not tell."""
-    with contextlib.suppress(OSError):
-        found = re.search(
-            r"MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text()
-        )
-        if found:
-            return int(found.group(1)) * 1024
-    return None
-
-
 def peak_memory() -> int | None:
     """The peak memory of this process in bytes; None if the system does not tell.
 

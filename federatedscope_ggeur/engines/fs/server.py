@@ -27,7 +27,6 @@ from federatedscope_ggeur.models import load_vector
 from federatedscope_ggeur.printable import get_logger, printable
 from federatedscope_ggeur.reporting import Round0, RoundRecord, TemperatureScaling
 
-from ..sites.facts import facts_of
 from ..sites.federation import DistributedRun
 from ..sites.leading import CONVERGED, FAILED, FINISH, JOIN, Handler, Leading
 from ..sites.watch import Watch, closing
@@ -193,7 +192,6 @@ class GGEURServer(FSServer):
         )
         self.federation, self.driver = self._leading.federation, self._leading.driver
         if hub is not None:
-            hub.facts = facts_of(self.federation.membership)
             logger.info("listening on %s:%d", kwargs["host"], self.comm_manager.port)
 
     def _register_default_handlers(self):

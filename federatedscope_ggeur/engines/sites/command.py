@@ -236,24 +236,19 @@ def check(arguments: Sequence[str]) -> int:
 def _findings(path: str, shared: Path | None, keys: Path) -> Iterator:
     # Imported here: torch takes seconds, and --help needs none of it.
     from federatedscope_ggeur.commands.console import shown_on_console
-    from federatedscope_ggeur.errors import ConfigError
 
-    from .facts import release_text
-    from .roles import names_server, role_config
+    from .roles import names_server, release_text, role_config
     from .site import site_config
     from .site_check import (
-        SiteCheck,
         SiteFinding,
+        data_findings,
         folder_findings,
-        install_finding,
         server_findings,
     )
 
     yield SiteFinding("program", release_text())
     try:
         asks = shared is None and names_server(path)
-        if asks:
-            yield install_finding()
         if shared is not None:
             cfg = site_config(path, (yield from folder_findings(shared, keys)))
         else:
@@ -262,11 +257,10 @@ def _findings(path: str, shared: Path | None, keys: Path) -> Iterator:
         yield SiteFinding("settings", str(error), True)
         return
     yield SiteFinding("settings", f"of client {int(cfg.ggeur.client_number)}")
-    site = SiteCheck(cfg)
     with shown_on_console("warning"):
-        yield from site.findings()
+        yield from data_findings(cfg)
     if asks:
-        yield from server_findings(cfg, site.handshake)
+        yield from server_findings(cfg)
     elif shared is None:
         said = "not asked, because the file has no distribute.server_host"
         yield SiteFinding("server", said)

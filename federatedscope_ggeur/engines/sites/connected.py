@@ -26,7 +26,6 @@ from federatedscope_ggeur.reporting.run_files import (
 
 from ..run import check_client_place, checkpoint_place
 from .distributed_data import server_data
-from .facts import facts_of
 from .federation import DistributedRun
 from .keys import private_folder
 from .leading import CONVERGED, FINISH, Leader, failed
@@ -66,7 +65,6 @@ def lead(cfg) -> str:
 
     with run_files(cfg, "server") as (folder, watch):
         leader = Leader(cfg, federation, hub)
-        hub.facts = facts_of(leader.leading.federation.membership)
         watch.describe = leader.leading.status
         logger.info("listening on %s:%d", host, hub.port)
         return leader.lead()

@@ -33,11 +33,5 @@ MANIFEST = Manifest(
             "exit with status 0 if serve or join is running",
             "real sites",
         ),
-        "token": Command(
-            f"{__package__}.token",
-            "SECRET N",
-            "make client N's join token for a distributed run",
-            "real sites",
-        ),
     }
 )

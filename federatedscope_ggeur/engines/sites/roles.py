@@ -11,11 +11,16 @@ from federatedscope_ggeur.cfg_ggeur.load import OTHER_KEYS, load_config
 from federatedscope_ggeur.cfg_ggeur.yaml_file import read_yaml
 from federatedscope_ggeur.errors import ConfigError, shown
 from federatedscope_ggeur.examples import find_config
-
-from .facts import release_text
+from federatedscope_ggeur.federation.wire.packing import VERSION
+from federatedscope_ggeur.version import __version__
 
 #: How each role is started.
 COMMANDS = {"client": "ggeur join", "server": "ggeur serve"}
+
+
+def release_text() -> str:
+    """The release of this package and the version of its messages, as a text."""
+    return f"{__version__}, messages of version {VERSION}"
 
 
 def names_server(path: str) -> bool:
@@ -29,8 +34,13 @@ def names_server(path: str) -> bool:
     return "distribute.server_host" in dict(read_yaml(find_config(path)))
 
 
-def role_settings(path: str, role: str) -> tuple[Path, list[str]]:
-    """The path of the file, and the settings that its role implies.
+def role_config(
+    path: str,
+    role: str,
+    more: Mapping[str, object] | None = None,
+    overrides: Sequence[str] = (),
+):
+    """Load the config of the file as FederatedScope (FS) would, without FS.
 
     Paths in the file are relative to its folder, so this process changes to this
     folder. A server continues from ``federate.save_to`` if this file exists.
@@ -39,19 +49,16 @@ def role_settings(path: str, role: str) -> tuple[Path, list[str]]:
     ----------
     path : of the YAML file
     role : {"client", "server"}
-
-    Returns
-    -------
-    path : Path
-        The absolute path of the file.
-    settings : list of str
-        Keys and values to add to those of the file.
+    more : mapping, optional
+        Settings by key that the file need not say.
+    overrides : sequence of str
+        Keys and values that replace those of the file.
 
     Raises
     ------
     ConfigError
         The file cannot be read, is for another role, or agrees on another release of
-        this package.
+        this package. Or the error names all wrong settings of the file.
     """
     found = find_config(path).resolve()
     said = dict(read_yaml(found))
@@ -62,7 +69,7 @@ def role_settings(path: str, role: str) -> tuple[Path, list[str]]:
             f"but here is {own}; install the same release at the server and all sites, "
             "or change this line in all their files"
         )
-    implied = {
+    implied: dict[str, object] = {
         "federate.mode": "distributed",
         "federate.method": "ggeur",
         "ggeur.use": True,
@@ -80,36 +87,16 @@ def role_settings(path: str, role: str) -> tuple[Path, list[str]]:
         )
     os.chdir(found.parent)
     kept = str(said.get("federate.save_to") or "")
-    if role == "server" and kept and not said.get("federate.restore_from"):
-        implied.update({"federate.restore_from": kept} if Path(kept).exists() else {})
-    return found, [str(word) for pair in implied.items() for word in pair]
-
-
-def role_config(
-    path: str,
-    role: str,
-    more: Mapping[str, object] | None = None,
-    overrides: Sequence[str] = (),
-):
-    """Load the config of the file as FederatedScope (FS) would, without FS.
-
-    `more` holds settings by key that the file need not say. `overrides` are keys and
-    values that replace those of the file.
-
-    Raises
-    ------
-    ConfigError
-        The errors of `role_settings`, or all wrong settings of the file.
-    """
-    found, implied = role_settings(path, role)
-    said = dict(read_yaml(found))
-    for key, value in (more or {}).items():
-        implied += [] if key in said else [key, str(value)]
-    cfg = load_config(found, [*implied, *overrides], on_fs=True)
+    goes_on = role == "server" and not said.get("federate.restore_from")
+    if goes_on and kept and Path(kept).exists():
+        implied["federate.restore_from"] = kept
+    implied.update({k: v for k, v in (more or {}).items() if k not in said})
+    words = [str(word) for pair in implied.items() for word in pair]
+    cfg = load_config(found, [*words, *overrides], on_fs=True)
     cfg.defrost()
-    for other in OTHER_KEYS.values():  # which a config has only where they are named
-        section, _, name = other.name.partition(".")
+    for one in OTHER_KEYS.values():  # a config has them only where they are named
+        section, _, name = one.name.partition(".")
         if section == "distribute" and name not in cfg.distribute:
-            add_key(cfg, other.name, other.default)
+            add_key(cfg, one.name, one.default)
     cfg.freeze()
     return cfg

@@ -15,7 +15,7 @@ from typing import Any
 
 from federatedscope_ggeur.commands import command_parser
 from federatedscope_ggeur.errors import ConfigError, did_you_mean, shown
-from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.files import write_atomically, write_once
 from federatedscope_ggeur.printable import Lines, say
 from federatedscope_ggeur.settings import flatten
 
@@ -25,7 +25,7 @@ from .transport.certificates import (
     make_node_key,
     require_cryptography,
 )
-from .transport.security import DENIED, Security, make_token, write_private
+from .transport.security import DENIED, Security, make_token
 
 _KEYS = {"engine", "server", "port", "sites", "settings", "days"}
 _ENGINES = ("federatedscope", "flower")
@@ -37,6 +37,7 @@ _AUTHORITY, _SERVER = "authority", "server"
 _LEDGER = "numbers.json"
 _PORT, _DAYS = 50050, 365
 _LOOPBACK = "127.0.0.1"
+_PRIVATE = 0o600
 #: In the server's folder, with Flower: the public keys of the sites.
 _NODES = "nodes"
 
@@ -195,7 +196,10 @@ def _authority(folder: Path) -> tuple[bytes, bytes]:
     """The authority in `folder`: a new one, or that of an earlier call."""
     certificate, key = folder / "authority.pem", folder / "authority.key"
     if not folder.exists():
-        _fill(folder, dict(zip(("authority.pem", "authority.key"), _new_authority())))
+        made = make_authority(f"federation {secrets.token_hex(4)}")
+        ledger = json.dumps({"next": 1, "sites": {}}).encode()
+        names = "authority.pem", "authority.key", _LEDGER
+        _fill(folder, dict(zip(names, (*made, ledger))))
         say(f"{folder}: the authority; keep its key to yourself")
     try:
         return certificate.read_bytes(), key.read_bytes()
@@ -206,21 +210,13 @@ def _authority(folder: Path) -> tuple[bytes, bytes]:
 
 
 class _Numbers:
-    """The ledger of the sites' numbers, in ``authority/``. A number is given once.
-
-    Before there was a ledger, the n-th site of the file had number n. So the folders
-    that are there are asked for their numbers.
-    """
+    """The ledger of the sites' numbers, in ``authority/``. A number is given once."""
 
     def __init__(self, out: Path):
         self._path, self._out = out / _AUTHORITY / _LEDGER, out
         try:
             found = json.loads(self._path.read_text(encoding="utf-8"))
             self._next, self._sites = int(found["next"]), dict(found["sites"])
-        except FileNotFoundError:
-            known = map(_number_in, sorted(out.glob("*/site.yaml")))
-            self._sites = {name: number for name, number in known if number}
-            self._next = 1 + max(self._sites.values(), default=0)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigError(
                 f"'{self._path}': cannot be read: {error}. It says which site has "
@@ -244,7 +240,7 @@ class _Numbers:
         number, path = self._sites.pop(name), self._out / _SERVER / "join_secret"
         denied = path.with_name(path.name + DENIED)
         before = denied.read_text("utf-8") if denied.exists() else ""
-        write_atomically(denied, f"{before}{number}  # {name}\n", mode=0o600)
+        write_atomically(denied, f"{before}{number}  # {name}\n", _PRIVATE)
         self._save()
         say(
             f"{denied}: client {number} may not join any more. Copy the file to the "
@@ -254,15 +250,7 @@ class _Numbers:
 
     def _save(self) -> None:
         found = {"next": self._next, "sites": self._sites}
-        write_atomically(self._path, json.dumps(found, indent=1), mode=0o600)
-
-
-def _number_in(path: Path) -> tuple[str, int]:
-    """The name and the number of the site whose file is at `path`."""
-    import yaml
-
-    said = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return path.parent.name, int(said["ggeur"]["client_number"])
+        write_atomically(self._path, json.dumps(found, indent=1), _PRIVATE)
 
 
 def _renew(
@@ -280,10 +268,6 @@ def _renew(
     _fill(folder, {f"{own}.pem": pair[0], f"{own}.key": pair[1]})
     say(f"{folder}: put both files in the place of the old ones, and start again")
     return 0
-
-
-def _new_authority() -> tuple[bytes, bytes]:
-    return make_authority(f"federation {secrets.token_hex(4)}")
 
 
 def _server(folder: Path, plan: _Plan, authority: tuple[bytes, bytes]) -> bool:
@@ -380,7 +364,7 @@ def _reached(host: str, plan: _Plan) -> dict[str, Any]:
 
 def _release() -> str:
     # Imported here: torch takes seconds, and --help needs none of it.
-    from .facts import release_text
+    from .roles import release_text
 
     return release_text()
 
@@ -388,12 +372,7 @@ def _release() -> str:
 def _add_node_key(folder: Path, name: str, public: bytes) -> None:
     """Put a site's public key into the server's folder."""
     _private_folder(folder)
-    path = folder / f"{name}.pub"
-    if not write_private("certificates", str(path), public.decode()):
-        raise ConfigError(
-            f"'{path}' is there already, from a folder of the site '{name}' that is "
-            "gone; take the file away to make a new one"
-        )
+    write_once(folder / f"{name}.pub", public, _PRIVATE)
 
 
 def _is_there(folder: Path) -> bool:
@@ -418,7 +397,7 @@ def _fill(folder: Path, files: Mapping[str, bytes]) -> None:
     made = mkdtemp(dir=folder.parent, prefix=".new_")  # its owner's alone
     try:
         for name, data in files.items():
-            write_private("certificates", os.path.join(made, name), data.decode())
+            write_once(Path(made, name), data, _PRIVATE)
         os.rename(made, folder)
     except OSError as error:
         raise ConfigError(f"cannot make '{folder}': {error.strerror}") from error

@@ -61,14 +61,6 @@ class Agreement:
         self._said: dict[int, Handshake] = {}
         self._closed = False
 
-    @property
-    def known(self) -> dict[str, Any]:
-        """The fields of the handshake that are settled already, by name."""
-        known = {"settings": self._settings, **self._given}
-        if self.handshake is not None:
-            known = vars(self.handshake)
-        return {name: value for name, value in known.items() if value != ""}
-
     def check(self, theirs: Handshake, sender: str) -> None:
         """Raise `MessageError` if `theirs` differs from the valid handshake."""
         mine = self.handshake
@@ -314,15 +306,6 @@ class Membership:
     def handshake(self) -> Handshake | None:
         """The handshake of all sides; None until it is settled."""
         return self._agreement.handshake
-
-    @property
-    def agreed(self) -> dict[str, Any]:
-        """The fields of the handshake that are settled already."""
-        return self._agreement.known
-
-    def expects(self, number: int) -> bool:
-        """Whether a client with this number may join."""
-        return number in self._wanted
 
     @property
     def client_domains(self) -> dict[int, str]:

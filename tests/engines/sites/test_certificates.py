@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 import ssl
 from pathlib import Path
@@ -13,7 +11,7 @@ import yaml
 from own_process import PATIENCE
 
 from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.engines.sites.facts import release_text
+from federatedscope_ggeur.engines.sites.roles import release_text
 from federatedscope_ggeur.engines.sites.transport import Envelope, Hub, Link, Security
 from federatedscope_ggeur.engines.sites.transport.settings import TransportSettings
 
@@ -132,12 +130,10 @@ def test_a_number_and_its_token_are_given_once(folders, capsys):
     assert {n: (folders / n / "token").read_bytes() for n in before} == before
 
 
-def test_folders_of_before_the_ledger_keep_their_numbers(folders):
+def test_without_the_ledger_no_number_is_given(folders, capsys):
     (folders / "authority" / "numbers.json").unlink()
-    Path("plan.yaml").write_text(PLAN.replace("sites:\n", "sites:\n  - rome\n"))
-    assert main(["certificates", "plan.yaml"]) == 0
-    numbers = json.loads((folders / "authority" / "numbers.json").read_text())
-    assert numbers["sites"] == {"berlin": 1, "paris": 2, "rome": 3}
+    assert main(["certificates", "plan.yaml"]) == 1
+    assert "numbers.json': cannot be read" in capsys.readouterr().err
 
 
 def test_a_withdrawn_token_is_refused_and_its_number_is_not_given_again(
@@ -232,50 +228,3 @@ def test_a_wrong_plan_is_named_and_nothing_is_made(
     assert main(["certificates", "plan.yaml"]) == 1
     assert named in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["plan.yaml"]
-
-
-# ``ggeur token``.
-
-
-def test_token_makes_a_secret_once_and_a_token_for_each_client(tmp_path, capsys):
-    pytest.importorskip("grpc")
-    secret = tmp_path / "secret.txt"
-    assert main(["token", str(secret), "3"]) == 0
-    first = capsys.readouterr()
-    assert first.out.startswith("3:")
-    assert str(secret) in first.err
-    assert secret.stat().st_mode & 0o077 == 0
-    assert main(["token", str(secret), "3"]) == 0
-    again = capsys.readouterr()
-    assert (again.out, again.err) == (first.out, "")
-    assert main(["token", str(secret), "4"]) == 0
-    assert capsys.readouterr().out != first.out
-    assert main(["token", str(tmp_path / "nowhere" / "secret"), "1"]) == 1
-    assert "nowhere" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["token", str(secret), "0"])
-
-
-def test_a_token_goes_into_a_new_file_that_only_its_owner_can_read(tmp_path, capsys):
-    pytest.importorskip("grpc")
-    secret, out = str(tmp_path / "secret.txt"), tmp_path / "token.txt"
-    before = os.umask(0)
-    try:
-        assert main(["token", secret, "3", "--out", str(out)]) == 0
-    finally:
-        os.umask(before)
-    assert capsys.readouterr().out == f"client 3's token is in {out}\n"
-    assert out.stat().st_mode & 0o777 == 0o600
-    assert main(["token", secret, "3"]) == 0
-    assert out.read_text() == capsys.readouterr().out
-    link = tmp_path / "link"
-    link.symlink_to(tmp_path / "elsewhere")
-    for taken in (out, link, tmp_path):
-        assert main(["token", secret, "4", "--out", str(taken)]) == 1
-        assert f"'{taken}' exists" in capsys.readouterr().err
-    assert out.read_text().startswith("3:")
-    assert not (tmp_path / "elsewhere").exists()
-    new = str(tmp_path / "new_secret")
-    assert main(["token", new, "4", "--out", str(tmp_path / "no" / "token")]) == 1
-    assert "--out: cannot write" in capsys.readouterr().err
-    assert main(["token", secret, "4", "--out", ""]) == 1

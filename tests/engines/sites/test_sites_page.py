@@ -71,7 +71,7 @@ def test_from_nothing_to_a_prediction_at_a_site(
         said = run(places["berlin"], of("berlin", "check"))
         assert "PROBLEM" not in said
         assert "TLS: the server's certificate is valid for" in said
-        assert "token: accepted" in said
+        assert "token: of client 1" in said
         for name, place in places.items():
             processes[name] = start(place, of(name, "join"))
         for process in processes.values():

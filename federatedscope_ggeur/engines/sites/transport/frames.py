@@ -27,8 +27,6 @@ JOIN = "join_in"
 #: will send no more. ALIVE: the server is still there.
 WELCOME, LEAVE = "transport.welcome", "transport.leave"
 ALIVE = "transport.alive"
-#: A client asks what the server knows, and does not join.
-ASKING = "transport.asking"
 PARTS_LIMIT = 64
 LARGEST_NUMBER = 2**31 - 1
 _LARGEST_SIZE = 2**60
@@ -152,21 +150,6 @@ def read_join(
         )
     who = Introduction(header["number"], header["token"])
     return _envelope(header, frames, settings, sender), who
-
-
-def asking_frame(who: Introduction, settings: TransportSettings) -> bytes:
-    """The frame of a client that asks without joining; it only says who asks."""
-    (frame,) = to_frames(Envelope(ASKING), settings, who)
-    return frame
-
-
-def read_asking(frame: bytes, settings: TransportSettings, sender: str) -> Introduction:
-    """Read the identity of a client that asks without joining.
-
-    Raises `MessageError` like `read_envelope`.
-    """
-    header = _header(frame, _JOINING, 0, sender)
-    return Introduction(header["number"], header["token"])
 
 
 def _join_limit(settings: TransportSettings) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -20,25 +20,20 @@ from .frames import (
     WELCOME,
     Envelope,
     Introduction,
-    read_asking,
     read_envelope,
     read_join,
     to_frames,
 )
 from .settings import (
-    ASK,
-    HEALTH,
-    HEALTH_SERVICE,
     JOIN_PATIENCE,
     METHOD,
     REASON,
     SERVICE,
-    SERVING,
     TransportSettings,
     require_grpc,
     server_options,
 )
-from .streams import DaemonThreads, Goodbye, Question, Stream
+from .streams import DaemonThreads, Goodbye, Stream
 from .waiting import SparingLog, WaitingRoom
 
 logger = get_logger(__name__)
@@ -48,9 +43,6 @@ ALREADY_JOINED = "has joined already"
 
 # Room for more streams than may join or wait: a refused client must learn why.
 _SPARE_STREAMS = 64
-# Streams with a number beyond the clients' that may join, so that the course can tell
-# them what is wrong.
-_UNKNOWN_NUMBERS = 16
 # Characters: gRPC carries a reason in a header of at most 8 KiB.
 _LONGEST_REASON = 1000
 _MADE_ROOM = Goodbye("too many streams are waiting to join; try again", is_full=True)
@@ -103,12 +95,6 @@ class Hub:
         How many bytes a client's message may have at most, until `expect` is called.
         The default is `settings.max_message`.
 
-    Attributes
-    ----------
-    facts : callable (client number, whether it has a stream) -> bytes
-        Returns the answer to a client that asks before it joins. With tokens, only
-        clients with the right token get an answer. It is called in a separate thread.
-
     Raises
     ------
     ConfigError
@@ -131,8 +117,7 @@ class Hub:
         self._lock = threading.Lock()
         self._closed, self._ending = False, threading.Event()
         self._expected = expected_clients
-        self._waiting: WaitingRoom[Stream] = WaitingRoom(expected_clients)
-        self._asking: WaitingRoom[Question] = WaitingRoom(expected_clients)
+        self._waiting = WaitingRoom(expected_clients)
         self._log = SparingLog(logger)
         self._open: set[Stream] = set()
         self._joined: dict[int, Stream] = {}
@@ -145,33 +130,14 @@ class Hub:
                 "and can be stolen on the network; set ggeur.tls.certificate and "
                 "ggeur.tls.key"
             )
-        self.facts: Callable[[int, bool], bytes] = lambda number, is_taken: b""
-        grpc = self._grpc
-        joining = grpc.stream_stream_rpc_method_handler(self._serve)
-        # Of one message each, but gRPC would wait for it for ever in a handler of such
-        # calls.
-        asking = grpc.stream_unary_rpc_method_handler(partial(self._ask, self._answer))
-        # Our own: its one message has two bytes, and grpcio-health-checking needs a
-        # newer protobuf than FederatedScope.
-        health = grpc.stream_unary_rpc_method_handler(
-            partial(self._ask, lambda request, context: SERVING)
-        )
+        joining = self._grpc.stream_stream_rpc_method_handler(self._serve)
+        service = self._grpc.method_handlers_generic_handler(SERVICE, {METHOD: joining})
         self._server = self._grpc.server(
             DaemonThreads(),
-            handlers=[
-                grpc.method_handlers_generic_handler(name, methods)
-                for name, methods in (
-                    (SERVICE, {METHOD: joining, ASK: asking}),
-                    (HEALTH_SERVICE, {HEALTH: health}),
-                )
-            ],
+            handlers=[service],
             options=server_options(settings),
             maximum_concurrent_rpcs=(
-                expected_clients
-                + _UNKNOWN_NUMBERS
-                + self._waiting.places
-                + self._asking.places
-                + _SPARE_STREAMS
+                expected_clients + self._waiting.places + _SPARE_STREAMS
             ),
         )
         self.port = self._bind(host, port, credentials)
@@ -318,46 +284,6 @@ class Hub:
                 self._open.discard(stream)
                 self._waiting.leave(stream)
 
-    def _ask(
-        self,
-        answer: Callable[[bytes, Any], bytes],
-        requests: Iterator[bytes],
-        context: Any,
-    ) -> bytes:
-        """Handle a call that asks one question, which must come soon."""
-        question = Question(context)
-        with self._lock:
-            oldest = self._asking.enter(question)
-        if oldest is not None:
-            oldest.end()
-        try:
-            request = next(requests, None)
-        except self._grpc.RpcError:
-            request = None
-        finally:
-            question.asked()
-            with self._lock:
-                self._asking.leave(question)
-        if request is None:
-            self._log.warning("%s opened a call and asked nothing", question.peer)
-            return b""
-        return answer(request, context)
-
-    def _answer(self, request: bytes, context: Any) -> bytes:
-        """Handle the question of a client that asks without joining."""
-        try:
-            who = read_asking(request, self._settings, context.peer())
-            self._check_token(who)
-        except GGEURError as error:
-            self._log.warning(
-                "refused to answer a question of %s: %s", context.peer(), error
-            )
-            self._say_why(context, Goodbye(str(error), refused=True))
-            return b""
-        with self._lock:
-            is_taken = who.number in self._joined
-        return self.facts(who.number, is_taken)
-
     def _say_why(self, context: Any, goodbye: Goodbye) -> None:
         if goodbye.is_full:
             context.set_code(self._grpc.StatusCode.RESOURCE_EXHAUSTED)
@@ -394,12 +320,14 @@ class Hub:
             goodbye = Goodbye("the server failed to read this stream", refused=True)
         self._retire(stream, goodbye)
 
-    def _check_token(self, who: Introduction) -> None:
+    def _admit(self, stream: Stream, join: Envelope, who: Introduction) -> None:
         if problem := self._settings.security.refusal(who.number, who.token):
             raise Refused(problem)
-
-    def _admit(self, stream: Stream, join: Envelope, who: Introduction) -> None:
-        self._check_token(who)
+        if who.number > self._expected:
+            raise Refused(
+                f"client {who.number} is none of the {self._expected} clients of this "
+                "server; correct distribute.data_idx or ggeur.client_number"
+            )
         with self._lock:
             if stream.goodbye is not None:
                 raise Refused(stream.goodbye.reason)
@@ -407,12 +335,6 @@ class Hub:
                 raise Refused(
                     f"client {who.number} {ALREADY_JOINED}; every client needs its "
                     "own distribute.data_idx"
-                )
-            unknown = sum(number > self._expected for number in self._joined)
-            if who.number > self._expected and unknown >= _UNKNOWN_NUMBERS:
-                raise Refused(
-                    f"client {who.number} is none of the {self._expected} clients of "
-                    f"this server, and {unknown} such clients have joined already"
                 )
             stream.number, stream.connection = who.number, next(self._connections)
             self._waiting.leave(stream)

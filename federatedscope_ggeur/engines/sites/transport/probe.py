@@ -1,4 +1,4 @@
-"""Finds the reason why TLS with a server fails.
+"""Finds the reason why a server cannot be reached, or why TLS with it fails.
 
 gRPC does not report why a handshake failed, and retries until its time is over. So the
 probe repeats the handshake with Python's own TLS, which gives the reason.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import ssl
 from datetime import datetime, timezone
+from pathlib import Path
 
 from federatedscope_ggeur.errors import ConfigError
 
@@ -20,6 +21,24 @@ _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 
 _SETTINGS = 4  # the HTTP/2 frame that every server sends first
 _TLS_ALERT = 0x15
 _EXPIRED, _NOT_YET, _NAME, _ADDRESS = 10, 9, 62, 64
+
+
+def reach_problem(address: str) -> str:
+    """The reason why `address` cannot be reached; "" if it can."""
+    try:
+        socket.create_connection(split_address(address), PATIENCE).close()
+    except ConnectionRefusedError:
+        return (
+            "nothing listens there; check that the server is running and that the "
+            "port is right"
+        )
+    except socket.gaierror as error:
+        return f"there is no such host ({error.strerror})"
+    except (TimeoutError, socket.timeout):
+        return f"no answer within {PATIENCE:g} s; a firewall may block the connection"
+    except (OSError, ValueError, OverflowError) as error:
+        return str(error)
+    return ""
 
 
 def handshake_problem(
@@ -45,6 +64,21 @@ def split_address(address: str) -> tuple[str, int]:
     """Split an address into host and port; raises `ValueError` without a port."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
+
+
+def own_certificate_end(security: Security) -> datetime | None:
+    """The time at which this side's certificate expires; None if that is not known.
+
+    Only the package cryptography can tell.
+    """
+    try:
+        from cryptography import x509
+    except ImportError:
+        return None
+    if not security.certificate:
+        return None
+    data = Path(security.certificate).read_bytes()
+    return x509.load_pem_x509_certificate(data).not_valid_after_utc
 
 
 def _without_tls(plain: socket.socket) -> str:

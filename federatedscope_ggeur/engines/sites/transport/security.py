@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import re
-import secrets
 import ssl
 from dataclasses import dataclass
 from typing import Any
@@ -198,37 +196,6 @@ class Security:
 
     def _authority(self) -> bytes | None:
         return _certificates(AUTHORITY, self.authority) if self.authority else None
-
-
-def make_secret(path: str) -> bool:
-    """Write a new secret that only its owner can read, unless `path` exists.
-
-    Raises
-    ------
-    ConfigError
-        The file cannot be written.
-    """
-    return write_private(SECRET, path, secrets.token_hex(32) + "\n")
-
-
-def write_private(name: str, path: str, text: str) -> bool:
-    """Write a new file that only its owner can read; False if `path` exists.
-
-    Raises
-    ------
-    ConfigError
-        The file cannot be written; the message names the setting `name`.
-    """
-    try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return False
-    except OSError as error:
-        problem = error.strerror or error
-        raise ConfigError(f"{name}: cannot write '{path}': {problem}") from error
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
-    return True
 
 
 def make_token(secret: bytes, number: int) -> str:

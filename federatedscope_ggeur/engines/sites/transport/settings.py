@@ -16,11 +16,6 @@ except ImportError:  # an extra: only distributed mode needs it
     grpc = None
 
 SERVICE, METHOD = "federatedscope_ggeur.Transport", "Join"
-#: What a client asks before it joins, of the same service.
-ASK = "Ask"
-#: The standard health service: its one method, its message "serving".
-HEALTH_SERVICE, HEALTH = "grpc.health.v1.Health", "Check"
-SERVING = b"\x08\x01"
 #: The trailer in which the server says why it ends a stream.
 REASON = "ggeur-reason-bin"
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from queue import Empty, Queue  # SimpleQueue.get(timeout=0.0) may hang before 3.11
 from typing import Any
 
-from .settings import JOIN_PATIENCE
-
 # The seconds in which a dismissed client may still take messages on their way.
 _LAST_WORDS = 5.0
 # The bytes counted for a message in addition to its data.
@@ -139,25 +137,6 @@ class Stream:
             self._finished = True
             if self._timer is not None:
                 self._timer.cancel()
-
-
-class Question:
-    """A call whose one message has not come yet; it is ended if that takes long.
-
-    Attributes
-    ----------
-    peer : str
-    """
-
-    def __init__(self, context: Any):
-        self.peer, self.end = context.peer(), context.cancel
-        self._timer = threading.Timer(JOIN_PATIENCE, self.end)
-        self._timer.daemon = True
-        self._timer.start()
-
-    def asked(self) -> None:
-        """The message has come, or the call has ended."""
-        self._timer.cancel()
 
 
 class DaemonThreads(futures.Executor):

@@ -1,39 +1,25 @@
-"""Keeps calls that have sent nothing yet, and limits warnings about them."""
+"""Keeps streams that have sent nothing yet, and limits warnings about them."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from typing import Generic, Protocol, TypeVar
 
-#: Calls that may wait at the same time, beside one for each client.
+from .streams import Stream
+
+#: Streams that may wait at the same time, beside one for each client.
 PLACES = 16
 # At most so many warnings within so many seconds.
 _WARNINGS, _SPAN = 20, 10.0
 
 
-class Call(Protocol):
-    """A call that has sent nothing yet.
+class WaitingRoom:
+    """The streams that have sent no message yet, oldest first.
 
-    Attributes
-    ----------
-    peer : str
-        gRPC's name of the other side, such as ``ipv4:127.0.0.1:5000``.
-    """
-
-    peer: str
-
-
-C = TypeVar("C", bound=Call)
-
-
-class WaitingRoom(Generic[C]):
-    """The calls that have sent no message yet, oldest first.
-
-    If all places are taken, a new call replaces the oldest one. A machine that has more
-    than its share replaces its own oldest call. Proper clients send at once, so this
-    affects only silent ones. The class is not thread-safe.
+    If all places are taken, a new stream replaces the oldest one. A machine that has
+    more than its share replaces its own oldest one. Proper clients send at once, so
+    this affects only silent ones. The class is not thread-safe.
 
     Parameters
     ----------
@@ -43,29 +29,29 @@ class WaitingRoom(Generic[C]):
 
     def __init__(self, clients: int):
         self.places, self.share = PLACES + clients, PLACES // 2 + clients
-        self._calls: dict[C, None] = {}
+        self._streams: dict[Stream, None] = {}
 
-    def enter(self, call: C) -> C | None:
-        """Take a call in; return the call that it replaces, if any."""
-        own = [one for one in self._calls if _machine(one) == _machine(call)]
+    def enter(self, stream: Stream) -> Stream | None:
+        """Take a stream in; return the one that it replaces, if any."""
+        own = [one for one in self._streams if _machine(one) == _machine(stream)]
         oldest = None
         if len(own) >= self.share:
             oldest = own[0]
-        elif len(self._calls) >= self.places:
-            oldest = next(iter(self._calls))
+        elif len(self._streams) >= self.places:
+            oldest = next(iter(self._streams))
         if oldest is not None:
-            del self._calls[oldest]
-        self._calls[call] = None
+            del self._streams[oldest]
+        self._streams[stream] = None
         return oldest
 
-    def leave(self, call: C) -> None:
-        """Note that a call has sent its message, or has ended."""
-        self._calls.pop(call, None)
+    def leave(self, stream: Stream) -> None:
+        """Note that a stream has sent its message, or has ended."""
+        self._streams.pop(stream, None)
 
 
-def _machine(call: Call) -> str:
+def _machine(stream: Stream) -> str:
     """The other side's address, without its port."""
-    return call.peer.rpartition(":")[0]
+    return stream.peer.rpartition(":")[0]
 
 
 class SparingLog:

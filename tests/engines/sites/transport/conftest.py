@@ -60,7 +60,7 @@ def make_hub():
     pytest.importorskip("grpc")
     with ExitStack() as stack:
 
-        def make(clients: int = 4, host: str = "127.0.0.1", **settings) -> Hub:
+        def make(clients: int = 9, host: str = "127.0.0.1", **settings) -> Hub:
             settings.setdefault("max_message", 2**24)
             hub = Hub(host, 0, clients, TransportSettings(**settings))
             stack.callback(hub.close, grace=1.0)

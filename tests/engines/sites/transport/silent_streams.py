@@ -1,5 +1,5 @@
 """A program that opens calls to a hub, says nothing, and opens each again when it
-ends: silent_streams.py <port> <calls> [<method>]. Prints "open" once all have begun."""
+ends: silent_streams.py <port> <calls>. Prints "open" once all have begun."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import grpc
 METHOD = "/federatedscope_ggeur.Transport/Join"
 
 
-def main(port: str, streams: str, name: str = METHOD) -> None:
+def main(port: str, streams: str) -> None:
     channel = grpc.insecure_channel(f"127.0.0.1:{port}")
-    method = channel.stream_stream(name)
+    method = channel.stream_stream(METHOD)
     for _ in range(int(streams)):
         threading.Thread(target=keep_open, args=(method,), daemon=True).start()
     print("open", flush=True)

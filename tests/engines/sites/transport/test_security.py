@@ -17,7 +17,6 @@ from federatedscope_ggeur.engines.sites.transport import (
     make_token,
 )
 from federatedscope_ggeur.engines.sites.transport.probe import handshake_problem
-from federatedscope_ggeur.engines.sites.transport.security import make_secret
 from federatedscope_ggeur.errors import ConfigError
 
 SECRET = b"0123456789abcdef"
@@ -117,17 +116,6 @@ def test_a_token_that_is_none_is_an_error(hub, join, tmp_path, content):
         path.write_bytes(content)
     with pytest.raises(ConfigError, match=r"ggeur\.join_token.*bad_token"):
         join(hub, 3, security=Security(join_token=str(path)))
-
-
-def test_a_secret_is_made_once_and_is_private(tmp_path):
-    path = tmp_path / "made"
-    assert make_secret(str(path)) is True
-    assert path.stat().st_mode & 0o077 == 0
-    secret = Security(join_secret=str(path)).secret()
-    assert make_secret(str(path)) is False
-    assert Security(join_secret=str(path)).secret() == secret
-    with pytest.raises(ConfigError, match=r"ggeur\.join_secret: .*: No such file or d"):
-        make_secret(str(tmp_path / "nowhere" / "made"))
 
 
 def test_a_token_is_for_one_client_and_one_secret():
