@@ -18,20 +18,18 @@ import threading
 def main(first: str, calls: list) -> None:
     exec(first, {})
     gc.freeze()
-    for number, (words, hidden, place) in enumerate(calls):
+    for number, (words, place) in enumerate(calls):
         if not os.fork():
-            _end(_status(number, words, hidden, place))
+            _end(_status(number, words, place))
         print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
 
 
-def _status(number: int, words: list[str], hidden: list[str], place: str) -> int:
+def _status(number: int, words: list[str], place: str) -> int:
     """What the program of its own would exit with."""
     output = os.open(f"output_{number}", os.O_WRONLY | os.O_CREAT)
     os.chdir(place)
     os.dup2(output, 1)
     os.dup2(output, 2)
-    for name in hidden:
-        sys.modules[name] = None  # as if it were not installed
     try:
         _run(words)
     except SystemExit as ended:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from itertools import zip_longest
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -94,7 +93,6 @@ OF_FS = (
 def in_turn(
     calls: Sequence[Sequence[str]],
     cwd: Path,
-    hidden: Sequence[Sequence[str]] = (),
     first: str = OF_A_RUN,
     path: str = "",
     seconds: float = PATIENCE,
@@ -103,13 +101,12 @@ def in_turn(
     """Exit status and output of each ``python WORDS``, run in `cwd` in this order.
 
     Each is a fork of one process, which has executed `first`: most programs take longer
-    to import than to run. `hidden` are packages, for each call, that are not there, and
-    `places` are the folders of calls that have others than `cwd`.
+    to import than to run. `places` are the folders of calls that have others than
+    `cwd`.
     """
     if not hasattr(os, "fork"):
         pytest.skip("the runs are forked, which this system cannot")
-    found = zip_longest(calls, hidden, map(str, places or [cwd] * len(calls)))
-    given = json.dumps([(words, gone or (), place) for words, gone, place in found])
+    given = json.dumps(list(zip(calls, map(str, places or [cwd] * len(calls)))))
     done = subprocess.run(
         [sys.executable, Path(__file__).with_name("forks.py"), first, given],
         cwd=cwd,

@@ -179,7 +179,7 @@ class Standalone(Engine):
         words = ["--engine", "federatedscope", "--cfg", str(config)]
         words += [*map(str, settings), "expname", NAME]
         folder = self._folder / f"standalone_{len(self.workers)}"
-        self.workers.append(Worker(self._forks, folder, words, {}))
+        self.workers.append(Worker(self._forks, folder, words))
         return _Workers({0: self.workers[-1]}, None)
 
     def close(self) -> None:
@@ -300,7 +300,7 @@ class Sides(Engine):
         usual += ["--folder", str(side.shared)] * self.by_folder
         words = list(words) or usual
         folder = side.folder / f"process_{len(self.workers)}"
-        self.workers.append(Worker(self._forks, folder, words, {}))
+        self.workers.append(Worker(self._forks, folder, words))
         return self.workers[-1]
 
     def close(self) -> None:

@@ -175,7 +175,7 @@ def test_one_that_is_killed_may_come_back_and_another_stays_away(go, place):
 
 
 @engines_with("lost")
-def test_below_the_quorum_the_run_ends_by_name(go, place):
+def test_below_the_quorum_the_run_ends_by_name(engine, go, place, tmp_path):
     (place / "die 3 2").touch()
     done = go(2, "ggeur.quorum", 3).end()
     assert not any(done.ended.values())
@@ -183,8 +183,13 @@ def test_below_the_quorum_the_run_ends_by_name(go, place):
     assert "client 3: " in done.log
     assert done.results.status == "failed"
     assert done.trained == [ALL]
+    config, settings, clients = engine.begun
+    one = [*settings, "federate.total_round_num", 1]
+    here = Embedded(tmp_path).begin(config, one, clients).end()
     for k in (1, 2):  # the last model that they have received
-        waited((done.sites[k] / "head.safetensors").exists)
+        left = done.sites[k] / "head.safetensors"
+        waited(left.exists)
+        assert left.read_bytes() == here.head
         assert read_status(done.sites[k])["state"] != "finished"
 
 

@@ -27,7 +27,7 @@ from federatedscope_ggeur.engines.sites.leading import (
     STOPPED,
     Leader,
 )
-from federatedscope_ggeur.engines.sites.transport import Envelope, Event
+from federatedscope_ggeur.engines.sites.transport import BROKEN, Envelope, Event
 from federatedscope_ggeur.engines.workers import handshake_of, join_of
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
@@ -243,17 +243,19 @@ def test_who_is_always_late_costs_two_deadlines(lead, wire, caplog):
 
 
 @pytest.mark.usefixtures("joined")
-def test_who_is_lost_and_comes_back_in_time_misses_nothing(lead, wire, caplog):
-    """At the default quorum."""
+@pytest.mark.parametrize("reason", ["cut", BROKEN])
+def test_who_is_lost_and_comes_back_in_time_misses_nothing(lead, wire, caplog, reason):
+    """At the default quorum. A connection that broke has time to come back."""
     caplog.set_level("INFO", logger="federatedscope_ggeur")
 
     slow = []
     wire.instead["evaluate", 1, 1] = slow.append
     wire.instead["evaluate", 1, 3] = lambda answer: (
-        wire.vanish(3), wire.join(3), slow.pop()()
+        wire.vanish(3, reason), wire.join(3), slow.pop()()
     )  # fmt: skip
     assert trained(lead()) == [ALL] * 3
-    assert "client 3 is gone: cut" in caplog.text
+    assert f"client 3 is gone: {reason}" in caplog.text
+    assert ("waiting 60 s for client 3" in caplog.text) == (reason == BROKEN)
     assert "client 3 has come back" in caplog.text
 
 

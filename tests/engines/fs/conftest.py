@@ -64,17 +64,11 @@ def fleet(fork_server, words, quickstart, tmp_path):
 
 @pytest.fixture
 def run(fleet):
-    """Start a server and clients 1 to 4: (the fleet, the server, clients by number).
+    """Start a server and clients 1 to 4: the server, clients by number."""
 
-    `actions` by client's number, 0 for the server; see faults.py.
-    """
-
-    def start(*settings, actions=(), **more):
-        actions = dict(actions)
-        one = fleet(*settings, **more)
-        server = one.server(actions=actions.get(0, ()))
-        clients = {k: one.client(k, actions=actions.get(k, ())) for k in (1, 2, 3, 4)}
-        return one, server, clients
+    def start(*settings):
+        one = fleet(*settings)
+        return one.server(), {k: one.client(k) for k in (1, 2, 3, 4)}
 
     return start
 

@@ -73,7 +73,6 @@ def import_everything() -> None:
         sys.path.insert(0, str(package.parent))
     register()
     runpy.run_path(str(package / "main.py"))
-    import faults  # noqa: F401
     import grpc  # noqa: F401
     import matplotlib.pyplot  # noqa: F401
     import torch
@@ -89,22 +88,15 @@ def import_everything() -> None:
     gc.freeze()
 
 
-def work(
-    folder: str, words: list[str], actions: dict[str, str], terminal: str, place: str
-) -> int:
-    """Be a worker: run the command in its `folder`, or in the `place` that is named,
-    with somebody at a `terminal` if one is named; the exit status."""
+def work(folder: str, words: list[str], place: str) -> int:
+    """Be a worker: run the command in its `folder`, or in the `place` that is named;
+    the exit status."""
     os.chdir(folder)
     sys.argv = ["ggeur", *words]
-    if terminal:
-        sys.stdin = open(terminal, encoding="utf-8")  # noqa: SIM115
     output = os.open(OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.chdir(place or folder)
-    from faults import act
-
-    act(actions)
     from federatedscope_ggeur.cli import main as command
 
     return command(words)

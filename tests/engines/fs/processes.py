@@ -1,4 +1,4 @@
-"""Workers of a distributed run as real processes, which can be made to fail.
+"""Workers of a distributed run as real processes.
 
 Importing FederatedScope and torch takes seconds. So one process, the fork server,
 imports everything once and forks every worker; fork_server.py is its program.
@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from safetensors.torch import load_file
@@ -25,9 +25,8 @@ ROOT = Path(__file__).parents[3]
 PATIENCE = 600.0
 #: Seconds for all imports, beside others, in an environment without compiled files.
 STARTING = 300.0
-#: Files in a worker's folder: what it said, what it did, what lets it go on, and a
-#: client's model at the end.
-OUTPUT, TRACE, GATE, MODEL = "output", "trace", "gate", "model.safetensors"
+#: What it said, in a worker's folder.
+OUTPUT = "output"
 
 
 #: FederatedScope's config in a worker's output.
@@ -88,9 +87,6 @@ class Worker:
     folder : Path
     words : sequence of str
         Arguments of the command.
-    actions : mapping from an occasion to what then happens, see `act`
-    terminal : str
-        Its standard input, where it has one.
     place : str
         The folder that it works in, if that is another one.
     """
@@ -100,8 +96,6 @@ class Worker:
         forks: ForkServer,
         folder: Path,
         words: Sequence[str],
-        actions: Mapping[str, str],
-        terminal: str = "",
         place: str = "",
     ):
         folder.mkdir()
@@ -109,14 +103,13 @@ class Worker:
         self.pid = forks.ask(
             folder=str(folder),
             words=words,
-            actions=dict(actions),
-            terminal=terminal,
             place=place,
         )
 
     @property
     def output(self) -> str:
-        return self._read(OUTPUT)
+        path = self.folder / OUTPUT
+        return path.read_text(errors="replace") if path.exists() else ""
 
     @property
     def run_folder(self) -> Path:
@@ -137,21 +130,17 @@ class Worker:
         self._until(lambda: self.status() is not None, "end", seconds)
         return self._status
 
-    def wait_for(self, text: str, file: str = OUTPUT, times: int = 1) -> None:
-        """Wait until `text` stands in its output or its trace."""
+    def wait_for(self, text: str) -> None:
+        """Wait until it has said `text`."""
 
         def seen() -> bool:
-            if self._read(file).count(text) >= times:
+            if text in self.output:
                 return True
-            if self.status() is not None and self._read(file).count(text) < times:
+            if self.status() is not None and text not in self.output:
                 raise Stuck(f"ended with {self._status} before {text!r}{self}")
             return False
 
         self._until(seen, f"say {text!r}", PATIENCE)
-
-    def open_gate(self) -> None:
-        """Let it go on after a "hold"."""
-        (self.folder / GATE).touch()
 
     def kill(self) -> None:
         if self.status() is None:
@@ -161,10 +150,6 @@ class Worker:
     def __str__(self) -> str:
         said = DUMP.sub("", self.output)[-3000:]
         return f"\n--- {self.folder.name}, status {self._status}:\n{said}"
-
-    def _read(self, file: str) -> str:
-        path = self.folder / file
-        return path.read_text(errors="replace") if path.exists() else ""
 
     def _until(self, done, what: str, seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -210,15 +195,12 @@ class Fleet:
             "distribute.server_port", str(self.port),
         ]  # fmt: skip
 
-    def server(self, *settings, actions=(), name="server") -> Worker:
-        return self._start(name, ["distribute.role", "server", *settings], actions)
+    def server(self, *settings, name="server") -> Worker:
+        return self._start(name, ["distribute.role", "server", *settings])
 
-    def client(
-        self, number: int, *settings, actions=(), name="", terminal=""
-    ) -> Worker:
+    def client(self, number: int, *settings, name="") -> Worker:
         role = ["distribute.role", "client", "distribute.data_idx", number]
-        name = name or f"client_{number}"
-        return self._start(name, [*role, *settings], actions, terminal)
+        return self._start(name or f"client_{number}", [*role, *settings])
 
     def end(self) -> list[str]:
         """Kill what still runs; the names of these."""
@@ -230,12 +212,10 @@ class Fleet:
     def __str__(self) -> str:
         return "".join(map(str, self.workers))
 
-    def _start(self, name, settings, actions, terminal="") -> Worker:
+    def _start(self, name: str, settings: Sequence) -> Worker:
         words = [*self._words, *map(str, settings)]
-        folder = self._folder / name
-        worker = Worker(self._forks, folder, words, dict(actions), terminal)
-        self.workers.append(worker)
-        return worker
+        self.workers.append(Worker(self._forks, self._folder / name, words))
+        return self.workers[-1]
 
 
 def free_port() -> int:
@@ -261,7 +241,7 @@ def check_same_head(server: Worker, clients: Sequence[Worker], expected) -> None
     assert [worker.wait() for worker in (server, *clients)] == [0] * (len(clients) + 1)
     results, model = expected
     files = [server.run_folder / "head.safetensors"]
-    files += [client.folder / MODEL for client in clients]
+    files += [client.run_folder / "head.safetensors" for client in clients]
     for held in map(load_file, files):
         assert held.keys() == model.keys()
         assert all(held[name].equal(model[name]) for name in model)

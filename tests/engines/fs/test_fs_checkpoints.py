@@ -123,22 +123,19 @@ def test_a_run_that_was_over_goes_on_to_its_end(engines, tmp_path, more):
     assert (wanted["final"]["calibrated_by"] == "validation") == (more is TEMPERATURE)
 
 
-class TestFilesOfFS:
-    """FS pickles ``{"cur_round": ..., "model": state dict}``."""
+@pytest.mark.slow
+def test_a_malicious_pickle_runs_nothing(engines, tmp_path):
+    """FS itself would unpickle it. All other files: test_checkpoint_writer.py."""
 
-    @pytest.mark.slow
-    def test_a_malicious_pickle_runs_nothing(self, engines, tmp_path):
-        """FS itself would unpickle it. All other files: test_checkpoint_writer.py."""
+    class Payload:
+        def __reduce__(self):
+            return (Path.touch, (tmp_path / "executed",))
 
-        class Payload:
-            def __reduce__(self):
-                return (Path.touch, (tmp_path / "executed",))
-
-        path = tmp_path / "malicious"
-        torch.save({"cur_round": 1, "model": Payload()}, path)
-        with pytest.raises(ConfigError, match=r"federate\.restore_from"):
-            engines["standalone"]("federate.restore_from", path)
-        assert not (tmp_path / "executed").exists()
+    path = tmp_path / "malicious"
+    torch.save({"cur_round": 1, "model": Payload()}, path)
+    with pytest.raises(ConfigError, match=r"federate\.restore_from"):
+        engines["standalone"]("federate.restore_from", path)
+    assert not (tmp_path / "executed").exists()
 
 
 def test_the_command_goes_on_from_the_last_checkpoint_alone(monkeypatch):

@@ -16,14 +16,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from processes import free_port, numbers
+from processes import free_port
 from standalone import as_before, merged, outcome, set_up
 
 from federatedscope_ggeur.cfg_ggeur import all_keys, get_key
 from federatedscope_ggeur.cfg_ggeur.fs_keys import fs_keys
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.yaml_file import literal
-from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.fs.config import check
 from federatedscope_ggeur.errors import ConfigError, MessageError
 
@@ -107,33 +106,6 @@ def _without_process_num(found):
     if found == REFUSED:
         return found
     return {k: v for k, v in found.items() if k != "federate.process_num"}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("override", "here_is", "there_is"),
-    [
-        (["federate.client_num", "4.5"], REFUSED, 4),
-        (["expname", "2024"], "2024", REFUSED),
-        (["data.root", "[a]"], "[a]", "[a]"),
-        (["train.optimizer.nesterov", "True"], True, True),
-        (["check_completeness", "True"], REFUSED, True),
-        (["print_decimal_digits", "3"], REFUSED, 3),
-        (
-            ["federate.mode", "distributed", "distribute.role", "server"],
-            REFUSED,
-            "distributed",
-        ),
-    ],
-)
-def test_the_known_differences(values, override, here_is, there_is):
-    here, there = values(*override)
-    name = override[0]
-    for found, expected in ((here, here_is), (there, there_is)):
-        if expected == REFUSED:
-            assert found == REFUSED
-        else:
-            assert found[name] == expected
 
 
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=str)
@@ -254,23 +226,6 @@ def test_what_all_must_have_alike_is_compared(fs):
         there.go()
 
 
-@pytest.mark.slow
-def test_in_distributed_mode_a_process_takes_its_own_section(fleet, tmp_path):
-    """The server, which has no settings of its own there, takes the same file."""
-    own = tmp_path / "own.yaml"
-    own.write_text(f"client_2: {FASTER}")
-    found = []
-    for one, more in (
-        (fleet(client_config=own), ()),
-        (fleet(), ("train.optimizer.lr", 0.5)),
-    ):
-        server = one.server()
-        clients = [one.client(k, *(more if k == 2 else ())) for k in (1, 2, 3, 4)]
-        assert [w.wait() for w in (server, *clients)] == [0] * 5
-        found.append(numbers(server.results))
-    assert found[0] == found[1]
-
-
 # A file with all that is common, and roles on the command line: no splitter is asked
 # of who divides nothing, and nothing is checked before the command line is read.
 
@@ -337,14 +292,6 @@ def test_a_splitter_is_asked_of_who_divides_rows(federatedscope, common, role, r
             return
         with pytest.raises((ConfigError, AssertionError), match=refused):
             check(merged(common(), role))
-
-
-def test_the_embedded_engine_says_which_one_it_is(common, capsys):
-    assert main(["--cfg", str(common())]) == 1
-    said = capsys.readouterr().err
-    assert "federate.mode: must be standalone without --engine federatedscope" in said
-    assert "distribute." not in said
-    assert "splitter" not in said
 
 
 # What FederatedScope (FS) can do and the plugin cannot is refused, all at once.

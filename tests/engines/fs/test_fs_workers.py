@@ -11,9 +11,8 @@ import torch
 from standalone import assert_same, merged, set_up
 from torch.nn.functional import cross_entropy
 
-from federatedscope_ggeur.data import load_data
-from federatedscope_ggeur.engines.run import Run, load_federated_data
-from federatedscope_ggeur.errors import ConfigError, DataError, GGEURError, MessageError
+from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
 from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
     AugmentationClient,
 )
@@ -22,9 +21,7 @@ from federatedscope_ggeur.federation.exchanges.training.messages import Broadcas
 from federatedscope_ggeur.models import (
     ModelSettings,
     build_model,
-    fold,
     load_vector,
-    named_tensors,
     to_vector,
 )
 
@@ -168,37 +165,6 @@ def distributed(role: str, **settings) -> list:
     return words
 
 
-def same(splits, held) -> bool:
-    return all(
-        np.array_equal(splits[part]["x"], getattr(held, part).features.numpy())
-        and np.array_equal(splits[part]["y"], getattr(held, part).labels.numpy())
-        for part in ("train", "test")
-    )
-
-
-def test_pixels_stay_bytes(get, config, pictures_of_digits):
-    data, cfg = get(*pictures_of_digits)
-    assert cfg.model.input_shape == (64,)
-    for held in load_federated_data(config(*pictures_of_digits)).clients:
-        assert same(data[held.number], held)
-        assert data[held.number]["train"]["x"].dtype == np.uint8
-        assert data[held.number].held.train.image_shape == (1, 8, 8)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("role", [[], distributed("server")], ids=["all", "server"])
-def test_the_server_holds_the_test_sets_that_it_scores(get, role):
-    unseen = ["ggeur.unseen_domains", "['art']", "federate.client_num", 2]
-    for settings, domains in (
-        (["federate.make_global_eval", True], {"art", "photo", "sketch"}),
-        (unseen, {"art"}),
-    ):
-        data, cfg = get(*settings, also=role)
-        held = data if role else data[0]
-        assert set(held.rows["test"]) == domains
-        assert cfg.model.input_shape == (16,)
-
-
 @pytest.mark.parametrize("hidden", [0, 6])
 def test_the_model_s_sizes_are_those_of_the_data(get, hidden):
     from federatedscope.core.auxiliaries.model_builder import get_model
@@ -222,15 +188,6 @@ def test_a_server_without_data_gets_an_empty_model(get):
     assert get()[0][0].rows["test"] == {}
 
 
-@pytest.mark.slow
-def test_embeddings_have_the_dimensions_that_were_asked_for(get):
-    own = distributed("client", data_idx=-1, number=2, domain="a")
-    for role in ([], distributed("client", data_idx=1), own):
-        get("ggeur.embedding_dim", 16, also=role)
-        with pytest.raises(ConfigError, match=r"ggeur\.embedding_dim: is 512"):
-            get("ggeur.embedding_dim", 512, also=role)
-
-
 def test_other_types_are_left_to_fs(federatedscope):
     from federatedscope_ggeur.engines.fs.registration import find_data, find_model
 
@@ -251,25 +208,6 @@ def test_the_seed_is_the_user_s_again(get):
 
     setup_seed(5)
     assert drawn == draw()
-
-
-@pytest.mark.slow
-def test_a_client_with_its_own_data_holds_all_of_it(get, tmp_path):
-    also = distributed("client", data_idx=-1, number=1, domain="all")
-    splits, _ = get(also=also)  # several domains in its folder are one
-    assert len(splits["train"]["y"]) + len(splits["test"]["y"]) == 120 + 96 + 108
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    (tmp_path / "embeddings" / "art.npz").rename(folder / "art.npz")
-    also = distributed("client", data_idx=-1, number=4, domain="atelier")
-    splits, cfg = get("data.root", folder, also=also)
-    dataset = load_data("embeddings@ggeur", str(folder), cfg.data.splits, cfg.seed)
-    (domain,) = dataset.domains
-    assert (splits.held.number, splits.held.domain) == (4, "atelier")
-    assert same(splits, domain)
-    assert splits.held.train.domain == "atelier"
-    with pytest.raises(DataError, match="nowhere"):
-        get("data.root", tmp_path / "nowhere", also=also)
 
 
 @pytest.mark.parametrize(
@@ -312,16 +250,6 @@ def test_train_is_the_round_that_every_engine_trains(trainer, config):
         assert rows == len(client.features)
         assert results == {}
         assert weights.keys() == trainer.model.state_dict().keys()
-
-
-@pytest.mark.slow
-def test_train_after_round_0_trains_on_the_augmented_set(fs):
-    there = fs.run()
-    trainer = there.runner.client[1].trainer
-    before = to_vector(trainer.model)
-    rows, _, _ = trainer.train()
-    assert rows == trainer.client.recipe.rows > len(trainer.client.features)
-    assert not torch.equal(to_vector(trainer.model), before)
 
 
 @pytest.mark.slow
@@ -369,14 +297,6 @@ def test_evaluate_gives_fs_s_metrics_of_the_model(fs, split):
 
 
 @pytest.mark.slow
-def test_nothing_to_score_is_no_error(trainer):
-    assert trainer.print_trainer_meta_info() == "GGEURTrainer(MLPHead)"
-    trainer.data["test"] = {key: part[:0] for key, part in trainer.data["test"].items()}
-    assert trainer.evaluate()["test_acc"] == 0.0
-    assert trainer.evaluate()["test_total"] == 0
-
-
-@pytest.mark.slow
 def test_the_server_s_trainer_scores(fs):
     there = fs.run("federate.make_global_eval", True)
     *_, last = [x["Results_raw"] for x in there.lines() if x["Round"] == 3]
@@ -398,7 +318,6 @@ ADAM = [
     "fedopt.optimizer.betas", [0.8, 0.9],
     "fedopt.optimizer.eps", 0.01,
 ]  # fmt: skip
-LOCAL = ("ggeur.base_method", "local", "federate.make_global_eval", True)
 
 
 @pytest.mark.slow
@@ -421,49 +340,3 @@ def test_arguments_of_optimizers_are_refused_by_name(fs, method, section):
     path.write_text(text)
     with pytest.raises(ConfigError, match=rf"{section}\.nesterov: "):
         set_up(path)
-
-
-@pytest.mark.slow
-def test_every_client_s_own_head_is_in_its_trainer(fs, config):
-    settings = [*LOCAL, "ggeur.space", "standard", "ggeur.steps", "[]"]
-    there, here = fs.run(*settings), Run(config(*settings))
-    here.follow(lambda record: None)
-    for number, worker in there.runner.client.items():
-        client = here.engine.clients[number]
-        own = client.state["params"]
-        assert torch.equal(worker.trainer.client.state["params"], own)
-        outside = fold(client.model, own, client.space)
-        assert _holds(worker.model.state_dict(), client.model, outside)
-    assert there.log.count("scored: each client's own model") == 1
-    assert there.log.count("federate.make_global_eval has no effect") == 1
-
-
-@pytest.mark.slow
-def test_all_rows_in_one_place_are_one_client_of_fs_s(fs):
-    pooled = ("ggeur.base_method", "centralised", "federate.client_num", 6)
-    there = fs.set_up(*pooled)
-    assert list(there.runner.client) == [1]
-    assert there.config.federate.client_num == 1
-    also = ["federate.mode", "distributed", "distribute.use", True,
-            "distribute.data_idx", 1]  # fmt: skip
-    with pytest.raises(ConfigError, match=r"  federate\.mode: .*centralised"):
-        fs.set_up(*pooled, also=also)
-
-
-@pytest.mark.slow
-def test_a_client_trains_on_from_its_own_weights(fs):
-    """By the methods of FS's trainers."""
-    trainer = fs.set_up(*LOCAL).runner.client[1].trainer
-    first = trainer.train()[1]
-    trainer.set_weights(torch.zeros_like(trainer.client.state["params"]))
-    again = trainer.train()[1]
-    client = trainer.client
-    for model, number in ((first, 1), (again, 2)):
-        assert _holds(model, client.model, client.states[number]["params"])
-
-
-def _holds(state, model, params) -> bool:
-    """Whether a state dict of `model` has the weights `params`."""
-    wanted = named_tensors(model, params)
-    assert state.keys() == wanted.keys()
-    return all(torch.equal(state[name], part) for name, part in wanted.items())

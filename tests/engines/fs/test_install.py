@@ -6,7 +6,6 @@ Tests of engines/fs/install.py and of engines/fs/loader.py, which is what FS imp
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,8 +14,6 @@ from pathlib import Path
 import pytest
 import yaml
 from fake_checkout import FILES, write_checkout
-from own_process import OF_FS, in_turn
-from standalone import linked
 
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.fs import install
@@ -212,53 +209,6 @@ def test_what_the_plugin_says_of_a_user_s_module_is_said_alone(run_file):
     source = "def register():\n    raise SystemExit('error: ggeur.plugins: no')"
     _, done = run_file(source, ("ggeur.plugins", "['no']"))
     assert (done.returncode, done.stderr) == (1, "error: ggeur.plugins: no\n")
-
-
-TOY = """\
-data: {type: toy}
-model: {type: lr}
-federate: {client_num: 2, total_round_num: 1}
-eval: {count_flops: False}
-"""
-
-
-SHORT = "federate.total_round_num 1"
-ENDS = "Server: Final evaluation is finished"
-
-
-@pytest.mark.slow
-def test_an_enabled_federatedscope_knows_the_plugin(federatedscope, tmp_path):
-    copy = linked(federatedscope, tmp_path) / "federatedscope"
-    before = files_in(copy)
-    enable(tmp_path)
-    (tmp_path / "FILE.yaml").write_text(TOY)
-    plugin = tmp_path / "broken" / "federatedscope_ggeur"
-    plugin.mkdir(parents=True)
-    (plugin / "__init__.py").write_text("def (:")
-    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
-    shown = install.run_command(tmp_path).replace("FILE", "ggeur_quickstart")
-    told = {**os.environ, "PATH": path}
-    done = run(f"{shown} {SHORT}", shell=True, cwd=tmp_path, env=told)
-    assert done.returncode == 0, done.stderr
-    assert ENDS in done.stderr
-    assert "running without federatedscope_ggeur" not in done.stderr
-    # With another plugin before this one.
-    start = "import runpy, sys; sys.path[:0] = sys.argv[1:3]; file = sys.argv[3]; "
-    start += "del sys.argv[:3]; runpy.run_path(file, run_name='__main__')"
-    main = [str(plugin.parent), str(tmp_path), str(copy / "main.py")]
-    main += ["--cfg", "FILE.yaml"]
-    calls = [["-c", start, *main, *more] for more in ([], ["ggeur.use", "True"])]
-    (status, said), refused = in_turn(calls, tmp_path, first=OF_FS)
-    assert status == 0, said
-    assert ENDS in said
-    assert "running without federatedscope_ggeur" in said
-    assert refused[0] == 1
-    assert "error: this run needs the plugin federatedscope_ggeur" in refused[1]
-    shutil.rmtree(plugin.parent)
-    disable(tmp_path)
-    left = {p for p in files_in(copy) if "__pycache__" not in p.parts}
-    assert left == before
-    assert not list(copy.rglob(f"{Path(install.PLUGIN_FILE).stem}*"))
 
 
 # ``ggeur enable`` and ``disable``.

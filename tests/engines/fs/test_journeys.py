@@ -124,31 +124,6 @@ def test_without_the_plugin_fs_has_its_own_defaults_back(least):
         assert cfg[section].type == theirs[section].type
 
 
-@pytest.fixture
-def offline(monkeypatch):
-    wandb = pytest.importorskip("wandb")
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_SILENT", "true")
-    monkeypatch.setattr(sys, "stderr", sys.stderr)  # FS puts another in its place
-    wandb.teardown()  # it remembers the folder of its first run
-    yield wandb
-    wandb.teardown()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("server", ["True", "False"])
-def test_wandb_in_offline_mode(offline, least, server):
-    words = ["wandb.use", "True", "wandb.name_project", "p", "wandb.name_user", "me"]
-    set_up(least, [*words, "federate.make_global_eval", server]).go()
-    offline.finish()
-    offline.teardown()  # until then its service may hold back what is to be written
-    (kept,) = Path("wandb").glob("offline-run-*/*.wandb")
-    content = kept.read_bytes()
-    for name in (b"Server #, Round", b"best_server_global_eval/"):
-        assert name in content
-    assert (b"Results_weighted_avg/test_acc" in content) == (server == "False")
-
-
 # FederatedScope's own main, run by this package's command.
 
 
@@ -273,22 +248,3 @@ def test_its_runs_have_the_scores_of_ours(federatedscope, tmp_path):
     assert found.final.accuracy == ours.final.accuracy
     assert not list((study.out / "ggeur").rglob("*.part"))
     assert "1 of 1 runs are finished" in study.run()
-
-
-FAILS = """\
-#!/bin/sh
-echo 'error: wrong settings:' >&2
-echo '  data.type: no_such@ggeur' >&2
-exit 1
-"""
-
-
-def test_an_error_of_federatedscope_is_told_in_a_line(tmp_path, monkeypatch):
-    (tmp_path / "python").write_text(FAILS)
-    (tmp_path / "python").chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    axes = {"method": {"wrong": {"data.type": "no_such@ggeur"}}}
-    study = StudyOnDisk(tmp_path, axes=axes, seeds=[1], engine="federatedscope")
-    said = study.run(status=1)
-    assert "failed: wrong / seed 1: wrong settings" in said
-    assert "no_such@ggeur" in said

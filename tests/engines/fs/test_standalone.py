@@ -18,7 +18,7 @@ from early_stop_oracle import RULES, VALUES, first_stop
 from foreign_text import FORGED, hidden_in
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from standalone import assert_same, outcome
+from standalone import assert_same
 
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.extras.book.federation import Federation
@@ -107,35 +107,6 @@ def test_a_domain_may_be_called_anything(fs, embeddings_folder):
     assert not [line for line in there.log.splitlines() if line.startswith(FORGED)]
     said = {key for line in there.lines() for key in line.get("Results_raw", ())}
     assert rf"test_=art\n{FORGED}\x1b[2J_acc" in said
-
-
-@pytest.mark.slow
-def test_a_second_run_in_the_process_changes_nothing(fs):
-    first, second = fs.run(), fs.run()
-    assert outcome(first.results) == outcome(second.results)
-    assert first.folder != second.folder
-    # What FS's server cannot know of its clients.
-    assert first.results.round0.withheld_pairs is None
-    assert all(c.train_rows is c.test_rows is None for c in first.results.clients)
-
-
-@pytest.mark.slow
-def test_fs_reports_unseen_clients_apart(fs):
-    there = fs.run(*WAYS["some clients are unseen"])
-    *_, last = [x for x in there.lines() if "Results_avg_unseen" in x]
-    unseen = there.server.unseen_clients_id
-    assert len(unseen) == 4
-    # FS means over clients here, the lines below are single clients' scores.
-    single = {
-        int(line["Role"].split("#")[1]): line["Results_raw"]
-        for line in there.lines()
-        if line["Role"].startswith("Client")
-    }
-    assert single.keys() == set(range(1, 9))
-    for metric in ("test_acc", "test_total"):
-        mean = sum(single[number][metric] for number in unseen) / len(unseen)
-        assert last["Results_avg_unseen"][metric] == pytest.approx(mean)
-    assert "unseen_client_best_individual" in there.lines()[-9]["Results_raw"]
 
 
 @pytest.mark.slow
@@ -319,21 +290,3 @@ def test_a_domain_s_name_cannot_pass_for_the_overall_score(fs, embeddings_folder
     for record, line in zip(there.results.rounds, lines):
         assert line["test_acc"] == line["test_correct"] / line["test_total"]
         assert record.accuracy[name] in line.values()
-
-
-@pytest.mark.slow
-def test_fs_s_own_files_hold_validation(fs):
-    validated = ["data.splits", [0.5, 0.2, 0.3], "eval.split", ["test", "val"]]
-    key = ["eval.best_res_update_round_wise_key", "val_loss"]
-    there = fs.run(*validated, *key, "eval.freq", 2)
-    averaged = [
-        line["Results_weighted_avg"]
-        for line in there.lines()
-        if "Results_weighted_avg" in line
-    ]
-    # Rounds without scores are in no file of FS's.
-    assert [r.evaluated for r in there.results.rounds] == [False, True, True]
-    ours = [record.metrics for record in there.results.rounds if record.evaluated]
-    assert [line["val_loss"] for line in averaged] == [m["val_loss"] for m in ours]
-    best = there.final()["client_summarized_weighted_avg"]
-    assert best["val_loss"] == min(metrics["val_loss"] for metrics in ours)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from own_process import ROOT
-from programs import Call, run_programs
+from own_process import OF_FS, ROOT, in_turn
 
 #: Settings behind the quickstart, and the lines of the error.
 WRONG = {
@@ -42,8 +41,10 @@ def ends(enabled, tmp_path_factory):
     quickstart = str(ROOT / "scripts" / "example_configs" / "ggeur_quickstart.yaml")
     cases = {words: ["--cfg", quickstart, *words] for words in WRONG}
     cases.update({words: list(words) for words in OTHER_FILES})
-    calls = [Call("main.py", tuple(words)) for words in cases.values()]
-    return dict(zip(cases, run_programs(enabled, folder, calls, seconds=600)))
+    main = str(enabled / "federatedscope" / "main.py")
+    calls = [(main, *words) for words in cases.values()]
+    first = f"{OF_FS}; import runpy; runpy.run_path({main!r})"
+    return dict(zip(cases, in_turn(calls, folder, first=first, path=str(enabled))))
 
 
 @pytest.mark.slow

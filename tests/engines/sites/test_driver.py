@@ -82,13 +82,6 @@ def test_any_other_answer_is_ignored(caplog, number, kind, round_number):
     assert course.replies == [{2: (b"first",), 1: (b"last",)}]
 
 
-def test_an_answer_after_the_end_is_ignored():
-    driver, _, course = drive(request(TRAIN, clients=(1,)))
-    assert driver.answer(1, TRAIN, 1, (b"a",))
-    assert course.result == "over"
-    assert not driver.answer(1, TRAIN, 1, (b"a",))
-
-
 def test_what_wants_no_answer_is_sent_and_not_waited_for():
     told, asked = request(INIT_BROADCAST, 0), request(TRAIN)
     _, sent, course = drive(told, asked)

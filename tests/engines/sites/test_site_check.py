@@ -249,30 +249,6 @@ def test_a_read_only_disk_is_found_and_ends_a_run_with_one_line(site):
     assert "Read-only file system; set 'outdir'" in line
 
 
-def test_an_expired_certificate_is_found(folders, site, check, tmp_path, monkeypatch):
-    """Of the server's, made three days ago for one day."""
-
-    class Earlier(datetime):
-        @classmethod
-        def now(cls, tz=None):
-            return datetime.now(tz) - timedelta(days=3)
-
-    with monkeypatch.context() as then:
-        then.setattr(certificates, "datetime", Earlier)
-        own = folders / "authority"
-        authority = tuple(
-            (own / name).read_bytes() for name in ("authority.pem", "authority.key")
-        )
-        files = certificates.make_certificate("server", authority, 1, ["localhost"])
-    expired = tmp_path / "server"
-    shutil.copytree(folders / "server", expired)
-    for name, data in zip(("server.pem", "server.key"), files):
-        (expired / name).write_bytes(data)
-    with served(expired) as hub:
-        change(site, "distribute", server_port=hub.port)
-        check_found(check(), ("TLS", "has expired"))
-
-
 def test_a_certificate_that_ends_soon_is_named(site, check, monkeypatch):
     class Later(datetime):
         @classmethod

@@ -37,7 +37,7 @@ def test_from_nothing_to_a_prediction_at_a_site(
 
     def start(place: Path, words: list[str]) -> Worker:
         folder = tmp_path / f"{words[0]} at {place.name}"
-        return Worker(fork_server, folder, words, {}, place=str(place))
+        return Worker(fork_server, folder, words, str(place))
 
     def run(place: Path, words: list[str]) -> str:
         worker = start(place, words)

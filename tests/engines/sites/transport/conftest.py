@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import threading
 import time
 from contextlib import ExitStack, suppress
+from datetime import datetime, timedelta
 from queue import SimpleQueue
 
 import pytest
@@ -16,42 +15,17 @@ from federatedscope_ggeur.engines.sites.transport import (
     Hub,
     Link,
     TransportSettings,
+    certificates,
+)
+from federatedscope_ggeur.engines.sites.transport.certificates import (
+    make_authority,
+    make_certificate,
 )
 
 JOIN = Envelope("join_in")
 METHOD = "/federatedscope_ggeur.Transport/Join"
 #: Seconds after which a test that waits has failed.
 PATIENCE = 300.0
-CURVE = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"
-#: An authority, a server's certificate by each of its names, and one of a client.
-RECIPE = f"""
-openssl req -x509 {CURVE} -days 3650 -subj "/CN=our federation" \
-    -keyout authority.key -out authority.pem
-printf 'subjectAltName=DNS:localhost,DNS:server.example.org,IP:127.0.0.1' > names.txt
-openssl req {CURVE} -subj "/CN=server" -keyout server.key -out server.csr
-openssl x509 -req -in server.csr -CA authority.pem -CAkey authority.key \
-    -CAcreateserial -days 365 -extfile names.txt -out server.pem
-openssl req {CURVE} -subj "/CN=client 3" -keyout client_3.key -out client_3.csr
-openssl x509 -req -in client_3.csr -CA authority.pem -CAkey authority.key \
-    -CAcreateserial -days 365 -out client_3.pem
-"""
-#: More files: another authority, an expired certificate, one for another name, and what
-#: is none.
-MORE = f"""
-openssl req -x509 {CURVE} -days 2 -subj "/CN=others" -keyout other.key -out other.pem
-openssl req {CURVE} -subj "/CN=server" -keyout old.key -out old.csr
-openssl x509 -req -in old.csr -CA authority.pem -CAkey authority.key -CAcreateserial \
-    -days -1 -extfile names.txt -out old.pem
-printf 'subjectAltName=DNS:elsewhere.example.org' > elsewhere.txt
-openssl req {CURVE} -subj "/CN=server" -keyout elsewhere.key -out elsewhere.csr
-openssl x509 -req -in elsewhere.csr -CA authority.pem -CAkey authority.key \
-    -CAcreateserial -days 2 -extfile elsewhere.txt -out elsewhere.pem
-openssl req {CURVE} -subj "/CN=c" -keyout stranger.key -out stranger.csr
-openssl x509 -req -in stranger.csr -CA other.pem -CAkey other.key -CAcreateserial \
-    -days 2 -out stranger.pem
-openssl ec -in server.key -aes128 -passout pass:x -out locked.key
-head -c 20 server.key > garbage
-"""
 
 
 @pytest.fixture
@@ -169,16 +143,43 @@ def no_thread_dies():
     assert not seen
 
 
+class Earlier(datetime):
+    """The clock of three days ago."""
+
+    @classmethod
+    def now(cls, tz=None):
+        return datetime.now(tz) - timedelta(days=3)
+
+
 @pytest.fixture(scope="session")
 def pem(tmp_path_factory):
-    """Certificates as `openssl` makes them, good and bad ones, by their names."""
-    for program in ("openssl", "bash"):
-        if shutil.which(program) is None:
-            pytest.skip(f"the program {program}, which the recipe takes, is missing")
-    folder = tmp_path_factory.mktemp("recipe")
-    for commands in (RECIPE, MORE):
-        command = ["bash", "-e", "-c", commands]
-        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    """Certificates, good and bad ones, by the names of their files."""
+    pytest.importorskip("cryptography")
+    from cryptography.hazmat.primitives import serialization as forms
+
+    folder, names = tmp_path_factory.mktemp("pem"), ["localhost", "127.0.0.1"]
+
+    def write(name: str, pair: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
+        (folder / f"{name}.pem").write_bytes(pair[0])
+        (folder / f"{name}.key").write_bytes(pair[1])
+        return pair
+
+    ours = write("authority", make_authority("our federation"))
+    other = write("other", make_authority("others"))
+    _, key = write("server", make_certificate("server", ours, 365, names))
+    write("client_3", make_certificate("client 3", ours, 365))
+    with pytest.MonkeyPatch.context() as then:
+        then.setattr(certificates, "datetime", Earlier)
+        write("old", make_certificate("server", ours, 1, names))
+    write("elsewhere", make_certificate("server", ours, 2, ["elsewhere.example.org"]))
+    write("stranger", make_certificate("a client", other, 2))
+    locked = forms.load_pem_private_key(key, None).private_bytes(
+        forms.Encoding.PEM,
+        forms.PrivateFormat.TraditionalOpenSSL,
+        forms.BestAvailableEncryption(b"x"),
+    )
+    (folder / "locked.key").write_bytes(locked)
+    (folder / "garbage").write_bytes(key[:20])
     return lambda name: str(folder / name) if name else ""
 
 

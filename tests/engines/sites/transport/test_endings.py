@@ -15,7 +15,6 @@ from federatedscope_ggeur.engines.sites.transport import (
     ConnectionLost,
     Envelope,
     Event,
-    Hub,
     HubClosed,
     Link,
     Refused,
@@ -114,12 +113,6 @@ def test_closing_wakes_a_waiting_receiver(hub):
     hub.close()
     waiting.join(PATIENCE)
     assert found == [None]
-
-
-def test_closing_frees_the_port(hub):
-    hub.close()
-    with Hub("127.0.0.1", hub.port, 1, SETTINGS) as again:
-        assert again.port == hub.port
 
 
 def test_dismissing_a_client_that_does_not_read(hub, joined):
@@ -227,21 +220,3 @@ def test_a_server_that_is_killed_is_noticed():
                 link.receive(PATIENCE)
             with pytest.raises(ConnectionLost, match=address):
                 link.send(Envelope("statistics"))
-
-
-def test_a_client_need_not_close_its_link(make_hub):
-    hub = make_hub()
-    with process(CLIENT, f"127.0.0.1:{hub.port}") as client:
-        assert client.wait(PATIENCE) == 0
-        assert hub.receive(PATIENCE).envelope.kind == "join_in"
-        assert hub.receive(PATIENCE).envelope is None
-
-
-def test_a_server_need_not_close_its_hub():
-    with process(HUB + "hub.receive(); hub.receive()") as server:
-        address = f"127.0.0.1:{server.stdout.readline().strip()}"
-        with Link(address, 1, Envelope("join_in"), SETTINGS) as link:
-            link.send(Envelope("statistics"))
-            assert server.wait(PATIENCE) == 0
-            with pytest.raises(ConnectionLost):
-                link.receive(PATIENCE)

@@ -138,7 +138,7 @@ def side(pem, name: str, authority: str = "authority.pem") -> Security:
     return Security(*map(pem, (*own, authority)))
 
 
-def test_the_recipe_of_the_docs_works(make_hub, joined, pem):
+def test_who_has_a_certificate_joins(make_hub, joined, pem):
     hub = make_hub(security=side(pem, "server"))
     joined(hub, 3, security=side(pem, "client_3"))
     address = f"127.0.0.1:{hub.port}"

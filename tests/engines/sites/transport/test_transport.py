@@ -48,18 +48,6 @@ def test_messages_go_both_ways(hub, join):
     assert link.receive(0.0) is None
 
 
-def test_large_messages_keep_their_order(make_hub, joined):
-    hub = make_hub(max_frame=10_000)
-    link = joined(hub, 1, max_frame=10_000)
-    messages = [Envelope("model_para", n, (bytes([n]) * n * 50_000,)) for n in range(8)]
-    for message in messages:
-        assert hub.send(1, message)
-    assert [link.receive(PATIENCE) for _ in messages] == messages
-    for message in messages:
-        link.send(message)
-    assert [hub.receive(PATIENCE).envelope for _ in messages] == messages
-
-
 def test_a_client_may_start_before_its_server(make_hub):
     found = []
 
@@ -113,6 +101,16 @@ def test_a_message_above_the_receivers_limit_ends_the_stream(make_hub, joined):
     with pytest.raises(ConnectionLost, match="limit of 1000"):
         receiver.receive(PATIENCE)
     assert hub.receive(PATIENCE).number == 2
+
+
+def test_a_message_beyond_what_is_due_ends_the_stream_unread(hub, joined):
+    """However much a client may send at other times."""
+    link = joined(hub, 1)
+    hub.expect(1, 100)
+    link.send(Envelope("statistics", 0, (bytes(100),)))
+    assert hub.receive(PATIENCE).envelope.size == 100
+    link.send(Envelope("statistics", 0, (bytes(101),)))
+    assert "may have at most 100 bytes now, got 101" in hub.receive(PATIENCE).reason
 
 
 def test_a_client_that_does_not_read_holds_up_nobody(hub, joined):
