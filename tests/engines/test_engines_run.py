@@ -27,14 +27,6 @@ def test_each_record_is_told_as_it_comes(config):
     assert [results.round0, *results.rounds, results.calibrated] == seen
 
 
-def test_an_error_of_the_callback_ends_the_run(config):
-    def stop(record):
-        raise KeyError("enough")
-
-    with pytest.raises(KeyError, match="enough"):
-        run(config(), on_round=stop)
-
-
 @pytest.mark.slow
 def test_whatever_a_config_comes_from_the_run_is_the_same(config, tmp_path):
     cfg = config()
@@ -42,11 +34,6 @@ def test_whatever_a_config_comes_from_the_run_is_the_same(config, tmp_path):
     plain = json.loads(json.dumps(to_plain(cfg)))
     first, *others = (run(source) for source in (cfg, plain, tmp_path / "my.yaml"))
     assert all(numbers_of(other) == numbers_of(first) for other in others)
-
-
-def test_wrong_settings_are_named(config):
-    with pytest.raises(ConfigError, match=r"nosuch\.key"):
-        run(config(), overrides={"nosuch.key": 1})
 
 
 def test_data_of_another_type_are_named(config):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
 import signal
 import sys
 import time
@@ -17,7 +16,7 @@ from every_method import words
 from own_process import forked
 
 from federatedscope_ggeur.engines.run import Run, run
-from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
+from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.federation.exchanges.training.exchange import TrainingClient
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked")
@@ -62,12 +61,6 @@ def test_an_error_in_one_is_that_of_the_run(config, started):
         said.append((type(caught.value), str(caught.value)))
         assert started() == []
     assert said[0] == said[1]
-
-
-def test_a_refusal_can_be_passed_on():
-    error = MessageError("is wrong", field="mean", sender="client 3")
-    again = pickle.loads(pickle.dumps(error))
-    assert (str(again), again.field) == (str(error), "mean")
 
 
 @pytest.mark.slow

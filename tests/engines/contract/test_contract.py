@@ -229,10 +229,3 @@ def test_a_killed_server_finds_its_clients_again(engine, go, place, tmp_path):
     assert all(done.ended.values())
     kept.parent.rename(tmp_path / "aside")  # no run writes over another's
     check_as_embedded(done, engine, tmp_path)
-
-
-def test_cases_that_an_engine_lacks_are_known():
-    assert {name for name, _ in CANNOT} < set(ENGINES)
-    assert all(CANNOT.values())
-    for name in ("embedded", "standalone"):
-        assert ((name, "late") in CANNOT) != ENGINES[name][0].apart

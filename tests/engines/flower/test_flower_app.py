@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from exchange_plugin import NAME, NAMED, write_plugin
 from flower_nodes import App, Nodes
 from own_process import PATIENCE, ROOT
@@ -36,7 +37,6 @@ from federatedscope_ggeur.federation.wire.handshake import Join
 from federatedscope_ggeur.federation.wire.schema import Declared
 from federatedscope_ggeur.reporting import read_results
 
-SECRET = "0123456789abcdef0123456789abcdef"
 ONE_SHOT = (
     "ggeur.closed_form", "lda",
     "data.splitter", "iid",
@@ -136,40 +136,24 @@ def test_an_error_of_flower_ends_the_connection_and_the_site_joins_again(
 
 
 @pytest.fixture
-def real(flower_here, quick, config, embeddings_folder, tmp_path):
-    """An app of real sites, and nodes with a file each; berlin and paris."""
-    secret = tmp_path / "server" / "secret"
-    secret.parent.mkdir()
-    secret.write_text(SECRET)
-    shared = [*ONE_SHOT, "federate.mode", "distributed", "federate.client_num", 2]
-    shared += [
-        "data.splitter",
-        "",
-        "ggeur.agreed.class_names",
-        [str(c) for c in range(12)],
-    ]
-    server = ["distribute.role", "server", "ggeur.join_secret", "secret"]
-    path = tmp_path / "server" / "server.yaml"
-    flat = [*map(str, [*shared, *server, "outdir", "runs", "expname", "it"])]
-    cfg = load_config(config(), flat, on_fs=True)
-    app = App(tmp_path / "app", cfg, path.parent)
+def real(flower_here, quick, embeddings_folder, tmp_path):
+    """An app of real sites, and nodes with a file each, as `certificates` makes."""
+    pytest.importorskip("cryptography")
+    own = {"closed_form": "lda", "agreed": {"class_names": [str(c) for c in range(12)]}}
+    settings = {"data": {"type": "embeddings@ggeur"}, "ggeur": own}
+    plan = {"engine": "flower", "server": ["localhost"], "sites": ["art", "photo"]}
+    path = tmp_path / "plan.yaml"
+    path.write_text(yaml.safe_dump({**plan, "settings": settings}))
+    assert main(["certificates", str(path), "--out", str(tmp_path)]) == 0
     nodes = {}
-    for number, name in enumerate(("art", "photo"), 1):
+    for number, name in enumerate(plan["sites"], 1):
         site = tmp_path / name
-        (site / "data").mkdir(parents=True)
+        (site / "data").mkdir()
         shutil.copy(embeddings_folder / f"{name}.npz", site / "data")
-        (site / "token").write_text(make_token(SECRET.encode(), number))
-        own = {
-            "distribute.role": "client", "distribute.use": True,
-            "federate.method": "ggeur", "distribute.data_idx": -1,
-            "ggeur.client_number": number, "ggeur.domain": name,
-            "ggeur.join_token": "token", "data.root": "data",
-            "outdir": "runs", "expname": "it",
-        }  # fmt: skip
-        words = [str(word) for pair in own.items() for word in pair]
-        flat = [*map(str, shared), *words]
-        (site / "site.yaml").write_text(load_config(config(), flat, on_fs=True).dump())
         nodes[number] = {"site": str(site / "site.yaml"), "partition-id": 7}
+    server = tmp_path / "server"
+    cfg = load_config(server / "server.yaml", on_fs=True)
+    app = App(tmp_path / "app", cfg, server)
     return app, Nodes(app, nodes)
 
 
@@ -181,10 +165,10 @@ def test_at_real_sites_the_sites_own_file_alone_names_data_and_settings(real, tm
     )
     assert app.run(nodes) is None
     for name in ("art", "photo"):
-        left = read_results(tmp_path / name / "runs" / "it")
+        left = read_results(tmp_path / name / "runs" / "federation")
         assert (left.status, left.domains) == ("finished", [name])
         assert left.config["ggeur"]["share_results"] is False
-    assert (tmp_path / "server" / "runs" / "it" / "head.safetensors").exists()
+    assert (tmp_path / "server" / "runs" / "federation" / "head.safetensors").exists()
 
 
 def test_a_forged_token_and_a_number_that_is_taken_are_refused(real, quick, tmp_path):
@@ -193,11 +177,11 @@ def test_a_forged_token_and_a_number_that_is_taken_are_refused(real, quick, tmp_
     nodes.configs[3] = nodes.configs[1]
     app.config["settings"] = "ggeur.deadline.join 0.5"
     assert app.run(nodes) is not None
-    said = (tmp_path / "server" / "runs" / "it" / "log.txt").read_text()
+    said = (tmp_path / "server" / "runs" / "federation" / "log.txt").read_text()
     assert "SuperNode 2: " in said
     assert "was not made from this server's" in said
     assert "client 1 has joined already" in said
-    told = (tmp_path / "photo" / "runs" / "it" / "log.txt").read_text()
+    told = (tmp_path / "photo" / "runs" / "federation" / "log.txt").read_text()
     assert "the server says: " in told
 
 

@@ -224,18 +224,6 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def numbers(results: dict) -> dict:
-    """What of the results must not depend on the engine."""
-    rounds = [
-        {key: value for key, value in record.items() if key != "seconds"}
-        for record in results["rounds"]
-    ]
-    own = ("seconds", "withheld_pairs")  # a server on its own cannot know the latter
-    round0 = {key: v for key, v in results["round0"].items() if key not in own}
-    named = ("status", "domains", "unseen_domains", "class_names", "encoder")
-    return {"rounds": rounds, "round0": round0, **{key: results[key] for key in named}}
-
-
 def check_same_head(server: Worker, clients: Sequence[Worker], expected) -> None:
     """Everyone ended well, with the head and scores of the `expected` run."""
     assert [worker.wait() for worker in (server, *clients)] == [0] * (len(clients) + 1)

@@ -13,7 +13,7 @@ import subprocess
 
 import pytest
 from own_scores import check_own_score
-from processes import check_same_head, numbers
+from processes import check_same_head
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run, load_federated_data
@@ -92,7 +92,6 @@ def test_sites_with_data_of_their_own_and_a_server_without(
     whole = [*THREE, *HARD, "data.splitter", "iid", "data.splitter_args", "[]"]
     results, model = embedded(*whole)
     check_same_head(server, clients, (results, model))
-    assert numbers(server.results) == numbers(results)
     assert server.results["engine"] == "federatedscope distributed"
 
     log = (server.run_folder / "exp_print.log").read_text()

@@ -166,7 +166,3 @@ def test_a_run_keeps_one_in_its_folder_unless_told_not_to(fs, method):
                       "federate.restore_from", path)  # fmt: skip
     assert "goes on after round 2 of the run of" in restored.log
     assert not (fs.run("ggeur.checkpoint_every", -1).folder / "checkpoint").exists()
-    with pytest.raises(
-        ConfigError, match=r"save_to: .* is a checkpoint of another run"
-    ):
-        fs.run("federate.save_to", path)

@@ -1,117 +1,31 @@
 """Settings mean the same inside FederatedScope (FS) and on the embedded engine.
 
-Known differences, all of FS's own making, and loud except for the first:
-  a fraction for a whole number is cut off by FS, and refused by the embedded engine;
-  a text that looks like a number or a list is refused by FS unless it is in quotes;
-  settings of FS alone (`ON_FS`) are refused by the embedded engine.
-
 Tests of engines/fs/registration.py.
 """
 
 from __future__ import annotations
 
 import sys
-from ast import literal_eval
 from pathlib import Path
 
 import pytest
-import yaml
-from processes import free_port
 from standalone import as_before, merged, outcome, set_up
 
 from federatedscope_ggeur.cfg_ggeur import all_keys, get_key
 from federatedscope_ggeur.cfg_ggeur.fs_keys import fs_keys
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.cfg_ggeur.yaml_file import literal
 from federatedscope_ggeur.engines.fs.config import check
 from federatedscope_ggeur.errors import ConfigError, MessageError
 
 EXAMPLES = Path(__file__).parents[3] / "scripts" / "example_configs"
-REFUSED = "refused"
 DEFAULTS = {
     **{key.name: key.default for key in fs_keys()},
     **{f"ggeur.{key.name}": key.default for key in all_keys()},
 }
-ON_FS = {key.name for key in fs_keys() if key.on_fs is not None}
-
-
-@pytest.fixture(scope="module")
-def base(federatedscope):
-    """FS's config with the quickstart in it."""
-    return merged(EXAMPLES / "ggeur_quickstart.yaml")
-
-
-@pytest.fixture(scope="module")
-def quickstart_words() -> list[str]:
-    """The quickstart as words behind a file: reading YAML a thousand times is slow."""
-    cfg = load_config(EXAMPLES / "ggeur_quickstart.yaml")
-    names = [*DEFAULTS, *(f"train.optimizer.{key}" for key in cfg.train.optimizer)]
-    found = {name: get_key(cfg, name) for name in ["ggeur.use", *names]}
-    return [word for name, value in found.items() for word in (name, str(value))]
-
-
-@pytest.fixture
-def values(base, quickstart_words):
-    """The values of all keys, and of those in the override, here and on FS."""
-    from federatedscope_ggeur.engines.fs.config import check
-
-    def here(*override):
-        try:
-            cfg = load_config(None, [*quickstart_words, *override])
-        except ConfigError:
-            return REFUSED
-        return {name: get_key(cfg, name) for name in (*DEFAULTS, *override[::2])}
-
-    def there(*override):
-        cfg = base.clone()
-        try:
-            cfg.merge_from_list(list(override))
-            check(cfg)
-        except (ConfigError, ValueError, AssertionError, OverflowError, KeyError):
-            return REFUSED
-        return {name: get_key(cfg, name) for name in (*DEFAULTS, *override[::2])}
-
-    return lambda *override: (here(*override), there(*override))
-
-
-def as_written(text):
-    try:
-        return literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
-
-
-def differs_by_nature(name: str, text: str) -> bool:
-    default, value = DEFAULTS[name], as_written(text)
-    cut_off = isinstance(default, int) and isinstance(value, float)
-    bare = isinstance(default, str) and not isinstance(value, str)
-    return name in ON_FS or (cut_off and not value.is_integer()) or bare
-
-
-#: A key of each section and type of value.
-SOME = {(n.rpartition(".")[0], type(value)): n for n, value in DEFAULTS.items()}
-
-
-@pytest.mark.parametrize("text", ["-1", "2.0", "True", "abc", "[1]"])
-@pytest.mark.slow
-def test_any_text_means_the_same_at_any_key(values, text):
-    for name in SOME.values():
-        if not differs_by_nature(name, text):
-            here, there = values(name, text)
-            assert _without_process_num(here) == _without_process_num(there), name
-
-
-def _without_process_num(found):
-    """FS rewrites it to the number of its GPUs."""
-    if found == REFUSED:
-        return found
-    return {k: v for k, v in found.items() if k != "federate.process_num"}
 
 
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=str)
 def test_every_example_has_the_same_values(federatedscope, example):
-    from federatedscope_ggeur.engines.fs.config import check
-
     here, there = load_config(example), merged(example)
     check(there)
     for name in DEFAULTS.keys() - {"federate.process_num"}:
@@ -133,8 +47,6 @@ def test_every_example_has_the_same_values(federatedscope, example):
 def test_a_wrong_value_in_the_file_can_be_overridden(
     federatedscope, rewritten, given, wrong, right
 ):
-    from federatedscope_ggeur.engines.fs.config import check
-
     path = rewritten((given, wrong))
     with pytest.raises(ConfigError):
         load_config(path)
@@ -230,38 +142,12 @@ def test_what_all_must_have_alike_is_compared(fs):
 # of who divides nothing, and nothing is checked before the command line is read.
 
 
-@pytest.fixture
-def common(quickstart, words, tmp_path):
-    """Write what all processes share, with some settings more, or less (None)."""
-
-    def write(**changes):
-        content = yaml.safe_load(quickstart.read_text(encoding="utf-8"))
-        settings = {
-            **dict(zip(words[::2], map(literal, words[1::2]))),
-            "federate.client_num": 3,
-            "federate.mode": "distributed",
-            "distribute.use": True,
-            "distribute.server_host": "127.0.0.1",
-            "distribute.server_port": free_port(),
-            "data.splitter": None,
-            "data.splitter_args": None,
-            **{key.replace("__", "."): value for key, value in changes.items()},
-        }
-        for key, value in settings.items():
-            *path, name = key.split(".")
-            node = content
-            for part in path:
-                node = node.setdefault(part, {})
-            node.pop(name, None)
-            if value is not None:
-                node[name] = value
-        file = tmp_path / "common.yaml"
-        file.write_text(yaml.safe_dump(content), encoding="utf-8")
-        return file
-
-    return write
-
-
+COMMON = """\
+federate: {method: ggeur, mode: distributed, client_num: 3, total_round_num: 3}
+distribute: {use: True}
+data: {type: embeddings@ggeur, root: data}
+ggeur: {use: True}
+"""
 OWN = [
     "distribute.data_idx", "-1", "ggeur.domain", "art", "ggeur.client_number", "1"
 ]  # fmt: skip
@@ -285,13 +171,17 @@ SERVER = ["distribute.role", "server"]
     ],
     ids=str,
 )
-def test_a_splitter_is_asked_of_who_divides_rows(federatedscope, common, role, refused):
+def test_a_splitter_is_asked_of_who_divides_rows(
+    federatedscope, tmp_path, role, refused
+):
+    common = tmp_path / "common.yaml"
+    common.write_text(COMMON)
     with as_before():
         if not refused:
-            check(merged(common(), role))
+            check(merged(common, role))
             return
         with pytest.raises((ConfigError, AssertionError), match=refused):
-            check(merged(common(), role))
+            check(merged(common, role))
 
 
 # What FederatedScope (FS) can do and the plugin cannot is refused, all at once.

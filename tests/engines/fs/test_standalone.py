@@ -156,16 +156,6 @@ def rounds(run):
 
 
 @pytest.mark.slow
-def test_the_run_folder_holds_the_files_of_both(finished):
-    assert {path.name for path in finished.folder.iterdir()} == {
-        "config.yaml", "eval_results.log", "eval_results.raw.gz", "exp_print.log",
-        "system_metrics.log",
-        "curve.png", "head.safetensors", "metrics.csv", "results.json",
-        "private",
-    }  # fmt: skip
-
-
-@pytest.mark.slow
 def test_forgetting_deletes_fs_s_files_too(fs, tmp_path):
     """They name clients, their rows and the old scores."""
     book = tmp_path / "book"
@@ -237,17 +227,6 @@ def test_final_holds_the_scores_of_the_model_left(fs, settings, head):
     best = final["client_best_individual"]
     assert best["test_acc"] >= averaged["test_acc"]
     assert best["test_loss"] <= averaged["test_loss"]
-
-
-@pytest.mark.slow
-def test_a_user_s_own_test_acc_means_what_it_means_in_fs(fs):
-    there = fs.run("eval.best_res_update_round_wise_key", "test_acc",
-                   "federate.make_global_eval", True, "federate.total_round_num", 6,
-                   "train.optimizer.lr", 0.5)  # fmt: skip
-    lines = rounds(there)
-    best = max(lines, key=lambda line: line["test_acc"])
-    assert best != lines[-1]
-    assert there.final()["server_global_eval"] == best
 
 
 def test_fs_s_own_reader_takes_them(finished):

@@ -68,16 +68,6 @@ def test_files_that_are_not_ours_or_cannot_be_read(ends, words):
     assert OTHER_FILES[words] in output
 
 
-def test_ours_and_ctrl_c_are_told_apart():
-    from federatedscope_ggeur.engines.fs.user_errors import user_error
-    from federatedscope_ggeur.errors import DataError
-
-    ours = DataError("no rows")
-    assert user_error(ours, []) is ours
-    assert user_error(KeyboardInterrupt(), []) is None
-    assert user_error(ValueError("of a library"), ["ggeur.use", "True"]) is None
-
-
 def test_the_hook_passes_on_what_it_does_not_show(monkeypatch, capsys):
     from federatedscope_ggeur.engines.fs.user_errors import install_hook
     from federatedscope_ggeur.errors import DataError

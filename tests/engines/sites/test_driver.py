@@ -89,21 +89,6 @@ def test_what_wants_no_answer_is_sent_and_not_waited_for():
     assert course.replies == [{}]
 
 
-def test_a_request_to_nobody_is_over_at_once():
-    _, _, course = drive(request(TRAIN, clients=()))
-    assert course.result == "over"
-
-
-def test_who_is_gone_is_not_waited_for():
-    driver, _, course = drive(request(TRAIN, clients=(1, 2, 3)), unreachable=(2,))
-    driver.gone(1, "lost")
-    driver.gone(1, "lost again")
-    driver.gone(9, "a stranger")
-    assert course.replies == []
-    assert driver.answer(3, TRAIN, 1, (b"a",))
-    assert course.replies == [{2: Absence("gone"), 1: Absence("lost"), 3: (b"a",)}]
-
-
 def test_the_deadline_ends_the_waiting_for_the_late(caplog):
     driver, _, course = drive(request(TRAIN), seconds=7)
     assert 6 < driver.seconds_left() <= 7

@@ -225,19 +225,6 @@ def test_who_is_put_out_before_the_start_is_not_awaited(world):
         here.turn(here.server)
 
 
-@pytest.mark.slow
-def test_a_site_that_is_put_out_before_it_joins_is_not_awaited(world):
-    here = world(*LDA)
-    here.turn(here.server)
-    here.turn(here.sites[0])
-    here.turn(here.sites[1])
-    here.server.pin("s3 out from 1")
-    here.sites.pop()
-    here.sides.pop()
-    assert here.turn(here.server) == "statistics, round 0; awaited: s1, s2"
-    here.run()
-
-
 @pytest.mark.parametrize(
     ("settings", "words"), [((), "statistics, round 0"), (TWO[-2:], "quorum needs 2")]
 )

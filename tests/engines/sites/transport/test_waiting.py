@@ -4,37 +4,15 @@ from __future__ import annotations
 
 import logging
 import socket
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
-from federatedscope_ggeur.engines.sites.transport import Envelope, Event, Refused
+from federatedscope_ggeur.engines.sites.transport import Refused
 from federatedscope_ggeur.engines.sites.transport.probe import reach_problem
 from federatedscope_ggeur.engines.sites.transport.waiting import SparingLog, WaitingRoom
 
 PATIENCE = 300.0
-SILENT = 200
-
-
-@pytest.fixture
-def silent_streams():
-    """Streams that say nothing and come again, of a process of their own."""
-    started = []
-
-    def start(port: int, streams: int) -> None:
-        program = Path(__file__).with_name("silent_streams.py")
-        command = [sys.executable, str(program), str(port), str(streams)]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        started.append(subprocess.Popen(command, **pipes))
-        assert started[-1].stdout.readline() == b"open\n"
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
 
 
 class Caller:
@@ -60,26 +38,6 @@ def test_a_machine_beyond_its_share_makes_room_itself():
     replaced = [room.enter(call) for call in calls]
     assert replaced == [*[None] * room.share, *calls[: room.share]]
     assert room.share < room.places, "others keep some places"
-
-
-@pytest.mark.slow
-def test_who_joins_is_not_held_up_by_silent_streams(
-    make_hub, join, silent_streams, caplog, until
-):
-    hub = make_hub()
-    silent_streams(hub.port, SILENT)
-    began = time.monotonic()
-    until(lambda: "streams are waiting to join, so the oldest" in caplog.text)
-    links = [join(hub, number, join_deadline=PATIENCE) for number in (1, 2, 3, 4)]
-    joined = {hub.receive(PATIENCE).number for _ in links}
-    assert joined == hub.connected() == {1, 2, 3, 4}
-    for number, link in enumerate(links, 1):
-        hub.send(number, Envelope("down"))
-        assert link.receive(PATIENCE) == Envelope("down")
-        link.send(Envelope("up"))
-        assert hub.receive(PATIENCE) == Event(number, Envelope("up"))
-    spans = (time.monotonic() - began) // 10 + 2
-    assert len(caplog.records) <= 21 * spans + 10
 
 
 def test_a_number_that_nobody_has_is_refused(make_hub, join):
