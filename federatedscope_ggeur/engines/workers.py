@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from logging.handlers import QueueHandler
 from multiprocessing.connection import Connection, wait
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -64,13 +64,6 @@ class Shared:
 
     memory: MemoryBudget
     cache: DecodedParts = field(default_factory=DecodedParts)
-
-
-class ServerSide(NamedTuple):
-    """The server's role and course, and the checkpoint if they were restored."""
-
-    coordinator: Coordinator
-    progress: FinishedPart | None
 
 
 def settings_for(
@@ -146,8 +139,10 @@ def server_side(
     rows: Mapping[str, Mapping[str, Embeddings]],
     members: Membership | None = None,
     dismiss: Callable[[int, str], None] = lambda number, reason: None,
-) -> ServerSide:
-    """Make the server's side for these clients, and restore a continued run.
+) -> tuple[Coordinator, FinishedPart | None]:
+    """Make the server's course for these clients, and restore a continued run.
+
+    It returns the course, and the checkpoint if one was restored.
 
     Parameters
     ----------
@@ -166,9 +161,7 @@ def server_side(
     server = Server(client_domains, settings.role)
     coordinator = Coordinator(server, settings.plan, rows, members, dismiss)
     path = settings.restore_from
-    return ServerSide(
-        coordinator, restore(path, coordinator, handshake) if path else None
-    )
+    return coordinator, restore(path, coordinator, handshake) if path else None
 
 
 #: The changing attributes of a client that other processes than its worker read.

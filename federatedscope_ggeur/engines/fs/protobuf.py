@@ -25,10 +25,6 @@ class _Rebuilt(ModuleType):
     """A module that replaces FS's own."""
 
 
-class _Unknown(Exception):
-    """FS's file has a form that this module cannot read."""
-
-
 @cache
 def ensure_messages() -> bool:
     """Make FS's protobuf module importable; a second call does nothing.
@@ -55,7 +51,7 @@ def ensure_messages() -> bool:
     path = package / "core" / "proto" / "gRPC_comm_manager_pb2.py"
     try:
         sys.modules[MODULE] = _rebuilt_module(path)
-    except (OSError, SyntaxError, TypeError, ValueError, _Unknown) as error:
+    except (OSError, SyntaxError, TypeError, ValueError) as error:
         logger.warning(
             "FederatedScope's protobuf messages were not changed, because '%s' differs "
             "from FederatedScope 0.3.0 (%s); if their import fails: "
@@ -69,13 +65,30 @@ def ensure_messages() -> bool:
 
 
 def _rebuilt_module(path: Path) -> ModuleType:
-    """Make a module with the public names of FS's from the schema in FS's file."""
-    from google.protobuf import descriptor_pool, message_factory, symbol_database
+    """Make a module with the messages of FS's from the schema in FS's file."""
+    from google.protobuf import (
+        descriptor_pb2,
+        descriptor_pool,
+        message_factory,
+        symbol_database,
+    )
+    from google.protobuf.message import DecodeError
 
-    tree = ast.parse(path.read_bytes())
-    name, schema = _schema(tree)
+    schemas = [
+        node.value.value
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.keyword)
+        and node.arg == "serialized_pb"
+        and isinstance(node.value, ast.Constant)
+    ]
+    if len(schemas) != 1:
+        raise ValueError(f"it has {len(schemas)} serialized schemas instead of one")
+    try:
+        name = descriptor_pb2.FileDescriptorProto.FromString(schemas[0]).name
+    except DecodeError as error:
+        raise ValueError(f"its schema cannot be read: {error}") from error
     pool = descriptor_pool.Default()
-    pool.AddSerializedFile(schema)
+    pool.AddSerializedFile(schemas[0])
     module = _Rebuilt(MODULE, f"Rebuilt from the schema in {path}.")
     module.DESCRIPTOR = pool.FindFileByName(name)
     # protobuf before 4.22 has no GetMessageClass.
@@ -83,38 +96,4 @@ def _rebuilt_module(path: Path) -> ModuleType:
     get_class = get_class or symbol_database.Default().GetPrototype
     for name, message in module.DESCRIPTOR.message_types_by_name.items():
         setattr(module, name, get_class(message))
-    missing = [name for name in _public_names(tree) if not hasattr(module, name)]
-    if missing:
-        raise _Unknown(f"its schema does not define {', '.join(missing)}")
     return module
-
-
-def _schema(tree: ast.Module) -> tuple[str, bytes]:
-    """Read the name and the bytes of the only schema in a generated module."""
-    from google.protobuf import descriptor_pb2
-    from google.protobuf.message import DecodeError
-
-    found = [
-        node.value.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.keyword)
-        and node.arg == "serialized_pb"
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, bytes)
-    ]
-    if len(found) != 1:
-        raise _Unknown(f"it has {len(found)} serialized schemas instead of one")
-    try:
-        return descriptor_pb2.FileDescriptorProto.FromString(found[0]).name, found[0]
-    except DecodeError as error:
-        raise _Unknown(f"its schema cannot be read: {error}") from error
-
-
-def _public_names(tree: ast.Module) -> list[str]:
-    return [
-        target.id
-        for node in tree.body
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name) and not target.id.startswith("_")
-    ]

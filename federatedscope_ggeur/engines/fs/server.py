@@ -387,14 +387,6 @@ class GGEURServer(FSServer):
 
     def save_best_results(self):
         """Write the end of FS's own result files."""
-        key = self._cfg.eval.best_res_update_round_wise_key
-        found = (name for best in self.best_results.values() for name in best)
-        is_default = key == "val_loss" and not self._cfg.early_stop.patience
-        asked = not is_default or self._cfg.data.splits[1] > 0
-        if asked and not any(key in name for name in found):
-            logger.info(
-                "no metric is named %s, so the line Final holds the last scores", key
-            )
         self._format(self.best_results, "Final")
 
     def save_client_eval_results(self):

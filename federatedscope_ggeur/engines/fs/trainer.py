@@ -8,7 +8,7 @@ import torch
 from federatedscope.core.trainers.base_trainer import BaseTrainer
 
 from federatedscope_ggeur.cfg_ggeur.fs_keys import TRAINER
-from federatedscope_ggeur.errors import ConfigError, GGEURError
+from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation import Score, evaluate
 from federatedscope_ggeur.federation.course.client_handler import ClientStore
 from federatedscope_ggeur.federation.exchanges import RequestKind
@@ -94,6 +94,8 @@ class GGEURTrainer(BaseTrainer):
     def train(self):
         """Train for one round from the weights of `model`, or from the client's own.
 
+        A method that needs more of the server than weights takes `answer` alone.
+
         Returns
         -------
         rows : float
@@ -101,24 +103,12 @@ class GGEURTrainer(BaseTrainer):
         state_dict : dict
         results : dict
             An empty dict.
-
-        Raises
-        ------
-        GGEURError
-            The method needs more from the server than weights.
         """
         if self.client.recipe is None:
             self._handler.side(AugmentationClient).prepare(None, None)
         self._rounds += 1
-        try:
-            broadcast = Broadcast(self._rounds, to_vector(self.model))
-            update = self._handler.side(TrainingClient).train(broadcast)
-        except KeyError as missing:
-            method = self.client.task.method.name
-            raise GGEURError(
-                f"{method} needs the server's messages (here {missing}): train with "
-                "`answer`, as the plugin's workers do, not with `train`"
-            ) from missing
+        broadcast = Broadcast(self._rounds, to_vector(self.model))
+        update = self._handler.side(TrainingClient).train(broadcast)
         trained = Broadcast(self._rounds, update.params)
         self.set_weights(self.own_params(trained))
         return self.client.aggregation_weight, self.get_model_para(), {}

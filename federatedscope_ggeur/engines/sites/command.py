@@ -219,12 +219,9 @@ def check(arguments: Sequence[str]) -> int:
     parser = role_parser(
         "check", "No data leave this machine, and the site does not join."
     )
-    parser.add_argument("--folder", metavar="SHARED", help="as for ggeur join")
-    parser.add_argument("--keys", metavar="FOLDER", help="as for ggeur join")
     options = parser.parse_args(arguments)
-    shared = Path(options.folder).absolute() if options.folder else None
     good = True
-    for finding in _findings(options.cfg, shared, _keys(options)):
+    for finding in _findings(options.cfg):
         mark = "PROBLEM" if finding.problem else "ok     "
         say(f"{mark} {finding.what}: {' '.join(finding.said.split())}")
         sys.stdout.flush()
@@ -233,26 +230,19 @@ def check(arguments: Sequence[str]) -> int:
     return 0 if good else 1
 
 
-def _findings(path: str, shared: Path | None, keys: Path) -> Iterator:
+def _findings(path: str) -> Iterator:
     # Imported here: torch takes seconds, and --help needs none of it.
     from federatedscope_ggeur.commands.console import shown_on_console
 
     from .roles import names_server, release_text, role_config
-    from .site import site_config
-    from .site_check import (
-        SiteFinding,
-        data_findings,
-        folder_findings,
-        server_findings,
-    )
+    from .site import site_settings
+    from .site_check import SiteFinding, data_findings, server_findings
 
     yield SiteFinding("program", release_text())
     try:
-        asks = shared is None and names_server(path)
-        if shared is not None:
-            cfg = site_config(path, (yield from folder_findings(shared, keys)))
-        else:
-            cfg = role_config(path, "client")
+        asks = names_server(path)
+        # By folder, the site's key has its name, and the greeting its number.
+        cfg = role_config(path, "client", {} if asks else site_settings("site", 1))
     except ConfigError as error:
         yield SiteFinding("settings", str(error), True)
         return
@@ -261,6 +251,6 @@ def _findings(path: str, shared: Path | None, keys: Path) -> Iterator:
         yield from data_findings(cfg)
     if asks:
         yield from server_findings(cfg)
-    elif shared is None:
+    else:
         said = "not asked, because the file has no distribute.server_host"
         yield SiteFinding("server", said)

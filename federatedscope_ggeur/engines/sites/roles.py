@@ -24,7 +24,7 @@ def release_text() -> str:
 
 
 def names_server(path: str) -> bool:
-    """Whether the file names a server. Flower's SuperNode has its address instead.
+    """Whether the file names a server; by folder and with Flower it does not.
 
     Raises
     ------

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -24,10 +22,7 @@ from federatedscope_ggeur.federation.holdings import Holdings, Withheld
 from federatedscope_ggeur.progress import duration_text
 from federatedscope_ggeur.reporting import ELSEWHERE, obstacle
 
-from .keys import PinnedKeys, read_identity
-from .site import Meeting, site_settings
 from .site_folder import Site
-from .store import FROM
 from .streams import transport_settings
 from .transport import Security
 from .transport.probe import handshake_problem, own_certificate_end, reach_problem
@@ -53,42 +48,6 @@ class SiteFinding(NamedTuple):
     what: str
     said: str
     problem: bool = False
-
-
-def folder_findings(
-    shared: Path, keys: Path
-) -> Generator[SiteFinding, None, Mapping[str, object]]:
-    """Check a site's keys and the shared folder, up to the first problem.
-
-    It returns what the site's file need not say, as far as it is known.
-    """
-    more: Mapping[str, object] = site_settings("site", 1)
-    try:
-        own = read_identity(keys, "ggeur join --new NAME")
-        more = site_settings(own.name, 1)
-        known = PinnedKeys(keys, own, serves=False)
-        for words in known.words:
-            new = words in known.uncompared
-            said = "; compare them by telephone: ggeur join asks for it" if new else ""
-            yield SiteFinding("words", f"of {words}{said}")
-        if known.uncompared:
-            return more
-        met = Meeting(shared, keys, own)
-        place = shared / FROM / own.name
-        while not place.exists():
-            place = place.parent
-        if not os.access(place, os.W_OK):
-            raise ConfigError(f"--folder: '{place}' cannot be written")
-        if met.greeting is None:
-            yield SiteFinding("server", "it has not greeted this site yet")
-            return more
-        met.known_store()
-    except ConfigError as error:
-        yield SiteFinding("folder", str(error), True)
-        return more
-    said = f"{met.server} calls this site client {met.greeting.client}"
-    yield SiteFinding("server", said)
-    return met.settings
 
 
 def data_findings(cfg) -> Iterator[SiteFinding]:

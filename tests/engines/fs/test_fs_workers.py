@@ -253,21 +253,6 @@ def test_train_is_the_round_that_every_engine_trains(trainer, config):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("settings", "name"),
-    [
-        (("ggeur.base_method", "scaffold"), "scaffold"),
-        (("ggeur.augmentation", "fedmix"), r"fedavg \+ fedmix"),
-    ],
-)
-def test_train_alone_says_that_a_method_needs_the_server(fs, settings, name):
-    trainer = fs.set_up(*settings).runner.client[2].trainer
-    with pytest.raises(GGEURError, match=f"{name} needs the server's messages") as said:
-        trainer.train()
-    assert "\n" not in str(said.value)
-
-
-@pytest.mark.slow
 def test_weights_are_copies(trainer):
     weights = trainer.get_model_para()
     for tensor in weights.values():

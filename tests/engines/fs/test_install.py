@@ -166,34 +166,6 @@ def test_federatedscope_runs_on_whatever_is_wrong_with_the_plugin(run_file, sour
     assert line.startswith(f"running without federatedscope_ggeur: {cause}")
 
 
-@pytest.mark.parametrize(
-    ("words", "content"),
-    [
-        (("--cfg=x.yaml",), "seed: 1\nggeur:\n  use: True"),
-        (("--cfg", "x.yaml", "seed", "1"), "federate: {method: GGEUR}"),
-        (("--cfg", "x.yaml"), "data: {type: embeddings@ggeur}"),
-        (("--cfg", "x.yaml", "ggeur.use", "True"), "data: {type: toy}"),
-        (("federate.method", "ggeur"), ""),
-    ],
-)
-def test_a_run_that_needs_the_plugin_says_why_it_cannot_be(
-    run_file, tmp_path, words, content
-):
-    (tmp_path / "x.yaml").write_text(content)
-    file, done = run_file("def (:", words)
-    assert done.returncode == 1
-    assert done.stderr == (
-        "error: this run needs the plugin federatedscope_ggeur, which cannot be "
-        f"loaded: invalid syntax (SyntaxError in {file}, line 1)\n"
-    )
-
-
-def test_a_run_that_does_not_need_the_plugin_goes_on(run_file, tmp_path):
-    own = "seed: 1 # ggeur: {use: True}\ndata: {root: ggeur}\nfederate: {method: Fed}"
-    (tmp_path / "x.yaml").write_text(own)
-    assert run_file("def (:", ("--cfg", "x.yaml"))[1].stdout == "goes on\n"
-
-
 def test_what_the_plugin_says_of_a_user_s_module_is_said_alone(run_file):
     source = "def register():\n    raise SystemExit('error: ggeur.plugins: no')"
     _, done = run_file(source, ("ggeur.plugins", "['no']"))
