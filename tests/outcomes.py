@@ -8,8 +8,8 @@ from federatedscope_ggeur.reporting import numbers
 
 def outcome(cfg, workers=1, order=sorted):
     """All that a run gives but times, and all that it has sent."""
-    going, sent = Run(cfg, order=order), []
-    going.engine.workers = workers
+    going, sent = Run(cfg), []
+    going.engine.workers, going.engine.order = workers, order
 
     def listen(request, replies):
         sent.append((request.kind.name, dict(request.parts), replies))

@@ -44,7 +44,6 @@ from federatedscope_ggeur.reporting import Capture, Results, Round0, RoundRecord
 
 from .workers import Shared, Workers, client_side, handshake_of, server_side
 
-Order = Callable[[list[int]], list[int]]
 T = TypeVar("T")
 S = TypeVar("S", bound=ClientSide)
 
@@ -58,9 +57,6 @@ class EmbeddedEngine:
     settings : RunSettings
     results : Results
         The results known before the run.
-    order : callable, optional
-        Sorts the given clients into the order in which they run. The results do not
-        depend on this order.
     prepared : Prepared, optional
     capture : Capture, optional
         Measures the run. By default a new one starts now.
@@ -72,6 +68,8 @@ class EmbeddedEngine:
     workers : int
         The number of processes that answer for clients. With 1, this process answers.
         The results do not depend on this number.
+    order : callable
+        Sorts clients into the order in which they run. The results do not depend on it.
     history : History
         The record of the run so far.
     listen : callable (Request, replies) or None
@@ -88,13 +86,12 @@ class EmbeddedEngine:
         data: FederatedData,
         settings: RunSettings,
         results: Results,
-        order: Order = sorted,
         prepared: Prepared | None = None,
         capture: Capture | None = None,
         workers: int = 1,
     ):
-        self.data, self.settings, self._order = data, settings, order
-        self.workers = workers
+        self.data, self.settings, self.workers = data, settings, workers
+        self.order: Callable[[list[int]], list[int]] = sorted
         self.packs = False
         self.phase: Callable[[str, int], AbstractContextManager[object]]
         self.phase = lambda what, rows: nullcontext()
@@ -208,7 +205,7 @@ class EmbeddedEngine:
         return self.phase(request.kind.doing, rows)
 
     def _answers(self, request: Request) -> dict:
-        order = self._order(list(request.parts))
+        order = self.order(list(request.parts))
         if self._workers is not None:
             return self._workers.answer(request, order)
         handlers, kind = [self._handlers[k] for k in order], request.kind

@@ -79,7 +79,7 @@ from federatedscope_ggeur.reporting import (
 )
 from federatedscope_ggeur.settings import flatten, kind_of
 
-from .embedded import EmbeddedEngine, Order
+from .embedded import EmbeddedEngine
 from .workers import known_of_rows, settings_for, workers_problem
 
 logger = get_logger(__name__)
@@ -202,8 +202,6 @@ class Run:
         From `load_config`.
     data : FederatedData, optional
         The data to use in place of those that `cfg.data` names.
-    order : callable, optional
-        See `EmbeddedEngine`.
     restore_from : path, optional
         The checkpoint to continue from, in place of ``federate.restore_from``.
     capture : Capture, optional
@@ -229,7 +227,6 @@ class Run:
         self,
         cfg,
         data: FederatedData | None = None,
-        order: Order = sorted,
         restore_from: Path | None = None,
         capture: Capture | None = None,
     ):
@@ -274,7 +271,7 @@ class Run:
         if workers > 1 and (problem := self._workers_problem):
             raise ConfigError(f"{setting('workers')} {workers}: {problem}")
         self.engine = EmbeddedEngine(
-            self.data, self.settings, begun, order, self.prepared, capture, workers
+            self.data, self.settings, begun, self.prepared, capture, workers
         )
         self.history = self.engine.history
 
@@ -355,7 +352,6 @@ def run(
     *,
     overrides: Sequence | Mapping = (),
     on_round: Watch | None = None,
-    order: Order = sorted,
 ) -> Results:
     """Run an experiment to its end, without printing or writing anything.
 
@@ -371,8 +367,6 @@ def run(
         Called with each record as soon as it is known: the `Round0`, then a
         `RoundRecord` for every round. A calibrated head has one more, which names its
         `method`. An error raised by the callable ends the run.
-    order : callable, optional
-        See `EmbeddedEngine`.
 
     Returns
     -------
@@ -386,7 +380,7 @@ def run(
     """
     if data is not None and isinstance(config, Mapping):
         config = {**_WITH_DATA, **dict(flatten(config))}
-    started = Run(load_config(config, overrides), data, order)
+    started = Run(load_config(config, overrides), data)
     return started.follow(on_round or (lambda record: None))
 
 

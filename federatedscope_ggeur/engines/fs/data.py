@@ -53,10 +53,6 @@ class Splits(dict):
         self.class_names, self.encoder = tuple(whole.class_names), whole.encoder
         self.dim, self.given, self.prepared = whole.dim, whole.given, prepared
 
-    @property
-    def num_classes(self) -> int:
-        return len(self.class_names)
-
 
 class ClientSplits(Splits):
     """The data of one client in FS's form.
@@ -122,7 +118,7 @@ def load_fs_data(config, client_cfgs=None):
             config.federate.client_num = len(data) - 1
             if by_domain:
                 config.data.splitter = "iid"  # the division that was made
-        config.model.out_channels = held.num_classes
+        config.model.out_channels = len(held.class_names)
         config.model.input_shape = (held.dim,)
     config.model.hidden = int(config.ggeur.mlp_hidden_dim)
     if client_cfgs is not None:

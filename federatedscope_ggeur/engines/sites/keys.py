@@ -220,6 +220,12 @@ def _lines_of(path: Path) -> list[str]:
         raise ConfigError(f"'{path}' cannot be read: {problem}") from error
 
 
+def unusable(path: Path, error: Exception) -> ConfigError:
+    """The error of a file or folder that this side cannot use."""
+    problem = getattr(error, "strerror", None) or error
+    return ConfigError(f"'{path}' cannot be used: {problem}")
+
+
 def private_folder(folder: Path) -> None:
     """Make a folder that only its owner may enter, unless it exists.
 

@@ -35,7 +35,7 @@ from federatedscope_ggeur.settings import NOT_SET
 from .distributed_data import server_data
 from .federation import DistributedRun
 from .hub import FolderHub
-from .keys import Identity, PinnedKeys
+from .keys import Identity, PinnedKeys, unusable
 from .leading import Leader
 from .roles import role_config
 from .sealed import Context, largest_file, read_greeting, sha256
@@ -290,10 +290,6 @@ def _store_of(
         shared.refuse_later(shared.name(TO, name, 1), largest_file(0), own.key, keys)
     run = secrets.token_hex(16)
     return Store.make(keys / run_folder(run), run, shared.root)
-
-
-def unusable(path: Path, error: OSError) -> ConfigError:
-    return ConfigError(f"'{path}' cannot be used: {error.strerror or error}")
 
 
 def lead(path: str, shared: Path, keys: Path, own: Identity, once: bool = False) -> str:

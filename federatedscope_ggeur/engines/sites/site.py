@@ -37,11 +37,11 @@ from federatedscope_ggeur.lock import AtWork, locked
 from federatedscope_ggeur.printable import get_logger
 
 from .content import ends_file, packed, unpacked
-from .keys import Identity, PinnedKeys
+from .keys import Identity, PinnedKeys, unusable
 from .leading import FAILED, FINISH, JOIN, failed
 from .roles import role_config
 from .sealed import Channel, Context, greeting, largest_file, read_greeting
-from .server import AT_WORK, ENGINE, check_folder_run, quiet, unusable
+from .server import AT_WORK, ENGINE, check_folder_run, quiet
 from .site_folder import Site, question
 from .store import (
     FROM,

@@ -78,7 +78,7 @@ from ..workers import (
 )
 from .content import UNLIMITED, packed, unpacked
 from .distributed_data import site_data
-from .keys import private_folder
+from .keys import private_folder, unusable
 from .leading import FAILED, FINISH, JOIN, STOPPED
 from .streams import transport_settings
 from .transport import Envelope, HubClosed
@@ -615,11 +615,6 @@ def _broken(path: Path, error: Exception) -> ConfigError:
         f"'{path}' cannot be used: {problem}. It says what this site was asked; if "
         "that run is over: ggeur join ... --new-run, or with Flower delete the file"
     )
-
-
-def unusable(path: Path, error: Exception) -> ConfigError:
-    problem = getattr(error, "strerror", None) or error
-    return ConfigError(f"the site's folder: '{path}' cannot be used: {problem}")
 
 
 def _begun(engine: str, cfg, held: ClientData, data: Described) -> Results:

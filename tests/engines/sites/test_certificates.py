@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import ssl
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -46,13 +47,14 @@ def test_a_site_joins_by_what_its_folder_holds(folders):
     pytest.importorskip("grpc")
     there = security(folders / "server", "server", join_secret="join_secret")
     settings = {"max_message": 2**20, "join_deadline": PATIENCE}
-    with Hub("127.0.0.1", 0, 2, TransportSettings(security=there, **settings)) as hub:
+    listening = TransportSettings(security=there, **settings)
+    with closing(Hub("127.0.0.1", 0, 2, listening)) as hub:
         for number, name in ((1, "berlin"), (2, "paris")):
             own = security(folders / name, "site", join_token="token")
             how = TransportSettings(security=own, **settings)
             for host in ("localhost", "127.0.0.1"):
                 address, join = f"{host}:{hub.port}", Envelope("join_in")
-                with Link(address, number, join, how):
+                with closing(Link(address, number, join, how)):
                     assert hub.receive(PATIENCE).number == number
                 assert hub.receive(PATIENCE).envelope is None
 

@@ -15,7 +15,7 @@ from private_words import NOISE, SUMS
 
 from federatedscope_ggeur import files
 from federatedscope_ggeur.engines.sites import server as server_module
-from federatedscope_ggeur.engines.sites.keys import make_identity
+from federatedscope_ggeur.engines.sites.keys import make_identity, unusable
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.federation.course import client_handler
 from federatedscope_ggeur.lock import locked
@@ -234,7 +234,7 @@ def test_beside_another_process_a_site_leaves_the_status_as_it_is(world):
     status = site.left / "status.json"
     status.write_text(said := '{"doing": "what the other process does"}')
     (store,) = site.keys.glob("run_*")
-    with locked(store / "lock", "this run", server_module.unusable):
+    with locked(store / "lock", "this run", unusable):
         before = set(threading.enumerate())
         assert "another process" in here.turn(site)
         assert set(threading.enumerate()) <= before  # nothing writes it later, either

@@ -4,6 +4,7 @@ pauses, and not for ever. A place that is taken is tried again, a refusal is not
 from __future__ import annotations
 
 import time
+from contextlib import closing
 
 import pytest
 
@@ -136,7 +137,7 @@ def test_a_silent_server_is_given_up_and_one_with_nothing_to_say_is_not(alive):
 @pytest.mark.slow
 def test_signs_of_life_of_a_real_server_end_the_silence():
     settings = TransportSettings(2**20, keepalive=0.1)
-    with Hub("127.0.0.1", 0, 1, settings) as hub:
+    with closing(Hub("127.0.0.1", 0, 1, settings)) as hub:
         one = Link(f"127.0.0.1:{hub.port}", 1, Envelope("join_in"), settings)
         ended, before, until = 0, 0.0, time.monotonic() + 300
         while ended < 3 and time.monotonic() < until:

@@ -144,12 +144,6 @@ class Hub:
         self._server.start()
         threading.Thread(target=self._beat, name="hub pulse", daemon=True).start()
 
-    def __enter__(self) -> Hub:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
     def receive(self, timeout: float | None = None) -> Event | None:
         """Wait for the next event; None after `timeout` seconds or on a closed hub."""
         if timeout is not None:

@@ -76,12 +76,6 @@ class Link:
             self._channel.close()
             raise
 
-    def __enter__(self) -> Link:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
     def receive(self, timeout: float | None = None) -> Envelope | None:
         """Wait for the next message; None after `timeout` seconds.
 

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 from foreign_text import FORGED, hidden_in
@@ -214,7 +214,7 @@ def test_a_client_that_vanishes_is_gone_and_may_come_back(make_hub, joined, sign
 def test_a_server_that_is_killed_is_noticed():
     with process(HUB + "hub.receive(); hub.receive()") as server:
         address = f"127.0.0.1:{server.stdout.readline().strip()}"
-        with Link(address, 1, Envelope("join_in"), SETTINGS) as link:
+        with closing(Link(address, 1, Envelope("join_in"), SETTINGS)) as link:
             server.kill()
             with pytest.raises(ConnectionLost, match=address):
                 link.receive(PATIENCE)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import closing
 
 import pytest
 
@@ -51,15 +52,15 @@ def test_a_client_may_start_before_its_server(make_hub):
     found = []
 
     def start():
-        with Link(f"127.0.0.1:{port}", 1, JOIN, SETTINGS) as link:
+        with closing(Link(f"127.0.0.1:{port}", 1, JOIN, SETTINGS)) as link:
             found.append(link.receive(PATIENCE))
 
-    with Hub("127.0.0.1", 0, 1, SETTINGS) as placeholder:
+    with closing(Hub("127.0.0.1", 0, 1, SETTINGS)) as placeholder:
         port = placeholder.port
     client = threading.Thread(target=start)
     client.start()
     client.join(0.3)
-    with Hub("127.0.0.1", port, 1, SETTINGS) as hub:
+    with closing(Hub("127.0.0.1", port, 1, SETTINGS)) as hub:
         assert hub.receive(PATIENCE) == Event(1, JOIN)
         hub.send(1, Envelope("finish"))
         assert hub.receive(PATIENCE).envelope is None
@@ -68,7 +69,7 @@ def test_a_client_may_start_before_its_server(make_hub):
 
 
 def test_a_server_that_never_comes_is_named():
-    with Hub("127.0.0.1", 0, 1, SETTINGS) as placeholder:
+    with closing(Hub("127.0.0.1", 0, 1, SETTINGS)) as placeholder:
         port = placeholder.port
     settings = TransportSettings(2**20, join_deadline=0.3)
     with pytest.raises(ConnectionLost, match=rf"127\.0\.0\.1:{port} within 0\.3 s"):
@@ -138,7 +139,7 @@ def test_unread_messages_of_a_client_wait_outside(make_hub, joined):
 
 
 def test_a_proxy_is_used_only_if_asked_for(hub, joined, join, monkeypatch):
-    with Hub("127.0.0.1", 0, 1, SETTINGS) as placeholder:
+    with closing(Hub("127.0.0.1", 0, 1, SETTINGS)) as placeholder:
         port = placeholder.port
     for name in ("grpc_proxy", "http_proxy", "https_proxy"):
         monkeypatch.setenv(name, f"http://127.0.0.1:{port}")
