@@ -173,6 +173,9 @@ def test_each_client_keeps_its_own(run, quickstart, words):
     assert not (server.run_folder / "heads").exists()
     rows = here.data.clients[1].test.features
     with pytest.raises(DataError, match="folder in which the client ran"):
-        Predictor(server.run_folder).predict(rows, clients=2)
+        list(Predictor(server.run_folder).predict_rows(rows, clients=2))
     itself = Predictor(clients[2].run_folder)
-    assert list(itself.predict(rows)) == list(itself.predict(rows, clients=2))
+    alone, by_number = (
+        list(itself.predict_rows(rows, clients=whose)) for whose in (None, 2)
+    )
+    assert alone == by_number
