@@ -20,6 +20,7 @@ from federatedscope_ggeur.engines.run import Run, load_federated_data
 from federatedscope_ggeur.engines.sites.transport import make_token
 from federatedscope_ggeur.engines.sites.watch import STATUS_FILE
 from federatedscope_ggeur.errors import DataError
+from federatedscope_ggeur.predictor.left_models import LeftModels
 from federatedscope_ggeur.predictor.predictor import Predictor
 from federatedscope_ggeur.reporting import read_results
 
@@ -173,7 +174,7 @@ def test_each_client_keeps_its_own(run, quickstart, words):
     assert not (server.run_folder / "heads").exists()
     rows = here.data.clients[1].test.features
     with pytest.raises(DataError, match="folder in which the client ran"):
-        list(Predictor(server.run_folder).predict_rows(rows, clients=2))
+        LeftModels(server.run_folder).numbers(2, len(rows))
     itself = Predictor(clients[2].run_folder)
     alone, by_number = (
         list(itself.predict_rows(rows, clients=whose)) for whose in (None, 2)
