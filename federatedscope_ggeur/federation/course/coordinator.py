@@ -331,7 +331,5 @@ class Ending:
             return cls(head, by or None)
         message.only(("accuracy",))
         domains = message.texts("domains")
-        shares = message.tensor("accuracy", torch.float64, (len(domains),))
-        if ((shares < 0) | (shares > 1)).any():
-            raise message.refuse("accuracy", "an accuracy must lie between 0 and 1")
+        shares = message.tensor("accuracy", torch.float64, (len(domains),), (0, 1))
         return cls(head, by or None, dict(zip(domains, shares.tolist())))

@@ -466,15 +466,11 @@ def _read_reliability(
 ) -> Reliability | None:
     if not message.has(f"{name}.bins"):
         return None
-    bins = message.tensor(f"{name}.bins", torch.int64, (3, BINS))
-    sums = message.tensor(f"{name}.sums", torch.int64, (2,))
+    bins = message.tensor(f"{name}.bins", torch.int64, (3, BINS), (0, math.inf))
+    sums = message.tensor(f"{name}.sums", torch.int64, (2,), (0, math.inf))
     found = int(bins[0].sum())
-    if (bins < 0).any() or found > rows or (bins[1] > bins[0]).any():
-        problem = f"the bins must add up to at most the {rows} rows of the split"
-        raise message.refuse(f"{name}.bins", problem)
-    if found < rows and not at_most:
+    fits = found <= rows if at_most else found == rows
+    if not fits or (bins[1] > bins[0]).any():
         problem = f"the bins must add up to the {rows} rows of the split"
         raise message.refuse(f"{name}.bins", problem)
-    if (sums < 0).any():
-        raise message.refuse(f"{name}.sums", "sums of losses cannot be negative")
     return Reliability(bins, sums)
