@@ -25,7 +25,7 @@ from federatedscope_ggeur.federation.advice import better_threshold, withheld_te
 from federatedscope_ggeur.federation.holdings import Holdings, Withheld
 from federatedscope_ggeur.federation.wire.handshake import Handshake
 from federatedscope_ggeur.machine import available_memory
-from federatedscope_ggeur.progress import bytes_text, duration_text
+from federatedscope_ggeur.progress import bytes_text
 from federatedscope_ggeur.reporting import ELSEWHERE, obstacle
 
 from .distributed_data import SiteData
@@ -164,14 +164,12 @@ class SiteCheck:
             return None
         many = f"{pending.images} of {pending.total} images are not embedded yet"
         embed = "embed them: ggeur embed --cfg FILE"
-        if pending.seconds is None:
+        if not pending.has_weights:
             missing = "the encoder's weights are not on this machine"
             return SiteFinding(
                 "data", f"{many}, and {missing}; fetch and {embed}", True
             )
-        return SiteFinding(
-            "data", f"{many}, about {duration_text(pending.seconds)}; {embed}"
-        )
+        return SiteFinding("data", f"{many}; {embed}")
 
     def _withheld(self, held: Holdings, settings: RunSettings) -> SiteFinding:
         threshold = settings.role.min_samples

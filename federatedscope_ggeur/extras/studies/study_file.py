@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from federatedscope_ggeur.cfg_ggeur.yaml_file import literal, read_tree
 from federatedscope_ggeur.errors import ConfigError, did_you_mean, shown
 from federatedscope_ggeur.examples import find_config, find_study
@@ -292,12 +290,3 @@ def _check_folders(plan: StudyPlan) -> None:
                     f"axes.{axis}: '{other}' and '{point.name}' would share the folder "
                     f"'{point.folder}'; give one another name"
                 )
-
-
-def study_text(base: str, settings: Mapping[str, Any], seeds: Sequence[int]) -> str:
-    """The text of a study file that runs one config on several seeds."""
-    content: dict[str, Any] = {"base": base}
-    if settings:
-        content["settings"] = dict(settings)
-    content["seeds"] = list(seeds)
-    return yaml.safe_dump(content, sort_keys=False, default_flow_style=None)

@@ -84,8 +84,8 @@ class TotalsUpload:
         message.only(("mean", "squares", "within_squares"))
         count = message.integer("count")
         # Without rows the mean is 0.
-        within = EMBEDDINGS if count else (0.0, 0.0)
-        mean = message.tensor("mean", F64, (schema.dim,), within)
+        allowed = EMBEDDINGS if count else (0.0, 0.0)
+        mean = message.tensor("mean", F64, (schema.dim,), allowed)
         most = LARGEST_EMBEDDING**2 * schema.dim * wire.LARGEST
         spread = message.number("spread", most if count > 1 else 0.0)
         within = message.number(

@@ -49,19 +49,6 @@ def test_without_a_file_the_bundled_ones_are_listed(capsys):
     assert len(lines) == len(list(study_folder().glob("*.yaml")))
 
 
-def test_several_seeds_are_answered_with_their_study(tmp_path, capsys, monkeypatch):
-    """The text that is printed is a study that loads."""
-    words = ["--cfg", "ggeur_quickstart", "seed", "[0, 1]", "ggeur.steps", "[1]"]
-    assert main(words) == 1
-    error = capsys.readouterr().err
-    assert "ggeur study my_study.yaml" in error
-    file = tmp_path / "my_study.yaml"
-    file.write_text(error.partition("\n\n")[2])
-    plan = load_study(file)
-    assert plan.seeds == (0, 1)
-    assert plan.settings == {"ggeur.steps": [1]}
-
-
 @pytest.fixture
 def told(jobs, capsys):
     """Returns what is said of events of jobs, off a terminal."""

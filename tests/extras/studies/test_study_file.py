@@ -25,7 +25,7 @@ from federatedscope_ggeur.extras.studies.study import (
     read_study,
     to_text,
 )
-from federatedscope_ggeur.extras.studies.study_file import load_study, study_text
+from federatedscope_ggeur.extras.studies.study_file import load_study
 
 LR = "train.optimizer.lr"
 
@@ -184,12 +184,6 @@ def test_what_is_no_study_is_refused(load, text):
 def test_overrides_come_in_pairs(load):
     with pytest.raises(ConfigError, match=r"'ggeur\.steps' has no value"):
         load({"base": "ggeur_quickstart"}, "ggeur.steps")
-
-
-def test_the_study_of_several_seeds_is_one(load):
-    plan = load(study_text("ggeur_quickstart", {"ggeur.steps": [1]}, [0, 5]))
-    assert [cell.seed for cell in plan.cells()] == [0, 5]
-    assert plan.cells()[0].settings == {"ggeur.steps": [1]}
 
 
 # study.json and cell.json: there and back, and everything else refused by name.
