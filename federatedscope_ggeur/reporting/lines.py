@@ -62,7 +62,7 @@ def _personal_line(found: PersonalRecord) -> str:
     kappa = "infinite" if found.kappa is None else f"{found.kappa:g}"
     return (
         f"clients' own heads: AVG {percent(found.avg)}% on their own test rows (kappa "
-        f"{kappa}, prior {found.prior}; {percent(found.uniform)}% with all classes "
+        f"{kappa}; {percent(found.uniform)}% with all classes "
         "counted alike)"
     )
 

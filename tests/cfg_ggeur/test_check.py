@@ -402,7 +402,6 @@ SHARE = ["ggeur.epoch_share", 0.5]
         ([*LDA, "ggeur.confidences", True, "ggeur.temperature", "none"], "confidences"),
         ([*PERSONAL, "ggeur.closed_form", "ridge"], "personal.head"),
         ([*PERSONAL, *LDA, "ggeur.temperature", "none"], "personal.head"),
-        ([*LDA, "ggeur.personal.prior", "own"], "personal.prior|no own heads"),
         (["ggeur.geometry", "shared"], "geometry: must be one of"),
         (["ggeur.compressed.dtype", "int4"], "compressed.dtype: must be"),
         (["ggeur.compressed.rank", 0], "compressed.rank: must be"),

@@ -226,14 +226,6 @@ def test_a_bug_keeps_its_traceback_and_the_rounds(short, break_off):
     assert f"to go on once the cause is mended: cd {Path.cwd()} && ggeur --cfg" in log
 
 
-def test_an_error_before_the_rounds_is_in_the_log(short, monkeypatch):
-    monkeypatch.setattr(console.Run, "describe", lambda run: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        main(short)
-    assert "ERROR failed after 0 of 3 rounds" in (RUN / "log.txt").read_text()
-    assert not (RUN / "results.json").exists()
-
-
 @pytest.mark.slow
 def test_the_command_that_is_told_goes_on_to_the_same_end(
     short, break_off, capsys, monkeypatch, tmp_path

@@ -567,11 +567,6 @@ class ClosedForm:
         """The name of the setting that leave-one-out chooses; "" if there is none."""
         return self.TUNED
 
-    @property
-    def at_grid_end(self) -> bool:
-        """Whether the chosen strength is the last and least regular of the grid."""
-        return bool(self.TUNED) and self.chosen == self.grid[-1]
-
     def tuned(self, value: float) -> ClosedForm:
         """A copy of this form with `value` for the setting `TUNED`."""
         other = copy.copy(self)

@@ -25,8 +25,6 @@ from .shrinkage import common_covariance
 
 #: The kappas that leave-one-out tries. The first gives the head of all clients.
 KAPPAS = (math.inf, 1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.0)
-#: With `prior_own`, the merged shares of classes count like this many rows of a client.
-_PRIOR_ROWS = 1.0
 
 
 @dataclass(frozen=True)
@@ -155,13 +153,7 @@ class PersonalHeads:
         """
         return PersonalLeftOut(self._left_out_of_all, self._form.chosen, self._in(own))
 
-    def head(
-        self,
-        own: OwnMeans,
-        kappa: float,
-        temperature: float = 1.0,
-        prior_own: bool = False,
-    ) -> LinearHead:
+    def head(self, own: OwnMeans, kappa: float, temperature: float = 1.0) -> LinearHead:
         """Compute a client's own head.
 
         Parameters
@@ -171,8 +163,6 @@ class PersonalHeads:
             The merged mean of a class counts like this many rows.
         temperature : float
             The number that scores are divided by.
-        prior_own : bool
-            Whether the priors are the client's own shares of the classes.
         """
         seen, root = self._seen, self._root
         labels = torch.tensor(seen.classes)
@@ -180,10 +170,6 @@ class PersonalHeads:
         offsets = drawn - seen.origin
         personal = replace(seen, means=drawn, offsets=offsets)
         logs = seen.log_priors(self._form.priors)
-        if prior_own:
-            merged = _PRIOR_ROWS * seen.counts / seen.total
-            shares = own.counts[labels].double() + merged
-            logs = (shares / shares.sum()).log()
         directions = torch.cholesky_solve(offsets.T, root).T
         weight, bias = discriminant(personal, directions, logs)
         if self.scale is not None:

@@ -447,11 +447,6 @@ CONFOUNDED = (
     "the class): left-out rows show nothing about a class that a domain lacks, so "
     "they did not choose the head; {taken} is used"
 )
-AT_GRID_END = (
-    "{taken} is the last candidate of the grid, so a value beyond may be better; "
-    "set the value by hand"
-)
-UNITS = "; or, if dimensions have different units, set {key} to True"
 IN_FEW = (
     "99% of the variance lies in {few} of {dims} dimensions, so {name} hardly uses the "
     "others; if dimensions have different units, scale them beforehand, or set {key} "
@@ -547,19 +542,6 @@ def choose_by_losses(
         start = None if choice.start is None else taken
         choice = choice._replace(form=taken, start=start, candidate=place)
     return choice._replace(details=details), Temperature(value, told)
-
-
-def noted_grid_end(choice: Choice) -> Choice:
-    """Add a note, and log it, if the chosen strength is the last of the grid."""
-    chosen = choice.form
-    if choice.details.get("chosen_by") != "leave_one_out" or not chosen.at_grid_end:
-        return choice
-    note = AT_GRID_END.format(taken=_described(chosen))
-    can = _can_standardize(chosen)
-    if can and not chosen.standardize and not chosen.compressed:
-        note += UNITS.format(key=setting(f"{chosen.name}.standardize"))
-    logger.warning("%s", note)
-    return choice._replace(details={**choice.details, "note": note})
 
 
 def units_note(form: ClosedForm, statistics: Statistics, tried: bool) -> str:

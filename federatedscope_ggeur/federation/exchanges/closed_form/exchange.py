@@ -73,7 +73,6 @@ from .choice import (
     cost_of_withheld,
     end_or_train,
     lda_of,
-    noted_grid_end,
     units_note,
 )
 
@@ -660,7 +659,6 @@ class ClosedFormExchange(Exchange):
             head = self.solver.solve(choice.form, held)
         else:
             head = solved[places.index(choice.candidate)]
-        choice = noted_grid_end(choice)
         self.lda = lda_of(best_finalist(candidates, choice, lda_of))
         if self.server.task.scored is not None and choice.start is not None:
             start = best_finalist(candidates, choice, lambda one: one.can_start)
