@@ -363,13 +363,6 @@ def test_the_console_shows_from_a_level_on(
 
 
 @pytest.mark.slow
-def test_unnamed_experiments_are_named_as_fs_names_them(short):
-    assert main([*short, "expname", "", "expname_tag", "mine"]) == 0
-    (folder,) = Path("exp").iterdir()
-    assert folder.name == "ggeur_ggeur_head_on_embeddings@ggeur_lr0.1_lstep1_mine"
-
-
-@pytest.mark.slow
 def test_a_terminated_run_writes_the_rounds_it_has(short, tmp_path):
     many = [*short, "federate.total_round_num", "1000000"]
     process = forked(many, tmp_path / "said")
