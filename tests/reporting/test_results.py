@@ -169,12 +169,6 @@ def test_numbers_keep_every_score_and_size(make_results, name):
     assert numbers(changed) != numbers(base)
 
 
-def test_numbers_do_not_change_the_results(make_results):
-    results = make_results()
-    numbers(results)
-    assert results == make_results()
-
-
 @pytest.mark.parametrize("cls", [*filter(is_dataclass, vars(reporting).values())])
 def test_every_field_is_documented(cls):
     """docs/results.md leaves the fields to the classes."""

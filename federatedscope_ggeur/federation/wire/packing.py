@@ -266,7 +266,7 @@ class Message:
     ) -> Tensor:
         """The finite tensor `field`, of `dtype` and `shape` (None: any length).
 
-        No number in it may be above `most` or below ``-most``.
+        Each of its numbers must lie `within` (lowest, highest).
         """
         tensor = self._tensors.get(field)
         if tensor is None:
