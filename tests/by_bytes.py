@@ -271,7 +271,7 @@ class Federation:
 
     def aggregate_scores(self, number, reports):
         taken = [self.validated(EVALUATE, report, number) for report in reports]
-        return self.evaluation.by_domain(taken)
+        return self.evaluation.by_domain(taken, "test", self.server.client_domains)
 
     def fit(self, k, broadcast):
         """The update of client `k`."""

@@ -7,7 +7,6 @@ common covariance, its shrinkage and the priors are those of the head of all cli
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -81,10 +80,9 @@ class PersonalLeftOut:
         of_all: DiscriminantLeftOut,
         shrinkage: float,
         own: OwnMeans,
-        kappas: Sequence[float] = KAPPAS,
     ):
         self._of_all, self._parts = of_all, of_all.parts
-        self._shrinkage, self._kappas = shrinkage, kappas
+        self._shrinkage = shrinkage
         means = (own.means - self._parts.origin) @ of_all.basis
         self._own = OwnMeans(own.counts, means)
 
@@ -93,7 +91,7 @@ class PersonalLeftOut:
         left = of_all.left(rows)
         inverse, b = of_all.covariance(self._shrinkage, left)
         found = []
-        for kappa in self._kappas:
+        for kappa in KAPPAS:
             means = self._own.drawn_to(of_all.means, self._parts.labels, kappa)
             distances = of_all.distances(left, inverse, b, means)
             self._put_own(distances, left, inverse, b, kappa)

@@ -552,7 +552,7 @@ def units_note(form: ClosedForm, statistics: Statistics, tried: bool) -> str:
     others have a note of their own.
     """
     taken = form.choice or form.lda if isinstance(form, Automatic) else form
-    can = _can_standardize(taken)
+    can = any(key.name == "standardize" for key in taken.SETTINGS)
     if taken.standardize or (tried and can):
         return ""
     summed = Totals.of_statistics(statistics).squares.sort(descending=True).values
@@ -564,11 +564,6 @@ def units_note(form: ClosedForm, statistics: Statistics, tried: bool) -> str:
     if can:
         key, value = setting(f"{taken.name}.standardize"), "True"
     return IN_FEW.format(few=few, dims=dims, name=taken.name, key=key, value=value)
-
-
-def _can_standardize(form: ClosedForm) -> bool:
-    """Whether the form has a setting for standardized rows."""
-    return any(key.name == "standardize" for key in form.SETTINGS)
 
 
 def best_finalist(

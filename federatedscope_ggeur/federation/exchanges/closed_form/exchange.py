@@ -125,9 +125,7 @@ class HeadSolver:
         return form.solve(statistics, self._held(), self._seed)
 
     def _held(self) -> Components | None:
-        if self._book is None or self._book.is_empty:
-            return None
-        return self._book.components()
+        return None if self._book is None else self._book.components()
 
 
 logger = get_logger(__name__)

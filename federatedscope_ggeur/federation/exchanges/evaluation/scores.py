@@ -275,19 +275,6 @@ class Score:
         }
 
 
-def scores_by_domain(
-    scores: Mapping[int, Score], domains: Mapping[int, str]
-) -> dict[str, Score]:
-    """Add up clients' scores over each domain, in client order.
-
-    A domain without scores gets a score of no rows.
-    """
-    found = {domain: Score() for domain in dict.fromkeys(domains.values())}
-    for k in sorted(scores.keys() & domains.keys()):
-        found[domains[k]] += scores[k]
-    return found
-
-
 def average_metrics(
     scores: Iterable[Mapping[str, Score]], average: str
 ) -> dict[str, float]:
