@@ -64,7 +64,7 @@ GOLDEN = {
 }
 JOIN = "8194f1e3bdf34c47"
 #: Of the names of the core's settings that all sides have alike where no key is set.
-SETTINGS = "1c9fb2991bf77581"
+SETTINGS = "dbb31f6ab32f6648"
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
