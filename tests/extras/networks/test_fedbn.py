@@ -87,8 +87,7 @@ def test_swapped_data_are_swapped_layers():
     run = trained(FedBN(), rounds=1, sizes=sizes)
     swapped = federation(FedBN(), training=TRAINING, sizes=sizes)
     a, b = swapped.clients[1], swapped.clients[2]
-    one, other = a._held, b._held
-    a._held, b._held = one._replace(train=other.train), other._replace(train=one.train)
+    a._held.train, b._held.train = b._held.train, a._held.train
     a.settings = b.settings = whole(a.settings)
     for client in run.clients.values():
         client.settings = whole(client.settings)
