@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.cfg_ggeur.plugins import BESIDE
 from federatedscope_ggeur.data import DataSet
 from federatedscope_ggeur.engines.run import Run, divide, load_data_set, what_to_load
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.federation.course.checkpoint import DEFAULT_NAME
 from federatedscope_ggeur.federation.exchanges.base import rename_run
 from federatedscope_ggeur.files import write_atomically
-from federatedscope_ggeur.printable import Lines, get_logger
+from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import (
     Capture,
     Origin,
@@ -59,7 +56,7 @@ class Job:
         The job's name in messages.
     base : path of the config
     cell : Cell
-        The run's settings, seed and engine. The file ``cell.json`` in the run's folder
+        The run's settings and seed. The file ``cell.json`` in the run's folder
         holds the cell.
     folder : path
         The folder of the run. None if the job only embeds the images of the data set.
@@ -192,10 +189,7 @@ class Runner:
             _remove(part)
         elif _is_finished(part):
             return _moved(part, job.folder)
-        if job.cell.engine == "federatedscope":
-            part = _run_on_federatedscope(job)
-        else:
-            self._run(job, part, tell)
+        self._run(job, part, tell)
         return _moved(part, job.folder)
 
     def _run(self, job: Job, part: Path, tell: Tell) -> None:
@@ -294,36 +288,3 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     elif os.path.lexists(path):
         path.unlink()
-
-
-def _run_on_federatedscope(job: Job) -> Path:
-    """Run the job on FederatedScope in a new process, and return the run's folder."""
-    folder = job.folder
-    assert folder is not None
-    for left in folder.parent.glob(f"{folder.name}.*{PART}"):
-        _remove(left)
-    part = folder.with_name(f"{folder.name}.{os.getpid()}{PART}")
-    settings = {**job.overrides(), "expname": part.name}
-    words = [word for pair in settings.items() for word in (pair[0], _as_word(pair[1]))]
-    command = [sys.executable, "-m", "federatedscope_ggeur"]
-    command += ["--engine", "federatedscope", "--cfg", str(job.base), *words]
-    place = {**os.environ, BESIDE: str(job.beside.resolve())}
-    done = subprocess.run(
-        command, env=place, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.strip()]
-        told = [line for line in said if line.startswith("error: ")]
-        first, *others = said[said.index(told[0]) :] if told else said[-1:] or [""]
-        first = first.removeprefix("error: ") or "FederatedScope failed"
-        raise ConfigError(Lines([first, *others]))
-    write_atomically(part / CELL_FILE, to_text(job.cell))
-    return part
-
-
-def _as_word(value: object) -> str:
-    """A value as a word of FederatedScope's command line.
-
-    FederatedScope reads the word as it reads the text in its config files.
-    """
-    return value if isinstance(value, str) else repr(value)

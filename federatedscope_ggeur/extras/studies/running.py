@@ -20,7 +20,7 @@ from federatedscope_ggeur.reporting import Origin, Results, RoundRecord, read_re
 from federatedscope_ggeur.reporting.json_values import as_json_value
 
 from .jobs import Job, is_finished, results_in
-from .left_heads import LeftHead, left_head, same_head_notes
+from .left_heads import left_head, same_head_note
 from .plan import PlannedCell, StudyPlan
 from .study import STUDY_FILE, Cell, Failed, Study, Tried, Tuned, read_study, to_text
 from .study_file import TAKEN
@@ -199,7 +199,6 @@ class StudyRun:
             cell.seed,
             dict(cell.tuned),
             settings,
-            self.plan.engine,
         )
         folder = self.folder / cell.folder
         beside = self.plan.path.parent
@@ -224,8 +223,7 @@ class StudyRun:
         heads.
 
         The method checks only the cells of the first seed, because other cells differ
-        in nothing but the seed. On FederatedScope nothing is raised here: the process
-        of each cell reports its own problems.
+        in nothing but the seed.
 
         Returns
         -------
@@ -234,11 +232,11 @@ class StudyRun:
         """
         wrong: dict[str, str] = {}
         images: dict[str, Job] = {}
-        heads: dict[LeftHead, list[str]] = {}
+        heads: dict[tuple[str, str], list[str]] = {}
         unlike_paper: list[str] = []
         for cell in self.plan.cells(self.plan.seeds[0]):
             tries = [self._try(candidate) for candidate in cell.candidates()]
-            left: set[LeftHead | None] = set()
+            left: set[tuple[str, str] | None] = set()
             for job in tries if cell.tune else [self._job(cell)]:
                 try:
                     cfg = job.config()
@@ -258,7 +256,11 @@ class StudyRun:
                     unlike_paper.append(" / ".join(cell.labels.values()))
             if len(left) == 1 and (head := left.pop()) is not None:
                 heads.setdefault(head, []).append(" / ".join(cell.labels.values()))
-        self.notes = same_head_notes(heads)
+        self.notes = [
+            same_head_note(form, names)
+            for (form, _), names in heads.items()
+            if len(names) > 1
+        ]
         if unlike_paper:
             self.notes.append(
                 f"{listed(unlike_paper, _LISTED)}: ggeur.steps lacks 2. Step 2 draws "
@@ -266,8 +268,6 @@ class StudyRun:
                 "of the paper has steps [1, 2]; compare_own_embeddings.yaml is set up "
                 "for it"
             )
-        if self.plan.engine != "embedded":
-            return []
         if wrong:
             lines = [f"{self.plan.path}:"]
             for problem, name in list(wrong.items())[:_LISTED]:
