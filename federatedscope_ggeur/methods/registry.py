@@ -224,7 +224,11 @@ def _finish(hooks: Mapping[str, LocalHooks]):
 
 
 #: FedAvg comes first, then the others by module name, then a user's own.
-METHODS: Registry[type[Method]] = Registry("method", "base_method")
+METHODS: Registry[type[Method]] = Registry(
+    "method",
+    "base_method",
+    removed={"silobn": "take fedbn, which keeps whole BatchNorm layers with clients"},
+)
 
 #: Augmentations that replace GGEUR. Each runs with any of METHODS that is federated.
 AUGMENTATIONS: Registry[type[Method]] = Registry(

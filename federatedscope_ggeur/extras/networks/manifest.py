@@ -11,9 +11,7 @@ MANIFEST = Manifest(
     parts=(_MODEL,),
     registers={
         "models": {OWN: _MODEL},
-        "base_method": {
-            name: f"{__package__}.methods.{name}" for name in ("fedbn", "silobn")
-        },
+        "base_method": {"fedbn": f"{__package__}.methods.fedbn"},
         "augmentation": {name: f"{__package__}.methods.{name}" for name in OF_METHODS},
         "encoder.name": {"image": _MODEL},
     },
