@@ -113,6 +113,8 @@ _REMOVED = {
     "encoder.skip_unreadable": "move the images elsewhere that the error names",
     "encoder.float16_cache": "the cache keeps float32, so remove this key",
     "encoder.hash_files": "images are told apart by size and time of their files",
+    "privacy.secure_sums_max_upload_mb": "a dry run says what a client sends, so "
+    "remove this key",
     "whitened.shrinkage": "there is no whitened space any more, so remove this key",
     "tensorboard": "each round's scores are in metrics.csv and results.json, so remove "
     "this key",
