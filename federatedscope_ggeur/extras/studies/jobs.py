@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.data import DataSet
@@ -73,13 +72,6 @@ class Job:
     origin: Origin
     beside: Path
 
-    def overrides(self) -> dict[str, Any]:
-        """The settings that replace or extend those of the config `base`."""
-        place = {}
-        if self.folder is not None:
-            place = {"outdir": str(self.folder.parent), "expname": self.folder.name}
-        return {**self.cell.settings, "seed": self.cell.seed, **place}
-
     def config(self):
         """Load and check the config of the run.
 
@@ -89,7 +81,11 @@ class Job:
             Settings are wrong, or they name a file for the checkpoint, which all runs
             of the study would share.
         """
-        cfg = load_config(self.base, self.overrides(), beside=self.beside)
+        own = {**self.cell.settings, "seed": self.cell.seed}
+        if self.folder is not None:
+            place = {"outdir": str(self.folder.parent), "expname": self.folder.name}
+            own.update(place)
+        cfg = load_config(self.base, own, beside=self.beside)
         for key, what in (
             ("save_to", "keeps its checkpoint"),
             ("restore_from", "looks for its checkpoint"),

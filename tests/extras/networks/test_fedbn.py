@@ -76,35 +76,6 @@ def test_who_has_not_trained_takes_the_mean():
     assert torch.equal(eval_params_of(fresh, run.sent), run.sent.params)
 
 
-def test_swapped_data_are_swapped_layers():
-    sizes = (20, 20)
-    run = trained(FedBN(), rounds=1, sizes=sizes)
-    swapped = federation(FedBN(), training=TRAINING, sizes=sizes)
-    a, b = swapped.clients[1], swapped.clients[2]
-    one, other = a._held, b._held
-    a._held, b._held = one._replace(train=other.train), other._replace(train=one.train)
-    a.settings = b.settings = whole(a.settings)
-    for client in run.clients.values():
-        client.settings = whole(client.settings)
-        client.states = {}
-    swapped.round0()
-    broadcast = run.send(federation(FedBN()).broadcast(1))
-    for client in (*run.clients.values(), a, b):
-        train_of(client, broadcast)
-    for here, there in ((1, b), (2, a)):
-        torch.testing.assert_close(
-            run.eval_params(here, broadcast), eval_params_of(there, broadcast)
-        )
-
-
-def whole(settings):
-    """Full batches in the rows' order: no draw is a client's own."""
-    from dataclasses import replace
-
-    training = replace(settings.training, batch_size=100, shuffle=False)
-    return replace(settings, training=training)
-
-
 @pytest.mark.parametrize("norm", ["group", "none"])
 def test_without_batch_norm_it_is_fedavg(norm):
     run, plain = trained(FedBN(), norm=norm), trained(FedAvg(), norm=norm)

@@ -244,15 +244,6 @@ class TestTheServer:
         federation.step(1, updates)
         assert torch.equal(federation.server.params, plain.server.params)
 
-    @pytest.mark.slow
-    def test_training_it_makes_images_of_what_they_are_labelled_as(self):
-        options = {"lr": 2e-3, "steps": 100, "generator_batch": 32}
-        method = fedpg(prototypes="global", images_per_class=20, **options)
-        federation = federate_images(method, rounds=0)
-        for number in range(1, 4):
-            federation.step(number, federation.train(number))
-        assert figures(federation)["virtual_accuracy"] > 0.6
-
     def test_prototypes_are_kept_where_they_are_to_be(self):
         kept = federate_images(fedpg(prototypes="kept")).server.method_state
         assert kept["prototypes"].shape == (CLASSES, 64)

@@ -131,15 +131,6 @@ def test_rounds_say_what_the_images_are_worth_and_bytes_are_foretold(
     assert shares(Results.from_json(results.to_json())) == shares(results)
 
 
-@pytest.mark.slow
-def test_images_go_down_as_bytes_to_those_who_are_drawn(pictures):
-    drawn = ["federate.sample_client_num", 2, *FEDPG]
-    first, second, _ = run(pictures(*drawn)).rounds
-    size = 10 * 3 * 64  # classes, images of each, pixels
-    more = second.bytes_down - first.bytes_down
-    assert 2 * size <= more < 2 * size + 100
-
-
 def notes(cfg):
     return "\n".join(Run(cfg).notes)
 

@@ -116,25 +116,11 @@ def test_table_9_and_table_8_reach_the_rows_and_columns_they_are_of():
 @pytest.mark.parametrize(
     ("name", "base", "words", "row", "column"),
     [
-        ("table1", "ggeur_cifar100", {}, GGEUR, "CIFAR-100 0.1"),
         ("table1", "ggeur_cifar100", {"ggeur.steps": []}, PLAIN, "CIFAR-100 0.1"),
         ("table1", "ggeur_cifar10", {}, GGEUR, None),
-        ("table1", "fedclip_cifar100", {}, "FedCLIP", "CIFAR-100 0.1"),
-        ("table1", "zeroshot_cifar100", {}, "Zero-Shot CLIP", "CIFAR-100 0.1"),
-        ("table4", "ggeur_digits", {}, FULL, None),
-        ("table4", "ggeur_digits", {"ggeur.steps": [1]}, f"{GGEUR} (Step 1)", None),
         ("table4", "ggeur_digits", {"ggeur.steps": [2]}, None, None),
         ("table4", "ggeur_digits", {"ggeur.augmentation": "none"}, PLAIN, None),
-        ("table4", "ggeur_digits", {"ggeur.augmentation": "fedmix"},
-         "FedMix (CLIP+MLP)", None),
-        ("table4", "ggeur_digits", {"ggeur.base_method": "fedntd"},
-         "FedNTD (CLIP+MLP) + GGEUR", None),
         ("table4", "ggeur_digits", {"ggeur.base_method": "fpl"}, None, None),
-        ("table4", "ggeur_digits_resnet18", {}, "FedAvg", None),
-        ("table6", "ggeur_pacs_resnet34", {"ggeur.base_method": "moon"}, "MOON", None),
-        ("table7", "ggeur_officehome", {}, GGEUR, None),
-        ("table10", "ggeur_cifar10", {"federate.client_num": 300}, GGEUR,
-         "CIFAR-10 300"),
     ],
 )  # fmt: skip
 def test_a_run_finds_its_place(name, base, words, row, column):
