@@ -73,9 +73,14 @@ _STYLE = """\
 .md-typeset code { overflow-wrap: anywhere; }
 .md-typeset table code { overflow-wrap: normal; word-break: keep-all; }
 .md-typeset table[data-told] td:nth-child(2):not(:last-child) { min-width: 9rem; }
-@media (max-width: 600px) {
-  .md-typeset table code { overflow-wrap: anywhere; word-break: normal; }
-}
+/* A shadow at an edge behind which a wide table goes on. */
+.md-typeset__scrollwrap { background:
+  linear-gradient(90deg, var(--md-default-bg-color) 30%, transparent) 0 / 3rem 100% local,
+  linear-gradient(270deg, var(--md-default-bg-color) 30%, transparent) 100% / 3rem 100% local,
+  linear-gradient(90deg, #0003, transparent) 0 / 0.6rem 100% scroll,
+  linear-gradient(270deg, #0003, transparent) 100% / 0.6rem 100% scroll;
+  background-repeat: no-repeat; }
+.md-typeset table:not([class]) { background-color: transparent; }
 .md-typeset mfrac > * { padding: 0.1em; }
 .md-typeset math { font-family: "STIX Two Math", "Latin Modern Math", "Cambria Math",
   "STIX Math", "DejaVu Math TeX Gyre", math; }

@@ -150,9 +150,7 @@ def test_quickstart_shows_what_is_shown(tmp_path, monkeypatch, capsys):
         assert sum(bar != "\u00b7" for bar in bars) == int(held)
     printed = rest[rest.index("Overview") :].partition("\n\n")[0]
     for name, found in (("clients", clients), ("quickstart", printed)):
-        shown = marked(README, "output", name)
-        assert shown == marked(START, "output", name)
-        assert_agree(shown, found)
+        assert_agree(marked(README, "output", name), found)
     runs = tmp_path / "exp" / "quickstart_study"
     assert (runs / "curve.png").read_bytes().startswith(b"\x89PNG")
     (table,) = Comparison.of([runs]).tables

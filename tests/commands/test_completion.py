@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -39,8 +40,8 @@ def in_bash(tmp_path):
         "sys.exit(main())\n"
     )
     program.chmod(0o755)
-    docs = (ROOT / "docs" / "completion.md").read_text(encoding="utf-8")
-    command = docs.split("```bash\n")[1].split("\n```")[0]
+    docs = (ROOT / "docs" / "start.md").read_text(encoding="utf-8")
+    command = re.search(r'^eval .*register.*$', docs, re.MULTILINE)[0]
     # The command of argcomplete, wherever this Python has it.
     made = subprocess.run(
         [sys.executable, "-c", REGISTER, *shlex.split(command)[1].split()[1:]],
