@@ -75,8 +75,10 @@ _STYLE = """\
 .md-typeset table[data-told] td:nth-child(2):not(:last-child) { min-width: 9rem; }
 /* A shadow at an edge behind which a wide table goes on. */
 .md-typeset__scrollwrap { background:
-  linear-gradient(90deg, var(--md-default-bg-color) 30%, transparent) 0 / 3rem 100% local,
-  linear-gradient(270deg, var(--md-default-bg-color) 30%, transparent) 100% / 3rem 100% local,
+  linear-gradient(90deg, var(--md-default-bg-color) 30%, transparent)
+    0 / 3rem 100% local,
+  linear-gradient(270deg, var(--md-default-bg-color) 30%, transparent)
+    100% / 3rem 100% local,
   linear-gradient(90deg, #0003, transparent) 0 / 0.6rem 100% scroll,
   linear-gradient(270deg, #0003, transparent) 100% / 0.6rem 100% scroll;
   background-repeat: no-repeat; }

@@ -16,12 +16,12 @@ from federatedscope_ggeur.data import ENCODERS
 from federatedscope_ggeur.data.encoders.base import ENCODER_KEYS
 from federatedscope_ggeur.downloads import refused
 from federatedscope_ggeur.errors import ConfigError, UntrustedError, shown
-from federatedscope_ggeur.models import OTHER_MODELS
+from federatedscope_ggeur.models import CLOSED_FORMS, OTHER_MODELS
 from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.reporting import RESULTS_FILE, Results
 from federatedscope_ggeur.settings import flatten
 
-from .keys import all_keys, get_key
+from .keys import all_keys, get_key, removed_key
 from .load import default_config, set_key
 from .plugins import check_loaded
 from .run_settings import encoder_settings
@@ -45,7 +45,8 @@ def config_left(results: Results) -> CfgNode:
     """A config with the settings on which a run's model and its encoder depend.
 
     Each key is checked. All other keys have their defaults, so that they need no
-    plugin.
+    plugin. What an older release had is ignored: the run is over, and its model is in
+    its folder.
 
     Raises
     ------
@@ -60,6 +61,9 @@ def config_left(results: Results) -> CfgNode:
         parts += [name.partition(".")[0], said.get(f"ggeur.{name}")]
     cfg, problems = default_config(), {}
     for key, value in said.items():
+        was_form = key == "ggeur.closed_form" and CLOSED_FORMS.removed(value)
+        if was_form or removed_key(key):
+            continue
         top, section = f"{key}..".split(".")[:2]
         if key in _KEYS or (top == "ggeur" and section in [*_SECTIONS, *parts]):
             problem = set_key(cfg, key, value)

@@ -224,20 +224,27 @@ def _dict_reader(read: Reader) -> Reader:
 
 def _object_reader(cls: type) -> Reader:
     types = get_type_hints(cls, include_extras=True)
-    fields = [f.name for f in dataclasses.fields(cls) if f.compare]
-    readers = {name: _reader(types[name]) for name in fields}
+    fields = [f for f in dataclasses.fields(cls) if f.compare]
+    readers = {f.name: _reader(types[f.name]) for f in fields}
+    # Files of an older schema lack some of the others.
+    needed = {f.name for f in fields if not _has_default(f)}
 
     def read_all(value: Any) -> Any:
         _of_type(value, dict)
-        missing = [name for name in readers if name not in value]
+        missing = [name for name in readers if name in needed and name not in value]
         if missing:
             raise _Wrong(f"fields are missing: {', '.join(missing)}")
         unknown = [name for name in value if name not in readers]
         if unknown:
             raise _Wrong(f"unknown fields: {', '.join(unknown)}")
-        return cls(**{n: _at(f".{n}", read, value[n]) for n, read in readers.items()})
+        return cls(**{n: _at(f".{n}", readers[n], held) for n, held in value.items()})
 
     return read_all
+
+
+def _has_default(field: dataclasses.Field) -> bool:
+    missing = dataclasses.MISSING
+    return field.default is not missing or field.default_factory is not missing
 
 
 def _by_number_then_text(key: str) -> tuple:

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 SCHEMA_VERSION = 11
+#: Schema 10 has no `given` and no `Probabilities.absent`.
+_READABLE = (10, SCHEMA_VERSION)
 Status = Literal["finished", "interrupted", "failed"]
 _REPORTED_PACKAGES = ("torch", "numpy", "scikit-learn", "scikit-image", "safetensors")
 _OUTPUT_KEYS = ("outdir", "expname", "expname_tag")
@@ -279,12 +281,13 @@ class Results:
         except DataError as error:
             raise DataError(f"results: {error}") from error
         found = raw.get("schema_version") if isinstance(raw, dict) else None
-        if found != SCHEMA_VERSION:
+        if found not in _READABLE:
             raise DataError(
                 f"results.schema_version: this version of federatedscope-ggeur reads "
-                f"{SCHEMA_VERSION}, found {shown(found)}; use the version that wrote it"
+                f"{' and '.join(map(str, _READABLE))}, found {shown(found)}; use the "
+                "version that wrote it"
             )
-        return from_json_value(Results, {"given": None, **raw}, "results")
+        return from_json_value(Results, raw, "results")
 
 
 def results_table(results: Results) -> str:

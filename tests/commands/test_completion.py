@@ -41,7 +41,7 @@ def in_bash(tmp_path):
     )
     program.chmod(0o755)
     docs = (ROOT / "docs" / "start.md").read_text(encoding="utf-8")
-    command = re.search(r'^eval .*register.*$', docs, re.MULTILINE)[0]
+    command = re.search(r"^eval .*register.*$", docs, re.MULTILINE)[0]
     # The command of argcomplete, wherever this Python has it.
     made = subprocess.run(
         [sys.executable, "-c", REGISTER, *shlex.split(command)[1].split()[1:]],

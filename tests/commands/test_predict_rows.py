@@ -13,7 +13,7 @@ import pytest
 
 from federatedscope_ggeur import FederatedClassifier, Predictor
 from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.reporting import read_results
+from federatedscope_ggeur.reporting import RESULTS_FILE, read_results
 
 CLASSES = ("cat", "dog", "emu")
 
@@ -119,6 +119,27 @@ def test_what_a_classifier_saved_is_a_run(tmp_path, capsys):
     found = json.loads(capsys.readouterr().out)
     first = [one["classes"][0]["class"] for one in found]
     assert first == made.predict(held["features"]).tolist()
+
+
+@pytest.mark.parametrize("form", ["lda", "fisher"])
+def test_a_folder_of_an_older_release_opens(tmp_path, form):
+    """Schema 10; settings and a kind of head that there are no more."""
+    held = rows(60, 4)
+    classifier = FederatedClassifier("lda").fit(held["features"], held["labels"])
+    new, old = tmp_path / "new", tmp_path / "old"
+    for folder in (new, old):
+        classifier.save(folder)
+    said = json.loads((old / RESULTS_FILE).read_text())
+    said["schema_version"] = 10
+    del said["given"]
+    for scored in (said["final"], said["round0"]["closed_form"]):
+        (scored["probabilities"] or {}).pop("absent", None)
+    ggeur = said["config"]["ggeur"]
+    ggeur["closed_form"] = form
+    ggeur["encoder"]["hash_files"] = False
+    (old / RESULTS_FILE).write_text(json.dumps(said))
+    found = [Predictor(run).predict_proba(held["features"]) for run in (new, old)]
+    assert np.array_equal(*found)
 
 
 def test_a_head_of_an_older_release_reads_labels_that_fit_one_way(tmp_path, capsys):

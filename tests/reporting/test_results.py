@@ -118,7 +118,7 @@ def edited(results, *path, to):
 @pytest.mark.parametrize(
     ("path", "to", "message"),
     [
-        (["schema_version"], 4, "schema_version.*reads 11, found 4"),
+        (["schema_version"], 4, "schema_version.*reads 10 and 11, found 4"),
         (["schema_version"], ..., "schema_version.*found None"),
         (["final"], ..., "results: fields are missing: final"),
         (["rounds", 3, "loss"], ..., r"results\.rounds\[3\].*missing: loss"),
