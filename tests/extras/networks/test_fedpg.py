@@ -244,12 +244,6 @@ class TestTheServer:
         federation.step(1, updates)
         assert torch.equal(federation.server.params, plain.server.params)
 
-    def test_prototypes_are_kept_where_they_are_to_be(self):
-        kept = federate_images(fedpg(prototypes="kept")).server.method_state
-        assert kept["prototypes"].shape == (CLASSES, 64)
-        state = federate_images(fedpg()).server.method_state
-        assert set(state) == {"images", "generator", "virtual_accuracy"}
-
     @pytest.mark.parametrize(
         "changes",
         [

@@ -299,7 +299,7 @@ NETWORKS = {
     "fedpg": [
         "ggeur.augmentation", "fedpg", "ggeur.fedpg.images_per_class", 3,
         "ggeur.fedpg.noise_dim", 4, "ggeur.fedpg.steps", 3,
-        "ggeur.fedpg.generator_batch", 8, "ggeur.fedpg.prototypes", "kept",
+        "ggeur.fedpg.generator_batch", 8,
         "federate.sample_client_num", 2,
     ],
 }  # fmt: skip
