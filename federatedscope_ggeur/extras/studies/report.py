@@ -25,6 +25,7 @@ def report(arguments: Sequence[str]) -> int:
         report_files,
         write_report,
     )
+    from .comparison.paper_table import as_document
     from .comparison.sheets import sheet_text
 
     formats = read_formats(options.format)
@@ -36,7 +37,13 @@ def report(arguments: Sequence[str]) -> int:
         if options.paper is None
         else beside_paper(found, options.paper)
     )
-    files = report_files(found, figures(found, options.width), formats, more)
+    texts: dict[str, str] = {}
+    pictures = figures(found, options.width)
+    if options.style != "report":
+        texts["table.tex"] = found.to_latex(options.style)
+        if form := next((one for one in ("pdf", "png") if one in formats), None):
+            texts["page.tex"] = as_document(found.title, pictures, form)
+    files = report_files(found, pictures, formats, more, texts)
     place = options.out
     folder = default_folder(options.folders[0]) if place is None else Path(place)
     write_report(folder, files)
@@ -51,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = command_parser(
         "report",
         "Runs that differ only in their seeds make one row. Tables are written as "
-        "text, CSV, LaTeX, and one HTML page with all figures.",
+        "Markdown, CSV, LaTeX, and one HTML page with all figures.",
     )
     add_choices(parser, "FOLDER")
     parser.add_argument(
@@ -79,6 +86,15 @@ def _parser() -> argparse.ArgumentParser:
         default="svg,png",
         help="the formats of figures: svg, pdf and png, separated by commas "
         "(default: svg,png)",
+    )
+    parser.add_argument(
+        "--style",
+        choices=("report", "paper", "avg"),
+        default="report",
+        help="the layout of table.tex: all tables of the report (default); paper: one "
+        "for each data set as in a paper, with a column for each setting and "
+        "standard errors; avg: one table of AVG over all data sets; with either comes "
+        "page.tex, which prints table and figures",
     )
     parser.add_argument(
         "--width",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -114,6 +115,16 @@ def elements(page: str) -> list[tuple]:
     return Elements(page).found
 
 
+def marks(text: str) -> list[str]:
+    """What Markdown makes of a text, but for words: its blocks, and marks in lines."""
+    blocks = MarkdownIt("commonmark").enable("table").parse(text)
+    inline = itertools.chain(*(block.children or [] for block in blocks))
+    kinds = ("text", "softbreak", "text_special", "code_inline")
+    return [block.type for block in blocks] + [
+        token.type for token in inline if token.type not in kinds
+    ]
+
+
 def is_quiet(cell: str) -> bool:
     """Whether a spreadsheet takes a cell for what it says."""
     first = cell.lstrip()[:1]
@@ -149,6 +160,10 @@ SINKS = {
     "csv": (
         lambda n: comparison_of(n).to_csv(),
         lambda text: (line_count(text), quiet_rows(text)),
+    ),
+    "markdown": (
+        lambda n: comparison_of(n).to_markdown(),
+        lambda text: (marks(text), line_count(text)),
     ),
     "latex": (lambda n: comparison_of(n).to_latex(), line_count),
     "page": (

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import shutil
+import subprocess
 
 import pytest
-from own_process import python
+from own_process import PATIENCE, python
 from written_runs import made, noisy, write
 
 from federatedscope_ggeur.cli import main
@@ -17,7 +19,7 @@ from federatedscope_ggeur.extras.studies.comparison.folder import (
 )
 from federatedscope_ggeur.reporting.records import PooledRows
 
-TABLES = ["report.html", "table.csv", "table.tex", "table.txt"]
+TABLES = ["report.html", "table.csv", "table.md", "table.tex"]
 PICTURES = ["accuracy_bytes", "convergence", "domains"]
 
 
@@ -59,9 +61,7 @@ def test_files_and_what_is_printed(runs, tmp_path, shown):
     assert sorted(last.splitlines()) == [str(out / name) for name in expected]
     lines = list(csv.DictReader((out / "table.csv").open(encoding="utf-8")))
     assert {line["row"] for line in lines} == {"name a", "name b"}
-    assert (
-        (out / "table.txt").read_text(encoding="utf-8").startswith("Accuracy: office")
-    )
+    assert (out / "table.md").read_text(encoding="utf-8").startswith("## office")
 
 
 @pytest.mark.slow
@@ -119,6 +119,24 @@ def test_a_users_mistakes_are_named(runs, tmp_path, shown, words, problem):
     assert err.startswith("error: ")
     assert problem in err
     assert names(tmp_path) == []
+
+
+def test_a_report_in_a_paper_s_style_leaves_a_page_to_print(runs, tmp_path):
+    words = ["--out", str(tmp_path / "r"), "--style", "avg", "--format", "pdf"]
+    assert main(["report", str(runs), *words, "--width", "one"]) == 0
+    page = (tmp_path / "r" / "page.tex").read_text(encoding="ascii")
+    assert r"\input{table.tex}" in page
+    assert page.count(r"\includegraphics") == len(PICTURES)
+    program = shutil.which("pdflatex")
+    if program is not None:
+        done = subprocess.run(
+            [program, "-interaction=nonstopmode", "-halt-on-error", "page.tex"],
+            cwd=tmp_path / "r",
+            capture_output=True,
+            check=False,
+            timeout=PATIENCE,
+        )
+        assert done.returncode == 0, done.stdout[-2000:]
 
 
 # ``ggeur compare``: real runs in the terminal, and wrong words.

@@ -7,7 +7,7 @@ import json
 
 import pytest
 import yaml
-from written_runs import made, noisy, write
+from written_runs import check_growth, made, noisy, write
 
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.errors import ConfigError, DataError
@@ -176,6 +176,11 @@ def test_what_is_no_study_is_refused(load, text):
         load(text)
 
 
+def test_overrides_come_in_pairs(load):
+    with pytest.raises(ConfigError, match=r"'ggeur\.steps' has no value"):
+        load({"base": "ggeur_quickstart"}, "ggeur.steps")
+
+
 def test_the_study_of_several_seeds_is_one(load):
     plan = load(study_text("ggeur_quickstart", {"ggeur.steps": [1]}, [0, 5]))
     assert [cell.seed for cell in plan.cells()] == [0, 5]
@@ -249,3 +254,7 @@ def test_what_is_wrong_in_a_study_is_named(tmp_path, name, value, capsys):
     error = capsys.readouterr().err
     assert name in error
     assert len(error.splitlines()) <= 3
+
+
+def test_comparing_grows_with_the_rounds_and_no_faster(tmp_path):
+    check_growth(lambda place: main(["compare", place]), tmp_path)

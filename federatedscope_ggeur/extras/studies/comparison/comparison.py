@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.printable import Lines
@@ -12,11 +13,12 @@ from federatedscope_ggeur.reporting.results import Results
 
 from ..study import Axis, Study
 from .labels import Labelled, label
+from .latex import as_latex
 from .page import as_fragment, as_page
-from .paper_table import as_latex
+from .paper_table import as_paper_tables
 from .pictures import Picture
 from .runs import FoundRun, find_runs
-from .sheets import Sheet, as_text, study_notes
+from .sheets import Sheet, as_markdown, as_text, study_notes
 from .table import Row, Table, as_csv, name_of
 
 
@@ -110,21 +112,28 @@ class Comparison:
         return [*of_studies, *self.notes]
 
     def to_text(self) -> str:
-        """Aligned tables as text."""
+        """Aligned tables as text for a terminal."""
         return as_text(self.tables, self.all_notes)
+
+    def to_markdown(self) -> str:
+        """Tables in Markdown, with the best of each column in bold."""
+        return as_markdown(self.tables, self.all_notes, self.target)
 
     def to_csv(self) -> str:
         """Tables as CSV, with a line for each number of each row. Floats are exact."""
         return as_csv(self.tables, self.target)
 
-    def to_latex(self) -> str:
+    def to_latex(self, style: Literal["report", "paper", "avg"] = "report") -> str:
         """Tables for LaTeX, with a comment that names the packages they need.
 
-        They have columns by setting, a label, and standard errors. Several data sets
-        have one more table, of AVG alone.
+        With the style ``"paper"`` the tables have columns by setting, a label, and
+        standard errors. ``"avg"`` is one such table of AVG alone, with a column for
+        each data set and setting.
         """
         title = " and ".join(study.title for study in self.studies)
-        return as_latex(self.tables, self.all_notes, title)
+        if style != "report":
+            return as_paper_tables(self.tables, title, only_avg=style == "avg")
+        return as_latex(self.tables, self.all_notes, self.target, title)
 
     def to_html(
         self, pictures: Sequence[Picture] = (), more: Sequence[Sheet] = ()

@@ -17,7 +17,7 @@ from federatedscope_ggeur.reporting.tables import check_formats
 
 from .comparison import Comparison
 from .pictures import Picture, render
-from .sheets import Sheet, sheet_text
+from .sheets import Sheet, sheet_markdown
 
 DEFAULT_FORMATS = ("svg", "png")
 
@@ -27,6 +27,7 @@ def report_files(
     pictures: Sequence[Picture],
     formats: Sequence[str] = DEFAULT_FORMATS,
     more: Sequence[Sheet] = (),
+    texts: Mapping[str, str] | None = None,
 ) -> dict[str, bytes]:
     """Make the contents of a report's files, by name.
 
@@ -37,15 +38,18 @@ def report_files(
     formats : sequence of str
         The formats of the pictures' files. The page always has SVG.
     more : sequence of Sheet
-        More sheets behind the tables, in the text and on the page.
+        More sheets behind the tables, in Markdown and on the page.
+    texts : mapping, optional
+        More files, as a text for each name.
     """
     check_formats(formats)
-    behind = "".join(f"\n{sheet_text(sheet)}\n" for sheet in more)
+    behind = "".join(f"\n{sheet_markdown(sheet)}\n" for sheet in more)
     found = {
-        "table.txt": comparison.to_text() + behind,
+        "table.md": comparison.to_markdown() + behind,
         "table.csv": comparison.to_csv(),
         "table.tex": comparison.to_latex(),
         "report.html": comparison.to_html(pictures, more),
+        **(texts or {}),
     }
     files = {name: text.encode() for name, text in found.items()}
     for picture in pictures:

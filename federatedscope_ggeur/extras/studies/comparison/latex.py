@@ -1,12 +1,20 @@
-"""Write any text for LaTeX."""
+"""Write a comparison as tables for LaTeX."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 
 from federatedscope_ggeur.printable import LINE, printable
 
+from .sheets import Sheet, SheetCell, across_sheet, sheets
+from .table import Table
+
+PREAMBLE = """\
+% Tables by ggeur report. In the preamble of the document:
+%   \\usepackage{booktabs}
+%   \\usepackage{graphicx} % for \\resizebox, where a table is too wide"""
 _SPECIAL = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -40,6 +48,33 @@ _ACCENTS = {
     "\u0304": "=", "\u0307": ".", "\u0306": "u", "\u030c": "v", "\u030b": "H",
     "\u030a": "r", "\u0327": "c", "\u0328": "k", "\u0323": "d",
 }  # fmt: skip
+_SIGNED = re.compile(r"(?<![\w.])([-+])(?=\d)")
+_LEGEND = {"best:": r"\textbf{bold}:", "top:": r"\textit{italic}:"}
+_MARKED = {"": "{}", "best": r"\textbf{{{}}}", "top": r"\textit{{{}}}"}
+
+
+def as_latex(
+    tables: Sequence[Table],
+    notes: Sequence[str],
+    target: float | None,
+    title: str = "",
+) -> str:
+    """Make a ``table`` environment for each sheet, with the best of a column in bold.
+
+    `title` is that of the studies. Captions begin with it.
+
+    The text is ASCII for all names. A letter that LaTeX does not have becomes its code,
+    such as ``U+4E2D``.
+    """
+    whole, taken = across_sheet(tables), set[str]()
+    parts = [PREAMBLE]
+    parts += [_environment(whole, title, taken)] if whole else []
+    for table in tables:
+        shown = sheets(table, target)
+        parts += [_environment(sheet, title, taken) for sheet in shown]
+        parts += [f"% note: {_comment(note)}" for note in table.notes]
+    parts += [f"% note: {_comment(note)}" for note in notes]
+    return "\n\n".join(parts) + "\n"
 
 
 def escaped(text: str) -> str:
@@ -64,6 +99,15 @@ def _letter(character: str) -> str:
     return f"U+{ord(character):04X}"
 
 
+def _comment(text: str) -> str:
+    return printable(text, LINE).encode("ascii", "replace").decode()
+
+
+def caption_of(title: str, rest: str) -> str:
+    """A caption in LaTeX that begins with the `title` of the studies, if any."""
+    return escaped(f"{title}. {rest}" if title else rest)
+
+
 def label_of(title: str, taken: set[str]) -> str:
     """Make a LaTeX label from the title, different from all labels in `taken`."""
     plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode()
@@ -74,3 +118,72 @@ def label_of(title: str, taken: set[str]) -> str:
         label = f"{stem}-{number}"
     taken.add(label)
     return label
+
+
+def _environment(sheet: Sheet, title: str, taken: set[str]) -> str:
+    rows = [
+        " & ".join([escaped(name), *map(_cell, cells)]) + r" \\"
+        for name, cells in sheet.rows
+    ]
+    notes = " \\\\\n".join(map(_explained, sheet.notes))
+    return environment(
+        "l" + "r" * (len(sheet.columns) - 1),
+        [" & ".join(map(escaped, sheet.columns)) + r" \\"],
+        rows,
+        caption=caption_of(title, sheet.full_title),
+        label=label_of(f"{title} {sheet.full_title}", taken),
+        below=[
+            r"\par\smallskip\begin{minipage}{\linewidth}\footnotesize",
+            notes,
+            r"\end{minipage}",
+        ],
+    )
+
+
+def environment(
+    columns: str,
+    heads: Sequence[str],
+    rows: Sequence[str],
+    *,
+    caption: str,
+    kind: str = "table",
+    place: str = "htbp",
+    label: str = "",
+    below: Sequence[str] = (),
+) -> str:
+    """A LaTeX table with the lines `heads`, `rows` and, under the table, `below`."""
+    return "\n".join(
+        [
+            rf"\begin{{{kind}}}[{place}]",
+            r"\centering",
+            rf"\caption{{{caption}}}",
+            *([rf"\label{{{label}}}"] if label else []),
+            # A wide table is scaled down to the text; none is scaled up.
+            r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+            rf"\begin{{tabular}}{{{columns}}}",
+            r"\toprule",
+            *heads,
+            r"\midrule",
+            *rows,
+            r"\bottomrule",
+            r"\end{tabular}}",
+            *below,
+            rf"\end{{{kind}}}",
+        ]
+    )
+
+
+def _explained(note: str) -> str:
+    """A note in LaTeX. If it explains a mark, the mark has its own font."""
+    word, space, rest = note.partition(" ")
+    return f"{_LEGEND.get(word) or escaped(word)}{space}{escaped(rest)}"
+
+
+def _cell(cell: SheetCell) -> str:
+    text = _MARKED[cell.mark].format(_number(cell.text))
+    return f"{text} {_number(cell.behind)}".strip()
+
+
+def _number(text: str) -> str:
+    """A number in LaTeX, with its signs in mathematical form."""
+    return _SIGNED.sub(r"$\1$", escaped(text))

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from federatedscope_ggeur.printable import LINE, printable
-
 from .labels import Spread
-from .latex import escaped, label_of
+from .latex import PREAMBLE, caption_of, environment, escaped, label_of
+from .pictures import WIDTHS, Picture
 from .runs import AVG, STD, Measure
-from .sheets import head_notes
 from .table import Row, Table, across, heading
-
-PREAMBLE = """\
-% Tables by ggeur report. In the preamble of the document:
-%   \\usepackage{booktabs}
-%   \\usepackage{graphicx} % for \\resizebox, where a table is too wide"""
 
 #: A table with more columns of numbers than this takes both columns of the page.
 _NARROW = 3
@@ -27,19 +20,16 @@ _MARKED = {0: r"\textbf{{{}}}", 1: r"\underline{{{}}}"}
 Cells = dict[tuple[str, str], Row]
 
 
-def as_latex(tables: Sequence[Table], notes: Sequence[str], title: str) -> str:
+def as_paper_tables(tables: Sequence[Table], title: str, only_avg: bool) -> str:
     """Make a LaTeX ``table`` for each data set, or a ``table*`` if it is wide.
 
     Rows are the points of the first axis. Columns are grouped by setting, that is by
     the points of all other axes. The best mean of a column is bold and the second best
     underlined. Rows that pool all data do not count. There are no tests of
-    significance. `title` is that of the studies. Notes are comments.
+    significance. `title` is that of the studies.
 
     Several data sets have one more table of AVG, with a column for each set and
-    setting.
-
-    The text is ASCII for all names. A letter that LaTeX does not have becomes its code,
-    such as ``U+4E2D``.
+    setting. With `only_avg` it is the only one.
     """
     taken: set[str] = set()
     columns = across(tables)
@@ -47,24 +37,44 @@ def as_latex(tables: Sequence[Table], notes: Sequence[str], title: str) -> str:
     if columns:
         cells = {(t.point(r), name): r for name, t, rows in columns for r in rows}
         parts.append(_environment(tables[0].first, cells, [AVG], title, taken))
-    for table in tables:
-        others = [axis.name for axis in table.axes[1:]]
-        cells = {
-            (table.point(row), heading(row.labels, others)): row
-            for row in table.rows.values()
-        }
-        measures = [measure for measure in table.scores if measure is not STD]
-        if len(measures) * len({s for _, s in cells}) > _WIDE:
-            measures = [AVG]
-        about = f"{title}. {table.title}" if title else table.title
-        parts.append(_environment(table.first, cells, measures, about, taken))
-        parts += map(_comment, [*head_notes(table), *table.notes])
-    parts += map(_comment, notes)
+    if not only_avg or not columns:
+        for table in tables:
+            others = [axis.name for axis in table.axes[1:]]
+            cells = {
+                (table.point(row), heading(row.labels, others)): row
+                for row in table.rows.values()
+            }
+            measures = [measure for measure in table.scores if measure is not STD]
+            if only_avg or len(measures) * len({s for _, s in cells}) > _WIDE:
+                measures = [AVG]
+            about = f"{title}. {table.title}" if title else table.title
+            made = _environment(table.first, cells, measures, about, taken)
+            parts.append(made)
     return "\n\n".join([PREAMBLE, *parts]) + "\n"
 
 
-def _comment(note: str) -> str:
-    return f"% note: {printable(note, LINE).encode('ascii', 'replace').decode()}"
+def as_document(title: str, pictures: Sequence[Picture], form: str) -> str:
+    """A page for LaTeX with ``table.tex`` and all pictures, in files of this form."""
+    parts = [
+        r"\documentclass[twocolumn]{article}",
+        r"\usepackage{booktabs}",
+        r"\usepackage{graphicx}",
+        r"\begin{document}",
+        rf"\section*{{{escaped(title)}}}",
+        r"\input{table.tex}",
+    ]
+    for picture in pictures:
+        wide = picture.figure.get_figwidth() > WIDTHS["one"]
+        kind = "figure*" if wide else "figure"
+        parts += [
+            rf"\begin{{{kind}}}[t]",
+            r"\centering",
+            rf"\includegraphics[width=\linewidth]{{{picture.name}.{form}}}",
+            rf"\caption{{{escaped(picture.caption)}}}",
+            rf"\label{{fig:{picture.name.replace('_', '-')}}}",
+            rf"\end{{{kind}}}",
+        ]
+    return "\n".join([*parts, r"\end{document}"]) + "\n"
 
 
 def _environment(
@@ -78,24 +88,14 @@ def _environment(
     for name in names:
         found = [_cell(cells, name, c, marks[c].get(name)) for c in columns]
         body.append(" & ".join([escaped(name), *found]) + r" \\")
-    kind = "table" if len(columns) <= _NARROW else "table*"
-    return "\n".join(
-        [
-            rf"\begin{{{kind}}}[t]",
-            r"\centering",
-            rf"\caption{{{_caption(title, list(cells.values()), measures)}}}",
-            rf"\label{{{label_of(title, taken)}}}",
-            # A wide table is scaled down to the text; none is scaled up.
-            r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
-            rf"\begin{{tabular}}{{l{'c' * len(columns)}}}",
-            r"\toprule",
-            *_heads(first, settings, measures),
-            r"\midrule",
-            *body,
-            r"\bottomrule",
-            r"\end{tabular}}",
-            rf"\end{{{kind}}}",
-        ]
+    return environment(
+        "l" + "c" * len(columns),
+        _heads(first, settings, measures),
+        body,
+        caption=_caption(title, list(cells.values()), measures),
+        kind="table" if len(columns) <= _NARROW else "table*",
+        place="t",
+        label=label_of(title, taken),
     )
 
 
@@ -162,6 +162,6 @@ def _caption(title: str, rows: list[Row], measures: list[Measure]) -> str:
     pooled = any(row.pools for row in rows)
     bound = " Rows pooled in one place are not compared." if pooled else ""
     return (
-        f"{escaped(f'{title}. {what}' if title else what)}, in \\%: mean over {seeds} "
+        f"{caption_of(title, what)}, in \\%: mean over {seeds} "
         f"seed{'s' if several else ''}{error}. Best in bold, second underlined.{bound}"
     )

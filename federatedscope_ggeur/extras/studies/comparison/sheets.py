@@ -1,6 +1,6 @@
 """Turn the tables of a comparison into cells of text, for all output formats.
 
-Write a comparison as aligned text.
+Write a comparison as aligned text for a terminal, and as Markdown.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from statistics import fmean
 from textwrap import wrap
 from typing import Literal
 
-from federatedscope_ggeur.printable import LINE, printable
+from federatedscope_ggeur.printable import LINE, markdown, printable
 from federatedscope_ggeur.reporting.tables import text_table
 
 from ..study import Study, Tuned
@@ -397,14 +397,15 @@ def _rows_title(table: Table, but: Sequence[str] = ()) -> str:
 
 
 _STARS = {"": " ", "best": "*", "top": "~"}
+_EMPHASIS = {"": "", "best": "**", "top": "_"}
 _WIDE = 88  # the most letters in a line of notes
 
 
 def as_text(tables: Sequence[Table], notes: Sequence[str]) -> str:
-    """Make aligned tables.
+    """Make aligned tables for a terminal.
 
     ``*`` marks the best of a column, or ``~`` if nothing is tested. Bytes, rounds and
-    seconds are only in the other forms.
+    seconds are only in the report.
     """
     parts = []
     for table in tables:
@@ -445,3 +446,53 @@ def sheet_text(sheet: Sheet) -> str:
     notes = [line for note in notes for line in _wrapped(note)]
     body = [*text_table([titles], rows, ruled=True), *notes]
     return "\n".join([printable(sheet.full_title, LINE), *body])
+
+
+def as_markdown(
+    tables: Sequence[Table], notes: Sequence[str], target: float | None
+) -> str:
+    """Turn the tables of a comparison into Markdown text.
+
+    The best of a column is bold, or italic if nothing is tested.
+    """
+    whole = across_sheet(tables)
+    parts = [sheet_markdown(whole)] if whole else []
+    for table in tables:
+        parts.append(f"## {markdown(table.title)}")
+        parts += [sheet_markdown(sheet) for sheet in sheets(table, target)]
+        if table.notes:
+            parts.append(_bullets(table.notes))
+    if notes:
+        parts.append("## Notes\n\n" + _bullets(notes))
+    return "\n\n".join(parts) + "\n"
+
+
+def sheet_markdown(sheet: Sheet) -> str:
+    """One sheet in Markdown, under its title."""
+    lines = [
+        f"### {markdown(sheet.title)}",
+        "",
+        _line(map(markdown, sheet.columns)),
+        _line(["---", *["---:"] * (len(sheet.columns) - 1)]),
+        *(_line([markdown(name), *map(_cell, cells)]) for name, cells in sheet.rows),
+        "",
+    ]
+    notes = [
+        re.sub("^best:", "**bold**:", re.sub("^top:", "_italic_:", markdown(note)))
+        for note in sheet.notes
+    ]
+    return "\n".join([*lines, "  \n".join(notes)])
+
+
+def _bullets(notes: Sequence[str]) -> str:
+    # An empty bullet would make the lines below it part of the one above.
+    return "\n".join(f"- {markdown(note) or '&nbsp;'}" for note in notes)
+
+
+def _line(cells) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _cell(cell: SheetCell) -> str:
+    emphasis = _EMPHASIS[cell.mark]
+    return f"{emphasis}{markdown(cell.text)}{emphasis} {markdown(cell.behind)}".strip()

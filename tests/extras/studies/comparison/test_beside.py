@@ -145,7 +145,7 @@ def test_the_report_has_it(runs, tmp_path, capsys):
     words = ["report", str(runs), "--out", str(out), "--paper", "table7"]
     assert main([*words, "--format", "svg"]) == 0
     assert "Beside the paper's Table 7" in capsys.readouterr().out
-    for name in ("table.txt", "report.html"):
+    for name in ("table.md", "report.html"):
         assert "Table 7" in (out / name).read_text(encoding="utf-8")
     assert main([*words[:3], str(out) + "2", "--paper", "table9"]) == 1
     assert not (tmp_path / "out2").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -30,7 +31,7 @@ from federatedscope_ggeur.extras.studies.comparison.runs import (
     rounds_to,
     scored,
 )
-from federatedscope_ggeur.extras.studies.comparison.table import COLUMNS
+from federatedscope_ggeur.extras.studies.comparison.table import COLUMNS, name_of
 from federatedscope_ggeur.extras.studies.study import Axis, Cell, Study, to_text
 
 
@@ -250,6 +251,11 @@ def test_states_that_were_scored():
     assert sent == [(0, 850.0), (1, 2850.0), (3, 6850.0)]
 
 
+def test_names_follow_the_axes():
+    labels = {"a": "1", "b": "2", "c": ""}
+    assert name_of(labels, ["b", "gone", "c", "a"]) == "2, 1"
+
+
 def test_csv_has_every_number_to_the_bit(study_folder):
     found = Comparison.of(study_folder)
     (table,) = found.tables
@@ -267,6 +273,17 @@ def test_csv_has_every_number_to_the_bit(study_folder):
     assert difference["baseline"] == "FedAvg, 0.1"
     assert float(difference["p_holm"]) == table.differences(AVG)[name].p_holm
     assert {x["measure"] for x in lines} >= {"accuracy", "std", "bytes_up", "seconds"}
+
+
+def test_a_cell_of_labels_that_lacks_an_axis(tmp_path):
+    """Two studies in one report, one of which has an axis more."""
+    write(tmp_path / "1", made(noisy(0.5, 1), 1), Cell("a", {"m": "x"}, 1))
+    labels = {"m": "x", "k": "2"}
+    write(tmp_path / "2", made(noisy(0.6, 1), 1), Cell("b", labels, 1))
+    labels = {"m": "x", "k": "3"}
+    write(tmp_path / "3", made(noisy(0.7, 1), 1), Cell("b", labels, 1))
+    (table,) = Comparison.of(tmp_path).tables
+    assert len(table.rows) == 3
 
 
 # Statistics over seeds, against scipy and plainly written oracles.
@@ -333,6 +350,11 @@ def plain_holm(ps):
     return [corrected(p) for p in ps]
 
 
+@given(st.lists(st.floats(0, 1), max_size=12))
+def test_holm(ps):
+    assert holm(ps) == pytest.approx(plain_holm(ps))
+
+
 def test_holm_passes_over_what_does_not_exist():
     assert holm([None, 0.01, None, 0.02]) == [None, 0.02, None, 0.02]
     assert holm([]) == []
@@ -354,6 +376,12 @@ def test_without_spread_nothing_is_claimed():
     found = paired({k: v + 0.25 for k, v in base.items()}, base)
     assert (found.spread.sd, found.p, found.spread.low) == (0.0, None, None)
     assert found.spread.mean == pytest.approx(0.25)
+
+
+def test_rounding_noise_is_no_difference():
+    base = by_seed([0.1, 0.2, 0.3])
+    noise = {k: v * (1 + 2e-16) for k, v in base.items()}
+    assert paired(noise, base).p == 1.0
 
 
 # Which runs are found below folders, and what is said of those that cannot be read.
@@ -417,3 +445,24 @@ def test_a_file_of_something_else_is_named(tmp_path, text):
         find_runs([tmp_path])
     assert str(broken) in str(error.value)
     assert len(str(error.value).splitlines()) == 2
+
+
+def test_all_of_them_are_listed_with_the_schema_that_is_read(tmp_path):
+    for number in range(15):
+        folder = write(tmp_path / f"run_{number:02d}", run())
+        raw = json.loads((folder / "results.json").read_text())
+        raw["schema_version"] = 9
+        (folder / "results.json").write_text(json.dumps(raw))
+    (tmp_path / "run_00" / "results.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(DataError, match="and 5 more") as error:
+        find_runs([tmp_path])
+    lines = str(error.value).splitlines()[1:]
+    assert "cannot be read" in lines[0]
+    assert all("reads 11, found 9" in line for line in lines[1:10])
+
+
+def test_a_broken_cell_is_named(tmp_path):
+    folder = write(tmp_path / "a", run())
+    (folder / "cell.json").write_text("{}")
+    with pytest.raises(DataError, match=r"cell\.json"):
+        find_runs([tmp_path])

@@ -1,4 +1,4 @@
-"""What the tables say, as text and in every other form."""
+"""What the tables say, in a terminal and in Markdown."""
 
 from __future__ import annotations
 
@@ -100,6 +100,7 @@ def test_one_seed_has_no_deviation_and_no_claim(tmp_path):
     assert [str(cell) for cell in scores] == ["60.00", "50.00", "55.00", "5.00"]
     assert [cell.mark for cell in cells] == ["", "", "top", "top", "top", "top"]
     assert any("no row is claimed" in note for note in sheet.notes)
+    assert "_60.00_" in found.to_markdown()
     assert "55.00~" in found.to_text()
 
 
@@ -117,6 +118,17 @@ def test_unseen_domains_are_marked(tmp_path):
     assert "Art (unseen)" in Comparison.of(tmp_path).to_text()
 
 
+def test_markdown_escapes_names_and_marks_the_best(tmp_path, study):
+    study = replace(study, title="a *title* | of_mine")
+    means = {("FedAvg", "0.1"): 0.4, ("FedAvg + GGEUR_1 & 50%", "0.1"): 0.6}
+    text = Comparison.of(write_study(tmp_path / "s", study, means)).to_markdown()
+    assert "| FedAvg + GGEUR\\_1 & 50% | 5 | trained | **" in text
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    for first, second in zip(rows, rows[1:]):
+        if second.startswith("| ---"):
+            assert first.count("|") == second.count("|")
+
+
 def test_what_was_tuned_and_what_failed_stands_below(study_folder):
     found = Comparison.of(study_folder)
     assert found.all_notes == [
@@ -124,7 +136,7 @@ def test_what_was_tuned_and_what_failed_stands_below(study_folder):
         "among lr 0.1 (0.75); lr 10.0 (diverged)",
         "failed: FedProx, seed 2: out of memory",
     ]
-    for text in (found.to_text(), found.to_latex()):
+    for text in (found.to_text(), found.to_markdown(), found.to_latex()):
         assert "out of memory" in text
     assert "validation split" in found.to_html()
 
@@ -285,6 +297,16 @@ def shown(head: str) -> str:
     return head.replace("_", " ")
 
 
+def texts(found: Comparison) -> dict[str, str]:
+    return {
+        "terminal": " ".join(found.to_text().split()),
+        "markdown": found.to_markdown(),
+        "latex": found.to_latex(),
+        "html": found._repr_html_(),
+        "page": found.to_html(),
+    }
+
+
 def test_every_table_marks_the_head_of_each_row(compared):
     tables = sheets(compared.tables[0], compared.target)
     assert len(tables) == 3  # scores, differences, what it takes
@@ -296,14 +318,13 @@ def test_every_table_marks_the_head_of_each_row(compared):
         }
 
 
-def test_rows_that_left_one_head_are_named(compared):
-    said = "equal heads, to the bit, on seeds 1, 2: name kept; name the same."
-    for text in (compared.to_latex(), compared.to_html()):
-        assert said in text
-    text = " ".join(compared.to_text().split())
-    assert said in text
+@pytest.mark.parametrize("form", ["terminal", "markdown", "latex", "html", "page"])
+def test_rows_that_left_one_head_are_named(compared, form):
+    text = texts(compared)[form]
+    assert "equal heads, to the bit, on seeds 1, 2: name kept; name the same." in text
     # Whose clients scored models of their own did not score the head that they share.
     assert "equal heads, to the bit, on seeds 1, 2: name trained" not in text
+    text = text.replace("&#x27;", "'")
     whose = "scored by each client's own model, on its own test rows"
     assert f"{whose}: name alone; name own" in text
 

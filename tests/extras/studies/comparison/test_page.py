@@ -15,7 +15,7 @@ from written_runs import made, noisy, write
 from federatedscope_ggeur.extras.studies.comparison import Comparison
 from federatedscope_ggeur.extras.studies.comparison.figures import figures
 from federatedscope_ggeur.extras.studies.comparison.latex import escaped
-from federatedscope_ggeur.extras.studies.comparison.paper_table import as_latex
+from federatedscope_ggeur.extras.studies.comparison.paper_table import as_paper_tables
 from federatedscope_ggeur.extras.studies.comparison.runs import AVG
 from federatedscope_ggeur.extras.studies.study import Axis, Cell, Study, to_text
 
@@ -134,7 +134,7 @@ AWKWARD = (
     "naïve Łódź 中文 \x00 – ?` Office\u2013Home"
 )
 DOCUMENT = (
-    "\\documentclass[twocolumn]{article}\n\\usepackage{booktabs}\n\\usepackage{graphicx}\n"
+    "\\documentclass{article}\n\\usepackage{booktabs}\n\\usepackage{graphicx}\n"
     "\\begin{document}\n%s\n\\end{document}\n"
 )
 
@@ -214,6 +214,11 @@ def check(text: str) -> None:
             assert not row.startswith(("[", "*"))
 
 
+def test_tables_are_well_formed(awkward, study_folder):
+    check(awkward.to_latex())
+    check(Comparison.of(study_folder).to_latex())
+
+
 def test_names_are_printed_as_they_are():
     assert escaped("a_b & 5%") == r"a\_b \& 5\%"
     assert escaped("± β") == r"$\pm$ $\beta$"
@@ -223,11 +228,17 @@ def test_names_are_printed_as_they_are():
     assert escaped("--lr") == "-{}-lr"
 
 
+def test_the_best_is_bold_and_signs_are_mathematics(study_folder):
+    text = Comparison.of(study_folder).to_latex()
+    assert re.search(r"\\textbf\{\d\d\.\d\d\} \$\\pm\$ \d\.\d\d", text)
+    assert re.search(r"& \$\+\$\d+\.\d\d &", text)
+    assert r"\usepackage{booktabs}" in text
+
+
 def test_a_paper_s_table_has_columns_by_setting(study_folder):
     found = Comparison.of(study_folder)
-    text = found.to_latex()
+    text = found.to_latex("paper")
     check(text)
-    assert r"\usepackage{booktabs}" in text
     assert text.count(r"\begin{table*}") == 1
     assert re.search(r"\\label\{tab:[a-z0-9-]+\}", text)
     assert re.search(r"\\multicolumn\{\d\}\{c\}\{", text)
@@ -245,7 +256,7 @@ def test_the_best_and_the_second_are_marked(tmp_path):
         for seed in (1, 2, 3):
             folder = tmp_path / "runs" / str(place) / str(seed)
             write(folder, made(noisy(level, seed), seed, config))
-    lines = Comparison.of(tmp_path / "runs").to_latex().splitlines()
+    lines = Comparison.of(tmp_path / "runs").to_latex("paper").splitlines()
     a, b, c = (line for line in lines if line.startswith("base"))
     assert "textbf" not in a + c
     assert "underline" not in a + b
@@ -255,42 +266,54 @@ def test_the_best_and_the_second_are_marked(tmp_path):
 
 def test_equal_titles_have_labels_of_their_own(study_folder):
     tables = Comparison.of(study_folder).tables
-    text = as_latex([*tables, *tables], [], "A study")
+    text = as_paper_tables([*tables, *tables], "A study", only_avg=False)
     labels = re.findall(r"\\label\{(.*?)\}", text)
     assert len(set(labels)) == len(labels) == 2 * len(tables) + 1
 
 
 def test_captions_and_labels_have_the_study_s_title(study_folder):
-    text = Comparison.of(study_folder).to_latex()
-    captions = re.findall(r"\\caption\{(.*)\}", text)
-    assert captions
-    assert all(caption.startswith("A small study. ") for caption in captions)
-    labels = re.findall(r"\\label\{(.*?)\}", text)
-    assert len(labels) == len(captions) == len(set(labels))
-    assert all(label.startswith("tab:a-small-study") for label in labels)
-    assert "alpha = 0.1" in text
+    found = Comparison.of(study_folder)
+    for style in ("report", "paper", "avg"):
+        text = found.to_latex(style)
+        check(text)
+        captions = re.findall(r"\\caption\{(.*)\}", text)
+        assert captions
+        assert all(caption.startswith("A small study. ") for caption in captions)
+        labels = re.findall(r"\\label\{(.*?)\}", text)
+        assert len(labels) == len(captions) == len(set(labels))
+        assert all(label.startswith("tab:a-small-study") for label in labels)
+    assert "alpha = 0.1" in found.to_latex("paper")
 
 
 def test_several_data_sets_have_one_table_of_avg(sets):
-    text = sets.to_latex()
+    text = sets.to_latex("avg")
     check(text)
-    assert text.count(r"\begin{table") == 3
+    assert text.count(r"\begin{table") == 1
     assert re.search(
         r"method & photos, alpha = 1 & digits, alpha = 0.5 & digits, alpha = 2 ", text
     )
-    fedavg, *_ = (line for line in text.splitlines() if line.startswith("FedAvg &"))
+    (fedavg,) = (line for line in text.splitlines() if line.startswith("FedAvg &"))
     assert len(re.findall(r"\d\d\.\d\d", fedavg)) == 3
+    paper = sets.to_latex("paper")
+    assert paper.count(r"\begin{table") == 3
     assert sets.to_text().count("AVG on all data sets") == 1
     assert "AVG on all data sets" in sets.to_html()
 
 
 @pytest.mark.slow
 def test_pdflatex_compiles_it(awkward, study_folder, tmp_path):
-    check(awkward.to_latex())
     program = shutil.which("pdflatex")
     if program is None:
         pytest.skip("there is no pdflatex here")
-    text = DOCUMENT % (awkward.to_latex() + Comparison.of(study_folder).to_latex())
+    tables = awkward.to_latex() + Comparison.of(study_folder).to_latex()
+    compile_with(program, DOCUMENT % tables, tmp_path)
+    paper = awkward.to_latex("paper")
+    paper += Comparison.of(study_folder).to_latex("paper")
+    two_columns = DOCUMENT.replace("{article}", "[twocolumn]{article}")
+    compile_with(program, two_columns % paper, tmp_path)
+
+
+def compile_with(program, text, tmp_path):
     (tmp_path / "t.tex").write_text(text, encoding="ascii")
     done = subprocess.run(
         [program, "-interaction=nonstopmode", "-halt-on-error", "t.tex"],
