@@ -154,7 +154,7 @@ def network_runs() -> Iterator[tuple[str, list]]:
     for norm in ("batch", "group", "none"):
         yield f"network norm {norm}", [*small, "ggeur.network.norm", norm]
     for name in METHODS:
-        norm = "batch" if name == "fedbn" else "group"
+        norm = "batch" if name in ("fedbn", "silobn") else "group"
         settings = [*small, *words(name), "ggeur.network.norm", norm]
         yield f"network method {name}", settings
     for name in AUGMENTATIONS:

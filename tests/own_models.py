@@ -35,7 +35,7 @@ class Halfway(Method):
             return context.weights
         return (context.weights + context.state["own"]) / 2
 """
-METHODS = ("fedbn", "local", "halfway")
+METHODS = ("fedbn", "silobn", "local", "halfway")
 
 
 def write_config(folder: Path, quickstart: Path) -> Path:

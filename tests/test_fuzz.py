@@ -54,7 +54,7 @@ def in_use() -> dict[str, tuple[str, ...]]:
         own = ("ggeur.base_method", name)
         if name == "fpl":
             own += ("ggeur.mlp_hidden_dim", "8")
-        elif name == "fedbn":
+        elif name in ("fedbn", "silobn"):
             own = (*NETWORK, *own)
         found.update({f"{section_of(part)}.{k.name}": own for k in part.SETTINGS})
     for name, part in AUGMENTATIONS.items():

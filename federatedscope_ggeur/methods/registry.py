@@ -224,11 +224,7 @@ def _finish(hooks: Mapping[str, LocalHooks]):
 
 
 #: FedAvg comes first, then the others by module name, then a user's own.
-METHODS: Registry[type[Method]] = Registry(
-    "method",
-    "base_method",
-    removed={"silobn": "take fedbn, which keeps whole BatchNorm layers with clients"},
-)
+METHODS: Registry[type[Method]] = Registry("method", "base_method")
 
 #: Augmentations that replace GGEUR. Each runs with any of METHODS that is federated.
 AUGMENTATIONS: Registry[type[Method]] = Registry(

@@ -160,6 +160,7 @@ class Federation:
         config: Mapping[str, Any],
         *,
         exponents: Sequence[int] = (),
+        min_samples: int | None = None,
         encoder: str = "arrays",
         given: Given = NOT_KNOWN,
         joining: Iterable[tuple[int, str, GridStatistics]] = (),
@@ -175,12 +176,13 @@ class Federation:
             The dimension of the embeddings.
         config : mapping
             The settings of the run, as nested dicts; ``config["ggeur"]["closed_form"]``
-            names the head: ``lda``, ``ridge`` or ``ncm``. The min-count threshold is
-            ``["ggeur"]["privacy"]["min_samples"]``, by default 5: of each class, a
-            client has no rows in the book, or at least this many.
+            names the head: ``lda``, ``ridge`` or ``ncm``.
         exponents : sequence of int
             The exponents of the public grid (see `Grid`); by default -32 for each
             dimension.
+        min_samples : int, optional
+            The min-count threshold: of each class, a client has no rows in the book, or
+            at least this many. By default the threshold in `config`, or 5.
         encoder : str
         given : Given
             How the rows are given, and the transform that all rows pass: a label is the
@@ -194,16 +196,22 @@ class Federation:
         Raises
         ------
         ConfigError
-            The folder is not empty, or a book cannot make this kind of head.
+            The folder is not empty, or a book cannot make this kind of head. Or
+            `min_samples` is not the threshold in `config`.
         """
         held = Folder(folder)
         _check_form(config["ggeur"]["closed_form"])
-        least = config["ggeur"].get("privacy", {}).get("min_samples", 5)
+        written = config["ggeur"].get("privacy", {}).get("min_samples", min_samples)
+        if min_samples not in (None, written):
+            raise ConfigError(
+                f"min_samples: is {min_samples}, but ggeur.privacy.min_samples in "
+                f"config is {written}; change one of the two"
+            )
         about = {
             "format": _FORMAT,
             "exponents": list(exponents) or [USUAL_EXPONENT] * dim,
             "class_names": list(checked_names(class_names, "class_names")),
-            "min_samples": int(least),
+            "min_samples": 5 if written is None else int(written),
             "encoder": encoder,
             "given": replace(given, dim=given.dim or dim).plain(),
             "config": dict(config),
@@ -601,7 +609,10 @@ class Federation:
         try:
             about, chain = json.loads(names[_BOOK]), json.loads(names[_CHAIN])
             if about["format"] != _FORMAT:
-                raise ValueError(f"unknown format {about['format']!r:.20}")
+                raise ValueError(
+                    f"its format is {about['format']!r:.20}, and this release opens "
+                    f"{_FORMAT}; use the release that wrote it, or begin a new book"
+                )
             public = public_of(names[_KEY])
             for what, value in (("the chain", chain), (_BOOK, about)):
                 check_signed(value, f"{what} of '{where}'")
@@ -610,7 +621,7 @@ class Federation:
             about = {k: v for k, v in about.items() if k not in SIGNATURE}
             _check_about(about)
         except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"the book '{where}' is damaged: {error}") from error
+            raise DataError(f"the book '{where}' cannot be read: {error}") from error
         self._about, self._key = about, names[_KEY]
         self.links: list[ChainLink] = check_chain(chain["links"], public)
         before = getattr(self, "_entries", {})

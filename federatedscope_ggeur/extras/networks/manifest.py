@@ -11,7 +11,9 @@ MANIFEST = Manifest(
     parts=(_MODEL,),
     registers={
         "models": {OWN: _MODEL},
-        "base_method": {"fedbn": f"{__package__}.methods.fedbn"},
+        "base_method": {
+            name: f"{__package__}.methods.{name}" for name in ("fedbn", "silobn")
+        },
         "augmentation": {name: f"{__package__}.methods.{name}" for name in OF_METHODS},
         "encoder.name": {"image": _MODEL},
     },

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from federatedscope_ggeur.cfg_ggeur.load import read_settings
 from federatedscope_ggeur.data import is_image_type
 from federatedscope_ggeur.engines.run import what_to_load
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.errors import ConfigError, listed
 from federatedscope_ggeur.files import refuse_links, write_atomically
 from federatedscope_ggeur.lock import locked
 from federatedscope_ggeur.printable import Lines
@@ -252,6 +252,7 @@ class StudyRun:
         wrong: dict[str, str] = {}
         images: dict[str, Job] = {}
         heads: dict[tuple[str, str], list[str]] = {}
+        unlike_paper: list[str] = []
         for cell in self.plan.cells(self.plan.seeds[0]):
             tries = [self._try(candidate) for candidate in cell.candidates()]
             left: set[tuple[str, str] | None] = set()
@@ -270,6 +271,8 @@ class StudyRun:
                     key = repr((kind, root, encoding, options))
                     images.setdefault(key, replace(job, folder=None, name=name))
                 left.add(left_head(cfg))
+                if not self.plan.paper and _is_ggeur_without_step_2(cell, cfg):
+                    unlike_paper.append(" / ".join(cell.labels.values()))
             if len(left) == 1 and (head := left.pop()) is not None:
                 heads.setdefault(head, []).append(" / ".join(cell.labels.values()))
         self.notes = [
@@ -277,6 +280,13 @@ class StudyRun:
             for (form, _), names in heads.items()
             if len(names) > 1
         ]
+        if unlike_paper:
+            self.notes.append(
+                f"{listed(unlike_paper, _LISTED)}: ggeur.steps lacks 2. Step 2 draws "
+                "around the prototypes of other domains. With several domains, GGEUR "
+                "of the paper has steps [1, 2]; compare_own_embeddings.yaml is set up "
+                "for it"
+            )
         if wrong:
             lines = [f"{self.plan.path}:"]
             for problem, name in list(wrong.items())[:_LISTED]:
@@ -305,6 +315,12 @@ class StudyRun:
         )
         write_atomically(self.folder / STUDY_FILE, to_text(study))
         return study
+
+
+def _is_ggeur_without_step_2(cell: PlannedCell, cfg) -> bool:
+    """Whether a row is called GGEUR and no more, and does not take step 2."""
+    names = {name.lstrip("+ ") for name in cell.labels.values()}
+    return "GGEUR" in names and 2 not in cfg.ggeur.steps
 
 
 def _axes_text(names: Sequence[str]) -> str:

@@ -199,7 +199,7 @@ def another_run_s(heads, other):
 def test_files_that_do_not_fit_are_named(left, tmp_path, files, spoil, said):
     folder = tmp_path / "copied"
     shutil.copytree(left("fedbn"), folder)
-    spoil(folder / "heads", left("halfway"))
+    spoil(folder / "heads", left("silobn"))
     with pytest.raises(DataError) as caught:
         list(Predictor(folder).predict([str(files[1][0])], clients=1))
     assert said in str(caught.value)

@@ -10,6 +10,8 @@ from pictures import write_images
 from study_on_disk import METHODS, SHORT, StudyOnDisk, children_of, end
 
 from federatedscope_ggeur import run
+from federatedscope_ggeur.extras.studies.running import StudyRun
+from federatedscope_ggeur.extras.studies.study_file import load_study
 from federatedscope_ggeur.reporting import Results, numbers
 
 TUNED = {
@@ -118,6 +120,18 @@ def test_wrong_settings_are_said_before_anything_runs(make_study):
     assert "x / seed 0: " in said
     assert "did you mean ggeur.step1_size?" in said
     assert not study.out.exists()
+
+
+def test_a_row_called_ggeur_without_step_2_is_noted(make_study):
+    methods = {
+        "FedAvg": {"ggeur.steps": []},
+        "GGEUR, both steps": {},
+        "+ GGEUR": {"ggeur.steps": [1]},
+        "GGEUR, step 1": {"ggeur.steps": [1]},
+    }
+    plan = load_study(make_study(axes={"method": methods}).file)
+    (note,) = StudyRun(plan).notes
+    assert note.startswith("+ GGEUR: ggeur.steps lacks 2")
 
 
 @pytest.mark.slow
