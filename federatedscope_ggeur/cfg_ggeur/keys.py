@@ -114,6 +114,8 @@ _REMOVED = {
     "encoder.float16_cache": "the cache keeps float32, so remove this key",
     "encoder.hash_files": "images are told apart by size and time of their files",
     "personal.prior": "own heads have the priors of all, so remove this key",
+    "privacy.secure_sums_max_upload_mb": "a dry run says what a client sends, so "
+    "remove this key",
     "whitened.shrinkage": "there is no whitened space any more, so remove this key",
     "tensorboard": "each round's scores are in metrics.csv and results.json, so remove "
     "this key",

@@ -23,9 +23,11 @@ from .tables import write_figure
 #: grey, and lines of one colour, because 9 is no multiple of 7.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8A7A00")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
+_OTHERS = {"color": "0.78", "linewidth": 0.8}
 _BOLD = {"color": "black", "marker": "o", "linewidth": 2.6, "markersize": 5}
 _LEGEND_CHARACTERS, _TITLE_CHARACTERS = 24, 60
-
+_MOST_NAMED = 12  # with more domains only the best and the worst have names
+_EXTREMES = 3
 _MOST_LEVELS = 4  # with more domains a closed form shows only its AVG
 
 
@@ -94,10 +96,15 @@ def shortened(name: str, characters: int) -> str:
 
 def _draw_lines(axes, results: Results, names: list[str], evaluated) -> None:
     calibrated, closed_form = results.calibrated, results.closed_form
+    named = _named(names, evaluated[-1])
     entries, rounds = [], [record.round for record in evaluated]
     last = results.rounds[-1].round
     behind = last + max(1, last // 20)
-    for i, name in enumerate(names):
+    others = [name for name in names if name not in named]
+    for name in others:
+        scores = [record.accuracy.get(name) for record in evaluated]
+        line = _draw_line(axes, rounds, scores, **_OTHERS)
+    for i, name in enumerate(named):
         look = {
             "color": COLOURS[i % len(COLOURS)],
             "marker": MARKERS[i % len(MARKERS)],
@@ -113,6 +120,8 @@ def _draw_lines(axes, results: Results, names: list[str], evaluated) -> None:
         if closed_form is not None and len(names) <= _MOST_LEVELS:
             level = {**look, "markersize": 6, "markerfacecolor": "white"}
             _draw_level(axes, behind, closed_form.accuracy.get(name), **level)
+    if others:
+        entries.append((line, f"{len(others)} other domains"))
     average = [record.avg for record in evaluated]
     entries.append((_draw_line(axes, rounds, average, zorder=3, **_BOLD), "AVG"))
     if closed_form is not None:
@@ -130,6 +139,18 @@ def _draw_lines(axes, results: Results, names: list[str], evaluated) -> None:
         handlelength=3,
         scatterpoints=1,
     )
+
+
+def _named(names: list[str], record: RoundRecord) -> list[str]:
+    """The domains that get names.
+
+    If there are many, these are the best and the worst one in `record`.
+    """
+    if len(names) <= _MOST_NAMED:
+        return names
+    scored = [name for name in names if record.accuracy.get(name) is not None]
+    ranked = sorted(scored, key=lambda name: -record.accuracy[name])
+    return [*ranked[:_EXTREMES], *ranked[-_EXTREMES:]]
 
 
 def _draw_bars(axes, names: list[str], unseen: set[str], heads) -> None:

@@ -32,6 +32,7 @@ def jobs(tmp_path):
     [
         (["no_such_study"], "no_such_study"),
         (["{file}", "--workers", "0"], "--workers: must be at least 1, got 0"),
+        (["{file}", "ggeur.steps"], "'ggeur.steps' has no value"),
     ],
 )
 def test_what_is_wrong_is_one_message(tmp_path, capsys, words, message):
@@ -105,20 +106,6 @@ def test_runs_on_gpus_take_one_each(tmp_path, monkeypatch, gpus, said):
 
 
 # The command `quickstart`; tests/test_readme.py runs it as a user does.
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--workers", "0"], "--workers: must be at least 1, got 0"),
-        (["ggeur.steps"], "'ggeur.steps' has no value"),
-    ],
-)
-def test_what_is_wrong_with_a_quickstart_is_one_message(capsys, words, message):
-    assert main(["quickstart", *words]) == 1
-    error = capsys.readouterr().err
-    assert error.startswith("error: ")
-    assert message in error
 
 
 def test_its_study_has_the_rows_of_a_newcomer_on_seeds_that_nobody_looked_at():
